@@ -1,0 +1,60 @@
+"""Every error that a user can cause: a message (where: rule, got what) and, where there is one, a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CstoolError(Exception):
+    """An error that the user can act on.
+
+    Args:
+        message: one line, *where: rule, got what*; several lines only when several things are wrong.
+        hint: what to do about it, without the word "hint".
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+
+
+class ParamsError(CstoolError):
+    """What is wrong with a params file: every problem of the file at once.
+
+    Args:
+        problems: (message, hint or None) for each, in the order of the file.
+    """
+
+    def __init__(self, problems: Sequence[tuple[str, str | None]]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(m if h is None else f"{m}\nhint: {h}" for m, h in self.problems))
+
+
+class DataError(CstoolError):
+    """A data set is missing, unreadable, damaged, or does not fit the model."""
+
+
+class CheckpointError(CstoolError):
+    """A checkpoint cannot be written, read, or does not belong to this model."""
+
+
+class ClusterError(CstoolError):
+    """The run does not fit the cluster that was asked for."""
+
+
+class NonFiniteError(CstoolError):
+    """Training ran into NaN or infinity."""
+
+    exit_code = 1
+
+
+class Interrupted(CstoolError):
+    """The run was stopped by a signal, after it finished its step and saved."""
+
+    exit_code = 130

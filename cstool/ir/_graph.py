@@ -1,0 +1,155 @@
+"""Tensor, Weight, Op, Segment, Graph: frozen data, no behaviour but looking things up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+
+class OpKind(StrEnum):
+    """What an op computes. Each kind has one forward and one backward kernel."""
+
+    EMBEDDING = "embedding"
+    """ids -> rows of a table"""
+    POSITION_EMBEDDING = "position_embedding"
+    """x -> dropout(x + row of its position)"""
+    LAYER_NORM = "layer_norm"
+    """x -> normalised, scaled, shifted"""
+    LINEAR = "linear"
+    """x -> x weight^T (+ bias)"""
+    ATTENTION = "attention"
+    """query, key, value -> context"""
+    ACTIVATION = "activation"
+    """x -> dropout(function(x + bias))"""
+    RESIDUAL = "residual"
+    """x, residual -> residual + dropout(x + bias)"""
+    SOFTMAX_LOSS = "softmax_loss"
+    """x, labels, mask -> loss: the output layer and its cross entropy in one, the classes by panels"""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An activation or an input; `shape` is that of one sample, for example (S, H)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """How a weight begins: `constant` (mean), `normal`, `truncated_normal` (low, high) or `uniform` (low, high)."""
+
+    name: str
+    mean: float = 0.0
+    std: float = 0.0
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor that MemoryX owns. Matrices are (out, in)."""
+
+    name: str
+    shape: tuple[int, ...]
+    initializer: Initializer
+    decays: bool = True
+    """whether weight decay applies (not to biases and norms)"""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Op:
+    """One kernel call per grain (and panel).
+
+    `weights[0]`, when it is a matrix, is streamed by panels; the others are vectors, one panel each.
+    """
+
+    kind: OpKind
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of ops, `count` times. In names, `{n}` is the number of the repetition and `{n+1}` the next."""
+
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+    weights: tuple[Weight, ...] = ()
+    count: int = 1
+
+
+def _numbered(name: str, n: int) -> str:
+    return name.replace("{n+1}", str(n + 1)).replace("{n}", str(n))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model as a DAG of ops in execution order; repeated blocks are written once.
+
+    Args:
+        name: of the model family
+        inputs: what input workers deliver, in the shape of one sample
+        segments: in execution order
+        loss: name of the tensor that holds the loss of a sample's tokens
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    segments: tuple[Segment, ...]
+    loss: str
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """All ops, repetitions written out."""
+        return tuple(
+            replace(
+                op,
+                name=_numbered(op.name, n),
+                inputs=tuple(_numbered(i, n) for i in op.inputs),
+                outputs=tuple(_numbered(o, n) for o in op.outputs),
+                weights=tuple(_numbered(w, n) for w in op.weights),
+            )
+            for segment in self.segments
+            for n in range(segment.count)
+            for op in segment.ops
+        )
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """All tensors by name, inputs first."""
+        written_out = [
+            replace(tensor, name=_numbered(tensor.name, n))
+            for segment in self.segments
+            for n in range(segment.count)
+            for tensor in segment.tensors
+        ]
+        return MappingProxyType({t.name: t for t in (*self.inputs, *written_out)})
+
+    @cached_property
+    def weights(self) -> Mapping[str, Weight]:
+        """All weights by name, in the order of first use."""
+        written_out = [
+            replace(weight, name=_numbered(weight.name, n))
+            for segment in self.segments
+            for n in range(segment.count)
+            for weight in segment.weights
+        ]
+        return MappingProxyType({w.name: w for w in written_out})
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(weight.size for weight in self.weights.values())

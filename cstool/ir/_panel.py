@@ -1,0 +1,43 @@
+"""The panel: the fixed range of rows in which a weight, its gradient and its update travel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cstool.ir._graph import Weight
+
+PANEL_BYTES = 32 * 2**20
+"""largest panel [bytes]; most tensors are one panel"""
+
+_FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows `start` to `stop` of a weight; `shape` is that of the panel."""
+
+    weight: str
+    index: int
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def panels_of(weight: Weight) -> tuple[Panel, ...]:
+    """Cut a weight into its panels: as few as fit, of nearly equal numbers of rows. A vector is one panel."""
+    rows = weight.shape[0]
+    if len(weight.shape) == 1:
+        return (Panel(weight.name, 0, 0, rows, weight.shape),)
+    row_bytes = weight.size // rows * _FLOAT32_BYTES
+    most_rows = max(1, PANEL_BYTES // row_bytes)
+    count = -(-rows // most_rows)
+    edges = [rows * i // count for i in range(count + 1)]
+    return tuple(
+        Panel(weight.name, i, start, stop, (stop - start, *weight.shape[1:]))
+        for i, (start, stop) in enumerate(zip(edges, edges[1:], strict=False))
+    )

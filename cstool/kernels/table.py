@@ -1,0 +1,265 @@
+"""The kernels by op kind: what the runtime calls, and what it must keep for them.
+
+A `Call` is all that a kernel sees: the arrays of one op and one grain. Where the op has a matrix it is called once
+per panel of that matrix, in order, with rows `start` to `stop` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.ir import OpKind
+from cstool.kernels.activation import activation_backward, activation_forward
+from cstool.kernels.attention import attention_backward, attention_forward
+from cstool.kernels.embedding import embedding_backward, embedding_forward, position_backward, position_forward
+from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.loss import softmax_loss_backward, softmax_loss_begin, softmax_loss_end, softmax_loss_forward
+from cstool.kernels.norm import layer_norm_backward, layer_norm_forward
+from cstool.kernels.payload import Payload, Rows
+from cstool.kernels.random import Dropout
+from cstool.kernels.residual import residual_backward, residual_forward
+
+Array = np.ndarray[Any, Any]
+Scratch = Callable[[str, tuple[int, ...]], Array]
+
+
+class LossResult(NamedTuple):
+    """What the loss of one grain comes to."""
+
+    total: float
+    """sum of the losses of the unmasked tokens [nats]"""
+    correct: int
+    """unmasked tokens whose label is the likeliest class"""
+
+
+@dataclass(slots=True)
+class Call:
+    """One op on one grain. T is the tokens of the grain; every activation is (T, width) or (T,)."""
+
+    name: str
+    attributes: Mapping[str, Any]
+    sequence: int
+    """tokens per sample"""
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    kept: Mapping[str, Array]
+    """what forward leaves for backward beside its outputs"""
+    scratch: Scratch
+    delta_outputs: tuple[Array | None, ...] = ()
+    delta_inputs: tuple[Array | None, ...] = ()
+    """where the deltas go; None where nobody wants one"""
+    accumulate: tuple[bool, ...] = ()
+    """whether a delta is added to what another consumer of the same input left there"""
+    dropout: Dropout | None = None
+    weights: list[Array] = field(default_factory=list)
+    gradients: list[Payload | None] = field(default_factory=list)
+    """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
+    start: int = 0
+    stop: int = 0
+    first: bool = True
+    last: bool = True
+    """whether this is the first or last panel of the op, in the direction of travel"""
+    scale: float = 1.0
+    """what each token's loss is multiplied by"""
+    loss: LossResult | None = None
+
+    def vector(self, index: int) -> Array | None:
+        """Return weight `index`, or None where the op has none (no bias)."""
+        return self.weights[index] if index < len(self.weights) else None
+
+    def gradient(self, index: int) -> Array | None:
+        """Return the gradient buffer of weight `index`, or None where the op has none."""
+        found = self.gradients[index] if index < len(self.gradients) else None
+        return found if isinstance(found, np.ndarray) else None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A forward/backward pair and what it needs kept."""
+
+    forward: Callable[[Call], None]
+    backward: Callable[[Call], None]
+    kept: Callable[[Mapping[str, Any], int], dict[str, tuple[int, ...]]] = lambda attributes, tokens: {}
+    """shapes of what forward leaves for backward, from the op's attributes and T"""
+    reads_inputs: bool = False
+    """whether backward reads the inputs"""
+    reads_outputs: bool = False
+    passes_delta: tuple[int, ...] = ()
+    """inputs whose delta is the delta of the output itself, or becomes it in place"""
+    passes_delta_without_dropout: tuple[int, ...] = ()
+    accumulates: bool = False
+    """whether backward can add to a delta; the runtime adds for the others"""
+    sparse_gradient: bool = False
+    """whether backward makes its own `Rows` for weight 0 instead of filling a buffer"""
+
+
+def _embedding_forward(c: Call) -> None:
+    embedding_forward(c.inputs[0], c.weights[0], c.start, c.stop, c.outputs[0])
+
+
+def _embedding_backward(c: Call) -> None:
+    c.gradients[0] = Rows(*embedding_backward(c.inputs[0], c.delta_outputs[0], c.start, c.stop))
+
+
+def _position_forward(c: Call) -> None:
+    position_forward(c.inputs[0], c.weights[0], c.sequence, c.outputs[0], c.dropout)
+
+
+def _position_backward(c: Call) -> None:
+    position_backward(c.delta_outputs[0], c.sequence, c.delta_inputs[0], c.gradients[0], c.dropout)
+
+
+def _layer_norm_forward(c: Call) -> None:
+    layer_norm_forward(
+        c.inputs[0], c.weights[0], c.vector(1), c.attributes["epsilon"], c.outputs[0], c.kept["mean"], c.kept["rstd"]
+    )
+
+
+def _layer_norm_backward(c: Call) -> None:
+    layer_norm_backward(
+        c.inputs[0],
+        c.weights[0],
+        c.kept["mean"],
+        c.kept["rstd"],
+        c.delta_outputs[0],
+        c.delta_inputs[0],
+        c.accumulate[0],
+        c.gradients[0],
+        c.gradient(1),
+    )
+
+
+def _linear_forward(c: Call) -> None:
+    bias = c.vector(1)
+    rows = slice(c.start, c.stop)
+    linear_forward(c.inputs[0], c.weights[0], None if bias is None else bias[rows], c.outputs[0][:, rows])
+
+
+def _linear_backward(c: Call) -> None:
+    delta_y = c.delta_outputs[0]
+    assert delta_y is not None
+    part = delta_y[:, c.start : c.stop]
+    if c.delta_inputs[0] is not None:
+        accumulate = c.accumulate[0] or not c.first
+        linear_backward_delta(part, c.weights[0], c.delta_inputs[0], accumulate, c.scratch)
+    linear_backward_weight(c.inputs[0], part, c.gradients[0])
+    grad_bias = c.gradient(1)
+    if grad_bias is not None and c.last:
+        column_sum(delta_y, grad_bias)
+
+
+def _attention_forward(c: Call) -> None:
+    heads, scale = c.attributes["heads"], c.attributes["scale"]
+    attention_forward(
+        *c.inputs, heads, c.sequence, scale, c.outputs[0], c.kept["logsumexp"], c.dropout, c.scratch
+    )
+
+
+def _attention_backward(c: Call) -> None:
+    heads, scale = c.attributes["heads"], c.attributes["scale"]
+    attention_backward(
+        *c.inputs,
+        c.outputs[0],
+        c.kept["logsumexp"],
+        c.delta_outputs[0],
+        heads,
+        c.sequence,
+        scale,
+        *c.delta_inputs,
+        c.dropout,
+        c.scratch,
+    )
+
+
+def _activation_forward(c: Call) -> None:
+    activation_forward(c.attributes["function"], c.inputs[0], c.vector(0), c.outputs[0], c.dropout)
+
+
+def _activation_backward(c: Call) -> None:
+    activation_backward(
+        c.attributes["function"],
+        c.inputs[0],
+        c.vector(0),
+        c.delta_outputs[0],
+        c.delta_inputs[0],
+        c.gradient(0),
+        c.dropout,
+    )
+
+
+def _residual_forward(c: Call) -> None:
+    residual_forward(c.inputs[0], c.inputs[1], c.vector(0), c.outputs[0], c.dropout)
+
+
+def _residual_backward(c: Call) -> None:
+    residual_backward(c.delta_outputs[0], c.delta_inputs[0], c.gradient(0), c.dropout)
+
+
+def _softmax_loss_forward(c: Call) -> None:
+    x, labels, mask = c.inputs
+    state = c.kept["state"]
+    if c.first:
+        softmax_loss_begin(state)
+    bias = c.vector(1)
+    softmax_loss_forward(
+        x, c.weights[0], None if bias is None else bias[c.start : c.stop], c.start, labels, state, c.scratch
+    )
+    if c.last:
+        c.loss = LossResult(*softmax_loss_end(labels, mask, state, c.outputs[0]))
+
+
+def _softmax_loss_backward(c: Call) -> None:
+    x, labels, mask = c.inputs
+    bias, grad_bias = c.vector(1), c.gradient(1)
+    rows = slice(c.start, c.stop)
+    softmax_loss_backward(
+        x,
+        c.weights[0],
+        None if bias is None else bias[rows],
+        c.start,
+        labels,
+        mask,
+        c.scale,
+        c.kept["state"],
+        c.delta_inputs[0],
+        c.accumulate[0] or not c.first,
+        c.gradients[0],
+        None if grad_bias is None else grad_bias[rows],
+        c.scratch,
+    )
+
+
+KERNELS: Mapping[OpKind, Kernel] = {
+    OpKind.EMBEDDING: Kernel(_embedding_forward, _embedding_backward, reads_inputs=True, sparse_gradient=True),
+    OpKind.POSITION_EMBEDDING: Kernel(_position_forward, _position_backward, passes_delta=(0,)),
+    OpKind.LAYER_NORM: Kernel(
+        _layer_norm_forward,
+        _layer_norm_backward,
+        kept=lambda attributes, tokens: {"mean": (tokens,), "rstd": (tokens,)},
+        reads_inputs=True,
+        accumulates=True,
+    ),
+    OpKind.LINEAR: Kernel(_linear_forward, _linear_backward, reads_inputs=True, accumulates=True),
+    OpKind.ATTENTION: Kernel(
+        _attention_forward,
+        _attention_backward,
+        kept=lambda attributes, tokens: {"logsumexp": (attributes["heads"], tokens)},
+        reads_inputs=True,
+        reads_outputs=True,
+    ),
+    OpKind.ACTIVATION: Kernel(_activation_forward, _activation_backward, reads_inputs=True, passes_delta=(0,)),
+    OpKind.RESIDUAL: Kernel(
+        _residual_forward, _residual_backward, passes_delta=(1,), passes_delta_without_dropout=(0,)
+    ),
+    OpKind.SOFTMAX_LOSS: Kernel(
+        _softmax_loss_forward,
+        _softmax_loss_backward,
+        kept=lambda attributes, tokens: {"state": (4, tokens)},
+        reads_inputs=True,
+        accumulates=True,
+    ),
+}

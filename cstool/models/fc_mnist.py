@@ -1,0 +1,46 @@
+"""The fully connected network for 28 x 28 digits: linear and relu (and dropout), then ten classes."""
+
+from __future__ import annotations
+
+import math
+
+from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
+from cstool.params import FcMnistParams
+
+PIXELS, CLASSES = 28 * 28, 10
+
+
+def fc_mnist_graph(model: FcMnistParams) -> Graph:
+    """Build the graph. Weight names are the vendor's: `fc_layers.N`, `last_layer`."""
+    ops: list[Op] = []
+    tensors: list[Tensor] = []
+    weights: list[Weight] = []
+    x, width = "x", PIXELS
+    for n, hidden in enumerate(model.layer_sizes):
+        layer = f"fc_layers.{n}"
+        matrix, bias = _linear_weights(layer, hidden, width, model.use_bias)
+        weights += [matrix, *bias]
+        tensors += [Tensor(f"{layer}.y", (hidden,)), Tensor(f"{layer}.activation", (hidden,))]
+        ops.append(Op(OpKind.LINEAR, layer, (x,), (f"{layer}.y",), (matrix.name,)))
+        x, width = f"{layer}.activation", hidden
+        attributes = {"function": model.activation_fn, "dropout": model.dropout}
+        bias_name = tuple(b.name for b in bias)
+        ops.append(Op(OpKind.ACTIVATION, f"{layer}.activation", (f"{layer}.y",), (x,), bias_name, attributes))
+    matrix, bias = _linear_weights("last_layer", CLASSES, width, model.use_bias)
+    weights += [matrix, *bias]
+    tensors.append(Tensor("loss", ()))
+    names = (matrix.name, *(b.name for b in bias))
+    ops.append(Op(OpKind.SOFTMAX_LOSS, "last_layer", (x, "labels", "mask"), ("loss",), names))
+    inputs = (Tensor("x", (PIXELS,)), Tensor("labels", (), "int32"), Tensor("mask", ()))
+    return Graph("fc_mnist", inputs, (Segment(tuple(ops), tuple(tensors), tuple(weights)),), "loss")
+
+
+def _linear_weights(name: str, rows: int, columns: int, use_bias: bool) -> tuple[Weight, list[Weight]]:
+    """Return the matrix and, where wanted, the bias, both uniform within 1/sqrt(inputs).
+
+    Source: torch.nn.Linear.reset_parameters, which the vendor's fc_mnist leaves as it is.
+    """
+    bound = 1 / math.sqrt(columns)
+    uniform = Initializer("uniform", low=-bound, high=bound)
+    bias = [Weight(f"{name}.bias", (rows,), uniform, decays=False)] if use_bias else []
+    return Weight(f"{name}.weight", (rows, columns), uniform), bias
