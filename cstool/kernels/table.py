@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.ir import OpKind
+from cstool.ir import OpKind, Panel
 from cstool.kernels.activation import activation_backward, activation_forward
 from cstool.kernels.attention import attention_backward, attention_forward
 from cstool.kernels.embedding import embedding_backward, embedding_forward, position_backward, position_forward
@@ -48,7 +49,8 @@ class Call:
     outputs: tuple[Array, ...]
     kept: Mapping[str, Array]
     """what forward leaves for backward beside its outputs"""
-    scratch: Scratch
+    scratch: Scratch = lambda name, shape: np.empty(shape, np.float32)
+    """work space by name and shape; a lane gives its own, which it keeps"""
     delta_outputs: tuple[Array | None, ...] = ()
     delta_inputs: tuple[Array | None, ...] = ()
     """where the deltas go; None where nobody wants one"""
@@ -67,6 +69,13 @@ class Call:
     """what each token's loss is multiplied by"""
     loss: LossResult | None = None
 
+    def hold(self, weights: list[Array], panel: Panel | None, is_first: bool, is_last: bool) -> None:
+        """Set the weights of the next kernel call: all vectors, and one panel of the matrix if there is one."""
+        self.weights = weights
+        self.first, self.last = is_first, is_last
+        if panel is not None:
+            self.start, self.stop = panel.start, panel.stop
+
     def vector(self, index: int) -> Array | None:
         """Return weight `index`, or None where the op has none (no bias)."""
         return self.weights[index] if index < len(self.weights) else None
@@ -75,6 +84,17 @@ class Call:
         """Return the gradient buffer of weight `index`, or None where the op has none."""
         found = self.gradients[index] if index < len(self.gradients) else None
         return found if isinstance(found, np.ndarray) else None
+
+
+class Delta(Enum):
+    """How the delta of an input comes from the delta of the output."""
+
+    COMPUTED = "computed"
+    """the kernel writes it into a buffer of its own"""
+    IN_PLACE = "in place"
+    """the kernel can write it over the delta of the output"""
+    SAME = "same"
+    """it is the delta of the output"""
 
 
 @dataclass(frozen=True)
@@ -88,9 +108,8 @@ class Kernel:
     reads_inputs: bool = False
     """whether backward reads the inputs"""
     reads_outputs: bool = False
-    passes_delta: tuple[int, ...] = ()
-    """inputs whose delta is the delta of the output itself, or becomes it in place"""
-    passes_delta_without_dropout: tuple[int, ...] = ()
+    delta: Callable[[Mapping[str, Any], int], Delta] = lambda attributes, index: Delta.COMPUTED
+    """how the delta of an input comes from that of the output"""
     accumulates: bool = False
     """whether backward can add to a delta; the runtime adds for the others"""
     sparse_gradient: bool = False
@@ -233,9 +252,13 @@ def _softmax_loss_backward(c: Call) -> None:
     )
 
 
+def _residual_delta(attributes: Mapping[str, Any], index: int) -> Delta:
+    return Delta.COMPUTED if index == 0 and attributes["dropout"] else Delta.SAME
+
+
 KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.EMBEDDING: Kernel(_embedding_forward, _embedding_backward, reads_inputs=True, sparse_gradient=True),
-    OpKind.POSITION_EMBEDDING: Kernel(_position_forward, _position_backward, passes_delta=(0,)),
+    OpKind.POSITION_EMBEDDING: Kernel(_position_forward, _position_backward, delta=lambda attributes, index: Delta.IN_PLACE),
     OpKind.LAYER_NORM: Kernel(
         _layer_norm_forward,
         _layer_norm_backward,
@@ -251,10 +274,8 @@ KERNELS: Mapping[OpKind, Kernel] = {
         reads_inputs=True,
         reads_outputs=True,
     ),
-    OpKind.ACTIVATION: Kernel(_activation_forward, _activation_backward, reads_inputs=True, passes_delta=(0,)),
-    OpKind.RESIDUAL: Kernel(
-        _residual_forward, _residual_backward, passes_delta=(1,), passes_delta_without_dropout=(0,)
-    ),
+    OpKind.ACTIVATION: Kernel(_activation_forward, _activation_backward, reads_inputs=True, delta=lambda attributes, index: Delta.IN_PLACE),
+    OpKind.RESIDUAL: Kernel(_residual_forward, _residual_backward, delta=_residual_delta),
     OpKind.SOFTMAX_LOSS: Kernel(
         _softmax_loss_forward,
         _softmax_loss_backward,

@@ -18,7 +18,8 @@ def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
     """Build the graph of a decoder for samples of `sequence_length` tokens (S). Weight names are the vendor's."""
     inputs = tuple(Tensor(name, (sequence_length,), dtype) for name, dtype in _INPUTS)
     block = Segment(*_block(model, sequence_length), count=model.num_hidden_layers)
-    return Graph(model.name, inputs, (_embedding(model, sequence_length), block, _output(model, sequence_length)), "loss")
+    segments = (_embedding(model, sequence_length), block, _output(model, sequence_length))
+    return Graph(model.name, inputs, segments, "loss")
 
 
 _INPUTS = (("input_ids", "int32"), ("labels", "int32"), ("mask", "float32"))

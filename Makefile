@@ -1,0 +1,44 @@
+# Everything that a developer types. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check golden bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## make .venv and install everything into it
+
+$(STAMP): setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]'
+	touch $@
+
+demo: install  ## train a small GPT on the sources of Python's standard library, on 2 CSX
+	$(BIN)/cstool data prepare text --output datasets/text --sequence_length 128
+	$(BIN)/cstool run --params params/gpt_tiny.yaml --num_csx 2 --mode train_and_eval
+	$(BIN)/cstool data baseline datasets/text
+
+test: install  ## run all tests
+	$(BIN)/python -m pytest -n 2
+
+check: install  ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+golden: install  ## rewrite the golden files of the tests; read the difference before you commit it
+	$(BIN)/python -m pytest -q -m golden --update_golden
+
+bench: install  ## compare with PyTorch on this machine (installs the extra `bench`)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench]'
+	$(BIN)/python -m benchmarks.gpt2_step
+
+clean:  ## remove what make, Python and the tools left behind; data sets and checkpoints stay
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

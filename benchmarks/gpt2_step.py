@@ -1,0 +1,67 @@
+"""Alternate a training step of GPT-2 small, 4 x 512 tokens, float32: cstool against PyTorch eager.
+
+Run from the project's folder, with the extra "bench" installed::
+
+    python -m benchmarks.gpt2_step --rounds 5
+
+Both sides live in one process and share its cores. cstool pins BLAS to one thread per lane; PyTorch uses all cores by
+OpenMP, whose idle threads (libgomp) by default spin for some 5 ms after an operation and then sleep. `alternate` waits
+for that. OMP_WAIT_POLICY=ACTIVE would let them spin for good and take the cores from cstool; PASSIVE was seen to cost
+PyTorch 1 to 4 % on a feed-forward layer. So both are unset here, and PyTorch runs with its defaults.
+
+`--huge_pages` sets THP_MEM_ALLOC_ENABLE=1 for PyTorch, which is off by default: a step allocates some GB anew, in about
+750,000 page faults, and with huge pages in 40,000. Neither is the fairer peer, so the report says which was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from benchmarks.machine import alternate, gemm_limit_flops_per_s, report, step_flops
+
+BATCH_SIZE = 4
+SEQUENCE_LENGTH = 512
+
+
+def cstool_step_runner() -> Callable[[], None]:
+    """Return a function that trains one step of params/gpt2_small.yaml in cstool on 4 x 512 tokens."""
+    raise SystemExit("benchmarks/gpt2_step.py: the side of cstool is not written yet")
+
+
+def main() -> None:
+    """Run the comparison and print its report."""
+    parser = argparse.ArgumentParser(description="GPT-2 small training step: cstool against PyTorch eager, float32")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (default: 5)")
+    parser.add_argument("--huge_pages", action="store_true", help="let PyTorch allocate huge pages")
+    arguments = parser.parse_args()
+    threads = len(os.sched_getaffinity(0))
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        os.environ.pop(name, None)
+    os.environ["THP_MEM_ALLOC_ENABLE"] = "1" if arguments.huge_pages else "0"
+    peer = "PyTorch eager, huge pages" if arguments.huge_pages else "PyTorch eager"
+
+    ours = cstool_step_runner()
+    # Late: OpenMP and PyTorch read their environment when they are loaded.
+    from benchmarks.gpt2_torch import Gpt2Shape, torch_step_runner
+
+    shape = Gpt2Shape()
+    theirs = torch_step_runner(threads=threads, batch_size=BATCH_SIZE, sequence_length=SEQUENCE_LENGTH, shape=shape)
+    # Before and after: a neighbour that was busy during one of them does not lower the limit.
+    limit_before = gemm_limit_flops_per_s(threads)
+    seconds = alternate({"cstool": ours, peer: theirs}, arguments.rounds)
+    limit = max(limit_before, gemm_limit_flops_per_s(threads))
+    flops = step_flops(
+        batch_size=BATCH_SIZE,
+        sequence_length=SEQUENCE_LENGTH,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.num_hidden_layers,
+        filter_size=shape.filter_size,
+        vocab_size=shape.vocab_size,
+    )
+    print(report(seconds, ours="cstool", theirs=peer, flops=flops, limit_flops_per_s=limit))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What this host can do, and how two programs are compared on it.
+
+Neighbours on a shared machine can halve the speed of a kernel from one minute to the next. So the sides take turns,
+only ratios of neighbouring turns are trusted, and the limit they are held against is measured in the same run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+GEMM_SHAPES = ((512, 768, 3072), (512, 3072, 768), (3072, 512, 768))
+"""(rows, inner, columns) of a grain of 512 tokens in a GPT-2 small block: up, down, gradient of up"""
+GEMMS_PER_ROUND = 20
+SETTLE_S = 0.05
+
+
+def gemm_limit_flops_per_s(threads: int, rounds: int = 4) -> float:
+    """Return the best float32 GEMM rate of NumPy over `GEMM_SHAPES` and rounds [FLOP/s], all threads together.
+
+    Every thread runs GEMMs of its own with a one-threaded BLAS: the way that lanes use the machine.
+    """
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        return max(_gemm_flops_per_s(pool, threads, shape) for _ in range(rounds) for shape in GEMM_SHAPES)
+
+
+def _gemm_flops_per_s(pool: ThreadPoolExecutor, threads: int, shape: tuple[int, int, int]) -> float:
+    rows, inner, columns = shape
+    start_together = threading.Barrier(threads)
+
+    def multiply(seed: int) -> tuple[float, float]:
+        generator = np.random.default_rng(seed)
+        a, b = (generator.standard_normal(s, dtype=np.float32) for s in ((rows, inner), (inner, columns)))
+        out = np.dot(a, b)  # Touches every page before the clock starts.
+        start_together.wait()
+        begin_s = time.perf_counter()
+        for _ in range(GEMMS_PER_ROUND):
+            np.dot(a, b, out=out)
+        return begin_s, time.perf_counter()
+
+    begins, ends = zip(*pool.map(multiply, range(threads)), strict=True)
+    elapsed_s: float = max(ends) - min(begins)
+    return 2.0 * rows * inner * columns * GEMMS_PER_ROUND * threads / elapsed_s
+
+
+def step_flops(
+    *,
+    batch_size: int,
+    sequence_length: int,
+    hidden_size: int,
+    num_hidden_layers: int,
+    filter_size: int,
+    vocab_size: int,
+) -> int:
+    """Return the FLOPs that a training step of a GPT-2 decoder cannot do without: its matrix products.
+
+    With T = B S tokens, a multiplication and an addition as two FLOPs, and one product forward, two backward:
+
+    - linear layers and the output layer, 3 x 2 T (L (4 H^2 + 2 H F) + H V);
+    - attention, 3 x 2 products of 2 H FLOPs for each of the B S (S + 1) / 2 pairs of a query and a key that it may see.
+
+    The masked half of attention is counted for nobody, nor is what an implementation computes twice in backward; so who
+    computes more than needed gets no credit. Embeddings, norms, gelu, softmax and the optimizer are not counted.
+    """
+    tokens = batch_size * sequence_length
+    weights = num_hidden_layers * (4 * hidden_size**2 + 2 * hidden_size * filter_size) + hidden_size * vocab_size
+    pairs = batch_size * sequence_length * (sequence_length + 1) // 2
+    return 6 * tokens * weights + 12 * num_hidden_layers * pairs * hidden_size
+
+
+def alternate(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each call, `rounds` per side, the sides taking turns in this one process.
+
+    One round more is run first and not counted: it compiles, allocates and touches memory. Before each turn there is
+    a moment of rest, so that threads of the other side that still spin in wait for work do not cost this one.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds + 1):
+        for name, side in sides.items():
+            time.sleep(SETTLE_S)
+            begin_s = time.perf_counter()
+            side()
+            seconds[name].append(time.perf_counter() - begin_s)
+    return {name: measured[1:] for name, measured in seconds.items()}
+
+
+def report(
+    seconds: Mapping[str, Sequence[float]], *, ours: str, theirs: str, flops: int, limit_flops_per_s: float
+) -> str:
+    """Return a table of what `alternate` measured, and how fast `ours` is relative to `theirs`.
+
+    Args:
+        seconds: per side, equally many
+        ours: the side whose speed is asked for
+        theirs: the side it is compared with
+        flops: of one call, as from `step_flops`
+        limit_flops_per_s: as from `gemm_limit_flops_per_s`, measured in the same run [FLOP/s]
+    """
+    width = max(len(name) for name in seconds)
+    lines = [
+        f"measured on this host, {len(seconds[ours])} rounds, sides alternating, first round discarded",
+        f"{'':{width}}  median s     min s     max s  of GEMM limit",
+    ]
+    for name, measured in seconds.items():
+        share = flops / (median(measured) * limit_flops_per_s)
+        numbers = "".join(f"{value:10.3f}" for value in (median(measured), min(measured), max(measured)))
+        lines.append(f"{name:{width}}{numbers}{share:15.1%}")
+    ratios = [b / a for a, b in zip(seconds[ours], seconds[theirs], strict=True)]
+    lines += [
+        f"speed of {ours} relative to {theirs}: {median(ratios):.3f}x"
+        f" (median of {len(ratios)} pairs, min {min(ratios):.3f}, max {max(ratios):.3f})",
+        f"a call is {flops / 1e12:.3f} TFLOP; GEMM limit {limit_flops_per_s / 1e9:.0f} GFLOP/s",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""The root command, its groups, and what holds for all of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from cstool import __version__
+from cstool.cli.checkpoint import checkpoint_app
+from cstool.cli.data import data_app
+from cstool.cli.report import print_error, print_usage_error
+from cstool.cli.run import RunCommand, run
+
+EPILOG = "Flags may be typed with hyphens as well: --num-csx is --num_csx."
+
+app = typer.Typer(
+    name="cstool",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "token_normalize_func": lambda token: token.replace("-", "_"),
+    },
+)
+app.command("run", cls=RunCommand, no_args_is_help=False)(run)
+app.add_typer(checkpoint_app, name="checkpoint")
+app.add_typer(data_app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cstool {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # noqa: ARG001 - the callback answers
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A wafer-scale cluster in software: train models by weight streaming, from a YAML file."""
+
+
+def main() -> int:
+    """Run the command that the process was started with and return its exit code."""
+    try:
+        code = typer.main.get_command(app).main(sys.argv[1:], prog_name="cstool", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        print_usage_error(error)
+        return error.exit_code
+    except BrokenPipeError:  # as in `cstool checkpoint list | head -1`; the interpreter must not flush again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if code == 130:
+        print_error("interrupted")
+    return code or 0

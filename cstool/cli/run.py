@@ -1,0 +1,195 @@
+"""`cstool run`: train and evaluate what a params file asks for."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from cstool.cli.report import DebugOption, errors_as_messages
+
+LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
+
+
+class Mode(StrEnum):
+    """What to do with the model."""
+
+    train = "train"
+    eval = "eval"
+    train_and_eval = "train_and_eval"
+
+
+class LogLevel(StrEnum):
+    """How much to log."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class RunCommand(TyperCommand):
+    """A command whose list flags take several values in a row, as the vendor's do: `--set a=1 b=2`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments after writing each list flag once per value."""
+        return super().parse_args(ctx, spread_lists(args))
+
+
+def spread_lists(arguments: list[str]) -> list[str]:
+    """Return the arguments with a list flag repeated before each further value of it."""
+    spread: list[str] = []
+    flag = ""
+    for argument in arguments:
+        if argument.startswith("-"):
+            flag = argument
+        elif flag.replace("-", "_").replace("__", "--", 1) in LIST_FLAGS and spread[-1] != flag:
+            spread.append(flag)
+        spread.append(argument)
+    return spread
+
+
+def parse_lanes(text: str) -> int | None:
+    """Return the number of lanes that was asked for, or None for `auto`.
+
+    Raises:
+        typer.BadParameter: neither `auto` nor a positive count.
+    """
+    if text == "auto":
+        return None
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise typer.BadParameter(f"must be auto or a positive count, got {text}", param_hint="--lanes")
+
+
+def _typed(**flags: Any) -> dict[str, tuple[str, Any]]:
+    """Return (flag, value) by key of the params file, for the flags that were typed: defaults never override a file."""
+    return {key: (f"--{name}", flags[name]) for name, key in FLAG_KEYS.items() if flags[name] is not None}
+
+
+FLAG_KEYS = {
+    "model_dir": "trainer.init.model_dir",
+    "num_csx": "trainer.init.backend.cluster_config.num_csx",
+    "max_steps": "trainer.init.loop.max_steps",
+    "num_steps": "trainer.init.loop.num_steps",
+    "eval_steps": "trainer.init.loop.eval_steps",
+    "seed": "trainer.init.seed",
+    "logging": "trainer.init.logging.log_level",
+    "disable_strict_checkpoint_loading": "trainer.init.checkpoint.disable_strict_checkpoint_loading",
+    "num_workers_per_csx": "trainer.init.backend.cluster_config.num_workers_per_csx",
+    "mount_dirs": "trainer.init.backend.cluster_config.mount_dirs",
+    "python_paths": "trainer.init.backend.cluster_config.python_paths",
+    "job_labels": "trainer.init.backend.cluster_config.job_labels",
+    "disable_version_check": "trainer.init.backend.cluster_config.disable_version_check",
+}
+"""where each flag stands in the params file; what has no effect there is noted as such"""
+
+
+def run(
+    params: Annotated[Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).")],
+    mode: Annotated[Mode, typer.Option("--mode", "-m", help="What to do.")] = Mode.train,
+    model_dir: Annotated[
+        Path | None,
+        typer.Option("--model_dir", "-o", metavar="DIR", help="Folder of checkpoints and logs."),
+    ] = None,
+    num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
+    checkpoint_path: Annotated[
+        Path | None,
+        typer.Option("--checkpoint_path", metavar="FILE", help="Start from this checkpoint, not from the latest."),
+    ] = None,
+    load_checkpoint_states: Annotated[
+        str,
+        typer.Option(
+            "--load_checkpoint_states",
+            metavar="STATES",
+            help="Comma-separated parts of the checkpoint to load; model loads the weights only.",
+        ),
+    ] = "all",
+    disable_strict_checkpoint_loading: Annotated[
+        bool | None,
+        typer.Option(
+            "--disable_strict_checkpoint_loading",
+            help="Load a checkpoint even if it lacks weights or has others.",
+            show_default=False,
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max_steps", metavar="N", help="Train up to this step, counted from step 0.")
+    ] = None,
+    num_steps: Annotated[
+        int | None,
+        typer.Option("--num_steps", metavar="N", help="Train this many steps from here on; wins over --max_steps."),
+    ] = None,
+    eval_steps: Annotated[
+        int | None, typer.Option("--eval_steps", metavar="N", help="Batches of an evaluation.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
+    ] = None,
+    lanes: Annotated[
+        str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Results do not depend on it.")
+    ] = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout, the log on stderr.")
+    ] = False,
+    logging: Annotated[
+        LogLevel | None,
+        typer.Option("--logging", case_sensitive=False, metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR."),
+    ] = None,
+    debug: DebugOption = False,
+    num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None,
+    mount_dirs: Annotated[list[str] | None, typer.Option("--mount_dirs", hidden=True)] = None,
+    python_paths: Annotated[list[str] | None, typer.Option("--python_paths", hidden=True)] = None,
+    job_labels: Annotated[list[str] | None, typer.Option("--job_labels", hidden=True)] = None,
+    disable_version_check: Annotated[bool | None, typer.Option("--disable_version_check", hidden=True)] = None,
+) -> None:
+    """Train or evaluate the model of a params file.
+
+    Without a checkpoint given, a run continues from the latest one in its model_dir.
+    Only flags that are typed override the file.
+    """
+    flags = _typed(
+        model_dir=None if model_dir is None else str(model_dir.absolute()),
+        num_csx=num_csx,
+        max_steps=max_steps,
+        num_steps=num_steps,
+        eval_steps=eval_steps,
+        seed=seed,
+        logging=None if logging is None else logging.value,
+        disable_strict_checkpoint_loading=disable_strict_checkpoint_loading,
+        num_workers_per_csx=num_workers_per_csx,
+        mount_dirs=mount_dirs,
+        python_paths=python_paths,
+        job_labels=job_labels,
+        disable_version_check=disable_version_check,
+    )
+    lane_count = parse_lanes(lanes)
+    with errors_as_messages(debug):
+        from cstool.params import load_params
+
+        loaded = load_params(params, overrides=set_ or (), flags=flags)
+        from cstool import runtime
+        from cstool.cli.render import print_json
+        from cstool.cli.run_log import run_log
+        from cstool.cli.screen import screen_on
+
+        with (
+            screen_on(sys.stderr if as_json else sys.stdout) as screen,
+            run_log(loaded.model_dir, loaded.logging.log_level, screen.handler, loaded.resolved()),
+        ):
+            result = runtime.run(
+                loaded,
+                mode=mode.value,
+                checkpoint_path=checkpoint_path,
+                load_checkpoint_states=load_checkpoint_states,
+                lanes=lane_count,
+                progress=screen.progress,
+            )
+        if as_json:
+            print_json(result.as_dict())

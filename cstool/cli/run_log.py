@@ -1,0 +1,90 @@
+"""The log of a run: the vendor's line format, on the screen and in the model directory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cstool.errors import CstoolError
+
+LOG = logging.getLogger("cstool")
+LINE_FORMAT = "%(asctime)s %(levelname)s:   %(message)s"  # such as 2024-03-14 03:20:31,277 INFO:   | Train ...
+
+
+@contextmanager
+def run_log(model_dir: Path, level: str, shown: logging.Handler, resolved_params: Mapping[str, Any]) -> Iterator[Path]:
+    """Send the package's log lines to `shown` and to `<model_dir>/cerebras_logs/<time>/run.log`; yield that folder.
+
+    The params with all defaults filled in lie beside it, in `trainer_params.yaml`. An error that ends the run is in
+    the file too, with its traceback unless it is one of ours. Lines that cannot be written are lost without a word:
+    a full disk or a closed pipe is reported where it matters.
+
+    Raises:
+        CstoolError: the folder cannot be made.
+    """
+    try:
+        folder = _new_folder(model_dir)
+        (folder / "trainer_params.yaml").write_text(yaml.safe_dump(dict(resolved_params), sort_keys=False))
+        written = logging.FileHandler(folder / "run.log", encoding="utf-8")
+    except OSError as error:
+        raise CstoolError(
+            f"{model_dir}: model_dir must be a folder that can be written, got: {error.strerror}",
+            "choose another one with --model_dir",
+        ) from error
+    handlers = (shown, written)
+    raise_exceptions, logging.raiseExceptions = logging.raiseExceptions, False
+    LOG.setLevel(level)
+    LOG.propagate = False
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(LINE_FORMAT))
+        LOG.addHandler(handler)
+    try:
+        LOG.info("Current Working Directory: %s", Path.cwd())
+        LOG.info("Running command: %s", shlex.join(sys.argv))
+        yield folder
+    except BaseException as error:
+        expected = isinstance(error, CstoolError)
+        record = LOG.makeRecord(
+            LOG.name, logging.ERROR, __file__, 0, str(error), (), None if expected else sys.exc_info()
+        )
+        written.handle(record)
+        raise
+    finally:
+        for handler in handlers:
+            LOG.removeHandler(handler)
+        with suppress(OSError):
+            written.close()
+        logging.raiseExceptions = raise_exceptions
+        LOG.setLevel(logging.NOTSET)
+        LOG.propagate = True
+
+
+def _new_folder(model_dir: Path) -> Path:
+    logs = model_dir / "cerebras_logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    started = time.strftime("%Y%m%d_%H%M%S")
+    for name in (started, *(f"{started}_{again}" for again in range(1, 1000))):  # two runs may start in one second
+        try:
+            (logs / name).mkdir()
+        except FileExistsError:
+            continue
+        _point(logs / "latest", Path(name))
+        _point(model_dir / "latest_run.log", Path("cerebras_logs") / name / "run.log")
+        return logs / name
+    raise FileExistsError(17, "too many runs in one second", str(logs / started))
+
+
+def _point(link: Path, target: Path) -> None:
+    aside = link.with_name(f".{link.name}.{os.getpid()}")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target)
+    aside.replace(link)

@@ -1,0 +1,85 @@
+"""Where a long command shows what it does: a bar below the log lines on a terminal, plain log lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    import rich.console
+    import rich.progress
+
+    from cstool.runtime.progress import Progress
+
+
+class Screen(NamedTuple):
+    """What shows the log lines, and what shows how far a task has come."""
+
+    handler: logging.Handler
+    progress: Progress
+
+
+class BarProgress:
+    """Show each running task as a bar with its detail and the time left."""
+
+    def __init__(self, bars: rich.progress.Progress) -> None:
+        self._bars = bars
+        self._ids: dict[str, rich.progress.TaskID] = {}
+
+    def start(self, task: str, total: int | None) -> None:
+        """Add the bar of a task; without a total it only moves."""
+        self.finish(task)
+        self._ids[task] = self._bars.add_task(task, total=total, detail="")
+
+    def advance(self, task: str, done: int, detail: str = "") -> None:
+        """Move the bar of a task to `done`."""
+        self._bars.update(self._ids[task], completed=done, detail=detail)
+
+    def finish(self, task: str) -> None:
+        """Take the bar of a task away."""
+        if task in self._ids:
+            self._bars.remove_task(self._ids.pop(task))
+
+
+class ConsoleHandler(logging.Handler):
+    """Print log lines above the bars, as they are: no markup, no colours, no wrapping."""
+
+    def __init__(self, console: rich.console.Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        self._console.print(self.format(record), markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether a person watches the stream, on a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+@contextmanager
+def screen_on(stream: TextIO) -> Iterator[Screen]:
+    """Show a command on `stream` while it runs."""
+    if not is_terminal(stream):
+        from cstool.runtime.progress import Silent
+
+        yield Screen(logging.StreamHandler(stream), Silent())
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(file=stream)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[detail]}", markup=False),
+        TimeRemainingColumn(compact=True),
+    )
+    with Bars(*columns, console=console, transient=True) as bars:
+        yield Screen(ConsoleHandler(console), BarProgress(bars))

@@ -1,0 +1,31 @@
+"""Data sets: what a sample is, which samples make a batch, and how text becomes a data set."""
+
+from cstool.data.batches import Sampler, batch_indices, batches_per_epoch
+from cstool.data.bigram import BIGRAM_VOCAB_LIMIT, bigram_loss
+from cstool.data.dataset import Array, Dataset, Field, allocate
+from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
+from cstool.data.mnist import MnistDataset, open_mnist
+from cstool.data.processor import open_dataset
+from cstool.data.text import Progress, TextPart, TextSummary, prepare_text
+
+__all__ = [
+    "BIGRAM_VOCAB_LIMIT",
+    "Array",
+    "Dataset",
+    "Field",
+    "Hdf5TextDataset",
+    "MnistDataset",
+    "Progress",
+    "Sampler",
+    "TextPart",
+    "TextSummary",
+    "allocate",
+    "batch_indices",
+    "batches_per_epoch",
+    "bigram_loss",
+    "open_dataset",
+    "open_hdf5_text",
+    "open_mnist",
+    "prepare_text",
+    "write_hdf5_text",
+]

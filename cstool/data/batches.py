@@ -1,0 +1,75 @@
+"""Which samples make a batch: a function of the batch number, the seed and the counts, and of nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cstool.data.dataset import Array
+from cstool.errors import DataError
+from cstool.philox import generator
+
+
+def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool) -> int:
+    """Return how many batches one pass over the samples makes.
+
+    Raises:
+        DataError: there is not one batch.
+    """
+    count = sample_count // batch_size if drop_last else -(-sample_count // batch_size)
+    if count == 0:
+        hint = f"set batch_size to at most {sample_count}, or drop_last to false" if sample_count else None
+        raise DataError(
+            f"batch_size: must be at most the number of samples ({sample_count}) to fill one batch, got {batch_size}",
+            hint,
+        )
+    return count
+
+
+class Sampler:
+    """The order in which samples are read. Keeps the permutation of the last epoch asked for.
+
+    Args:
+        sample_count: of the data set
+        batch_size: samples of a batch
+        shuffle: whether each epoch has its own random order
+        seed: of the order
+        drop_last: whether an incomplete last batch of an epoch is left out
+
+    Raises:
+        DataError: there is not one batch.
+    """
+
+    def __init__(self, sample_count: int, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
+        self.batches_per_epoch = batches_per_epoch(sample_count, batch_size, drop_last)
+        self.sample_count = sample_count
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self._epoch = -1
+        self._order: Array = np.arange(sample_count)
+
+    def indices(self, batch_number: int) -> Array:
+        """Return the samples of a batch.
+
+        Args:
+            batch_number: from 0, over all epochs
+
+        Returns:
+            (batch_size,) int64; fewer in the last batch of an epoch unless `drop_last`
+        """
+        epoch, place = divmod(batch_number, self.batches_per_epoch)
+        if self.shuffle and epoch != self._epoch:
+            self._order = generator(self.seed, f"shuffle/{epoch}").permutation(self.sample_count)
+            self._epoch = epoch
+        return self._order[place * self.batch_size : (place + 1) * self.batch_size].copy()
+
+
+def batch_indices(
+    batch_number: int, sample_count: int, batch_size: int, shuffle: bool, seed: int, drop_last: bool
+) -> Array:
+    """Return the samples of one batch, as `Sampler.indices` does, without keeping anything.
+
+    Raises:
+        DataError: there is not one batch.
+    """
+    return Sampler(sample_count, batch_size, shuffle, seed, drop_last).indices(batch_number)

@@ -1,0 +1,80 @@
+"""What every data set offers: fields of a fixed shape, and samples read by number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from cstool.errors import DataError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of a sample; `shape` is that of one sample, for example (S,)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Dataset(Protocol):
+    """Samples by number. One thread at a time may read."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The arrays of a sample by name; `labels` and `mask` are always among them."""
+
+    @property
+    def sample_count(self) -> int:
+        """Number of samples, at least 1."""
+
+    def describe(self) -> str:
+        """Say in one line where the samples come from and how many there are."""
+
+    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+        """Fill arrays with samples.
+
+        Args:
+            indices: (n,) integers in [0, sample_count), in any order, repetitions allowed
+            out: an array (n, *shape) for each field, as from `allocate`
+
+        Raises:
+            DataError: a file is damaged, or holds values that the model cannot take.
+        """
+
+    def close(self) -> None:
+        """Close all files. May be called twice."""
+
+
+def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]:
+    """Return an uninitialised array (sample_count, *shape) for each field."""
+    return {name: np.empty((sample_count, *field.shape), field.dtype) for name, field in fields.items()}
+
+
+def names_in_folder(folder: Path, content: str, tried: str, hint: str) -> Sequence[str]:
+    """Return the sorted names in a folder that is to hold a data set.
+
+    Args:
+        folder: the folder
+        content: what it is to hold, for messages
+        tried: all places where it was looked for, for messages; may be empty
+        hint: how to get the content
+
+    Raises:
+        DataError: it is missing, not a folder, or cannot be read.
+    """
+    rule = f"{folder}: must be a folder with {content}"
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except FileNotFoundError:
+        places = f" (looked for it as {tried})" if tried else ""
+        raise DataError(f"{rule}, found nothing there{places}", hint) from None
+    except NotADirectoryError:
+        raise DataError(f"{rule}, got a file", f"give the folder that holds it: {folder.parent}") from None
+    except OSError as error:
+        raise DataError(f"{folder}: must be a readable folder, got: {error.strerror}") from None

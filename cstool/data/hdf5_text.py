@@ -1,0 +1,282 @@
+"""Language-model samples in the vendor's HDF5 layout: read, and written.
+
+A folder of files `*.h5`; each holds a dataset `data` (n, 3, S) int32 = input_ids, attention_mask, labels, and
+the file attribute `n_examples`. The attention mask is really the loss mask: 1 where the label counts.
+
+Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing and data/common/h5_map_dataset.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import h5py
+import numpy as np
+
+from cstool.data.dataset import Array, Field, names_in_folder
+from cstool.errors import DataError
+
+INPUT_IDS, MASK, LABELS = range(3)
+_FEATURES = ("input_ids", "attention_mask", "labels")
+_TOKEN_LIMIT = 2**31
+
+OPEN_FILES_LIMIT = 64
+"""handles kept open; below the usual limit of 1024 per process by far"""
+
+_PREPARE_HINT = "`cstool data prepare text` makes a data set from any files"
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    sample_count: int
+    sequence_length: int
+
+
+class Hdf5TextDataset:
+    """Samples of checked files, in the order of the files. Built by `open_hdf5_text`."""
+
+    def __init__(
+        self, folders: Sequence[Path], files: Sequence[_File], sequence_length: int, vocab_size: int | None
+    ) -> None:
+        self.fields: Mapping[str, Field] = MappingProxyType(
+            {
+                "input_ids": Field((sequence_length,), "int32"),
+                "mask": Field((sequence_length,), "float32"),
+                "labels": Field((sequence_length,), "int32"),
+            }
+        )
+        self._folders = tuple(folders)
+        self._paths = tuple(file.path for file in files)
+        self._edges = np.cumsum([0, *(file.sample_count for file in files)])
+        self.sample_count = int(self._edges[-1])
+        self._sequence_length = sequence_length
+        self._token_limit = _TOKEN_LIMIT if vocab_size is None else vocab_size
+        self._open: OrderedDict[int, h5py.Dataset] = OrderedDict()
+
+    def describe(self) -> str:
+        """Say in one line where the samples come from and how many there are."""
+        more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
+        return (
+            f"{self._folders[0]}{more}: {self.sample_count:,} samples of {self._sequence_length:,} tokens, "
+            f"{self.sample_count * self._sequence_length:,} tokens"
+        )
+
+    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+        """Fill `input_ids`, `mask` and `labels`; labels that do not count become 0.
+
+        Raises:
+            DataError: a file is damaged, or tokens are outside of the vocabulary.
+        """
+        order = np.argsort(indices, kind="stable")
+        rows = indices[order]
+        if len(rows) == 0:
+            return
+        if not 0 <= rows[0] <= rows[-1] < self.sample_count:
+            raise IndexError(f"samples are numbered from 0 to {self.sample_count - 1}, got {rows[0]} to {rows[-1]}")
+        file_of_row = np.searchsorted(self._edges, rows, side="right") - 1
+        samples = np.empty((len(rows), 3, self._sequence_length), np.int32)
+        # A run ends where the next row is neither the same nor the one after it, or lies in another file.
+        ends = np.flatnonzero((np.diff(rows) > 1) | (np.diff(file_of_row) > 0)) + 1
+        for start, stop in pairwise([0, *ends.tolist(), len(rows)]):
+            file = int(file_of_row[start])
+            first, last = (int(rows[i] - self._edges[file]) for i in (start, stop - 1))
+            run = self._read_run(file, first, last + 1)
+            samples[start:stop] = run if len(run) == stop - start else run[rows[start:stop] - rows[start]]
+        samples[:, LABELS] *= samples[:, MASK] == 1
+        for feature, limit in ((INPUT_IDS, self._token_limit), (MASK, 2), (LABELS, self._token_limit)):
+            self._check_range(samples, feature, limit, rows)
+        out["input_ids"][order] = samples[:, INPUT_IDS]
+        out["mask"][order] = samples[:, MASK]
+        out["labels"][order] = samples[:, LABELS]
+
+    def close(self) -> None:
+        """Close all files. May be called twice."""
+        while self._open:
+            self._open.popitem()[1].file.close()
+
+    def _read_run(self, file: int, start: int, stop: int) -> Array:
+        try:
+            samples: Array = self._data_of(file)[start:stop, :, : self._sequence_length]
+            return samples
+        except (OSError, KeyError, ValueError) as error:
+            raise DataError(
+                f"{self._paths[file]}: samples {start} to {stop - 1} cannot be read: {_first_line(error)}",
+                "the file was damaged or changed; make or copy it again",
+            ) from None
+
+    def _check_range(self, samples: Array, feature: int, limit: int, rows: Array) -> None:
+        values = samples[:, feature]
+        if values.min() >= 0 and values.max() < limit:
+            return
+        i, position = (int(found) for found in np.argwhere((values < 0) | (values >= limit))[0])
+        file = int(np.searchsorted(self._edges, rows[i], side="right")) - 1
+        raise DataError(
+            f"{self._paths[file]}: {_FEATURES[feature]} must be in [0, {limit}), "
+            f"got {values[i, position]} in sample {rows[i] - self._edges[file]} at position {position}",
+            None if feature == MASK else "vocab_size of the model must be that of the data set",
+        )
+
+    def _data_of(self, file: int) -> h5py.Dataset:
+        if file not in self._open:
+            if len(self._open) >= OPEN_FILES_LIMIT:
+                self._open.popitem(last=False)[1].file.close()
+            self._open[file] = h5py.File(self._paths[file], "r", locking="best-effort")["data"]
+        self._open.move_to_end(file)
+        return self._open[file]
+
+
+def open_hdf5_text(
+    folders: Sequence[Path], *, max_sequence_length: int | None = None, vocab_size: int | None = None, tried: str = ""
+) -> Hdf5TextDataset:
+    """Open a language-model data set and check its files, all but the values of the samples.
+
+    Args:
+        folders: each with files `*.h5`, read in the order of their names
+        max_sequence_length: tokens that a sample is cut to; None for the length of the files
+        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        tried: all places where the folders were looked for, for messages
+
+    Raises:
+        DataError: files are missing, damaged or do not fit.
+    """
+    files = [_inspect(path) for folder in folders for path in _files_of(folder, tried)]
+    length = files[0].sequence_length
+    for file in files:
+        if file.sequence_length != length:
+            raise DataError(
+                f"{file.path}: samples must have {length} tokens, as in {files[0].path}, got {file.sequence_length}",
+                "keep samples of different lengths in different folders, and use one of them",
+            )
+    if max_sequence_length is not None and max_sequence_length > length:
+        raise DataError(
+            f"{files[0].path}: samples must have at least max_sequence_length ({max_sequence_length}) tokens, "
+            f"got {length}",
+            f"set max_sequence_length to {length}, or prepare the data with --sequence_length {max_sequence_length}",
+        )
+    return Hdf5TextDataset(folders, files, max_sequence_length or length, vocab_size)
+
+
+def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequence_length: int) -> None:
+    """Write a file of the layout, or nothing: to a temporary file first, then renamed.
+
+    Args:
+        path: of the file
+        chunks: samples (n, 3, S) int32, in order
+        sample_count: of all chunks together, at least 1
+        sequence_length: S, at least 1
+
+    Raises:
+        ValueError: the chunks have another shape or number of samples.
+        OSError: the file cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        offset = _lay_out(partial, sample_count, sequence_length)
+        # Samples do not go through the HDF5 library: it may crash on a full disk instead of raising OSError.
+        with partial.open("r+b") as stream:
+            stream.seek(offset)
+            written = 0
+            for chunk in chunks:
+                if chunk.dtype != np.int32 or chunk.shape[1:] != (3, sequence_length):
+                    raise ValueError(f"chunks must be (n, 3, {sequence_length}) int32, got {chunk.shape} {chunk.dtype}")
+                written += len(chunk)
+                if written > sample_count:
+                    break
+                stream.write(np.ascontiguousarray(chunk, "<i4").data)
+            if written != sample_count:
+                raise ValueError(f"{sample_count} samples were announced, got {written}")
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+        sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
+    """Create a file with one contiguous, unwritten dataset; return where its samples begin [bytes]."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_layout(h5py.h5d.CONTIGUOUS)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    # Without it the creation time is in the file, and the same data has other bytes each time.
+    properties.set_obj_track_times(False)
+    with h5py.File(path, "w") as file:
+        file.attrs["n_examples"] = sample_count
+        space = h5py.h5s.create_simple((sample_count, 3, sequence_length))
+        dataset = h5py.h5d.create(file.id, b"data", h5py.h5t.STD_I32LE, space, dcpl=properties)
+        return int(dataset.get_offset())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside of a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _files_of(folder: Path, tried: str) -> Sequence[Path]:
+    names = names_in_folder(folder, "files *.h5", tried, _PREPARE_HINT)
+    if found := [folder / name for name in names if name.endswith(".h5") and not name.startswith(".")]:
+        return found
+    inside = next((folder / name for name in names if any((folder / name).glob("*.h5"))), None)
+    hint = _PREPARE_HINT if inside is None else f"{inside} has some"
+    raise DataError(f"{folder}: must be a folder with files *.h5, got none among its entries ({len(names)})", hint)
+
+
+def _inspect(path: Path) -> _File:
+    """Check a file, all but the values of its samples."""
+    try:
+        with path.open("rb"):
+            pass
+        if not h5py.is_hdf5(path):
+            raise DataError(f"{path}: must be an HDF5 file, got something else", "remove it, or make it again")
+        with h5py.File(path, "r", locking="best-effort") as file:
+            return _inspect_content(path, file)
+    except IsADirectoryError:
+        raise DataError(f"{path}: must be an HDF5 file, got a folder", "rename the folder") from None
+    except PermissionError as error:
+        raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
+    except (OSError, RuntimeError, KeyError) as error:
+        raise DataError(
+            f"{path}: must be a whole HDF5 file, got a truncated or damaged one ({_first_line(error)})",
+            "make or copy it again",
+        ) from None
+
+
+def _inspect_content(path: Path, file: h5py.File) -> _File:
+    data = file["data"] if "data" in file else None
+    if not isinstance(data, h5py.Dataset):
+        names = ", ".join(f'"{name}"' for name in file) or "nothing"
+        found = names if data is None else "a group of this name"
+        raise DataError(f'{path}: must hold a dataset "data", got {found}', _PREPARE_HINT)
+    if data.ndim != 3 or data.shape[1] != 3 or data.shape[2] == 0:
+        raise DataError(
+            f'{path}: dataset "data" must have the shape (samples, 3, tokens), got {data.shape}',
+            f"the three are {', '.join(_FEATURES)}",
+        )
+    if data.dtype != np.int32:
+        raise DataError(f'{path}: dataset "data" must be int32, got {data.dtype}')
+    count = len(data)
+    if count == 0:
+        raise DataError(f"{path}: must hold at least one sample, got 0", "remove the file")
+    announced = file.attrs.get("n_examples", count)
+    if np.size(announced) != 1 or announced != count:
+        raise DataError(
+            f"{path}: attribute n_examples must be the number of samples ({count}), got {announced}",
+            "the file was not written to its end, or was changed; make it again",
+        )
+    return _File(path, count, data.shape[2])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip("'\"").split("\n", 1)[0]

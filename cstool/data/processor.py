@@ -1,0 +1,49 @@
+"""From the vendor's name of a data processor to a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from cstool.data.dataset import Dataset
+from cstool.data.hdf5_text import open_hdf5_text
+from cstool.data.mnist import open_mnist
+from cstool.errors import DataError
+
+HDF5_TEXT_PROCESSORS = ("GptHDF5MapDataProcessor", "GptHDF5DataProcessor")
+MNIST_PROCESSOR = "MNISTDataProcessor"
+
+
+def open_dataset(
+    data_processor: str,
+    paths: Sequence[Path],
+    *,
+    split: str | None = None,
+    max_sequence_length: int | None = None,
+    vocab_size: int | None = None,
+    tried: str = "",
+) -> Dataset:
+    """Open a data set and check its files, all but the values of the samples.
+
+    Args:
+        data_processor: the vendor's name of the kind of data
+        paths: the folders
+        split: "train" (the default) or "val", where one folder holds both
+        max_sequence_length: tokens that a sample is cut to; None for the length of the files
+        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        tried: all places where the folders were looked for, for messages
+
+    Raises:
+        DataError: the name is unknown, or the files are missing, damaged or do not fit.
+    """
+    if data_processor in HDF5_TEXT_PROCESSORS:
+        return open_hdf5_text(paths, max_sequence_length=max_sequence_length, vocab_size=vocab_size, tried=tried)
+    if data_processor == MNIST_PROCESSOR:
+        return open_mnist(paths, split=split or "train", tried=tried)
+    known = (*HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR)
+    nearest = get_close_matches(data_processor, known, n=1)
+    raise DataError(
+        f"data_processor: must be one of {', '.join(known)}, got {data_processor}",
+        f"{nearest[0]} is the nearest" if nearest else None,
+    )

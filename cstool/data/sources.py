@@ -1,0 +1,156 @@
+"""The files that a text data set is made of: found, digested, split into two parts, and read as one stream."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cstool.errors import DataError
+from cstool.philox import key_of
+
+_BLOCK_BYTES = 2**20
+_NOT_SOURCE_TEXT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that is not empty; `name` is its path below the source that it was found in, with "/"."""
+
+    path: Path
+    name: str
+    size_bytes: int
+    digest: str
+
+
+def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
+    """Return the resolved files and folders that a text is made of; for None, the standard library's folder."""
+    if sources is None:
+        return (Path(sysconfig.get_path("stdlib")).resolve(),)
+    return tuple(source.resolve() for source in sources)
+
+
+def find_files(sources: Sequence[Path] | None) -> tuple[SourceFile, ...]:
+    """Find and digest the files of a text, sorted by name.
+
+    Folders are walked; hidden entries, `__pycache__` and empty files are left out.
+
+    Args:
+        sources: files and folders; None for the .py files of the running Python's standard library, without its
+            tests and installed packages
+
+    Raises:
+        DataError: a source does not exist, a file cannot be read, or there are no files.
+    """
+    if sources is None:
+        (library,) = source_roots(None)
+        found = {path: name for path, name in _walk(library, _NOT_SOURCE_TEXT) if name.endswith(".py")}
+        what = f"{library}: must hold the .py files of the standard library"
+    else:
+        # The same file given twice counts once, under the name that it has first.
+        found = {}
+        for source in sources:
+            for path, name in _entries(source):
+                found.setdefault(path.resolve(), name)
+        what = f"{', '.join(str(source) for source in sources)}: must hold files of text"
+    files = [_digest(path, name) for path, name in sorted(found.items(), key=lambda item: (item[1], item[0]))]
+    files = [file for file in files if file.size_bytes]
+    if not files:
+        raise DataError(f"{what}, got none", "give files, or folders with files that are not empty")
+    return tuple(files)
+
+
+def split_by_file(
+    files: Sequence[SourceFile], val_fraction: float, seed: int
+) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
+    """Split files into train and held-out ones by a keyed hash of their names.
+
+    So a file added later does not move the others. Only where a part would be empty, one file goes there: the one
+    with the hash nearest to it.
+
+    Raises:
+        DataError: there is one file only, and a held-out part is asked for.
+    """
+    if val_fraction == 0:
+        return tuple(files), ()
+    if len(files) == 1:
+        raise DataError(
+            f"{files[0].path}: must be at least two files, since whole files are held out, got one",
+            "cut it into several, for example with `split --bytes=20k`, or hold nothing out with --val_fraction 0",
+        )
+    place = {file: key_of(seed, f"held out/{file.name}")[0] / 2**32 for file in files}
+    by_place = sorted(files, key=lambda file: (place[file], file.name, file.path))
+    held_out = {file for file in by_place[:-1] if place[file] < val_fraction} | {by_place[0]}
+    return tuple(f for f in files if f not in held_out), tuple(f for f in files if f in held_out)
+
+
+def stream_bytes(files: Sequence[SourceFile]) -> Iterator[bytes]:
+    """Yield the bytes of files in blocks of bounded size, with one 0 byte between files.
+
+    Raises:
+        DataError: a file cannot be read, or is not the one that was digested.
+    """
+    for i, file in enumerate(files):
+        if i:
+            yield b"\0"
+        size_bytes = 0
+        for block in _blocks(file.path):
+            size_bytes += len(block)
+            yield block
+        if size_bytes != file.size_bytes:
+            raise DataError(
+                f"{file.path}: must not change while it is read, had {file.size_bytes} bytes and now {size_bytes}",
+                "run it again",
+            )
+
+
+def stream_length_bytes(files: Sequence[SourceFile]) -> int:
+    """Return how many bytes `stream_bytes` yields."""
+    return sum(file.size_bytes for file in files) + max(0, len(files) - 1)
+
+
+def _entries(source: Path) -> Iterator[tuple[Path, str]]:
+    if source.is_dir():
+        yield from _walk(source, frozenset())
+    elif source.is_file():
+        yield source, _text_name(Path(source.name))
+    else:
+        found = "got something else" if source.exists() else "found nothing there"
+        raise DataError(f"{source}: must be a file or a folder, {found}")
+
+
+def _walk(folder: Path, without: frozenset[str]) -> Iterator[tuple[Path, str]]:
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename}: must be a readable folder, got: {error.strerror}")
+
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__" and f not in without)
+        for name in names:
+            path = Path(parent, name)
+            if not name.startswith(".") and path.is_file():
+                yield path, _text_name(path.relative_to(folder))
+
+
+def _text_name(path: Path) -> str:
+    # Names need not be UTF-8 on POSIX.
+    return path.as_posix().encode(errors="backslashreplace").decode()
+
+
+def _digest(path: Path, name: str) -> SourceFile:
+    digest, size_bytes = hashlib.blake2b(digest_size=16), 0
+    for block in _blocks(path):
+        digest.update(block)
+        size_bytes += len(block)
+    return SourceFile(path, name, size_bytes, digest.hexdigest())
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
+    except OSError as error:
+        raise DataError(f"{path}: must be readable, got: {error.strerror}") from None

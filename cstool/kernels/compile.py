@@ -1,0 +1,114 @@
+"""Compile every kernel ahead of the run, or load it from the cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cstool.kernels import activation, attention, embedding, loss, norm, optimizer, random, residual
+
+_MARK = "complete"
+"""file in the folder of kernels that says that all of them are there"""
+
+
+def _float32(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def _lend(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    return np.empty(shape, np.float32)
+
+
+def _layer_norm() -> None:
+    x, row = _float32(2, 8), _float32(8)
+    mean, rstd = _float32(2), _float32(2)
+    norm.layer_norm_forward(x, row, row, 1e-5, _float32(2, 8), mean, rstd)
+    norm.layer_norm_backward(x, row, mean, rstd, x, _float32(2, 8), True, _float32(8), _float32(8))
+
+
+def _activation() -> None:
+    x = _float32(2, 8)
+    for bias in (None, _float32(8)):
+        activation.activation_forward("gelu", x, bias, _float32(2, 8), None)
+        activation.activation_backward("gelu", x, bias, x, _float32(2, 8), bias, None)
+
+
+def _residual() -> None:
+    x = _float32(2, 8)
+    for bias in (None, _float32(8)):
+        residual.residual_forward(x, x, bias, _float32(2, 8), None)
+
+
+def _attention() -> None:
+    x, lse = _float32(2, 8), _float32(2, 2)
+    delta_q, delta_k, delta_v = _float32(2, 8), _float32(2, 8), _float32(2, 8)
+    attention.attention_forward(x, x, x, 2, 2, 0.5, _float32(2, 8), lse, None, _lend)
+    attention.attention_backward(x, x, x, x, lse, x, 2, 2, 0.5, delta_q, delta_k, delta_v, None, _lend)
+
+
+def _embedding() -> None:
+    ids, x = np.zeros(2, np.int32), _float32(2, 8)
+    embedding.embedding_forward(ids, _float32(4, 8), 0, 4, _float32(2, 8))
+    embedding.embedding_backward(ids, x, 0, 4)
+    embedding.position_forward(x, _float32(2, 8), 2, _float32(2, 8), None)
+    embedding.position_backward(x, 2, _float32(2, 8), _float32(2, 8), None)
+
+
+def _loss() -> None:
+    labels, mask = np.zeros(2, np.int32), np.ones(2, np.int32)
+    x, weight, state = _float32(2, 8), _float32(4, 8), _float32(loss.STATE_ROWS, 2)
+    loss.softmax_loss_begin(state)
+    loss.softmax_loss_forward(x, weight, None, 0, labels, state, _lend)
+    loss.softmax_loss_backward(
+        x, weight, None, 0, labels, mask, 1.0, state, _float32(2, 8), False, _float32(4, 8), None, _lend
+    )
+
+
+def _optimizer() -> None:
+    one, two, three, four = (_float32(8) for _ in range(4))
+    optimizer.sgd_update(one, two, three, 0.1, 0.9, 0.0, False, 0.0, 1.0, np.inf, True)
+    optimizer.adam_update(one, two, three, four, 0.1, 0.9, 0.999, 1e-8, 0.0, True, 1.0, 1.0, 1.0, np.inf)
+    optimizer.sum_squares(one)
+    optimizer.first_non_finite(one)
+
+
+def _random() -> None:
+    random.dropout_apply(None, _float32(2, 8), _float32(2, 8))
+    random.fill("uniform", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
+    random.fill("normal", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
+
+
+_GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
+    ("random numbers", _random),
+    ("layer norm", _layer_norm),
+    ("activation", _activation),
+    ("residual", _residual),
+    ("attention", _attention),
+    ("embedding", _embedding),
+    ("softmax loss", _loss),
+    ("optimizer", _optimizer),
+)
+
+
+def _mark() -> Path:
+    return Path(os.environ["NUMBA_CACHE_DIR"]) / _MARK
+
+
+def kernels_cached() -> bool:
+    """Say whether an earlier `compile_kernels` has left all kernels in the cache."""
+    return _mark().exists()
+
+
+def compile_kernels(progress: Callable[[str, int, int], None]) -> None:
+    """Call every kernel once with the types of a run, so that none is compiled while lanes wait for it.
+
+    Args:
+        progress: called with (what comes next, groups done, groups in all) before each group
+    """
+    for done, (name, call) in enumerate(_GROUPS):
+        progress(name, done, len(_GROUPS))
+        call()
+    _mark().touch()

@@ -1,0 +1,114 @@
+"""Tables of vectors: that of tokens, by panels, and that of positions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cstool.kernels._jit import elementwise
+from cstool.kernels.random import Dropout, draws_of, mask_blocks, mask_row
+
+
+@elementwise
+def _gather(ids, table, start, stop, y):  # type: ignore[no-untyped-def]
+    width = y.shape[1]
+    for t in range(ids.shape[0]):
+        if start <= ids[t] < stop:
+            row = ids[t] - start
+            for j in range(width):
+                y[t, j] = table[row, j]
+
+
+@elementwise
+def _scatter_add(delta_y, tokens, slots, values):  # type: ignore[no-untyped-def]
+    width = values.shape[1]
+    for n in range(tokens.shape[0]):
+        t = tokens[n]
+        slot = slots[n]
+        for j in range(width):
+            values[slot, j] += delta_y[t, j]
+
+
+@elementwise
+def _position_forward(x, table, sequence, y, draws):  # type: ignore[no-untyped-def]
+    tokens, width = x.shape
+    blocks = mask_blocks(width, x)
+    for t in range(tokens):
+        row = mask_row(blocks, draws, t, width)
+        position = t % sequence
+        for j in range(width):
+            row[j] *= x[t, j] + table[position, j]
+        for j in range(width):
+            y[t, j] = row[j]
+
+
+@elementwise
+def _position_backward(delta_y, sequence, delta_x, grad_table, draws):  # type: ignore[no-untyped-def]
+    tokens, width = delta_y.shape
+    grad_table[:] = 0
+    blocks = mask_blocks(width, delta_y)
+    for t in range(tokens):
+        row = mask_row(blocks, draws, t, width)
+        position = t % sequence
+        for j in range(width):
+            row[j] *= delta_y[t, j]
+        for j in range(width):
+            grad_table[position, j] += row[j]
+        for j in range(width):
+            delta_x[t, j] = row[j]
+
+
+def embedding_forward(ids: np.ndarray, table: np.ndarray, start: int, stop: int, y: np.ndarray) -> None:
+    """Look up the tokens whose id lies in the panel [start, stop); rows of other tokens are left alone.
+
+    Args:
+        ids: (T,) int32
+        table: (stop - start, H) float32
+        y: (T, H) float32
+    """
+    _gather(ids, table, start, stop, y)
+
+
+def embedding_backward(ids: np.ndarray, delta_y: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the gradient of the panel [start, stop), only the rows that were looked up.
+
+    Args:
+        ids: (T,) int32
+        delta_y: (T, H) float32
+
+    Returns:
+        indices: (n,) int32, rows of the panel, ascending
+        values: (n, H) float32, for each the sum over its tokens in their order
+    """
+    tokens = np.flatnonzero((ids >= start) & (ids < stop))
+    rows, slots = np.unique(ids[tokens], return_inverse=True)
+    values = np.zeros((len(rows), delta_y.shape[1]), delta_y.dtype)
+    _scatter_add(delta_y, tokens, slots, values)
+    return (rows - start).astype(np.int32), values
+
+
+def position_forward(x: np.ndarray, table: np.ndarray, sequence: int, y: np.ndarray, dropout: Dropout | None) -> None:
+    """Compute y = dropout(x + row of the token's position).
+
+    Args:
+        x: (T, H) float32, rows grouped by sample
+        table: (at least S, H) float32
+        sequence: S
+        y: (T, H) float32, written; may be x
+        dropout: None for none
+    """
+    _position_forward(x, table, sequence, y, draws_of(dropout))
+
+
+def position_backward(
+    delta_y: np.ndarray, sequence: int, delta_x: np.ndarray, grad_table: np.ndarray, dropout: Dropout | None
+) -> None:
+    """Compute the delta of x and the gradient of the table, the sum over samples in their order.
+
+    Args:
+        delta_y: (T, H) float32
+        sequence: S
+        delta_x: (T, H) float32, written; may be delta_y
+        grad_table: (at least S, H) float32, written; 0 in rows from S on
+        dropout: as in forward
+    """
+    _position_backward(delta_y, sequence, delta_x, grad_table, draws_of(dropout))

@@ -1,0 +1,61 @@
+"""A linear layer, by ranges of the rows of its weight (the panels)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cstool.kernels.gemm import matmul, matmul_add
+from cstool.kernels.scratch import Scratch
+
+
+def linear_forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray) -> None:
+    """Compute y = x weight^T + bias for a range of outputs.
+
+    Args:
+        x: (T, in) float32
+        weight: (rows, in) float32
+        bias: (rows,) float32 or None
+        y: (T, rows) float32, a column slice of the layer's output
+    """
+    matmul(x, weight.T, y)
+    if bias is not None:
+        np.add(y, bias, out=y)
+
+
+def linear_backward_delta(
+    delta_y: np.ndarray, weight: np.ndarray, delta_x: np.ndarray, accumulate: bool, scratch: Scratch
+) -> None:
+    """Compute what a range of outputs contributes to the delta of x: delta_y weight.
+
+    Args:
+        delta_y: (T, rows) float32
+        weight: (rows, in) float32
+        delta_x: (T, in) float32
+        accumulate: add to delta_x instead of overwriting it
+        scratch: lends (T, in)
+    """
+    if accumulate:
+        matmul_add(delta_y, weight, delta_x, scratch("linear.delta_x", delta_x.shape))
+    else:
+        matmul(delta_y, weight, delta_x)
+
+
+def linear_backward_weight(x: np.ndarray, delta_y: np.ndarray, grad_weight: np.ndarray) -> None:
+    """Compute the gradient of a range of rows: delta_y^T x.
+
+    Args:
+        x: (T, in) float32
+        delta_y: (T, rows) float32
+        grad_weight: (rows, in) float32
+    """
+    matmul(delta_y.T, x, grad_weight)
+
+
+def column_sum(delta_y: np.ndarray, grad_bias: np.ndarray) -> None:
+    """Sum the rows of delta_y, in their order.
+
+    Args:
+        delta_y: (T, rows) float32
+        grad_bias: (rows,) float32
+    """
+    np.add.reduce(delta_y, axis=0, out=grad_bias)

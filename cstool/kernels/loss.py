@@ -1,0 +1,179 @@
+"""The output layer and its softmax cross entropy in one, the classes by panels, the logits by chunks.
+
+What forward must know of the classes seen so far is four numbers per token, the *state*, a (4, T) float32 array:
+largest logit, sum of exp(logit - largest), logit of the label, class of the largest logit.
+
+Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cstool.kernels._jit import reduction
+from cstool.kernels.exponential import exp, maximum
+from cstool.kernels.gemm import matmul, matmul_add
+from cstool.kernels.linear import column_sum
+from cstool.kernels.scratch import Scratch
+
+CHUNK_CLASSES = 2048
+"""most classes whose logits exist at once"""
+
+STATE_ROWS = 4
+"""rows of the state"""
+
+_LARGEST, _TOTAL, _LABEL, _BEST = range(STATE_ROWS)
+
+
+@reduction
+def _forward(logits, first, labels, state):  # type: ignore[no-untyped-def]
+    tokens, classes = logits.shape
+    for t in range(tokens):
+        row = logits[t]
+        before = state[_LARGEST, t]
+        here = row[0]
+        for j in range(classes):
+            here = maximum(here, row[j])
+        largest = maximum(before, here)
+        total = logits.dtype.type(0)
+        for j in range(classes):
+            total += exp(row[j] - largest)
+        state[_LARGEST, t] = largest
+        state[_TOTAL, t] = state[_TOTAL, t] * exp(before - largest) + total
+        if here > before:
+            best = 0
+            while row[best] != here:
+                best += 1
+            state[_BEST, t] = first + best
+        label = labels[t] - first
+        if 0 <= label < classes:
+            state[_LABEL, t] = row[label]
+
+
+@reduction
+def _delta_of_logits(logits, first, labels, mask, scale, state):  # type: ignore[no-untyped-def]
+    tokens, classes = logits.shape
+    for t in range(tokens):
+        weight = logits.dtype.type(scale) * logits.dtype.type(mask[t])
+        share = weight / state[_TOTAL, t]
+        largest = state[_LARGEST, t]
+        for j in range(classes):
+            logits[t, j] = exp(logits[t, j] - largest) * share
+        label = labels[t] - first
+        if 0 <= label < classes:
+            logits[t, label] -= weight
+
+
+def _chunks(classes: int) -> Iterator[slice]:
+    """Cut classes into as few chunks as `CHUNK_CLASSES` allows, of nearly equal size."""
+    count = -(-classes // CHUNK_CLASSES)
+    edges = [classes * i // count for i in range(count + 1)]
+    return (slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False))
+
+
+def _logits(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, chunk: slice, scratch: Scratch
+) -> np.ndarray:
+    logits = scratch("loss.logits", (x.shape[0], chunk.stop - chunk.start))
+    matmul(x, weight[chunk].T, logits)
+    if bias is not None:
+        np.add(logits, bias[chunk], out=logits)
+    return logits
+
+
+def softmax_loss_begin(state: np.ndarray) -> None:
+    """Set the state to that of no classes seen.
+
+    Args:
+        state: (4, T) float32, written
+    """
+    state[_LARGEST] = -np.inf
+    state[_TOTAL:] = 0.0
+
+
+def softmax_loss_forward(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    start: int,
+    labels: np.ndarray,
+    state: np.ndarray,
+    scratch: Scratch,
+) -> None:
+    """Take the classes of one panel into the state; panels come in ascending order.
+
+    Args:
+        x: (T, H) float32
+        weight: (rows, H) float32, classes `start` to `start` + rows
+        bias: (rows,) float32 or None
+        start: first class of the panel
+        labels: (T,) int32
+        state: (4, T) float32, updated
+        scratch: lends (T, `CHUNK_CLASSES`)
+    """
+    for chunk in _chunks(weight.shape[0]):
+        _forward(_logits(x, weight, bias, chunk, scratch), start + chunk.start, labels, state)
+
+
+def softmax_loss_end(
+    labels: np.ndarray, mask: np.ndarray, state: np.ndarray, loss_per_token: np.ndarray
+) -> tuple[float, int]:
+    """Compute the losses when all panels have been seen.
+
+    Args:
+        labels: (T,) int32
+        mask: (T,) int32, 1 for a token that counts, 0 for another
+        state: (4, T) float32
+        loss_per_token: (T,) float32, written, masked tokens included
+
+    Returns:
+        the sum of the losses of the tokens that count (in float64), and for how many of these the label is the
+        likeliest class (the first of equals)
+    """
+    np.log(state[_TOTAL], out=loss_per_token)
+    loss_per_token += state[_LARGEST]
+    loss_per_token -= state[_LABEL]
+    total = np.sum(loss_per_token.astype(np.float64) * mask)
+    return float(total), int(np.count_nonzero((state[_BEST] == labels) & (mask != 0)))
+
+
+def softmax_loss_backward(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    start: int,
+    labels: np.ndarray,
+    mask: np.ndarray,
+    scale: float,
+    state: np.ndarray,
+    delta_x: np.ndarray,
+    accumulate: bool,
+    grad_weight: np.ndarray,
+    grad_bias: np.ndarray | None,
+    scratch: Scratch,
+) -> None:
+    """Compute what one panel of classes contributes to the delta of x, and the panel's gradients.
+
+    Args:
+        x, weight, bias, start, labels: as in forward
+        mask: (T,) int32
+        scale: of the sum of the losses
+        state: (4, T) float32, of all panels
+        delta_x: (T, H) float32
+        accumulate: add to delta_x instead of overwriting it
+        grad_weight: (rows, H) float32, written
+        grad_bias: (rows,) float32, written, or None
+        scratch: lends (T, `CHUNK_CLASSES`) and (T, H)
+    """
+    for chunk in _chunks(weight.shape[0]):
+        delta = _logits(x, weight, bias, chunk, scratch)
+        _delta_of_logits(delta, start + chunk.start, labels, mask, scale, state)
+        matmul(delta.T, x, grad_weight[chunk])
+        if grad_bias is not None:
+            column_sum(delta, grad_bias[chunk])
+        if accumulate or chunk.start > 0:
+            matmul_add(delta, weight[chunk], delta_x, scratch("loss.delta_x", delta_x.shape))
+        else:
+            matmul(delta, weight[chunk], delta_x)

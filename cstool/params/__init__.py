@@ -1,0 +1,32 @@
+"""The vendor's YAML, trainer layout: checked, defaults filled in, errors with file and line.
+
+`load_params` is the way in; `Params` is what everything else gets.
+"""
+
+from cstool.params.dataloader import DataloaderParams
+from cstool.params.load import load_params
+from cstool.params.model import DecoderParams, FcMnistParams, InitializerParams
+from cstool.params.optimizers import SGD, Adam, AdamW
+from cstool.params.params import Params
+from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.schedules import Schedule
+from cstool.params.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CheckpointParams",
+    "DataloaderParams",
+    "DecoderParams",
+    "FcMnistParams",
+    "InitializerParams",
+    "LoggingParams",
+    "LoopParams",
+    "Params",
+    "PrecisionParams",
+    "ResolvedPath",
+    "Schedule",
+    "load_params",
+    "resolve_path",
+]

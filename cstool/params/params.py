@@ -1,0 +1,95 @@
+"""All that a params file asks for, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cstool.errors import ParamsError
+from cstool.params.dataloader import DataloaderParams
+from cstool.params.model import DecoderParams, FcMnistParams
+from cstool.params.optimizers import SGD, Adam
+from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.schedules import Schedule
+from cstool.params.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
+
+
+@dataclass(frozen=True)
+class Params:
+    """What was asked for. Two are equal if they ask for the same, whatever the file.
+
+    Args:
+        val_dataloader: for evaluation between training steps
+        eval_dataloader: for mode eval: that of `validate`, else `val_dataloader`
+        checkpoint_path: to start from; None leaves it to `checkpoint.autoload_last_checkpoint`
+        path: of the file, as given
+        text: of the file, as read
+        notes: what was accepted and has no effect
+    """
+
+    model: FcMnistParams | DecoderParams
+    optimizer: SGD | Adam
+    schedulers: tuple[Schedule, ...]
+    precision: PrecisionParams
+    loop: LoopParams
+    checkpoint: CheckpointParams
+    logging: LoggingParams
+    seed: int
+    model_dir: Path
+    num_csx: int
+    train_dataloader: DataloaderParams | None
+    val_dataloader: DataloaderParams | None
+    eval_dataloader: DataloaderParams | None
+    checkpoint_path: ResolvedPath | None
+    path: Path = field(compare=False)
+    text: str = field(compare=False, repr=False)
+    notes: tuple[str, ...] = field(compare=False, repr=False)
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        if self.schedulers:
+            return self.schedulers[0].rate(step)
+        assert self.optimizer.learning_rate is not None, "load_params sees to it"
+        return self.optimizer.learning_rate
+
+    def resolve(self, written: str | Path) -> ResolvedPath:
+        """Resolve a path against the folder of the params file, then the working directory."""
+        return resolve_path(written, self.path.parent)
+
+    def dataloader(self, purpose: str) -> DataloaderParams:
+        """Return the dataloader for `train`, `val` (evaluation between training steps) or `eval`.
+
+        Raises:
+            ParamsError: the file has none.
+        """
+        found = {"train": self.train_dataloader, "val": self.val_dataloader, "eval": self.eval_dataloader}[purpose]
+        if found is None:
+            name = "train_dataloader" if purpose == "train" else "val_dataloader"
+            raise ParamsError([(f"{self.path}: trainer.fit.{name} is missing", None)])
+        return found
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the whole as a trainer-layout file: defaults filled in, paths absolute, plain YAML types."""
+        init: dict[str, Any] = {
+            "model": self.model.dump(),
+            "backend": {"cluster_config": {"num_csx": self.num_csx}},
+            "model_dir": str(self.model_dir),
+            "seed": self.seed,
+            "optimizer": {type(self.optimizer).__name__: self.optimizer.dump()},
+            "schedulers": [schedule.entry() for schedule in self.schedulers],
+            "precision": self.precision.dump(),
+            "loop": self.loop.dump(),
+            "checkpoint": self.checkpoint.dump(),
+            "logging": self.logging.dump(),
+        }
+        fit: dict[str, Any] = {}
+        for name in ("train_dataloader", "val_dataloader"):
+            if (dataloader := getattr(self, name)) is not None:
+                fit[name] = dataloader.dump()
+        if self.checkpoint_path is not None:
+            fit["ckpt_path"] = str(self.checkpoint_path.path)
+        trainer = {"init": init, "fit": fit}
+        if self.eval_dataloader is not None:
+            trainer["validate"] = {"val_dataloader": self.eval_dataloader.dump()}
+        return {"trainer": trainer}

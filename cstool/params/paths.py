@@ -1,0 +1,28 @@
+"""Paths of a params file: against the file's folder first, then against the working directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ResolvedPath:
+    """A path that was looked for.
+
+    Args:
+        path: the first candidate that existed when the file was read, else the first one; absolute
+        tried: all candidates, absolute
+    """
+
+    path: Path
+    tried: tuple[Path, ...] = field(compare=False)
+
+
+def resolve_path(written: str | Path, folder: Path) -> ResolvedPath:
+    """Resolve a path as written in a params file that lies in `folder`."""
+    expanded = Path(written).expanduser()
+    candidates = [Path(os.path.abspath(start / expanded)) for start in (folder, Path.cwd())]
+    tried = tuple(dict.fromkeys(candidates))
+    return ResolvedPath(next((path for path in tried if path.exists()), tried[0]), tried)

@@ -1,0 +1,67 @@
+"""What all sections of the schema share: strictness, the vendor's keys that mean nothing here, kinds of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+MAX_STEPS = 2**31 - 1
+
+
+class Section(BaseModel):
+    """A mapping of the file. A key that is null counts as not given."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+        populate_by_name=False,
+        protected_namespaces=(),
+    )
+
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+    """the vendor's keys that can change nothing here: accepted, with a note"""
+    supported: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """the vendor's keys that would change the result: the values that can be had (false and null mean off)"""
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """another name of a key -> the key"""
+    null_counts: ClassVar[frozenset[str]] = frozenset()
+    """keys at which null is a value"""
+
+    @classmethod
+    def field_keys(cls) -> list[str]:
+        """Return the keys that fill a field, as written in the file."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """Return all keys that may be written, to find the one nearest to a misspelt one."""
+        return [*cls.field_keys(), *cls.other_names, *sorted(cls.without_effect), *cls.supported]
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data, defaults filled in, nulls left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def rule_error(rule: str, hint: str | None = None) -> PydanticCustomError:
+    """Return the error of a validator. `rule` follows the key: "must be a multiple of num_heads (12)"."""
+    return PydanticCustomError("rule", "{rule}", {"rule": rule, "hint": hint})
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+List = BeforeValidator(_as_tuple)
+"""Marks a tuple field that is a list in the file."""
+
+Count = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+Whole = Annotated[int, Field(ge=0, le=MAX_STEPS)]
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]

@@ -1,0 +1,7 @@
+"""The runtime: the appliance and the verb that runs it."""
+
+from cstool.runtime.appliance import Appliance, TrainStep
+from cstool.runtime.progress import Progress, Silent
+from cstool.runtime.run import RunResult, run
+
+__all__ = ["Appliance", "Progress", "RunResult", "Silent", "TrainStep", "run"]

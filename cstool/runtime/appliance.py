@@ -1,0 +1,164 @@
+"""The appliance: MemoryX, SwarmX and the systems as one machine that trains by weight streaming."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from threadpoolctl import threadpool_limits
+
+from cstool.ir import Graph
+from cstool.runtime.grains import check_systems, grain_samples, lanes_for
+from cstool.runtime.inputs import Batch
+from cstool.runtime.memoryx import MemoryX
+from cstool.runtime.optimizer import Optimizer
+from cstool.runtime.swarmx import BufferPool
+from cstool.runtime.systems import BatchLoss, Systems
+from cstool.store import RamStore, Store
+
+ACTIVATION_SHARE = 0.5
+"""of the memory that is available when a run begins, what activations may take; beyond it a batch goes in waves"""
+
+
+class TrainStep(NamedTuple):
+    """What a training step comes to."""
+
+    loss: float
+    """the scaled loss, as it is logged [nats]"""
+    gradient_norm: float | None
+    """before clipping; None where no norm was asked for"""
+
+
+class Appliance:
+    """Trains and evaluates one model. Use as a context manager.
+
+    Args:
+        graph: the model
+        optimizer: None for a run that only evaluates
+        max_gradient_norm: None for no clipping by norm
+        loss_scaling: what the loss is divided by: "num_tokens" or "batch_size"
+        loss_weight: what it is multiplied by
+        seed: weights and dropout come from it
+        num_csx: number of systems
+        lanes: host threads; None to choose
+        store: where MemoryX keeps its arrays
+        memory_bytes: what activations may take; None for a share of what is available
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        optimizer: Optimizer | None,
+        max_gradient_norm: float | None,
+        loss_scaling: str,
+        loss_weight: float,
+        seed: int,
+        num_csx: int = 1,
+        lanes: int | None = None,
+        store: Store | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self.graph = graph
+        self.seed = seed
+        self.num_csx = num_csx
+        self.loss_scaling = loss_scaling
+        self.loss_weight = loss_weight
+        self._lanes = lanes
+        self._memory_bytes = memory_bytes
+        self.store = RamStore() if store is None else store
+        self.buffers = BufferPool()
+        self._workers = ThreadPoolExecutor(lanes or os.cpu_count() or 1, thread_name_prefix="memoryx")
+        self.memoryx = MemoryX(graph, self.store, optimizer, max_gradient_norm, self.buffers, self._workers)
+        self._systems: dict[tuple[int, bool], Systems] = {}
+        # One level of parallelism: the lanes. BLAS with two threads also gives other bits than with one.
+        self._blas = threadpool_limits(1, user_api="blas")
+
+    def __enter__(self) -> Appliance:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for systems in self._systems.values():
+            systems.close()
+        self._workers.shutdown()
+        self._blas.restore_original_limits()
+        self.store.close()
+
+    def prepare(self, batch_size: int, *, trains: bool, where: str) -> Systems:
+        """Lay out the systems for batches of a size.
+
+        Args:
+            batch_size: of the global batch
+            trains: whether there is a backward pass
+            where: the place in the params that an error names
+
+        Raises:
+            ClusterError: the grains do not divide over the systems, or one does not fit the memory
+        """
+        found = self._systems.get((batch_size, trains))
+        if found is None:
+            sequence = 1
+            for length in self.graph.tensors[self.graph.loss].shape:
+                sequence *= length
+            grain = grain_samples(batch_size, sequence)
+            check_systems(self.num_csx, batch_size, grain, where)
+            grains = batch_size // grain
+            found = self._systems[batch_size, trains] = Systems(
+                self.graph,
+                grain=grain,
+                grains=grains,
+                num_csx=self.num_csx,
+                lanes=self._lanes or lanes_for(self.graph, grain, sequence, grains),
+                memoryx=self.memoryx,
+                seed=self.seed,
+                trains=trains,
+                memory_bytes=self._memory_bytes or int(available_memory_bytes() * ACTIVATION_SHARE),
+            )
+        return found
+
+    def train_step(self, batch: Batch, step: int, learning_rate: float) -> TrainStep:
+        """Run one step: stream forward, stream backward, reduce, update.
+
+        Args:
+            batch: a global batch of a size that has been prepared
+            step: from 1
+            learning_rate: of this step
+
+        Raises:
+            NonFiniteError: naming the step and the first tensor that is not finite
+        """
+        size = len(batch.arrays["mask"])
+        divisor = batch.tokens if self.loss_scaling == "num_tokens" else size
+        scale = self.loss_weight / max(1, divisor)
+        self.memoryx.begin_step(step, learning_rate)
+        loss = self._systems[size, True].run(batch, step=step, scale=scale, trains=True)
+        return TrainStep(loss.total * scale, self.memoryx.finish_step())
+
+    def evaluate(self, batch: Batch) -> BatchLoss:
+        """Run one batch forward, without dropout."""
+        return self._systems[len(batch.arrays["mask"]), False].run(batch, step=0, scale=1.0, trains=False)
+
+    def memory_account(self) -> Mapping[str, int]:
+        """Say what memory is for what [bytes]."""
+        shape_bytes = {name: 4 * weight.size for name, weight in self.graph.weights.items()}
+        weights = sum(shape_bytes.values())
+        states = len(self.memoryx.optimizer.states) if self.memoryx.optimizer else 0
+        return {
+            "weights": weights,
+            "optimizer_state": states * weights,
+            "gradients": self.buffers.allocated_bytes,
+            "activations": sum(s.activation_bytes for s in self._systems.values()),
+            "scratch": sum(s.scratch_bytes for s in self._systems.values()),
+        }
+
+
+def available_memory_bytes() -> int:
+    """Return the memory that can be used without swapping [bytes]."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -1,0 +1,98 @@
+"""Evaluation: the held-out data set forward once, without dropout."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cstool.data import Dataset, Sampler, batches_per_epoch
+from cstool.params import DataloaderParams
+from cstool.runtime.appliance import Appliance
+from cstool.runtime.inputs import InputWorker
+from cstool.runtime.progress import Progress
+from cstool.runtime.rates import Rates, format_rate
+
+log = logging.getLogger("cstool")
+TASK = "Evaluating"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation comes to."""
+
+    step: int
+    """after which it was made"""
+    loss: float
+    """mean over the unmasked tokens [nats]"""
+    accuracy: float
+    """share of the unmasked tokens whose label is the likeliest class"""
+    tokens: int
+    samples: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON, with the perplexity."""
+        return {**asdict(self), "perplexity": math.exp(min(self.loss, 700.0))}
+
+
+def evaluate(
+    appliance: Appliance,
+    dataset: Dataset,
+    dataloader: DataloaderParams,
+    *,
+    step: int,
+    steps: int | None,
+    log_steps: int,
+    progress: Progress,
+) -> Evaluation:
+    """Evaluate on a data set, in its order unless it is to be shuffled; the last batch may be a part of one.
+
+    Args:
+        step: of the run so far
+        steps: batches at most; None for the whole data set
+        log_steps: a log line every so many batches
+    """
+    size = dataloader.batch_size
+    sampler = Sampler(dataset.sample_count, size, dataloader.shuffle, dataloader.shuffle_seed, drop_last=False)
+    whole = batches_per_epoch(dataset.sample_count, size, drop_last=False)
+    batches = whole if steps is None else min(steps, whole)
+    began = time.perf_counter()
+    losses: list[float] = []
+    correct = tokens = samples = 0
+    rates = Rates()
+    progress.start(TASK, batches)
+    with InputWorker(dataset, sampler, 0, batches) as worker:
+        for number in range(1, batches + 1):
+            batch = worker.next()
+            loss = appliance.evaluate(batch)
+            losses.append(loss.total)
+            correct, tokens, samples = correct + loss.correct, tokens + batch.tokens, samples + batch.samples
+            rates.add(batch.samples)
+            progress.advance(TASK, number)
+            if number % log_steps == 0 or number == batches:
+                rate, global_rate = rates.look()
+                mean = loss.total / max(1, batch.tokens)
+                log.info(
+                    f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={mean:.5f}, "
+                    f"Rate={format_rate(rate)} samples/sec, GlobalRate={format_rate(global_rate)} samples/sec"
+                )
+    progress.finish(TASK)
+    result = Evaluation(
+        step,
+        math.fsum(losses) / max(1, tokens),
+        correct / max(1, tokens),
+        tokens,
+        samples,
+        time.perf_counter() - began,
+    )
+    log.info(f"Avg Eval Loss: {result.loss:.5f}")
+    log.info("Evaluation metrics:")
+    log.info(f"  - eval/accuracy = {result.accuracy:.5f}")
+    if appliance.graph.tensors[appliance.graph.loss].shape:
+        log.info(f"  - eval/lm_perplexity = {result.as_dict()['perplexity']:.5f}")
+    log.info("Evaluation completed successfully!")
+    log.info(f"Processed {samples} sample(s) in {result.seconds:.9f} seconds.")
+    return result

@@ -1,0 +1,58 @@
+"""How a global batch is cut into grains, and how many lanes are worth having.
+
+The cut is a function of the params alone: never of the number of systems, cores or lanes, so the bits of a run do
+not depend on them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cstool.errors import ClusterError
+from cstool.ir import Graph
+
+GRAIN_TOKENS = 512
+"""tokens of a grain at most, where a sample is not longer: enough for an efficient GEMM"""
+FEWEST_GRAINS = 4
+"""grains that a batch is cut into at least, where it has the samples: work for the cores"""
+LANE_WORTH_FLOPS = 4_000_000
+"""arithmetic of a mean matrix op on one grain from which a second lane pays (measured: below it, threads lose)"""
+
+
+def grain_samples(batch_size: int, sequence: int) -> int:
+    """Return the samples of a grain: the largest divisor of the batch that keeps within the two limits above."""
+    fewest = min(batch_size, FEWEST_GRAINS)
+    fitting = [
+        samples
+        for samples in range(1, batch_size + 1)
+        if batch_size % samples == 0 and samples * sequence <= GRAIN_TOKENS and batch_size // samples >= fewest
+    ]
+    return max(fitting, default=1)
+
+
+def check_systems(num_csx: int, batch_size: int, grain: int, where: str) -> None:
+    """Check that the grains of a batch divide evenly over the systems.
+
+    Raises:
+        ClusterError: naming the nearest counts that do
+    """
+    grains = batch_size // grain
+    if grains % num_csx == 0:
+        return
+    fitting = [n for n in range(1, grains + 1) if grains % n == 0]
+    below = max(n for n in fitting if n < num_csx)
+    above = min((n for n in fitting if n > num_csx), default=None)
+    nearest = f"{below} is the nearest" if above is None else f"{below} and {above} are the nearest"
+    raise ClusterError(
+        f"{where}: num_csx must divide the {grains} grains of the batch "
+        f"(batch_size {batch_size}, {grain} to a grain), got {num_csx}",
+        f"{nearest}; all that do: {', '.join(map(str, fitting))}",
+    )
+
+
+def lanes_for(graph: Graph, grain: int, sequence: int, grains: int) -> int:
+    """Return how many lanes to use: one per core, but one only where the ops are too small to share."""
+    matrices = [weight.size for weight in graph.weights.values() if len(weight.shape) > 1]
+    mean_flops = 2 * grain * sequence * sum(matrices) / len(matrices)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(cores, grains))

@@ -1,0 +1,31 @@
+"""How the runtime tells a user interface what it is at, without printing anything."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Something that shows progress; tasks are told apart by their text, for example "Training"."""
+
+    def start(self, task: str, total: int | None) -> None:
+        """Begin a task of `total` units; None when nobody knows."""
+
+    def advance(self, task: str, done: int, detail: str = "") -> None:
+        """Say how many units of a task are done in all, and a few words, such as "loss 2.123"."""
+
+    def finish(self, task: str) -> None:
+        """End a task."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, task: str, total: int | None) -> None:
+        """See `Progress.start`."""
+
+    def advance(self, task: str, done: int, detail: str = "") -> None:
+        """See `Progress.advance`."""
+
+    def finish(self, task: str) -> None:
+        """See `Progress.finish`."""

@@ -1,0 +1,145 @@
+"""The state of a run, out to a checkpoint and back: weights, optimizer state, where it is, what it chose."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cstool
+from cstool.errors import CheckpointError
+from cstool.ir import Graph
+from cstool.runtime.memoryx import MemoryX
+from cstool.store import CheckpointReader, CheckpointWriter
+
+STATES = ("model", "optimizer", "dataloader")
+"""parts of a checkpoint that can be asked for by name; `optimizer` includes the step and so the learning rate"""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run is."""
+
+    step: int = 0
+    batches: int = 0
+    """batches that the input workers have handed out, over all epochs"""
+
+
+def environment() -> dict[str, str]:
+    """Return what the bits of a run depend on beside the params: versions and the CPU."""
+    import numba
+
+    blas: dict[str, Any] = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index,call-overload]
+    return {
+        "cstool": cstool.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "blas": f"{blas.get('name', '?')} {blas.get('version', '?')}",
+        "cpu": numba.core.config.CPU_NAME or _cpu_name(),  # type: ignore[attr-defined]
+    }
+
+
+def _cpu_name() -> str:
+    import llvmlite.binding
+
+    return f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}"  # type: ignore[no-untyped-call]
+
+
+def save_state(
+    path: Path, memoryx: MemoryX, position: Position, *, model_name: str, seed: int, grain: int, params: dict[str, Any]
+) -> int:
+    """Write a checkpoint, streaming panel by panel.
+
+    Returns:
+        bytes of its tensors
+
+    Raises:
+        CheckpointError: it cannot be written; nothing of it is left
+    """
+    memoryx.drain()
+    names = memoryx.array_names
+    total_bytes = sum(4 * int(np.prod(memoryx.store.shape(name))) for name in names)
+    with CheckpointWriter(path, total_bytes=total_bytes) as writer:
+        for name in names:
+            writer.add_tensor(name, memoryx.store.shape(name), "float32", memoryx.chunks(name))
+        writer.add_value("global_step", position.step)
+        writer.add_value("dataloader", {"batches_streamed": position.batches})
+        writer.add_value("random", {"seed": seed, "generator": "philox4x32-10"})
+        writer.add_value("choices", {"grain_samples": grain, "gemm": "numpy", **environment()})
+        metadata = {"version": cstool.__version__, "model_name": model_name, "params": params}
+        writer.add_value("__metadata__", [metadata])
+    return total_bytes
+
+
+def load_state(
+    reader: CheckpointReader, memoryx: MemoryX, graph: Graph, *, states: str, strict: bool
+) -> tuple[Position, list[str]]:
+    """Read a checkpoint into MemoryX.
+
+    Args:
+        reader: the open checkpoint
+        memoryx: receives the tensors
+        graph: what they must fit
+        states: "all" or a comma-separated list of `STATES`
+        strict: whether the checkpoint must hold exactly the weights of the model
+
+    Returns:
+        where the run is, and what differs between the machine of the checkpoint and this one
+
+    Raises:
+        CheckpointError: naming the first tensor that is missing, superfluous, or of another shape
+    """
+    wanted = _wanted(states)
+    stored = {name: reader.shape(name) for name in reader.tensor_names()}
+    _check_fits(reader.path, stored, graph, strict)
+    trains = memoryx.optimizer is not None
+    for name in memoryx.array_names:
+        if name.partition(".")[0] not in wanted or (name not in stored and not strict):
+            continue
+        if name not in stored:
+            raise CheckpointError(
+                f"{reader.path}: lacks {name}, which this optimizer needs",
+                "--load_checkpoint_states model loads the weights alone",
+            )
+        reader.verify(name)
+        memoryx.load(name, lambda start, stop, out, name=name: reader.read(name, out, start, stop))
+    position = Position(
+        reader.value("global_step") if "optimizer" in wanted or not trains else 0,
+        reader.value("dataloader")["batches_streamed"] if "dataloader" in wanted else 0,
+    )
+    before, now = reader.value("choices"), environment()
+    return position, [f"{key} {before[key]} -> {now[key]}" for key in now if before.get(key) != now[key]]
+
+
+def _wanted(states: str) -> set[str]:
+    if states == "all":
+        return set(STATES)
+    wanted = {state.strip() for state in states.split(",")}
+    if unknown := wanted - set(STATES):
+        raise CheckpointError(
+            f"--load_checkpoint_states: must be all or some of {', '.join(STATES)}, got {min(unknown)}"
+        )
+    return wanted
+
+
+def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, strict: bool) -> None:
+    """Compare names and shapes with the model, in its order."""
+    hint = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
+    for name, weight in graph.weights.items():
+        shape = stored.get(f"model.{name}")
+        if shape is None and strict:
+            raise CheckpointError(f"{path}: lacks the weight {name} of this model", hint)
+        if shape is not None and tuple(shape) != weight.shape:
+            raise CheckpointError(
+                f"{path}: {name} must be {_written(weight.shape)}, as in this model, got {_written(shape)}", hint
+            )
+    for name in stored:
+        if strict and name.startswith("model.") and name.removeprefix("model.") not in graph.weights:
+            raise CheckpointError(f"{path}: has the weight {name.removeprefix('model.')}, which this model lacks", hint)
+
+
+def _written(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

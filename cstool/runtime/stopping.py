@@ -1,0 +1,34 @@
+"""SIGINT and SIGTERM: the step under way is finished, the run saved, and then it stops."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class StopRequest:
+    """Within the context the two signals only set `signal_name`; a second SIGINT acts as usual.
+
+    Outside the main thread, where Python cannot set handlers, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._set)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _set(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal_name is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal_name = signal.Signals(number).name

@@ -1,0 +1,162 @@
+"""The systems of an appliance at work on one kind of batch: slots, lanes, waves; forward and backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from cstool.errors import ClusterError, NonFiniteError
+from cstool.ir import Graph
+from cstool.runtime.csx import Csx, GrainSlot
+from cstool.runtime.inputs import Batch
+from cstool.runtime.lanes import Lane, LaneStopped, Pace
+from cstool.runtime.memoryx import MemoryX
+from cstool.runtime.nonfinite import first_bad_tensor
+from cstool.runtime.plan import Plan, make_plan
+from cstool.runtime.swarmx import SwarmX
+
+
+class BatchLoss(NamedTuple):
+    """What a global batch comes to."""
+
+    total: float
+    """sum of the losses of the unmasked tokens [nats]"""
+    correct: int
+    """unmasked tokens whose label is the likeliest class"""
+
+
+class Systems:
+    """`num_csx` systems that work together on batches of one size.
+
+    The grains of a batch are dealt to the systems in order, and each system takes its own in waves when its arena
+    does not hold them all at once.
+
+    Args:
+        graph: the model
+        grain: samples of a grain
+        grains: grains of a global batch; a multiple of `num_csx`
+        num_csx: number of systems
+        lanes: number of host threads
+        memoryx: where weights come from and gradients go
+        seed: of the run
+        trains: whether there is a backward pass
+        memory_bytes: what the arenas of all systems may take together
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        grain: int,
+        grains: int,
+        num_csx: int,
+        lanes: int,
+        memoryx: MemoryX,
+        seed: int,
+        trains: bool,
+        memory_bytes: int,
+    ) -> None:
+        self.plan: Plan = make_plan(graph, grain, trains=trains)
+        self.grains = grains
+        self.grains_per_csx = grains // num_csx
+        slots_per_csx = min(self.grains_per_csx, memory_bytes // (self.plan.slot_bytes * num_csx))
+        if slots_per_csx < 1:
+            raise ClusterError(
+                f"the activations of one grain ({grain} x {self.plan.sequence} tokens) on each of {num_csx} systems "
+                f"need {self.plan.slot_bytes * num_csx:,} bytes of memory, {memory_bytes:,} are free for them",
+                "a smaller max_sequence_length or fewer systems need less",
+            )
+        self.waves = math.ceil(self.grains_per_csx / slots_per_csx)
+        self.slots_per_csx = math.ceil(self.grains_per_csx / self.waves)
+        self.csx = [Csx(i, self.plan, self.slots_per_csx, seed) for i in range(num_csx)]
+        slots = [slot for csx in self.csx for slot in csx.slots]
+        self.swarmx = SwarmX(grains, memoryx.buffers, memoryx.receive)
+        lanes = min(lanes, len(slots))
+        cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
+        self.lanes = [
+            Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], memoryx, self.swarmx) for i in range(lanes)
+        ]
+        self._memoryx = memoryx
+        self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
+
+    @property
+    def activation_bytes(self) -> int:
+        """Memory of the arenas [bytes]."""
+        return sum(csx.arena.nbytes for csx in self.csx)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory of the lanes' work space [bytes]."""
+        return sum(lane.scratch.allocated_bytes for lane in self.lanes)
+
+    def run(self, batch: Batch, *, step: int, scale: float, trains: bool) -> BatchLoss:
+        """Run a global batch forward and, for training, backward.
+
+        Args:
+            batch: its arrays have as many samples as the grains together
+            step: of the run; random numbers are keyed by it
+            scale: what each token's loss is multiplied by
+            trains: with dropout and the backward pass
+
+        Raises:
+            NonFiniteError: the loss is NaN or infinite; nothing has been updated
+        """
+        losses: dict[int, BatchLoss] = {}
+        for wave in range(self.waves):
+            slots = self._load(batch, wave, step, scale, trains)
+            self._on_all_lanes(Lane.forward)
+            for slot in slots:
+                assert slot.grain is not None and slot.calls[-1].loss is not None
+                losses[slot.grain] = BatchLoss(*slot.calls[-1].loss)
+                if not math.isfinite(losses[slot.grain].total):
+                    found = first_bad_tensor(self.plan, slots, self._memoryx)
+                    raise NonFiniteError(
+                        f"step {step}: the loss is not finite; the first tensor that is not: {found}",
+                        "a lower learning rate, max_gradient_norm or a longer warm-up may help; "
+                        "the last checkpoint is as it was",
+                    )
+            if trains:
+                self._on_all_lanes(Lane.backward)
+        ordered = [losses[grain] for grain in sorted(losses)]
+        return BatchLoss(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+    def _load(self, batch: Batch, wave: int, step: int, scale: float, trains: bool) -> list[GrainSlot]:
+        """Hand each slot its grain of a wave, and return the slots that have one."""
+        samples = self.plan.samples
+        filled = []
+        for csx in self.csx:
+            for index, slot in enumerate(csx.slots):
+                within = wave * self.slots_per_csx + index
+                if within >= self.grains_per_csx:
+                    slot.grain = None
+                    continue
+                grain = csx.index * self.grains_per_csx + within
+                part = slice(grain * samples, (grain + 1) * samples)
+                arrays = {name: array[part] for name, array in batch.arrays.items()}
+                slot.load(grain, arrays, step, scale, dropout=trains)
+                filled.append(slot)
+        return filled
+
+    def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
+        pace = Pace(len(self.lanes))
+
+        def guarded(lane: Lane) -> BaseException | None:
+            try:
+                walk(lane, pace)
+                pace.leave(lane.index)
+            except BaseException as error:
+                pace.stop()
+                return error
+            return None
+
+        futures = [self._threads.submit(guarded, lane) for lane in self.lanes[1:]]
+        errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
+        for error in errors:
+            if error is not None and not isinstance(error, LaneStopped):
+                raise error

@@ -1,0 +1,57 @@
+"""The checkpoint format: which names and attributes a `.mdl` file has.
+
+A checkpoint is an HDF5 file (superblock 2, whose metadata carry checksums) without groups:
+
+- a tensor is a contiguous, unfiltered dataset named by its key, dots and all, with the attributes `dtype`,
+  `shape` (JSON) and `crc32` (of its bytes);
+- every key has a file attribute `{key}.__metadata__` (JSON): `{"kind": "tensor"}`, or
+  `{"kind": "link", "target": key}` for a tied weight, which is stored once, or `{"kind": "value", "value": ...}`;
+- JSON that is too long for an attribute is a uint8 dataset, named as the attribute that it stands for, which
+  then reads `{"dataset": name}` or `{"kind": "value", "dataset": name}`;
+- file attributes: `__spec__` (JSON list of all keys in the order of writing), `__version__` (of this format,
+  cstool's own: 1.0; the vendor's files count 0.x), `__cstool_version__`, and, written last, `__SUCCESS__`.
+
+Nothing in it is ever executed or followed out of the file.
+"""
+
+from __future__ import annotations
+
+FORMAT_VERSION = "1.0"
+"""version of cstool's checkpoint format"""
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+"""first bytes of an HDF5 file"""
+
+SPEC, VERSION, CSTOOL_VERSION, SUCCESS = "__spec__", "__version__", "__cstool_version__", "__SUCCESS__"
+
+METADATA_SUFFIX = ".__metadata__"
+
+LONGEST_ATTRIBUTE_BYTES = 32 * 1024
+"""longest JSON kept in an attribute, half of what HDF5 allows for an object header message [bytes]"""
+
+DTYPES = (
+    ("bool", "float16", "float32", "float64")
+    + ("int8", "int16", "int32", "int64")
+    + ("uint8", "uint16", "uint32", "uint64")
+)
+"""dtypes of tensors"""
+
+LIBVER = ("v108", "v108")
+"""bounds of the HDF5 file format: metadata with checksums, readable by every h5py"""
+
+
+def check_key(key: str) -> None:
+    """Check that a key can name a dataset.
+
+    Raises:
+        ValueError: it is empty, not text for HDF5, or reserved
+    """
+    if not key or "/" in key or "\0" in key or not set(key) - {"."}:
+        raise ValueError(f"a key must be text without slashes, not only dots, got {key!r}")
+    if key == SPEC or key.endswith(METADATA_SUFFIX):
+        raise ValueError(f"the key {key} is reserved by the format")
+
+
+def metadata_name(key: str) -> str:
+    """Return the name of the file attribute that describes a key."""
+    return key + METADATA_SUFFIX

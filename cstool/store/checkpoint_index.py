@@ -1,0 +1,73 @@
+"""The index of a folder of checkpoints: a YAML file for people and scripts, kept beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+
+from cstool.errors import CheckpointError
+from cstool.store.pending_file import write_replacing
+
+INDEX_NAME = "checkpoints_index.yaml"
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """A checkpoint in the index; `file` is relative to the folder of the index."""
+
+    step: int
+    file: str
+
+
+def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
+    """Return the index of a folder without entries whose file is gone.
+
+    An index that is missing or cannot be understood counts as empty: the files themselves are the truth.
+    """
+    try:
+        document = yaml.safe_load((Path(folder) / INDEX_NAME).read_text(encoding="utf-8"))
+        entries = [IndexEntry(int(entry["step"]), str(entry["file"])) for entry in document["checkpoints"]]
+    except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError):
+        return []
+    return [entry for entry in entries if (Path(folder) / entry.file).is_file()]
+
+
+def register_checkpoint(folder: str | os.PathLike[str], step: int, path: str | os.PathLike[str]) -> list[IndexEntry]:
+    """Enter a checkpoint in the index of a folder; entries whose file is gone are dropped.
+
+    Returns:
+        the index
+
+    Raises:
+        CheckpointError: the index cannot be written
+    """
+    index = Path(folder) / INDEX_NAME
+    new = IndexEntry(step, os.path.relpath(path, folder))
+    try:
+        with _locked(index.with_name(f"{INDEX_NAME}.lock")):
+            entries = [*(entry for entry in read_index(folder) if entry.file != new.file), new]
+            document = {"checkpoints": [asdict(entry) for entry in entries]}
+            write_replacing(index, yaml.safe_dump(document, sort_keys=False))
+    except OSError as error:
+        raise CheckpointError(
+            f"{index}: the index of checkpoints must be writable, got: {error.strerror}",
+            f"the checkpoint {path} itself is complete",
+        ) from error
+    return entries
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock file; it stays, since removing it would let two others hold different ones."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,86 @@
+"""What a checkpoint holds, for people and scripts to look at."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cstool.store.checkpoint_format import FORMAT_VERSION
+from cstool.store.checkpoint_reader import CheckpointReader
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor of a checkpoint."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """A checkpoint; what it does not say is None."""
+
+    path: Path
+    version: str
+    cstool_version: str
+    step: int | None
+    model_name: str | None
+    parameter_count: int
+    """elements of all tensors under `model.`, tied ones once"""
+    bytes: int
+    """size of the file"""
+    created: datetime.datetime
+    """when the file was last written, UTC"""
+    tensors: tuple[TensorInfo, ...]
+    links: dict[str, str]
+    """tied keys and the tensors that they are links to"""
+    values: tuple[str, ...]
+    """keys of the values"""
+
+
+def describe_checkpoint(path: str | os.PathLike[str], verify: bool = False) -> CheckpointInfo:
+    """Describe a checkpoint.
+
+    Args:
+        path: the file
+        verify: whether to read all of it and verify its checksums
+
+    Raises:
+        CheckpointError: it is not a whole checkpoint, or damaged
+    """
+    with CheckpointReader(path) as reader:
+        if verify:
+            reader.verify_all()
+        names = reader.tensor_names()
+        tensors = tuple(TensorInfo(n, reader.shape(n), reader.dtype(n), reader.nbytes(n)) for n in names)
+        values = reader.values()
+        pairs = [(key, reader.link_of(key)) for key in reader.keys()]  # noqa: SIM118 - a method, not a mapping's
+        file = os.stat(path)
+        return CheckpointInfo(
+            path=reader.path,
+            version=FORMAT_VERSION,
+            cstool_version=reader.cstool_version,
+            step=values.get("global_step"),
+            model_name=_model_name(values.get("__metadata__")),
+            parameter_count=sum(math.prod(t.shape) for t in tensors if t.key.startswith("model.")),
+            bytes=file.st_size,
+            created=datetime.datetime.fromtimestamp(file.st_mtime, datetime.UTC),
+            tensors=tensors,
+            links={key: target for key, target in pairs if target is not None},
+            values=tuple(values),
+        )
+
+
+def _model_name(metadata: Any) -> str | None:
+    """Return the name in `[{"version": ..., "model_name": ..., "params": ...}]`, where the metadata are that."""
+    match metadata:
+        case [*_, {"model_name": str(name)}]:
+            return name
+    return None

@@ -1,0 +1,243 @@
+"""Write a checkpoint: tensors streamed in chunks, values as JSON, all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+import cstool
+from cstool.errors import CheckpointError
+from cstool.store.checkpoint_format import (
+    CSTOOL_VERSION,
+    DTYPES,
+    FORMAT_VERSION,
+    LIBVER,
+    LONGEST_ATTRIBUTE_BYTES,
+    SPEC,
+    SUCCESS,
+    VERSION,
+    check_key,
+    metadata_name,
+)
+from cstool.store.pending_file import PendingFile
+
+METADATA_BYTES = 2**20
+"""set aside beside the tensors, for keys and values [bytes]"""
+
+_UNTOUCHED = "the previous checkpoint is untouched"
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space or choose another model_dir",
+    errno.EDQUOT: "free some space or choose another model_dir",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EROFS: "choose a model_dir that can be written",
+    errno.EACCES: "choose a model_dir that can be written",
+    errno.EPERM: "choose a model_dir that can be written",
+    errno.ENOENT: "create the folder first",
+}
+
+
+class CheckpointWriter:
+    """A checkpoint on its way: a context manager, at whose end the file has its name, durably, or is gone.
+
+    Tensor data bypass HDF5: it lays the file out, the bytes go to their place directly.
+
+    Args:
+        path: the file to be; never overwritten
+        total_bytes: what the tensors take, for the disk to set aside [bytes]
+
+    Raises:
+        CheckpointError: the file exists, or cannot be written
+    """
+
+    def __init__(self, path: str | os.PathLike[str], total_bytes: int = 0) -> None:
+        self.path = Path(path)
+        self._need_bytes = total_bytes + METADATA_BYTES
+        self._keys: dict[str, str] = {}
+        if os.path.lexists(self.path):
+            raise self._exists()
+        try:
+            if shutil.disk_usage(self.path.parent).free < self._need_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._file = PendingFile(self.path)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        try:
+            with self._reporting():
+                self._h5 = h5py.File(self._file, "w", libver=LIBVER, locking=False)
+                self._file.reserve(self._need_bytes)
+        except BaseException:
+            self._discard()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._discard()
+            return
+        try:
+            self._finish()
+        except BaseException:
+            self._discard()
+            raise
+
+    def add_tensor(self, key: str, shape: Sequence[int], dtype: str, chunks: Iterable[NDArray[Any]]) -> None:
+        """Add a tensor from its chunks, which are ranges of its rows in order; a scalar has one chunk.
+
+        Raises:
+            CheckpointError: it cannot be written
+            ValueError: the key is taken or reserved, or the chunks do not make up the tensor
+        """
+        shape = tuple(int(extent) for extent in shape)
+        if dtype not in DTYPES:
+            raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
+        self._add_key(key, {"kind": "tensor"})
+        self._write_dataset(key, shape, dtype, chunks)
+
+    def add_value(self, key: str, value: object) -> None:
+        """Add anything that JSON can say.
+
+        Raises:
+            CheckpointError: it cannot be written
+            TypeError: JSON cannot say it
+            ValueError: the key is taken or reserved
+        """
+        text = json.dumps(value)
+        if len(text) <= LONGEST_ATTRIBUTE_BYTES:
+            self._add_key(key, {"kind": "value", "value": value})
+            return
+        self._add_key(key, {"kind": "value", "dataset": metadata_name(key)})
+        self._write_text(metadata_name(key), text)
+
+    def link(self, key: str, target: str) -> None:
+        """Add a key for a tensor that is already there: a tied weight is stored once.
+
+        Raises:
+            CheckpointError: it cannot be written
+            ValueError: the key is taken or reserved, or the target is not a tensor
+        """
+        if self._keys.get(target) != "tensor":
+            raise ValueError(f"{key}: a link must point to a tensor that was added before, got {target}")
+        self._add_key(key, {"kind": "link", "target": target})
+
+    def _add_key(self, key: str, metadata: dict[str, Any]) -> None:
+        check_key(key)
+        if key in self._keys:
+            raise ValueError(f"{key}: a key must be added once, it is there already")
+        self._keys[key] = metadata["kind"]
+        self._set_attribute(self._h5, metadata_name(key), json.dumps(metadata))
+
+    def _write_text(self, name: str, text: str) -> None:
+        data = np.frombuffer(text.encode("ascii"), np.uint8)
+        self._write_dataset(name, data.shape, "uint8", [data])
+
+    def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, chunks: Iterable[NDArray[Any]]) -> None:
+        with self._reporting():
+            dataset = h5py.Dataset(_create_contiguous(self._h5, name, shape, dtype))
+            # A dataset without elements has no place in the file.
+            offset = dataset.id.get_offset() or 0
+        rows, crc32, position = 0, 0, offset
+        for chunk in chunks:
+            if chunk.dtype != dtype or chunk.shape[1:] != shape[1:] or chunk.ndim != len(shape):
+                raise ValueError(f"{name}: a chunk must be rows of {shape} {dtype}, got {chunk.shape} {chunk.dtype}")
+            rows += chunk.shape[0] if shape else 1
+            if rows > (shape[0] if shape else 1):
+                break
+            data = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+            crc32 = zlib.crc32(data.data, crc32)
+            with self._reporting():
+                self._file.write_at(position, data)
+            position += data.nbytes
+        if position - offset != math.prod(shape) * np.dtype(dtype).itemsize or rows != (shape[0] if shape else 1):
+            raise ValueError(f"{name}: the chunks must have {shape[0] if shape else 1} rows together, they do not")
+        self._set_attribute(dataset, "dtype", dtype)
+        self._set_attribute(dataset, "shape", json.dumps(shape))
+        with self._reporting():
+            dataset.attrs["crc32"] = np.uint32(crc32)
+
+    def _set_attribute(self, owner: Any, name: str, text: str) -> None:
+        # Of fixed length: HDF5 keeps text of variable length apart, where it has no checksum.
+        with self._reporting():
+            owner.attrs[name] = np.bytes_(text.encode("ascii"))
+
+    def _finish(self) -> None:
+        """Write what describes the whole, then the mark of success, then give the file its name."""
+        spec = json.dumps(list(self._keys))
+        if len(spec) > LONGEST_ATTRIBUTE_BYTES:
+            self._write_text(SPEC, spec)
+            spec = json.dumps({"dataset": SPEC})
+        self._set_attribute(self._h5, SPEC, spec)
+        self._set_attribute(self._h5, VERSION, FORMAT_VERSION)
+        self._set_attribute(self._h5, CSTOOL_VERSION, cstool.__version__)
+        with self._reporting():
+            self._h5.flush()
+            self._file.sync()
+            self._h5.attrs[SUCCESS] = True
+            self._h5.close()
+        with self._reporting():
+            self._file.commit()
+
+    def _discard(self) -> None:
+        # HDF5 may complain about what it could not write: the reason is already on its way to the user.
+        with contextlib.suppress(Exception):
+            self._h5.close()
+        self._file.discard()
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Turn errors of the disk, also those that HDF5 was not told of, into one that says what to do."""
+        try:
+            yield
+        except FileExistsError as error:
+            raise self._exists() from error
+        except Exception as error:
+            first = self._file.first_error or error
+            if isinstance(first, OSError):
+                raise self._cannot_write(first) from first
+            raise
+        if self._file.first_error is not None:
+            raise self._cannot_write(self._file.first_error) from self._file.first_error
+
+    def _exists(self) -> CheckpointError:
+        return CheckpointError(f"Checkpoint at '{self.path}' already exists", "delete it or choose another name")
+
+    def _cannot_write(self, error: OSError) -> CheckpointError:
+        try:
+            free = f"{shutil.disk_usage(self.path.parent).free} bytes are free"
+        except OSError:
+            free = "the folder cannot be looked at"
+        remedy = _REMEDIES.get(error.errno or 0)
+        return CheckpointError(
+            f"{self.path}: a checkpoint of {self._need_bytes} bytes must be writable here ({free}), "
+            f"got: {error.strerror or error}",
+            _UNTOUCHED if remedy is None else f"{remedy}; {_UNTOUCHED}",
+        )
+
+
+def _create_contiguous(h5: h5py.File, name: str, shape: tuple[int, ...], dtype: str) -> h5py.h5d.DatasetID:
+    """Create a dataset whose place in the file is fixed at once, and which HDF5 itself never writes to."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.CONTIGUOUS)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    layout.set_obj_track_times(False)
+    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    kind = h5py.h5t.py_create(np.dtype(dtype), logical=True)
+    return h5py.h5d.create(h5.id, name.encode("utf-8"), kind, space, layout)

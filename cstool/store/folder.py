@@ -1,0 +1,116 @@
+"""A folder of checkpoints: how the files are called, which is the latest, what a dead writer left."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cstool.errors import CheckpointError
+from cstool.store.pending_file import TEMPORARY_NAME
+
+TEMPLATE = "checkpoint_{step}.mdl"
+"""name of a checkpoint; where it is taken, `_{YYYYmmdd_HHMMSS}` comes before the suffix"""
+
+STALE_AGE_S = 60.0
+"""age from which the temporary file of a writer that is gone may be removed [s]"""
+
+
+@dataclass(frozen=True)
+class CheckpointEntry:
+    """A checkpoint in a folder; `timestamp` is that of its name, YYYYmmdd_HHMMSS, or None."""
+
+    step: int
+    timestamp: str | None
+    path: Path
+
+
+def checkpoint_path(
+    model_dir: str | os.PathLike[str], step: int, template: str = TEMPLATE, now: datetime.datetime | None = None
+) -> Path:
+    """Return a free path for the checkpoint of a step; with the time in its name where the plain name is taken.
+
+    Args:
+        model_dir: the folder
+        step: the step
+        template: the name with {step} in it
+        now: the time; None for the present one
+
+    Raises:
+        ValueError: the template is not a file name with {step} in it
+    """
+    _pattern(template)
+    plain = Path(model_dir) / template.replace("{step}", str(step))
+    path, time_stamp = plain, now or datetime.datetime.now()
+    while os.path.lexists(path):
+        path = plain.with_name(f"{plain.stem}_{time_stamp:%Y%m%d_%H%M%S}{plain.suffix}")
+        time_stamp += datetime.timedelta(seconds=1)
+    return path
+
+
+def list_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -> list[CheckpointEntry]:
+    """Return the checkpoints of a folder by step, then timestamp: the latest is last. No folder, no checkpoints.
+
+    Raises:
+        CheckpointError: the folder cannot be read
+        ValueError: the template is not a file name with {step} in it
+    """
+    pattern = _pattern(template)
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{folder}: must be a folder that can be read, got: {error.strerror}") from error
+    matches = [match for name in names if (match := pattern.fullmatch(name)) and (Path(folder) / name).is_file()]
+    entries = [CheckpointEntry(int(m["step"]), m["timestamp"], Path(folder) / m.string) for m in matches]
+    return sorted(entries, key=lambda entry: (entry.step, entry.timestamp or "", entry.path.name))
+
+
+def latest_checkpoint(folder: str | os.PathLike[str], template: str = TEMPLATE) -> CheckpointEntry | None:
+    """Return the checkpoint of the highest step, and of these the latest timestamp; None where there is none.
+
+    Raises:
+        CheckpointError: the folder cannot be read
+        ValueError: the template is not a file name with {step} in it
+    """
+    entries = list_checkpoints(folder, template)
+    return entries[-1] if entries else None
+
+
+def sweep_temporary(folder: str | os.PathLike[str]) -> list[Path]:
+    """Remove the temporary files of writers that are gone: old enough, and locked by nobody.
+
+    Returns:
+        what was removed
+    """
+    swept: list[Path] = []
+    for path in sorted(Path(folder).glob("*.tmp")):
+        # Whatever stands in the way (already gone, locked, not ours to remove), the file can stay.
+        with contextlib.suppress(OSError):
+            if TEMPORARY_NAME.fullmatch(path.name) and time.time() - path.lstat().st_mtime > STALE_AGE_S:
+                _remove_unlocked(path)
+                swept.append(path)
+    return swept
+
+
+def _remove_unlocked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    stem, suffix = os.path.splitext(template)
+    if template.count("{step}") != 1 or "{step}" not in stem or os.path.basename(template) != template:
+        raise ValueError(f"the name of checkpoints must be a file name with one {{step}} in its stem, got {template}")
+    before, after = (re.escape(part) for part in stem.split("{step}"))
+    return re.compile(rf"{before}(?P<step>[0-9]+){after}(_(?P<timestamp>[0-9]{{8}}_[0-9]{{6}}))?{re.escape(suffix)}")

@@ -1,0 +1,185 @@
+"""A file on its way to its name: it gets there whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TEMPORARY_NAME = re.compile(r".+\.[0-9a-f]{8}\.tmp")
+"""names of files on their way"""
+
+_NO_RESERVATION = (errno.EOPNOTSUPP, errno.EINVAL)
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class PendingFile:
+    """A temporary file `{path}.{8 hex}.tmp` that `commit` renames and `discard` removes.
+
+    It has the methods that h5py asks of a file object. HDF5 cannot cope with a write that fails (closing such
+    a file may end the process), so it is never told: the first error is kept in `first_error`, for the
+    writer to look at. The lock on the file lasts as long as its process: that is how others know a writer lives.
+
+    Args:
+        path: where the file goes in the end
+
+    Raises:
+        OSError: the temporary file cannot be created
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+        self.first_error: OSError | None = None
+        self._descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._position = 0
+        self._end = 0
+        # Where locks are not supported nobody can take this one either, and nothing is swept.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def reserve(self, size_bytes: int) -> None:
+        """Have the disk set space aside, where it can.
+
+        Raises:
+            OSError: there is not enough
+        """
+        try:
+            os.posix_fallocate(self._descriptor, 0, max(1, size_bytes))
+        except OSError as error:
+            if error.errno not in _NO_RESERVATION:
+                raise
+
+    def write_at(self, offset: int, array: NDArray[Any]) -> None:
+        """Write the bytes of a C-contiguous array at an offset [bytes].
+
+        Raises:
+            OSError: they do not fit
+        """
+        self._write(offset, array.reshape(-1).view(np.uint8).data)
+        self._end = max(self._end, offset + array.nbytes)
+
+    def sync(self) -> None:
+        """Wait until the disk has everything.
+
+        Raises:
+            OSError: it does not
+        """
+        os.fsync(self._descriptor)
+
+    def commit(self) -> None:
+        """Give the file its name, durably.
+
+        Raises:
+            FileExistsError: the name is taken; the temporary file is still there
+            OSError: the disk failed
+        """
+        os.ftruncate(self._descriptor, self._end)
+        os.fsync(self._descriptor)
+        _rename_to_free_name(self.temporary, self.path)
+        os.close(self._descriptor)
+        sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Remove the file."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.temporary)
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+    # What h5py calls. The docstring of the class says why `read` and `write` never fail.
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position of the next read or write."""
+        self._position = offset + (self._end if whence == os.SEEK_END else 0)
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position of the next read or write."""
+        return self._position
+
+    def read(self, size_bytes: int) -> bytes:
+        """Read at the position, zeros where there is nothing."""
+        found = b""
+        try:
+            found = os.pread(self._descriptor, size_bytes, self._position)
+        except OSError as error:
+            self.first_error = self.first_error or error
+        return found.ljust(size_bytes, b"\0")
+
+    def write(self, data: bytes) -> int:
+        """Write at the position, or keep the error."""
+        try:
+            self._write(self._position, memoryview(data))
+        except OSError as error:
+            self.first_error = self.first_error or error
+        self._end = max(self._end, self._position + len(data))
+        return len(data)
+
+    def truncate(self, size_bytes: int) -> int:
+        """Note how long the file is to be; cutting it now would give reserved space back."""
+        self._end = size_bytes
+        return size_bytes
+
+    def flush(self) -> None:
+        """Do nothing: every write goes to the system at once."""
+
+    def _write(self, offset: int, data: memoryview) -> None:
+        while data:
+            written = os.pwrite(self._descriptor, data, offset)
+            offset, data = offset + written, data[written:]
+
+
+def write_replacing(path: Path, text: str) -> None:
+    """Write a small text file, replacing one of that name in one go.
+
+    Raises:
+        OSError: it cannot be written; the old one is as it was
+    """
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names of a folder.
+
+    Raises:
+        OSError: it does not
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _rename_to_free_name(old: Path, new: Path) -> None:
+    """Rename a file. A hard link fails where a rename would overwrite; some file systems have none."""
+    try:
+        os.link(old, new)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        if os.path.lexists(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new)) from error
+        os.rename(old, new)
+        return
+    os.unlink(old)

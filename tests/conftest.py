@@ -1,0 +1,42 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update_golden", action="store_true", help="rewrite the golden files with what the tests see")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--update_golden") and os.environ.get("CI") == "true":
+        raise pytest.UsageError("--update_golden is refused in CI: golden files are read before they are committed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "golden" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.golden)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a whole text with the golden file of that name: `golden("cli/run_help.txt", text)`."""
+
+    def check(name: str, actual: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update_golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8")
+            return
+        assert path.is_file(), f"there is no golden file {path}; `make golden` writes it from:\n{actual}"
+        assert actual == path.read_text(encoding="utf-8")
+
+    return check

@@ -1,0 +1,93 @@
+"""Small whole runs for tests: params files, data, and what came of a run."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from cstool.data import write_hdf5_text
+from cstool.params import load_params
+from cstool.runtime import RunResult, Silent, run
+from cstool.store import CheckpointReader, latest_checkpoint
+
+SEQUENCE = 128
+
+
+def write_text(folder: Path, samples: int, *, seed: int = 0, vocab: int = 64) -> Path:
+    """Write random text in which a token has four possible successors; a few labels do not count."""
+    rng = np.random.default_rng(seed)
+    tokens = np.cumsum(rng.integers(0, 4, (samples, SEQUENCE + 1)), axis=1) % vocab
+    mask = rng.random((samples, SEQUENCE)) < 0.95
+    folder.mkdir(parents=True)
+    write_hdf5_text(folder / "part.h5", [np.stack([tokens[:, :-1], mask, tokens[:, 1:]], axis=1).astype(np.int32)])
+    return folder
+
+
+def gpt_params(folder: Path, data: Path, **changes: Any) -> Path:
+    """Write the params of a small GPT with 12 grains to a batch; `changes` are dotted keys with `__` for the dots."""
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 48}
+    trainer: dict[str, Any] = {
+        "init": {
+            "model": {
+                "name": "gpt2",
+                "vocab_size": 64,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "num_hidden_layers": 2,
+                "filter_size": 64,
+                "max_position_embeddings": SEQUENCE,
+                "dropout_rate": 0.0,
+                "attention_dropout_rate": 0.0,
+            },
+            "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "learning_rate": 1e-2}},
+            "precision": {"max_gradient_norm": 1.0},
+            "loop": {"max_steps": 4},
+            "checkpoint": {"steps": 4},
+            "logging": {"log_steps": 1},
+            "model_dir": str(folder / "model_dir"),
+        },
+        "fit": {"train_dataloader": {**loader, "shuffle": True}, "val_dataloader": loader},
+    }
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        section = trainer
+        for part in path:
+            section = section.setdefault(part, {})
+        section[last] = value
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "params.yaml"
+    file.write_text(yaml.safe_dump({"trainer": trainer}, sort_keys=False))
+    return file
+
+
+def run_file(file: Path, *, mode: str = "train", lanes: int | None = 1, **flags: Any) -> RunResult:
+    """Run a params file in this process; flags are dotted keys with `__` for the dots."""
+    typed = {key.replace("__", "."): (f"--{key}", value) for key, value in flags.items()}
+    return run(load_params(file, flags=typed), mode=mode, lanes=lanes, progress=Silent())
+
+
+def digest(checkpoint: Path) -> str:
+    """Return a digest of all tensors of a checkpoint, and of where the run is."""
+    found = hashlib.sha256()
+    with CheckpointReader(checkpoint) as reader:
+        for name in sorted(reader.tensor_names()):
+            found.update(name.encode())
+            found.update(reader.read(name).tobytes())
+        found.update(str((reader.value("global_step"), reader.value("dataloader"))).encode())
+    return found.hexdigest()
+
+
+def bits(result: RunResult) -> tuple[list[str], str]:
+    """Return the losses of a run to the last bit, and the digest of its last checkpoint."""
+    return [loss.hex() for loss in result.losses], digest(Path(result.checkpoints[-1]))
+
+
+def latest_bits(model_dir: Path) -> str:
+    """Return the digest of the latest checkpoint of a folder."""
+    entry = latest_checkpoint(model_dir)
+    assert entry is not None
+    return digest(entry.path)

@@ -1,0 +1,107 @@
+"""A run that is stopped or killed goes on from its last checkpoint, with the bits of one that was not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cstool.store import list_checkpoints
+from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+
+STEPS = 12
+LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": 1}}
+DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> str:
+    """The digest at the end of a run that nothing disturbed."""
+    file = gpt_params(tmp_path_factory.mktemp("straight"), data, **LOOP, **DROPOUT)
+    return digest(Path(run_file(file).checkpoints[-1]))
+
+
+def start(file: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "2"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_step(folder: Path, step: int) -> None:
+    deadline = time.monotonic() + 60
+    while not any(entry.step >= step for entry in list_checkpoints(folder)):
+        assert time.monotonic() < deadline, f"no checkpoint of step {step} after a minute"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("step", [1, 4, 9])
+def test_killed_at_any_moment_it_ends_with_the_bits_of_the_straight_run(
+    tmp_path: Path, data: Path, straight: str, step: int
+) -> None:
+    file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
+    process = start(file)
+    wait_for_step(tmp_path / "model_dir", step)
+    process.kill()
+    process.communicate()
+    resumed = run_file(file, lanes=1)
+    assert 0 < len(resumed.losses) < STEPS
+    assert latest_bits(tmp_path / "model_dir") == straight
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
+    tmp_path: Path, data: Path, straight: str, number: signal.Signals
+) -> None:
+    file = gpt_params(tmp_path, data, init__loop={"max_steps": STEPS}, init__checkpoint={"steps": 1}, **DROPOUT)
+    process = start(file)
+    wait_for_step(tmp_path / "model_dir", 2)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    last = max(entry.step for entry in list_checkpoints(tmp_path / "model_dir"))
+    assert errors == (
+        f"interrupted: stopped by {number.name} after step {last}; it is saved in {tmp_path / 'model_dir'}\n"
+        "hint: the same command continues from there\n"
+    )
+    run_file(file)
+    assert latest_bits(tmp_path / "model_dir") == straight
+
+
+def test_stopped_and_resumed_on_another_number_of_systems(tmp_path: Path, data: Path, straight: str) -> None:
+    first = gpt_params(tmp_path, data, **{**LOOP, "init__loop": {"max_steps": 5}}, **DROPOUT)
+    run_file(first, lanes=2, trainer__init__backend__cluster_config__num_csx=3)
+    file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
+    resumed = run_file(file, trainer__init__backend__cluster_config__num_csx=4)
+    assert (resumed.first_step, resumed.last_step) == (5, STEPS)
+    assert latest_bits(tmp_path / "model_dir") == straight
+
+
+def test_resuming_says_so_in_one_line(
+    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_file(gpt_params(tmp_path, data))
+    file = gpt_params(tmp_path, data, init__loop={"max_steps": 6})
+    with caplog.at_level("INFO", "cstool"):
+        run_file(file)
+    assert (
+        "Resuming from step 4. To start fresh, choose another --model_dir, or set "
+        "trainer.init.checkpoint.autoload_last_checkpoint to false."
+    ) in caplog.messages
+
+
+def test_the_environment_has_no_say(tmp_path: Path, data: Path, straight: str) -> None:
+    """Another hash seed, and BLAS told to use many threads."""
+    file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
+    environment = {**os.environ, "PYTHONHASHSEED": "77", "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", "cstool", "run", "-p", str(file), "--lanes", "3"]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert latest_bits(tmp_path / "model_dir") == straight

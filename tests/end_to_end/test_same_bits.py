@@ -1,0 +1,54 @@
+"""One run has the same losses and weights, to the last bit, on any number of systems and lanes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.runtime import appliance
+from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "clipped": {},
+    "not clipped, dropout": {
+        "init__precision": {},
+        "init__model__dropout_rate": 0.1,
+        "init__model__attention_dropout_rate": 0.1,
+    },
+    "clipped, dropout": {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1},
+}
+NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_bits_do_not_depend_on_num_csx_or_lanes(tmp_path: Path, data: Path, variant: str) -> None:
+    expected = None
+    for num_csx, lanes in [(1, 1), (1, 2), (1, 3), (2, 2), (3, 1), (4, 3), (6, 2), (12, 2)]:
+        file = gpt_params(tmp_path / f"{num_csx}-{lanes}", data, **VARIANTS[variant])
+        found = bits(run_file(file, lanes=lanes, **{NUM_CSX: num_csx}))
+        expected = expected or found
+        assert found == expected, f"num_csx {num_csx}, {lanes} lanes"
+
+
+def test_the_bits_do_not_depend_on_waves(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bits(run_file(gpt_params(tmp_path / "whole", data)))
+    probe = run_file(gpt_params(tmp_path / "probe", data)).memory_bytes["activations"]
+    monkeypatch.setattr(appliance, "ACTIVATION_SHARE", 1.0)
+    for slots in (1, 5, 8):
+        monkeypatch.setattr(appliance, "available_memory_bytes", lambda slots=slots: probe * slots // 12)
+        result = run_file(gpt_params(tmp_path / str(slots), data), lanes=2)
+        assert result.memory_bytes["activations"] < probe
+        assert bits(result) == whole
+
+
+def test_the_losses_fall(tmp_path: Path, data: Path) -> None:
+    losses = run_file(gpt_params(tmp_path, data, init__loop={"max_steps": 20})).losses
+    assert losses[0] == pytest.approx(4.16, abs=0.02)  # ln 64, what a model that knows nothing has
+    assert losses[-1] < 3.0

@@ -1,0 +1,100 @@
+"""Initial weights and batches that two implementations can make alike: NumPy only, no cstool, no PyTorch.
+
+Everything is drawn as uniform numbers from PCG64 under a key of its own, so that a tensor depends on its seed, its name
+and its shape, not on what else is drawn. `digest` tells whether this machine makes what the recorded curves began with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+MASKED_SHARE = 0.1
+STEPS = 10
+
+
+def weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
+    """Return initial weights by name.
+
+    Matrices (out, in) have a standard deviation of 1 / sqrt(in). Scales of norms are 1 + up to 0.1, biases up to 0.05,
+    none of them zero, so that a bias that is dropped or a scale that is ignored shows in the first loss.
+
+    Args:
+        shapes: name of the tensor -> its shape; one-dimensional ones are biases, or scales if they end in "weight"
+        seed: of the whole set
+
+    Returns:
+        name -> array of that shape, float32
+    """
+    return {name: _weight(name, shape, seed) for name, shape in shapes.items()}
+
+
+def _weight(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    uniform = 2.0 * _generator(seed, name).random(shape) - 1.0
+    if len(shape) == 2:
+        drawn = uniform * math.sqrt(3.0 / shape[1])
+    elif name.endswith(".bias"):
+        drawn = uniform * 0.05
+    else:
+        drawn = 1.0 + uniform * 0.1
+    return drawn.astype(np.float32)
+
+
+def text_batches(*, batch_size: int, sequence_length: int, vocab_size: int, seed: int) -> np.ndarray:
+    """Return the batches of ten steps in the layout of the vendor's HDF5 files.
+
+    A token has four possible successors, so there is something to learn. The mask ends each sample at a length of its
+    own and drops a tenth of what is left; the first sample is masked altogether. Batches differ in unmasked tokens.
+
+    Returns:
+        (10, B, 3, S) int32: input_ids, attention_mask (1 where the label counts), labels
+    """
+    generator = _generator(seed, "text")
+    samples = STEPS * batch_size
+    tokens = np.empty((samples, sequence_length + 1), np.int64)
+    tokens[:, 0] = _integers(generator, vocab_size, (samples,))
+    for i in range(sequence_length):
+        tokens[:, i + 1] = (5 * tokens[:, i] + 3 + _integers(generator, 4, (samples,))) % vocab_size
+    lengths = sequence_length // 2 + _integers(generator, sequence_length // 2 + 1, (samples, 1))
+    mask = (np.arange(sequence_length) < lengths) & (generator.random((samples, sequence_length)) >= MASKED_SHARE)
+    mask[0] = False
+    fields = np.stack([tokens[:, :-1], mask, tokens[:, 1:]], axis=1)
+    return fields.reshape(STEPS, batch_size, 3, sequence_length).astype(np.int32)
+
+
+def image_batches(*, batch_size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the batches of ten steps as raw pixels, in the manner of MNIST.
+
+    Each class has one picture of its own, of which a sample keeps about 70 % of the pixels; the rest is noise.
+
+    Returns:
+        pixels (10, B, 784) uint8, labels (10, B) uint8
+    """
+    generator = _generator(seed, "images")
+    pictures = _integers(generator, 256, (10, 784))
+    labels = _integers(generator, 10, (STEPS, batch_size))
+    noise = _integers(generator, 256, (STEPS, batch_size, 784))
+    kept = generator.random((STEPS, batch_size, 784)) < 0.7
+    return np.where(kept, pictures[labels], noise).astype(np.uint8), labels.astype(np.uint8)
+
+
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return 16 hexadecimal digits that stand for the names, shapes, types and bytes of the arrays."""
+    state = hashlib.blake2b(digest_size=8)
+    for name in sorted(arrays):
+        array = arrays[name]
+        state.update(f"{name} {array.shape} {array.dtype.str}".encode())
+        state.update(np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()
+
+
+def _generator(seed: int, name: str) -> np.random.Generator:
+    return np.random.default_rng([seed, *name.encode()])
+
+
+def _integers(generator: np.random.Generator, bound: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Return integers in [0, bound), from `random` alone, whose stream is the least likely to change with NumPy."""
+    return (generator.random(shape) * bound).astype(np.int64)

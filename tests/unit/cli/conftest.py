@@ -1,0 +1,32 @@
+"""Run the command line in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from cstool.cli import main
+
+
+class Outcome(NamedTuple):
+    """What a command left."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def cstool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run `cstool` with the given arguments, as on a screen of 100 columns that is not a terminal."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["cstool", *arguments])
+        code = main()
+        return Outcome(code, *capsys.readouterr())
+
+    return run

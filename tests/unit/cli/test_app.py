@@ -1,0 +1,91 @@
+"""The root command: help, version, and what is wrong with a command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import cstool as package
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "run",
+        "checkpoint",
+        "checkpoint list",
+        "checkpoint info",
+        "data",
+        "data prepare",
+        "data prepare text",
+        "data baseline",
+    ],
+)
+def test_every_command_explains_itself(cstool, golden, command):
+    outcome = cstool(*command.split(), "--help")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden(f"cli/help/{command.replace(' ', '_') or 'cstool'}.txt", outcome.stdout)
+
+
+def test_short_help_is_help(cstool):
+    assert cstool("run", "-h") == cstool("run", "--help")
+
+
+def test_version_is_that_of_the_package(cstool):
+    assert cstool("--version") == (0, f"cstool {package.__version__}\n", "")
+
+
+def test_help_and_version_import_nothing_that_takes_long():
+    script = (
+        "import sys; from cstool.cli import main; code = main(); "
+        "heavy = {'numpy', 'numba', 'scipy', 'h5py', 'pydantic', 'yaml', 'rich'} & set(sys.modules); "
+        "sys.exit(code or ' '.join(sorted(heavy)) or 0)"
+    )
+    for flag in ("--help", "--version"):
+        done = subprocess.run([sys.executable, "-c", script, flag], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "cstool", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"cstool {package.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["run"],
+            "error: cstool run: missing option '--params' / '-p'\nhint: `cstool run --help` lists what there is\n",
+        ),
+        (
+            ["run", "--params", "x.yaml", "--num_csxx", "2"],
+            "error: cstool run: no such option: --num_csxx\nhint: did you mean --num_csx or --num_steps?\n",
+        ),
+        (
+            ["run", "--params", "x.yaml", "--lanes", "0"],
+            "error: cstool run: invalid value for --lanes: must be auto or a positive count, got 0\n"
+            "hint: `cstool run --help` lists what there is\n",
+        ),
+        (
+            ["rnu"],
+            "error: cstool: no such command 'rnu'. Did you mean 'run'?\nhint: `cstool --help` lists what there is\n",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_a_hint(cstool, arguments, message):
+    assert cstool(*arguments) == (2, "", message)
+
+
+@pytest.mark.parametrize("group", [[], ["checkpoint"], ["data"], ["data", "prepare"]])
+def test_a_group_without_a_command_shows_its_help_and_fails(cstool, group):
+    assert cstool(*group) == (2, "", cstool(*group, "--help").stdout)
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    script = f"{sys.executable} -m cstool --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

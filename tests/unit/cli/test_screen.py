@@ -1,0 +1,68 @@
+"""Log lines and progress on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+
+import pytest
+
+from cstool.cli.screen import screen_on
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def log_and_work(stream: io.StringIO) -> str:
+    """Return what a log line and a task with a detail leave on a stream."""
+    with screen_on(stream) as screen:
+        screen.progress.start("Training", 10)
+        screen.progress.advance("Training", 4, "loss 2.123")
+        screen.handler.emit(logging.LogRecord("cstool", logging.INFO, "", 0, "Loss=[2.1] :smile:", (), None))
+        screen.progress.finish("Training")
+    return stream.getvalue()
+
+
+def test_elsewhere_there_are_only_the_log_lines():
+    assert log_and_work(io.StringIO()) == "Loss=[2.1] :smile:\n"
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_only_the_log_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert log_and_work(Terminal()) == "Loss=[2.1] :smile:\n"
+
+
+def test_on_a_terminal_log_lines_are_printed_as_they_are():
+    assert "Loss=[2.1] :smile:\n" in log_and_work(Terminal())
+
+
+def test_on_a_terminal_a_bar_shows_task_count_and_detail():
+    stream = Terminal()
+    with screen_on(stream) as screen:
+        screen.progress.start("Training", 10)
+        screen.progress.advance("Training", 4, "loss 2.123")
+    words = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", " ", stream.getvalue()).split()
+    assert {"Training", "4/10", "2.123"} <= set(words)
+
+
+def test_a_long_log_line_is_not_wrapped_on_a_terminal():
+    stream = Terminal()
+    with screen_on(stream) as screen:
+        screen.handler.emit(logging.LogRecord("cstool", logging.INFO, "", 0, "x" * 300, (), None))
+    assert "x" * 300 in stream.getvalue()
+
+
+def test_a_task_may_be_finished_twice():
+    with screen_on(Terminal()) as screen:
+        screen.progress.start("Training", None)
+        screen.progress.finish("Training")
+        screen.progress.finish("Training")

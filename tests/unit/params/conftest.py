@@ -1,0 +1,81 @@
+"""A small correct file, ways to change it, and what loading says about it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cstool.errors import ParamsError
+from cstool.params import Params, load_params
+
+SMALL: dict[str, Any] = {
+    "trainer": {
+        "init": {
+            "model": {"name": "gpt2", "num_heads": 4, "hidden_size": 64},
+            "optimizer": {"AdamW": {"learning_rate": 0.001}},
+            "loop": {"max_steps": 10},
+        },
+        "fit": {
+            "train_dataloader": {
+                "data_processor": "GptHDF5MapDataProcessor",
+                "data_dir": "data/train",
+                "batch_size": 8,
+            }
+        },
+    }
+}
+
+Load = Callable[..., Params]
+Failure = Callable[..., str]
+
+
+def put(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key, making the mappings on the way."""
+    *outer, last = key.split(".")
+    for part in outer:
+        data = data.setdefault(part, {})
+    data[last] = value
+
+
+def changed(changes: dict[str, Any]) -> str:
+    """Return the small file as YAML with dotted keys below `trainer.` changed."""
+    data = copy.deepcopy(SMALL)
+    for key, value in changes.items():
+        put(data["trainer"], key, value)
+    return yaml.safe_dump(data, sort_keys=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the test, so that messages show short paths."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def load(folder: Path) -> Load:
+    """Load a text, or the small file with changes, as x.yaml."""
+
+    def _load(content: str | dict[str, Any], **options: Any) -> Params:
+        text = content if isinstance(content, str) else changed(content)
+        (folder / "x.yaml").write_bytes(text.encode())
+        return load_params("x.yaml", **options)
+
+    return _load
+
+
+@pytest.fixture
+def failure(load: Load) -> Failure:
+    """Return the whole message that loading fails with."""
+
+    def _failure(content: str | dict[str, Any], **options: Any) -> str:
+        with pytest.raises(ParamsError) as caught:
+            load(content, **options)
+        return str(caught.value)
+
+    return _failure

@@ -1,0 +1,177 @@
+"""A file is read as a whole: its layout is judged first, then everything in it at once."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cstool.errors import ParamsError
+from cstool.params import load_params
+
+MANY_ERRORS = """\
+trainer:
+  init:
+    model:
+      name: gpt2
+      num_heads: 12
+      hidden_size: 770
+      vocab_sise: 256
+      rotary_dim: 64
+      use_ffn_bias: "true"
+    optimizer:
+      adamw: {betas: [0.9, 0.95], epsilon: 1e-8}
+    schedulers:
+    - SequentialLR:
+        schedulers:
+        - LinearLR: {initial_learning_rate: 0, end_learning_rate: 1e-3, total_iter: 10}
+    sparsity: 0.3
+    loop: {max_steps: 0}
+  fit:
+    train_dataloader: &data
+      data_processor: GptHDF5MapDataProcessor
+      data_dir: data
+      batch_size: -1
+    val_dataloader: *data
+  validate:
+    val_dataloader: *data
+  validat: 5
+"""
+
+
+def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(failure) -> None:
+    assert failure(MANY_ERRORS) == (
+        "x.yaml:6: trainer.init.model.hidden_size must be a multiple of num_heads (12), got 770\n"
+        "hint: 768 and 780 are the nearest\n"
+        "x.yaml:7: trainer.init.model.vocab_sise is not a known key\n"
+        "hint: did you mean vocab_size?\n"
+        "x.yaml:8: not supported: trainer.init.model.rotary_dim: 64\n"
+        "hint: leave it out\n"
+        "x.yaml:9: trainer.init.model.use_ffn_bias must be true or false, got 'true'\n"
+        "x.yaml:11: trainer.init.optimizer.adamw.epsilon is not a known key\n"
+        "hint: did you mean eps?\n"
+        "x.yaml:15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iters is missing\n"
+        "x.yaml:15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iter is not a known key\n"
+        "hint: did you mean total_iters?\n"
+        "x.yaml:16: not supported: trainer.init.sparsity: 0.3\n"
+        "hint: leave it out\n"
+        "x.yaml:17: trainer.init.loop.max_steps must be at least 1, got 0\n"
+        "x.yaml:22: trainer.fit.train_dataloader.batch_size must be at least 1, got -1\n"
+        "x.yaml:26: trainer.validat is not a known key\n"
+        "hint: did you mean validate?"
+    )
+
+
+def test_a_note_about_a_shared_dataloader_comes_once(load) -> None:
+    text = """\
+trainer:
+  init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}}
+  fit:
+    val_dataloader: &val {data_processor: GptHDF5MapDataProcessor, data_dir: d, batch_size: 1, num_workers: 8}
+  validate:
+    val_dataloader: *val
+  validate_all:
+    val_dataloaders: *val
+"""
+    assert load(text).notes == (
+        "trainer.validate_all: accepted, no effect",
+        "trainer.fit.val_dataloader.num_workers: accepted, no effect",
+    )
+
+
+def test_a_list_of_one_trainer_is_that_trainer(load) -> None:
+    text = "trainer:\n- trainer:\n    init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}, seed: 5}\n"
+    assert load(text, overrides=["trainer.init.loop.max_steps=3"]).seed == 5
+
+
+def test_lines_in_a_list_of_one_trainer_are_known(failure) -> None:
+    text = "trainer:\n- trainer:\n    init:\n      model: {name: gpt2}\n      optimizer: {SGD: {lr: -1}}\n"
+    assert failure(text) == "x.yaml:5: trainer.init.optimizer.SGD.lr must be at least 0, got -1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "# old\ntrain_input: {}\nmodel: {}\noptimizer: {}\nrunconfig: {}\n",
+            "x.yaml:2: this is the older layout (train_input, model, optimizer, runconfig), which is not read yet\n"
+            "hint: write it in the trainer layout: trainer: {init: ..., fit: ...}",
+        ),
+        ("- trainer\n", "x.yaml:1: the file must hold a mapping, got ['trainer']"),
+        ("just text\n", "x.yaml:1: the file must hold a mapping, got 'just text'"),
+        ("trianer: {}\n", "x.yaml:1: trianer is not a known key\nhint: did you mean trainer?"),
+        ("{}\n", "x.yaml:1: trainer is missing"),
+        ("trainer: 5\n", "x.yaml:1: trainer must be a mapping, got 5"),
+        ("trainer:\n", "x.yaml:1: trainer.init is missing"),
+        ("trainer:\n  fit: {}\n", "x.yaml:1: trainer.init is missing"),
+        ("trainer:\n  init: 5\n", "x.yaml:2: trainer.init must be a mapping, got 5"),
+        (
+            "trainer:\n  init: {}\n",
+            "x.yaml:2: trainer.init.model is missing\nx.yaml:2: trainer.init.optimizer is missing",
+        ),
+        (
+            "trainer: {init: {}}\nmodel: {}\n",
+            "x.yaml:2: model is not a known key\nhint: all keys stand below trainer",
+        ),
+        (
+            "trainer:\n- {trainer: {}}\n- {trainer: {}}\n",
+            "x.yaml:1: trainer must be one trainer, got a list of 2\nhint: give each phase a file of its own",
+        ),
+        ("trainer: []\n", "x.yaml:1: trainer must be one trainer, got a list of 0"),
+    ],
+)
+def test_a_file_that_is_not_in_the_trainer_layout_is_an_error(failure, text, message) -> None:
+    assert failure(text) == message
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("fit", "x.yaml:12: trainer.fit must be a mapping, got [1]"),
+        ("validate", "x.yaml:17: trainer.validate must be a mapping, got [1]"),
+        ("init.schedulers", "x.yaml:13: trainer.init.schedulers.0 must be a mapping with one name, got 1"),
+        ("init.precision", "x.yaml:12: trainer.init.precision must be a mapping, got [1]"),
+    ],
+)
+def test_a_list_where_a_mapping_belongs_is_an_error(failure, key, message) -> None:
+    assert failure({key: [1]}).partition("\nhint: ")[0] == message
+
+
+def test_importing_params_loads_nothing_heavy() -> None:
+    code = "import sys, cstool.params; print(*sorted({'numpy', 'h5py', 'numba', 'scipy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+def _paths(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """All keys and indices of a file."""
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield (*path, key)
+        yield from _paths(value, (*path, key))
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [None, "x", "", -1, 0.5, True, [], {}, [1], {"a": 1}, float("inf"), 10**400],
+    ids=lambda value: repr(value)[:9],
+)
+def test_whatever_stands_wherever_is_accepted_or_a_params_error(tmp_path: Path, junk: object) -> None:
+    whole = yaml.safe_load((Path(__file__).parents[3] / "params" / "gpt_tiny.yaml").read_text())
+    refused = 0
+    for path in _paths(whole):
+        data = copy.deepcopy(whole)
+        holder = data
+        for part in path[:-1]:
+            holder = holder[part]
+        holder[path[-1]] = junk
+        (tmp_path / "x.yaml").write_text(yaml.dump(data, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
+        try:
+            load_params(tmp_path / "x.yaml")
+        except ParamsError:
+            refused += 1
+    assert refused > 0

@@ -1,0 +1,92 @@
+"""The optimizer section: one class, the vendor's defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_sgd_has_the_defaults_of_the_vendor(load) -> None:
+    assert load({"init.optimizer": {"SGD": {"lr": 0.1}}}).optimizer.dump() == {
+        "learning_rate": 0.1,
+        "weight_decay": 0.0,
+        "momentum": 0.0,
+        "dampening": 0.0,
+        "nesterov": False,
+    }
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_adam_and_adamw_have_the_defaults_of_the_vendor(load, name) -> None:
+    optimizer = load({"init.optimizer": {name: {"lr": 0.1}}}).optimizer
+    assert (type(optimizer).__name__, optimizer.dump()) == (
+        name,
+        {"learning_rate": 0.1, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-6, "correct_bias": True},
+    )
+
+
+def test_the_class_is_read_in_any_case(load) -> None:
+    assert type(load({"init.optimizer": {"adamw": {"lr": 0.1}}}).optimizer).__name__ == "AdamW"
+
+
+@pytest.mark.parametrize("name", ["lr", "learning_rate"])
+def test_without_schedulers_the_rate_is_that_of_the_optimizer(load, name) -> None:
+    params = load({"init.optimizer": {"SGD": {name: 0.25}}})
+    assert (params.learning_rate(0), params.learning_rate(10**6)) == (0.25, 0.25)
+
+
+def test_schedulers_win_over_the_rate_of_the_optimizer(load) -> None:
+    params = load({"init.optimizer": {"SGD": {"lr": 1.0}}, "init.schedulers": [{"ConstantLR": {"learning_rate": 0.5}}]})
+    assert params.learning_rate(0) == 0.5
+
+
+def test_keys_that_ask_for_nothing_unusual_are_accepted(load) -> None:
+    assert load({"init.optimizer": {"Adam": {"lr": 0.1, "amsgrad": False, "maximize": False}}}).notes == ()
+
+
+O = "trainer.init.optimizer"  # noqa: E741
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (None, f"x.yaml:7: {O} is missing"),
+        ("AdamW", f"x.yaml:7: {O} must be a mapping with one name, got 'AdamW'\nhint: the names are SGD, Adam, AdamW"),
+        (
+            {"AdamW": {}, "SGD": {}},
+            f"x.yaml:7: {O} must hold one name, got ['AdamW', 'SGD']\nhint: the names are SGD, Adam, AdamW",
+        ),
+        ({"AdamM": {}}, f"x.yaml:8: {O}.AdamM is not a known name\nhint: did you mean Adam?"),
+        ({"Lion": {}}, f"x.yaml:8: {O}.Lion is not a known name\nhint: the names are SGD, Adam, AdamW"),
+        ({"SGD": None}, f"x.yaml:8: {O}.SGD.learning_rate is missing\nhint: or give schedulers"),
+        ({"SGD": 5}, f"x.yaml:8: {O}.SGD must be a mapping, got 5"),
+        (
+            {"SGD": {"lr": 0.1, "learning_rate": 0.1}},
+            f"x.yaml:9: {O}.SGD.lr is another name of learning_rate: give one of the two",
+        ),
+        ({"SGD": {"lr": -1}}, f"x.yaml:9: {O}.SGD.lr must be at least 0, got -1"),
+        ({"SGD": {"lr": "1e-3x"}}, f"x.yaml:9: {O}.SGD.lr must be a number, got '1e-3x'"),
+        ({"SGD": {"lr": 1, "momentum": 1.0}}, f"x.yaml:10: {O}.SGD.momentum must be less than 1, got 1.0"),
+        (
+            {"SGD": {"lr": 1, "nesterov": True}},
+            f"x.yaml:10: {O}.SGD.nesterov must be false without momentum or with dampening, got true",
+        ),
+        ({"Adam": {"lr": 1, "betas": 0.9}}, f"x.yaml:10: {O}.Adam.betas must be a list, got 0.9"),
+        ({"Adam": {"lr": 1, "betas": [0.9]}}, f"x.yaml:10: {O}.Adam.betas.1 is missing"),
+        (
+            {"Adam": {"lr": 1, "betas": [0.9, 0.9, 0.9]}},
+            f"x.yaml:10: {O}.Adam.betas must hold at most 2, got [0.9, 0.9, 0.9]",
+        ),
+        ({"Adam": {"lr": 1, "betas": [0.9, 1.0]}}, f"x.yaml:12: {O}.Adam.betas.1 must be less than 1, got 1.0"),
+        ({"Adam": {"lr": 1, "eps": 0.0}}, f"x.yaml:10: {O}.Adam.eps must be greater than 0, got 0.0"),
+        (
+            {"Adam": {"lr": 1, "amsgrad": True}},
+            f"x.yaml:10: not supported: {O}.Adam.amsgrad: true\nhint: leave it out",
+        ),
+        (
+            {"SGD": {"lr": 1, "momentun": 0.9}},
+            f"x.yaml:10: {O}.SGD.momentun is not a known key\nhint: did you mean momentum?",
+        ),
+    ],
+)
+def test_an_optimizer_that_makes_no_sense_is_an_error(failure, optimizer, message) -> None:
+    assert failure({"init.optimizer": optimizer}) == message

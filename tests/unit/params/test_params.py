@@ -1,0 +1,126 @@
+"""Params: where the parts come from, and the file that they can be written as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cstool.errors import ParamsError
+from cstool.params import load_params
+
+STOCK = sorted((Path(__file__).parents[3] / "params").glob("*.yaml"))
+VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/val", "batch_size": 4}
+
+
+def test_there_are_stock_files() -> None:
+    assert {"fc_mnist.yaml", "gpt2_small.yaml", "gpt_tiny.yaml"} <= {path.name for path in STOCK}
+
+
+@pytest.mark.parametrize("path", STOCK, ids=lambda path: path.name)
+def test_a_stock_file_asks_for_nothing_without_effect(path: Path) -> None:
+    assert load_params(path).notes == ()
+
+
+@pytest.mark.parametrize("path", STOCK, ids=lambda path: path.name)
+def test_a_stock_file_survives_being_resolved_and_read_again(path: Path, tmp_path: Path) -> None:
+    params = load_params(path)
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(params.resolved()))
+    again = load_params(tmp_path / "again.yaml")
+    assert (again, again.resolved()) == (params, params.resolved())
+
+
+@pytest.mark.parametrize("path", STOCK, ids=lambda path: path.name)
+def test_a_stock_schedule_ends_with_the_run(path: Path) -> None:
+    params = load_params(path)
+    assert params.schedulers[0].length == params.loop.max_steps
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"init.model": {"name": "fc_mnist", "depth": 2, "hidden_size": 50}},
+    {"init.model": {"name": "gpt3", "initializer": {"name": "uniform", "a": -0.1, "b": 0.1}}},
+    {"init.optimizer": {"SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True}}},
+    {"init.precision": {"max_gradient_value": 0.5}, "init.checkpoint": {"steps": 5}, "init.seed": 9},
+    {"init.loop": {"num_epochs": 2, "steps_per_epoch": 5, "eval_frequency": 0.5}},
+    {"init.schedulers": [{"PiecewiseConstantLR": {"learning_rates": [0.1, 0.01], "milestones": [5]}}]},
+    {"init.schedulers": [{"SequentialLR": {"schedulers": [{"ConstantLR": {"learning_rate": 1, "total_iters": 2}}]}}]},
+    {"fit.val_dataloader": VAL, "validate.val_dataloader": {**VAL, "drop_last": False}},
+    {"fit.ckpt_path": "checkpoint_5.mdl"},
+    {"fit.ckpt_path": None},
+    {"fit": None, "validate.val_dataloader": VAL},
+    {"init.callbacks": [{"ComputeNorm": {}}], "fit.train_dataloader.num_workers": 8},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: ", ".join(changes))
+def test_what_is_resolved_asks_for_the_same_when_read_from_elsewhere(load, changes, folder: Path) -> None:
+    params = load(changes)
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "y.yaml").write_text(yaml.safe_dump(params.resolved()))
+    assert load_params(folder / "elsewhere" / "y.yaml") == params
+
+
+def test_the_text_is_that_of_the_file(load, folder: Path) -> None:
+    params = load({})
+    assert params.text == (folder / "x.yaml").read_text()
+
+
+def test_two_files_that_ask_for_different_things_are_not_equal(load) -> None:
+    assert load({}) != load({"init.seed": 2})
+
+
+def test_the_model_dir_is_named_after_the_file(load, folder: Path) -> None:
+    assert load({}).model_dir == folder / "checkpoints" / "x"
+
+
+def test_a_model_dir_lies_in_the_working_directory(load, folder: Path, monkeypatch) -> None:
+    load({"init.model_dir": "./run"})
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    assert load_params(folder / "x.yaml").model_dir == folder / "work" / "run"
+
+
+def test_evaluation_alone_takes_the_data_of_validate_if_there_is_some(load, folder: Path) -> None:
+    params = load({"fit.val_dataloader": VAL, "validate.val_dataloader": {**VAL, "data_dir": "data/test"}})
+    dirs = [params.dataloader(purpose).data_dir for purpose in ("val", "eval")]
+    assert dirs == [(folder / "data/val",), (folder / "data/test",)]
+
+
+def test_evaluation_alone_falls_back_to_the_held_out_data_of_fit(load) -> None:
+    params = load({"fit.val_dataloader": VAL})
+    assert params.eval_dataloader == params.val_dataloader
+
+
+@pytest.mark.parametrize(
+    ("purpose", "message"),
+    [
+        ("train", "x.yaml: trainer.fit.train_dataloader is missing"),
+        ("val", "x.yaml: trainer.fit.val_dataloader is missing"),
+        ("eval", "x.yaml: trainer.fit.val_dataloader is missing"),
+    ],
+)
+def test_a_dataloader_that_a_mode_needs_and_the_file_lacks_is_an_error(load, purpose, message) -> None:
+    params = load({"fit": None})
+    with pytest.raises(ParamsError) as caught:
+        params.dataloader(purpose)
+    assert str(caught.value) == message
+
+
+def test_a_checkpoint_to_start_from_is_resolved_like_any_path(load, folder: Path) -> None:
+    assert load({"fit.ckpt_path": "a.mdl"}).checkpoint_path.path == folder / "a.mdl"
+
+
+def test_without_a_checkpoint_to_start_from_the_latest_is_looked_for(load) -> None:
+    params = load({})
+    assert (params.checkpoint_path, params.checkpoint.autoload_last_checkpoint) == (None, True)
+
+
+def test_a_checkpoint_of_null_means_to_start_fresh(load) -> None:
+    params = load({"fit.ckpt_path": None})
+    assert (params.checkpoint_path, params.checkpoint.autoload_last_checkpoint) == (None, False)
+
+
+def test_other_paths_can_be_resolved_the_same_way(load, folder: Path) -> None:
+    assert load({}).resolve("a/b").path == folder / "a" / "b"

@@ -1,0 +1,210 @@
+"""Every schedule against its formula written out, and at its edges."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+PIECES = {"learning_rates": [0.1, 0.01, 0.001], "milestones": [10, 30]}
+
+
+def linear(start: float, end: float, total_iters: int) -> dict[str, object]:
+    return {
+        "LinearLR": {"initial_learning_rate": start, "end_learning_rate": end, "total_iters": total_iters},
+    }
+
+
+@pytest.fixture
+def rates(load):
+    """Return the rates at some steps under one schedule."""
+
+    def _rates(entry: dict[str, object], *steps: int) -> list[float]:
+        params = load({"init.schedulers": [entry]})
+        return [params.learning_rate(step) for step in steps]
+
+    return _rates
+
+
+def test_constant_is_the_same_at_every_step(rates) -> None:
+    assert rates({"ConstantLR": {"learning_rate": 0.3, "total_iters": 5}}, 0, 4, 5, 10**9) == [0.3] * 4
+
+
+def test_linear_goes_in_a_straight_line_and_stays_at_its_end(rates) -> None:
+    assert rates(linear(0.0, 1.0, 4), 0, 1, 2, 3, 4, 1000) == [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+def test_linear_goes_down_too(rates) -> None:
+    assert rates(linear(1.0, 0.5, 2), 0, 1, 2, 3) == [1.0, 0.75, 0.5, 0.5]
+
+
+def test_polynomial_bends_the_line(rates) -> None:
+    entry = {"PolynomialLR": {"initial_learning_rate": 1.0, "end_learning_rate": 0.2, "total_iters": 4, "power": 2}}
+    expected = [1.0, 0.2 + 0.8 * 0.5625, 0.2 + 0.8 * 0.25, 0.2 + 0.8 * 0.0625, 0.2, 0.2]
+    assert rates(entry, 0, 1, 2, 3, 4, 5) == pytest.approx(expected, rel=1e-14)
+
+
+def test_polynomial_is_linear_unless_told_otherwise(rates) -> None:
+    keys = {"initial_learning_rate": 0.7, "end_learning_rate": 0.1, "total_iters": 9}
+    assert rates({"PolynomialLR": keys}, *range(12)) == rates({"LinearLR": keys}, *range(12))
+
+
+def test_cosine_follows_half_a_period_and_stays_at_its_end(rates) -> None:
+    entry = {"CosineDecayLR": {"initial_learning_rate": 1.0, "end_learning_rate": 0.0, "total_iters": 6}}
+    # cos of 0, 30, 60, 90, 120, 150, 180 degrees, plus one, halved
+    expected = [1.0, (1 + math.sqrt(3) / 2) / 2, 0.75, 0.5, 0.25, (1 - math.sqrt(3) / 2) / 2, 0.0, 0.0]
+    assert rates(entry, 0, 1, 2, 3, 4, 5, 6, 600) == pytest.approx(expected, abs=1e-15)
+
+
+def test_cosine_ends_at_its_end_rate_exactly(rates) -> None:
+    entry = {"CosineDecayLR": {"initial_learning_rate": 0.3, "end_learning_rate": 0.07, "total_iters": 7}}
+    assert rates(entry, 7) == [0.07]
+
+
+def test_exponential_decays_by_its_rate_every_total_iters_and_goes_on(rates) -> None:
+    entry = {"ExponentialLR": {"initial_learning_rate": 8.0, "total_iters": 2, "decay_rate": 0.25}}
+    assert rates(entry, 0, 1, 2, 3, 4) == [8.0, 4.0, 2.0, 1.0, 0.5]
+
+
+def test_exponential_by_staircase_waits_for_the_end_of_a_period(rates) -> None:
+    entry = {"ExponentialLR": {"initial_learning_rate": 8.0, "total_iters": 2, "decay_rate": 0.25, "staircase": True}}
+    assert rates(entry, 0, 1, 2, 3, 4) == [8.0, 8.0, 2.0, 2.0, 0.5]
+
+
+def test_exponential_growth_ends_in_infinity_and_not_in_a_crash(rates) -> None:
+    entry = {"ExponentialLR": {"initial_learning_rate": 1.0, "total_iters": 1, "decay_rate": 10.0}}
+    assert rates(entry, 5000) == [math.inf]
+
+
+def test_inverse_exponential_time_divides_by_one_plus_decay_times_powered_step(rates) -> None:
+    keys = {"initial_learning_rate": 1.0, "step_exponent": 2, "total_iters": 4, "decay_rate": 0.5}
+    expected = [1 / (1 + 0.5 * step**2 / 4) for step in range(5)]
+    assert rates({"InverseExponentialTimeDecayLR": keys}, *range(5)) == pytest.approx(expected, rel=1e-14)
+
+
+def test_inverse_exponential_time_by_staircase_counts_whole_periods(rates) -> None:
+    keys = {"initial_learning_rate": 1.0, "step_exponent": 1, "total_iters": 4, "decay_rate": 0.5, "staircase": True}
+    assert rates({"InverseExponentialTimeDecayLR": keys}, 0, 3, 4, 8) == [1.0, 1.0, 1 / 1.5, 0.5]
+
+
+def test_inverse_square_root_is_flat_through_warm_up(rates) -> None:
+    keys = {"initial_learning_rate": 3.0, "scale": 2.0, "warmup_steps": 4}
+    assert rates({"InverseSquareRootDecayLR": keys}, 0, 4, 9, 16) == [3.0, 3.0, 2.0, 1.5]
+
+
+def test_step_multiplies_by_gamma_every_step_size(rates) -> None:
+    keys = {"initial_learning_rate": 8.0, "step_size": 3, "gamma": 0.5}
+    assert rates({"StepLR": keys}, 0, 2, 3, 5, 6) == [8.0, 8.0, 4.0, 4.0, 2.0]
+
+
+def test_multi_step_multiplies_by_gamma_at_each_milestone(rates) -> None:
+    keys = {"initial_learning_rate": 8.0, "gamma": 0.5, "milestones": [2, 5]}
+    assert rates({"MultiStepLR": keys}, 0, 1, 2, 4, 5, 99) == [8.0, 8.0, 4.0, 4.0, 2.0, 2.0]
+
+
+def test_piecewise_constant_takes_the_next_rate_at_each_milestone(rates) -> None:
+    assert rates({"PiecewiseConstantLR": PIECES}, 0, 9, 10, 29, 30, 99) == [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
+
+
+def test_a_sequence_starts_each_schedule_at_its_own_step_zero(rates) -> None:
+    entry = {"SequentialLR": {"schedulers": [linear(0.0, 1.0, 2), linear(0.5, 0.0, 5), linear(4.0, 5.0, 2)]}}
+    assert rates(entry, 0, 1, 2, 3, 6, 7, 8, 9, 50) == pytest.approx([0.0, 0.5, 0.5, 0.4, 0.1, 4.0, 4.5, 5.0, 5.0])
+
+
+def test_a_sequence_may_say_its_milestones_if_they_are_right(rates) -> None:
+    parts = [linear(0.0, 1.0, 2), linear(0.5, 0.0, 5), linear(4.0, 5.0, 2)]
+    with_them = rates({"SequentialLR": {"schedulers": parts, "milestones": [2, 7]}}, *range(12))
+    assert with_them == rates({"SequentialLR": {"schedulers": parts}}, *range(12))
+
+
+def test_milestones_part_schedules_that_have_no_total_iters(rates) -> None:
+    step = {"StepLR": {"initial_learning_rate": 1.0, "step_size": 2, "gamma": 0.5}}
+    assert rates({"SequentialLR": {"schedulers": [step, step], "milestones": [3]}}, 0, 2, 3, 5) == [1.0, 0.5, 1.0, 0.5]
+
+
+def test_a_sequence_in_a_sequence_lasts_as_long_as_its_parts(rates) -> None:
+    inner = {"SequentialLR": {"schedulers": [linear(0.0, 1.0, 2), linear(1.0, 0.0, 2)]}}
+    assert rates({"SequentialLR": {"schedulers": [inner, linear(7.0, 7.0, 1)]}}, 0, 1, 2, 3, 4) == [0, 0.5, 1, 0.5, 7]
+
+
+def test_names_of_schedules_are_read_in_any_case(rates) -> None:
+    assert rates({"constantlr": {"learning_rate": 0.3}}, 0) == [0.3]
+
+
+CASES = [
+    (
+        {"SequentialLR": {"schedulers": [linear(0, 1, 2), linear(1, 0, 5)], "milestones": [3]}},
+        "x.yaml:23: trainer.init.schedulers.0.SequentialLR.milestones must be [2], the running sums of total_iters, "
+        "got [3]\nhint: leave milestones out",
+    ),
+    (
+        {"SequentialLR": {"schedulers": [linear(0, 1, 2)], "milestones": [3]}},
+        "x.yaml:19: trainer.init.schedulers.0.SequentialLR.milestones must hold 0, one less than schedulers, got [3]",
+    ),
+    (
+        {"SequentialLR": {"schedulers": [{"ConstantLR": {"learning_rate": 1.0}}, linear(1, 0, 5)]}},
+        "x.yaml:13: trainer.init.schedulers.0.SequentialLR needs milestones, because ConstantLR has no total_iters",
+    ),
+    (
+        {"SequentialLR": {"schedulers": []}},
+        "x.yaml:14: trainer.init.schedulers.0.SequentialLR.schedulers must hold at least 1, got []",
+    ),
+    (
+        {"SequentialLR": {"schedulers": 5, "milestones": []}},
+        "x.yaml:14: trainer.init.schedulers.0.SequentialLR.schedulers must be a list, got 5",
+    ),
+    (
+        {"PiecewiseConstantLR": {"learning_rates": [0.1], "milestones": [3]}},
+        "x.yaml:16: trainer.init.schedulers.0.PiecewiseConstantLR.milestones must hold 0, one less than "
+        "learning_rates, got [3]",
+    ),
+    (
+        {"MultiStepLR": {"initial_learning_rate": 1.0, "gamma": 0.5, "milestones": [5, 5]}},
+        "x.yaml:16: trainer.init.schedulers.0.MultiStepLR.milestones must increase, got [5, 5]",
+    ),
+    (
+        {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": -1.0, "total_iters": 0}},
+        "x.yaml:15: trainer.init.schedulers.0.LinearLR.end_learning_rate must be at least 0, got -1.0\n"
+        "x.yaml:16: trainer.init.schedulers.0.LinearLR.total_iters must be at least 1, got 0",
+    ),
+    (
+        {"CosineDecayLR": {"initial_learning_rate": 1.0, "end_learning_rate": 0.0}},
+        "x.yaml:13: trainer.init.schedulers.0.CosineDecayLR.total_iters is missing",
+    ),
+    (
+        {"LinearLr2": {}},
+        "x.yaml:13: trainer.init.schedulers.0.LinearLr2 is not a known name\nhint: did you mean LinearLR?",
+    ),
+    (
+        {"Warp": {}},
+        "x.yaml:13: trainer.init.schedulers.0.Warp is not a known name\n"
+        "hint: the names are ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
+        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR",
+    ),
+    (
+        "LinearLR",
+        "x.yaml:13: trainer.init.schedulers.0 must be a mapping with one name, got 'LinearLR'\n"
+        "hint: the names are ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
+        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR",
+    ),
+]
+
+
+@pytest.mark.parametrize(("entry", "message"), CASES)
+def test_a_schedule_that_makes_no_sense_is_an_error(failure, entry, message) -> None:
+    assert failure({"init.schedulers": [entry]}) == message
+
+
+def test_two_schedules_side_by_side_are_an_error(failure) -> None:
+    entry = {"ConstantLR": {"learning_rate": 1.0}}
+    assert failure({"init.schedulers": [entry, entry]}) == (
+        "x.yaml:12: trainer.init.schedulers must hold one entry, got 2\nhint: put them below one SequentialLR"
+    )
+
+
+def test_cycle_is_noted_because_the_formula_does_not_depend_on_it(load) -> None:
+    entry = linear(0.0, 1.0, 4)
+    entry["LinearLR"]["cycle"] = True
+    assert load({"init.schedulers": [entry]}).notes == (
+        "trainer.init.schedulers.0.LinearLR.cycle: accepted, no effect",
+    )

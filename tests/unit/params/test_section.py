@@ -1,0 +1,59 @@
+"""What holds for every section of the schema."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from cstool.params.dataloader import DataloaderParams
+from cstool.params.model import DecoderParams, FcMnistParams, InitializerParams
+from cstool.params.optimizers import OPTIMIZERS
+from cstool.params.schedules import SCHEDULES
+from cstool.params.section import Section
+from cstool.params.trainer import (
+    BackendParams,
+    CheckpointParams,
+    ClusterParams,
+    FitKeys,
+    InitKeys,
+    LoggingParams,
+    LoopParams,
+    PrecisionParams,
+    TrainerKeys,
+    ValidateKeys,
+)
+
+SECTIONS: list[type[Section]] = [
+    BackendParams,
+    CheckpointParams,
+    ClusterParams,
+    DataloaderParams,
+    DecoderParams,
+    FcMnistParams,
+    FitKeys,
+    InitKeys,
+    InitializerParams,
+    LoggingParams,
+    LoopParams,
+    PrecisionParams,
+    TrainerKeys,
+    ValidateKeys,
+    *OPTIMIZERS.values(),
+    *SCHEDULES.values(),
+]
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_no_key_both_has_an_effect_and_has_none(section: type[Section]) -> None:
+    assert section.without_effect.isdisjoint([*section.field_keys(), *section.supported])
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_another_name_leads_to_a_field(section: type[Section]) -> None:
+    assert set(section.other_names.values()) <= set(section.field_keys())
+
+
+def test_a_section_cannot_be_changed() -> None:
+    logging = LoggingParams()
+    with pytest.raises(ValidationError):
+        logging.log_steps = 5  # type: ignore[misc]

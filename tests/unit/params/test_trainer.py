@@ -1,0 +1,169 @@
+"""Precision, loop, checkpoint, logging, backend and callbacks."""
+
+from __future__ import annotations
+
+import pytest
+
+I = "trainer.init"  # noqa: E741
+
+
+def test_the_sections_have_defaults(load) -> None:
+    params = load({})
+    sections = (params.precision, params.loop, params.checkpoint, params.logging)
+    assert [section.dump() for section in sections] == [
+        {},
+        {"max_steps": 10, "eval_frequency": 1.0},
+        {
+            "autoload_last_checkpoint": True,
+            "disable_strict_checkpoint_loading": False,
+            "save_initial_checkpoint": False,
+            "checkpoint_name": "checkpoint_{step}.mdl",
+        },
+        {"log_steps": 1, "log_level": "INFO"},
+    ]
+
+
+@pytest.mark.parametrize("loop", [None, {}, {"eval_steps": 5}])
+def test_a_loop_without_a_length_is_one_epoch(load, loop) -> None:
+    assert load({"init.loop": loop}).loop.num_epochs == 1
+
+
+@pytest.mark.parametrize(("frequency", "interval"), [(7, 7), (1, 1), (1.0, 100), (0.5, 50), (0.001, 1)])
+def test_eval_frequency_is_steps_or_a_share_of_the_run(load, frequency, interval) -> None:
+    assert load({"init.loop.eval_frequency": frequency}).loop.eval_interval(100) == interval
+
+
+@pytest.mark.parametrize("key", ["max_gradient_norm", "max_gradient_value"])
+def test_clipping_is_by_norm_or_by_value(load, key) -> None:
+    assert load({"init.precision": {key: 1}}).precision.dump() == {key: 1.0}
+
+
+def test_the_other_kind_of_clipping_may_be_null(load) -> None:
+    precision = load({"init.precision": {"max_gradient_norm": None, "max_gradient_value": 0.5}}).precision
+    assert precision.dump() == {"max_gradient_value": 0.5}
+
+
+def test_half_precision_is_noted(load) -> None:
+    assert load({"init.precision": {"enabled": True, "fp16_type": "cbfloat16"}}).notes == (
+        "trainer.init.precision.enabled: accepted, no effect",
+        "trainer.init.precision.fp16_type: accepted, no effect",
+    )
+
+
+def test_keys_about_the_real_cluster_are_noted(load) -> None:
+    backend = {"backend_type": "CSX", "cluster_config": {"num_csx": 2, "mount_dirs": ["/data"]}}
+    params = load({"init.backend": backend})
+    assert (params.num_csx, params.notes) == (
+        2,
+        (
+            "trainer.init.backend.backend_type: accepted, no effect",
+            "trainer.init.backend.cluster_config.mount_dirs: accepted, no effect",
+        ),
+    )
+
+
+def test_callbacks_that_change_no_result_are_noted(load) -> None:
+    callbacks = [{"ScopedTrainFlags": {"csx.performance.micro_batch_size": 88}}, {"ComputeNorm": None}]
+    assert load({"init.callbacks": callbacks}).notes == (
+        "trainer.init.callbacks.0.ScopedTrainFlags: accepted, no effect",
+        "trainer.init.callbacks.1.ComputeNorm: accepted, no effect",
+    )
+
+
+@pytest.mark.parametrize("key", ["device", "loggers", "autorestart"])
+def test_other_keys_of_init_without_effect_are_noted(load, key) -> None:
+    assert load({f"init.{key}": "CSX"}).notes == (f"trainer.init.{key}: accepted, no effect",)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "precision",
+            {"max_gradient_norm": 1.0, "max_gradient_value": 0.5},
+            f"x.yaml:14: {I}.precision.max_gradient_value cannot stand beside max_gradient_norm, got 0.5\n"
+            "hint: keep one of the two",
+        ),
+        (
+            "precision",
+            {"max_gradient_norm": 0},
+            f"x.yaml:13: {I}.precision.max_gradient_norm must be greater than 0, got 0",
+        ),
+        ("loop", {"max_steps": 0}, f"x.yaml:11: {I}.loop.max_steps must be at least 1, got 0"),
+        ("loop", {"num_steps": -1}, f"x.yaml:11: {I}.loop.num_steps must be at least 1, got -1"),
+        ("loop", {"max_steps": 2**31}, f"x.yaml:11: {I}.loop.max_steps must be at most 2147483647, got 2147483648"),
+        ("loop", {"num_epochs": 1.5}, f"x.yaml:11: {I}.loop.num_epochs must be a whole number, got 1.5"),
+        (
+            "loop",
+            {"eval_frequency": 0},
+            f"x.yaml:11: {I}.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, "
+            "got 0",
+        ),
+        (
+            "loop",
+            {"eval_frequency": 1.5},
+            f"x.yaml:11: {I}.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, "
+            "got 1.5",
+        ),
+        (
+            "loop",
+            {"eval_frequency": "never"},
+            f"x.yaml:11: {I}.loop.eval_frequency must be a number of steps, or a share of the run up to 1.0, "
+            "got 'never'",
+        ),
+        (
+            "loop",
+            {"grad_accum_steps": 4},
+            f"x.yaml:11: not supported: {I}.loop.grad_accum_steps: 4\nhint: supported: 1",
+        ),
+        ("loop", [], f"x.yaml:10: {I}.loop must be a mapping, got []"),
+        ("checkpoint", {"steps": 0}, f"x.yaml:13: {I}.checkpoint.steps must be at least 1, got 0"),
+        (
+            "checkpoint",
+            {"checkpoint_name": "final.mdl"},
+            f"x.yaml:13: {I}.checkpoint.checkpoint_name must be a file name that holds {{step}} once, "
+            "got 'final.mdl'\nhint: for example checkpoint_{step}.mdl",
+        ),
+        (
+            "checkpoint",
+            {"checkpoint_name": "a/{step}.mdl"},
+            f"x.yaml:13: {I}.checkpoint.checkpoint_name must be a file name that holds {{step}} once, "
+            "got 'a/{step}.mdl'\nhint: for example checkpoint_{step}.mdl",
+        ),
+        (
+            "checkpoint",
+            {"checkpoint_root": "s3://bucket"},
+            f"x.yaml:13: not supported: {I}.checkpoint.checkpoint_root: s3://bucket\nhint: leave it out",
+        ),
+        (
+            "logging",
+            {"log_level": "LOUD"},
+            f"x.yaml:13: {I}.logging.log_level must be DEBUG, INFO, WARNING or ERROR, got 'LOUD'",
+        ),
+        (
+            "backend",
+            {"cluster_config": {"num_csx": 0}},
+            f"x.yaml:14: {I}.backend.cluster_config.num_csx must be at least 1, got 0",
+        ),
+        (
+            "backend",
+            {"cluster_config": {"num_cxs": 2}},
+            f"x.yaml:14: {I}.backend.cluster_config.num_cxs is not a known key\nhint: did you mean num_csx?",
+        ),
+        ("backend", {"cluster_config": 3}, f"x.yaml:13: {I}.backend.cluster_config must be a mapping, got 3"),
+        ("callbacks", {"ComputeNorm": {}}, f"x.yaml:12: {I}.callbacks must be a list, got a mapping"),
+        (
+            "callbacks",
+            [{"ComputeNom": {}}],
+            f"x.yaml:13: {I}.callbacks.0.ComputeNom is not a known name\nhint: did you mean ComputeNorm?",
+        ),
+        ("callbacks", [{"Lora": {"r": 8}}], f"x.yaml:13: not supported: {I}.callbacks.0.Lora\nhint: leave it out"),
+        ("seed", -1, f"x.yaml:12: {I}.seed must be at least 0, got -1"),
+        ("seed", True, f"x.yaml:12: {I}.seed must be a whole number, got true"),
+        ("model_dir", 5, f"x.yaml:12: {I}.model_dir must be text, got 5"),
+        ("sparsity", {"sparsity": 0.5}, f"x.yaml:12: not supported: {I}.sparsity\nhint: leave it out"),
+        ("sparsty", 0.5, f"x.yaml:12: {I}.sparsty is not a known key\nhint: did you mean sparsity?"),
+    ],
+)
+def test_a_section_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
+    assert failure({f"init.{key}": value}) == message

@@ -1,0 +1,83 @@
+"""SwarmX sums gradients over one fixed tree."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.ir import Panel
+from cstool.kernels.payload import Rows
+from cstool.runtime.swarmx import BufferPool, SwarmX
+
+PANEL = Panel("w", 0, 0, 3, (3, 2))
+
+
+def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
+    """The tree written down: neighbours are added, an odd one passes up."""
+    while len(leaves) > 1:
+        pairs = [a + b for a, b in zip(leaves[::2], leaves[1::2], strict=False)]
+        leaves = pairs + leaves[len(pairs) * 2 :]
+    return leaves[0]
+
+
+@given(st.permutations(range(13)), st.integers(1, 13))
+def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order: list[int], grains: int) -> None:
+    rng = np.random.default_rng(grains)
+    leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) * 10.0**i for i in range(grains)]
+    sums = []
+    swarmx = SwarmX(grains, BufferPool(), lambda panel, op, payload: sums.append(payload.copy()))
+    for leaf in (i for i in order if i < grains):
+        swarmx.reduce(PANEL, "op", leaf, leaves[leaf].copy())
+    np.testing.assert_array_equal(sums, [tree_sum(leaves)])
+
+
+def test_threads_that_race_get_the_same_bits() -> None:
+    rng = np.random.default_rng(0)
+    leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) for _ in range(12)]
+    sums = []
+    swarmx = SwarmX(12, BufferPool(), lambda panel, op, payload: sums.append(payload.copy()))
+
+    def hand_in(part: range) -> None:
+        for leaf in part:
+            swarmx.reduce(PANEL, "op", leaf, leaves[leaf].copy())
+
+    threads = [threading.Thread(target=hand_in, args=(range(i, 12, 3),)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(sums, [tree_sum(leaves)])
+
+
+def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
+    sums = []
+    swarmx = SwarmX(2, BufferPool(), lambda panel, op, payload: sums.append((op, payload[0, 0])))
+    for leaf in range(2):
+        swarmx.reduce(PANEL, "head", leaf, np.full(PANEL.shape, 1.0, np.float32))
+        swarmx.reduce(PANEL, "embedding", leaf, np.full(PANEL.shape, 5.0, np.float32))
+    assert sums == [("head", 2.0), ("embedding", 10.0)]
+
+
+def test_sparse_rows_are_merged() -> None:
+    sums = []
+    swarmx = SwarmX(2, BufferPool(), lambda panel, op, payload: sums.append(payload))
+    swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)))
+    swarmx.reduce(PANEL, "op", 1, Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)))
+    assert sums[0].indices.tolist() == [0, 1, 2]
+    assert sums[0].values.tolist() == [[1, 1], [5, 5], [8, 8]]
+
+
+@pytest.mark.parametrize("grains", [1, 2, 5, 8])
+def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains: int) -> None:
+    pool = BufferPool()
+    swarmx = SwarmX(grains, pool, lambda panel, op, payload: pool.give_back(payload))
+    allocated = []
+    for _ in range(3):
+        for leaf in range(grains):
+            swarmx.reduce(PANEL, "op", leaf, pool.take(PANEL.shape))
+        allocated.append(pool.allocated_bytes)
+    assert allocated[0] == allocated[2]
