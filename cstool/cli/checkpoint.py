@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cstool.cli.report import DebugOption, errors_as_messages
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.errors import CheckpointError
 
-checkpoint_app = typer.Typer(name="checkpoint", no_args_is_help=True, help="Look at checkpoints.")
+checkpoint_app = typer.Typer(no_args_is_help=True, help="Look at checkpoints.")
 
 
 @checkpoint_app.command("list")
 def list_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model_dir.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model_dir.", show_default=False)],
+    as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """List the checkpoints of a folder, the latest last."""
@@ -23,29 +25,45 @@ def list_(
         from cstool.cli.render import bytes_text, print_json, print_table
         from cstool.store import list_checkpoints
 
-        entries = list_checkpoints(folder)
+        if not folder.exists():
+            raise CheckpointError(f"{folder}: must be a folder, found nothing there", "give the model_dir of a run")
+        found = [(entry.step, entry.path, entry.path.stat().st_size) for entry in list_checkpoints(folder)]
         if as_json:
-            print_json(
-                {
-                    "checkpoints": [
-                        {"step": e.step, "path": str(e.path), "bytes": e.path.stat().st_size} for e in entries
-                    ]
-                }
-            )
-            return
-        rows = [(str(e.step), bytes_text(e.path.stat().st_size), e.path.name) for e in entries]
-        print_table(("step", "size", "file"), rows, right=("step", "size"))
+            print_json({"checkpoints": [{"step": s, "path": str(path), "bytes": size} for s, path, size in found]})
+        elif found:
+            rows = [(str(step), bytes_text(size), path.name) for step, path, size in found]
+            print_table(("step", "size", "file"), rows, right=("step", "size"))
+        else:
+            print(f"{folder}: no checkpoints")
 
 
 @checkpoint_app.command("info")
 def info(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint.", show_default=False)],
+    verify: Annotated[bool, typer.Option("--verify", help="Read all of it and check its checksums.")] = False,
+    as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show what a checkpoint holds: version, step, tensors and their sizes."""
     with errors_as_messages(debug):
-        from cstool.cli.render import print_json
+        from cstool.cli.render import bytes_text, print_facts, print_json, print_table
         from cstool.store import describe_checkpoint
 
-        print_json({"info": str(describe_checkpoint(file)), "json": as_json})
+        found = describe_checkpoint(file, verify=verify)
+        if as_json:
+            print_json({**asdict(found), "path": str(found.path), "created": found.created.isoformat()})
+            return
+        facts = {
+            "file": str(found.path),
+            "size": bytes_text(found.bytes),
+            "created": f"{found.created:%Y-%m-%d %H:%M:%S} UTC",
+            "format": f"{found.version}, written by cstool {found.cstool_version}",
+            "model": "not said" if found.model_name is None else found.model_name,
+            "step": "not said" if found.step is None else str(found.step),
+            "parameters": f"{found.parameter_count:,}",
+        }
+        print_facts({**facts, "checksums": "all right"} if verify else facts)
+        print()
+        tensors = [(t.key, " x ".join(map(str, t.shape)), t.dtype, bytes_text(t.bytes)) for t in found.tensors]
+        tied = [(key, f"is {target}", "", "") for key, target in found.links.items()]
+        print_table(("tensor", "shape", "type", "size"), [*tensors, *tied], right=("size",))

@@ -2,18 +2,113 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
-data_app = typer.Typer(name="data", no_args_is_help=True, help="Prepare data sets.")
-prepare_app = typer.Typer(name="prepare", no_args_is_help=True, help="Make a data set.")
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.screen import is_terminal, screen_on
+
+BYTE_VALUES = 256
+
+data_app = typer.Typer(no_args_is_help=True, help="Prepare data sets.")
+prepare_app = typer.Typer(no_args_is_help=True, help="Make a data set.")
 data_app.add_typer(prepare_app, name="prepare")
 
 
 @prepare_app.command("text")
-def text() -> None:
-    """Make a byte-level text data set from any files."""
+def text(
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
+    sequence_length: Annotated[int, typer.Option("--sequence_length", metavar="N", help="Tokens of a sample.")],
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[SOURCES]...",
+            help="Files and folders; without any, the sources of the running Python's standard library.",
+            show_default=False,
+        ),
+    ] = None,
+    val_fraction: Annotated[
+        float, typer.Option("--val_fraction", metavar="X", help="Share of the files that is held out.")
+    ] = 0.05,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of held-out files.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different data set.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Make a byte-level text data set from any files, split into train and held-out by file.
+
+    A data set made before from the same files with the same arguments is kept.
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.render import bytes_text, print_json, print_table
+        from cstool.data import prepare_text
+
+        with _progress_in_bytes("Preparing text") as progress:
+            made = prepare_text(
+                sources or None,
+                output,
+                sequence_length=sequence_length,
+                val_fraction=val_fraction,
+                seed=seed,
+                overwrite=overwrite,
+                progress=progress,
+            )
+        if as_json:
+            print_json({**asdict(made), "path": str(made.path)})
+            return
+        print(f"{made.path}: {'already prepared' if made.already_prepared else f'prepared in {made.duration_s:.1f} s'}")
+        rows = [
+            (name, f"{part.files:,}", bytes_text(part.size_bytes), f"{part.samples:,}", f"{part.tokens:,}")
+            for name, part in (("train", made.train), ("val", made.val))
+        ]
+        columns = ("part", "files", "text", "samples", "tokens")
+        print_table(columns, rows, right=columns[1:])
 
 
 @data_app.command("baseline")
-def baseline() -> None:
-    """Print the loss of a bigram model."""
+def baseline(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A data set of `cstool data prepare text`.", show_default=False),
+    ],
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Print the held-out loss of a bigram model of the same text: what a model has to beat."""
+    with errors_as_messages(debug):
+        from cstool.cli.render import print_json
+        from cstool.data import bigram_loss, open_dataset
+
+        parts = [
+            open_dataset("GptHDF5MapDataProcessor", [folder / name], vocab_size=BYTE_VALUES)
+            for name in ("train", "val")
+        ]
+        try:
+            loss = bigram_loss(*parts, vocab_size=BYTE_VALUES)
+        finally:
+            for part in parts:
+                part.close()
+        if as_json:
+            print_json({"path": str(folder), "model": "bigram", "loss": loss})
+        else:
+            print(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per byte")
+
+
+@contextmanager
+def _progress_in_bytes(task: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield what shows (bytes done, bytes in all) as a bar on stderr; None where nobody would see it."""
+    if not is_terminal(sys.stderr):
+        yield None
+        return
+    from cstool.cli.render import bytes_text
+
+    with screen_on(sys.stderr) as screen:
+        screen.progress.start(task, 100)
+        yield lambda done, total: screen.progress.advance(task, 100 * done // max(total, 1), bytes_text(done))
+        screen.progress.finish(task)

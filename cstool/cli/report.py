@@ -12,6 +12,7 @@ import typer
 
 from cstool.errors import CstoolError
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

@@ -211,7 +211,7 @@ class _Run:
                 f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the '
                 f"following naming convention: `checkpoint_(step)(_timestamp)?.mdl`."
             )
-            latest = latest_checkpoint(folder)
+            latest = latest_checkpoint(folder, self.params.checkpoint.checkpoint_name)
             checkpoint = None if latest is None else latest.path
             log.info(f'No checkpoints were found in "{folder}".' if latest is None else f'Found latest checkpoint at "{checkpoint}".')
         self.appliance.memoryx.initialize(self.params.seed)

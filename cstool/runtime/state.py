@@ -110,8 +110,8 @@ def load_state(
         reader.value("global_step") if "optimizer" in wanted or not trains else 0,
         reader.value("dataloader")["batches_streamed"] if "dataloader" in wanted else 0,
     )
-    before, now = reader.value("choices"), environment()
-    return position, [f"{key} {before[key]} -> {now[key]}" for key in now if before.get(key) != now[key]]
+    before, now = reader.values().get("choices", {}), environment()
+    return position, [f"{key} {before[key]} -> {now[key]}" for key in before if now.get(key, before[key]) != before[key]]
 
 
 def _wanted(states: str) -> set[str]:

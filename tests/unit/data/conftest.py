@@ -1,0 +1,78 @@
+"""What the tests of the data sets share."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.data import write_hdf5_text
+from cstool.errors import DataError
+
+
+@pytest.fixture
+def error_of() -> Callable[..., str]:
+    """Return the whole text of the DataError that a call raises, with the folder written as DIR."""
+
+    def call(folder: Path, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+        with pytest.raises(DataError) as raised:
+            function(*args, **kwargs)
+        return str(raised.value).replace(str(folder), "DIR")
+
+    return call
+
+
+@pytest.fixture
+def samples() -> Callable[..., np.ndarray]:
+    """Make random samples (n, 3, S) with tokens below 100, a fifth of the positions masked."""
+
+    def make(count: int, sequence_length: int = 4, seed: int = 0) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        made = rng.integers(0, 100, (count, 3, sequence_length), dtype=np.int32)
+        made[:, 1] = rng.random((count, sequence_length)) < 0.8
+        made[:, 2] *= made[:, 1]
+        return made
+
+    return make
+
+
+@pytest.fixture
+def write() -> Callable[[Path, np.ndarray], None]:
+    """Write samples (n, 3, S) to a file, and its folder."""
+
+    def to_file(path: Path, content: np.ndarray) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_hdf5_text(path, [content], len(content), content.shape[2])
+
+    return to_file
+
+
+class MnistFolder:
+    """Writes pairs of IDX files with pixel values counting up, into `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, part: str, count: int, *, compress: bool = False) -> None:
+        pixels = (np.arange(count * 784) % 251).astype(np.uint8)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        self.file(f"{part}-images-idx3-ubyte", (0x0803, count, 28, 28), pixels.tobytes(), compress=compress)
+        self.file(f"{part}-labels-idx1-ubyte", (0x0801, count), labels.tobytes(), compress=compress)
+
+    def file(self, name: str, header: tuple[int, ...], content: bytes, *, compress: bool = False) -> None:
+        """Write one IDX file."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        whole = struct.pack(f">{len(header)}I", *header) + content
+        path = self.folder / (f"{name}.gz" if compress else name)
+        path.write_bytes(gzip.compress(whole) if compress else whole)
+
+
+@pytest.fixture
+def mnist(tmp_path: Path) -> MnistFolder:
+    """Write MNIST files to a folder: `mnist("train", 3)`."""
+    return MnistFolder(tmp_path / "mnist")

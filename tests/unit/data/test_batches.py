@@ -1,0 +1,84 @@
+"""Which samples make a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.data import Sampler, batch_indices, batches_per_epoch
+
+counts = st.integers(1, 60)
+
+
+def epoch(sampler: Sampler, number: int) -> list[int]:
+    first = number * sampler.batches_per_epoch
+    return [int(i) for b in range(sampler.batches_per_epoch) for i in sampler.indices(first + b)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "drop_last", "expected"), [(9, True, 2), (9, False, 3), (8, True, 2), (8, False, 2)]
+)
+def test_an_epoch_has_whole_batches_and_the_rest_unless_dropped(samples, drop_last, expected):
+    assert batches_per_epoch(samples, 4, drop_last) == expected
+
+
+def test_without_shuffling_samples_come_in_order_epoch_after_epoch():
+    sampler = Sampler(5, 2, shuffle=False, seed=1, drop_last=False)
+    assert [sampler.indices(b).tolist() for b in range(6)] == [[0, 1], [2, 3], [4], [0, 1], [2, 3], [4]]
+
+
+def test_dropping_the_last_batch_leaves_only_whole_ones():
+    sampler = Sampler(5, 2, shuffle=False, seed=1, drop_last=True)
+    assert [sampler.indices(b).tolist() for b in range(4)] == [[0, 1], [2, 3], [0, 1], [2, 3]]
+
+
+@given(samples=counts, batch=counts, seed=st.integers(0, 3), number=st.integers(0, 4))
+def test_every_sample_comes_once_in_each_epoch(samples, batch, seed, number):
+    assert sorted(epoch(Sampler(samples, batch, True, seed, False), number)) == list(range(samples))
+
+
+@given(samples=counts, batch=counts, seed=st.integers(0, 3))
+def test_with_the_last_batch_dropped_no_sample_comes_twice_in_an_epoch(samples, batch, seed):
+    if batch <= samples:
+        seen = epoch(Sampler(samples, batch, True, seed, True), 0)
+        assert len(set(seen)) == len(seen) == samples // batch * batch
+
+
+@given(samples=counts, batch=counts, number=st.integers(0, 100), shuffle=st.booleans())
+def test_a_batch_does_not_depend_on_those_read_before(samples, batch, number, shuffle):
+    sampler = Sampler(samples, batch, shuffle, 7, False)
+    for before in (0, 99, 3):
+        sampler.indices(before)
+    assert np.array_equal(sampler.indices(number), batch_indices(number, samples, batch, shuffle, 7, False))
+
+
+def test_each_epoch_has_its_own_order():
+    sampler = Sampler(50, 5, True, 1, True)
+    assert epoch(sampler, 0) != epoch(sampler, 1)
+
+
+def test_each_seed_has_its_own_order():
+    assert epoch(Sampler(50, 5, True, 1, True), 0) != epoch(Sampler(50, 5, True, 2, True), 0)
+
+
+def test_the_order_is_a_fixed_function_of_the_seed_and_the_epoch():
+    assert batch_indices(3, 10, 4, True, 1, False).tolist() == [4, 7, 3, 6]
+
+
+def test_a_batch_may_be_changed_without_changing_the_next_epoch():
+    sampler = Sampler(4, 2, shuffle=False, seed=1, drop_last=True)
+    sampler.indices(0)[:] = 9
+    assert sampler.indices(2).tolist() == [0, 1]
+
+
+def test_fewer_samples_than_a_batch_are_refused_when_the_last_is_dropped(tmp_path, error_of):
+    assert error_of(tmp_path, Sampler, 3, 4, True, 1, True) == (
+        "batch_size: must be at most the number of samples (3) to fill one batch, got 4\n"
+        "hint: set batch_size to at most 3, or drop_last to false"
+    )
+
+
+def test_fewer_samples_than_a_batch_make_one_when_the_last_is_kept():
+    assert Sampler(3, 4, False, 1, False).indices(0).tolist() == [0, 1, 2]

@@ -1,0 +1,72 @@
+"""The bigram baseline."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import pytest
+
+from cstool.data import bigram, bigram_loss, open_hdf5_text, open_mnist
+
+
+def text(tmp_path, write, name, tokens, labels, mask):
+    write(tmp_path / name / "a.h5", np.array([tokens, mask, labels], np.int32).transpose(1, 0, 2).copy())
+    return open_hdf5_text([tmp_path / name])
+
+
+@pytest.fixture
+def train(tmp_path, write):
+    """Train on the pairs 0-1, 0-1, 0-2, 1-0, and a masked 2-2."""
+    return text(tmp_path, write, "train", [[0, 0, 0], [1, 2, 0]], [[1, 1, 2], [0, 2, 0]], [[1, 1, 1], [1, 0, 0]])
+
+
+@pytest.fixture
+def val(tmp_path, write):
+    """Hold out the pairs 0-1, 2-2, and a masked 0-0."""
+    return text(tmp_path, write, "val", [[0, 2, 0]], [[1, 2, 0]], [[1, 1, 0]])
+
+
+def test_the_loss_is_that_of_counted_pairs_smoothed_by_one(train, val):
+    assert bigram_loss(train, val, 3) == pytest.approx(
+        -(log((2 + 1) / (3 + 3)) + log((0 + 1) / (0 + 3))) / 2, rel=1e-12
+    )
+
+
+def test_the_loss_does_not_depend_on_how_much_is_read_at_once(train, val, monkeypatch):
+    expected = bigram_loss(train, val, 3)
+    monkeypatch.setattr(bigram, "_BLOCK_TOKENS", 1)
+    assert bigram_loss(train, val, 3) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_text_without_information_costs_the_logarithm_of_the_vocabulary(tmp_path, write, val):
+    nothing = text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])
+    assert bigram_loss(nothing, val, 100) == pytest.approx(log(100), rel=1e-12)
+
+
+def test_a_large_vocabulary_is_refused(tmp_path, error_of, train, val):
+    assert error_of(tmp_path, bigram_loss, train, val, 4097) == (
+        "vocab_size: must be at most 4096 for a bigram model, got 4097\n"
+        "hint: its table has vocab_size x vocab_size entries; use a byte-level data set"
+    )
+
+
+def test_tokens_beyond_the_vocabulary_are_refused(tmp_path, error_of, train, val):
+    assert error_of(tmp_path, bigram_loss, train, val, 2) == (
+        "DIR/train: 2 samples of 3 tokens, 6 tokens: tokens must be below vocab_size (2) for a bigram model"
+    )
+
+
+def test_a_held_out_part_without_positions_that_count_is_refused(tmp_path, error_of, write, train):
+    nothing = text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])
+    assert error_of(tmp_path, bigram_loss, train, nothing, 3) == (
+        "DIR/nothing: 1 samples of 1 tokens, 1 tokens: must have unmasked positions, got none"
+    )
+
+
+def test_a_data_set_of_digits_is_refused(tmp_path, error_of, train, mnist):
+    mnist("train", 5)
+    assert error_of(tmp_path, bigram_loss, train, open_mnist([mnist.folder]), 3) == (
+        "DIR/mnist (first 80 % of train-*, the only files there): 4 samples: "
+        "must be a language-model data set for a bigram model"
+    )

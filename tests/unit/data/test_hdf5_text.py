@@ -1,0 +1,330 @@
+"""Language-model samples in HDF5 files."""
+
+from __future__ import annotations
+
+import os
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cstool.data import allocate, hdf5_text, open_hdf5_text, write_hdf5_text
+
+
+def read(dataset, indices):
+    out = allocate(dataset.fields, len(indices))
+    dataset.read(np.array(indices, np.int64), out)
+    return np.stack([out["input_ids"], out["mask"], out["labels"]], axis=1)
+
+
+def make_file(path, data=None, **attributes):
+    with h5py.File(path, "w") as file:
+        if data is not None:
+            file["data"] = data
+        file.attrs.update(attributes)
+
+
+@pytest.fixture
+def three_files(tmp_path, samples, write):
+    """Return a folder with samples of three files, and the samples."""
+    parts = [samples(count, seed=count) for count in (5, 1, 7)]
+    for name, part in zip(("a.h5", "b.h5", "c.h5"), parts, strict=True):
+        write(tmp_path / name, part)
+    return tmp_path, np.concatenate(parts)
+
+
+def test_a_written_file_is_the_vendors_layout(tmp_path, samples, write):
+    write(tmp_path / "a.h5", samples(5))
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert (list(file), file["data"].dtype, file.attrs["n_examples"]) == (["data"], np.dtype("int32"), 5)
+        assert np.array_equal(file["data"], samples(5))
+
+
+def test_a_file_can_be_written_in_chunks(tmp_path, samples):
+    write_hdf5_text(tmp_path / "a.h5", iter([samples(9)[:2], samples(9)[2:]]), 9, 4)
+    assert np.array_equal(h5py.File(tmp_path / "a.h5")["data"], samples(9))
+
+
+def test_the_same_samples_make_the_same_bytes(tmp_path, samples, write):
+    for name in ("a.h5", "b.h5"):
+        write(tmp_path / name, samples(9))
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path, samples, write):
+    def broken():
+        yield samples(4)
+        raise KeyboardInterrupt
+
+    write(tmp_path / "a.h5", samples(2))
+    before = (tmp_path / "a.h5").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        write_hdf5_text(tmp_path / "a.h5", broken(), 9, 4)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.h5": before}
+
+
+@pytest.mark.parametrize(("count", "got"), [(5, 4), (3, 4)])
+def test_writing_another_number_of_samples_than_announced_is_refused(tmp_path, samples, count, got):
+    with pytest.raises(ValueError, match=f"^{count} samples were announced, got {got}$"):
+        write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, 4)
+
+
+def test_writing_chunks_of_another_shape_is_refused(tmp_path, samples):
+    with pytest.raises(ValueError, match=r"^chunks must be \(n, 3, 5\) int32, got \(4, 3, 4\) int32$"):
+        write_hdf5_text(tmp_path / "a.h5", [samples(4)], 4, 5)
+
+
+def test_files_are_read_one_after_the_other_in_the_order_of_their_names(three_files):
+    folder, content = three_files
+    assert np.array_equal(read(open_hdf5_text([folder]), range(13)), content)
+
+
+def test_folders_are_read_in_the_order_given(tmp_path, samples, write):
+    for name, seed in (("z", 1), ("a", 2)):
+        write(tmp_path / name / "data.h5", samples(2, seed=seed))
+    dataset = open_hdf5_text([tmp_path / "z", tmp_path / "a"])
+    assert np.array_equal(read(dataset, range(4)), np.concatenate([samples(2, seed=1), samples(2, seed=2)]))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(indices=st.lists(st.integers(0, 12), max_size=20))
+def test_reading_is_indexing_the_whole_content(three_files, indices):
+    folder, content = three_files
+    assert np.array_equal(read(open_hdf5_text([folder]), indices), content[indices])
+
+
+def test_few_open_files_are_enough_for_many(three_files, monkeypatch):
+    monkeypatch.setattr(hdf5_text, "OPEN_FILES_LIMIT", 1)
+    folder, content = three_files
+    dataset = open_hdf5_text([folder])
+    before = len(os.listdir("/proc/self/fd"))
+    assert np.array_equal(read(dataset, [12, 0, 5, 1]), content[[12, 0, 5, 1]])
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_runs_of_rows_are_read_at_once(three_files, monkeypatch):
+    runs = []
+    original = hdf5_text.Hdf5TextDataset._read_run
+    monkeypatch.setattr(
+        hdf5_text.Hdf5TextDataset, "_read_run", lambda self, *run: runs.append(run) or original(self, *run)
+    )
+    read(open_hdf5_text([three_files[0]]), [4, 3, 5, 0, 3, 12])
+    assert runs == [(0, 0, 1), (0, 3, 5), (1, 0, 1), (2, 6, 7)]
+
+
+def test_fields_are_tokens_mask_and_labels(three_files):
+    fields = open_hdf5_text([three_files[0]]).fields
+    assert {name: (field.shape, field.dtype) for name, field in fields.items()} == {
+        "input_ids": ((4,), "int32"),
+        "mask": ((4,), "float32"),
+        "labels": ((4,), "int32"),
+    }
+
+
+def test_samples_can_be_cut_shorter(three_files):
+    folder, content = three_files
+    assert np.array_equal(read(open_hdf5_text([folder], max_sequence_length=3), range(13)), content[:, :, :3])
+
+
+def test_description_is_one_line(three_files):
+    assert open_hdf5_text([three_files[0]]).describe() == f"{three_files[0]}: 13 samples of 4 tokens, 52 tokens"
+
+
+def test_description_counts_the_folders(three_files):
+    dataset = open_hdf5_text([three_files[0]] * 3)
+    assert dataset.describe() == f"{three_files[0]} and 2 more: 39 samples of 4 tokens, 156 tokens"
+
+
+def test_closing_twice_is_fine_and_reading_opens_again(three_files):
+    folder, content = three_files
+    dataset = open_hdf5_text([folder])
+    read(dataset, [0])
+    dataset.close()
+    dataset.close()
+    assert np.array_equal(read(dataset, [6]), content[[6]])
+
+
+def test_samples_that_do_not_exist_are_a_mistake_of_the_caller(three_files):
+    with pytest.raises(IndexError, match=r"^samples are numbered from 0 to 12, got -1 to 13$"):
+        read(open_hdf5_text([three_files[0]]), [-1, 13])
+
+
+def test_labels_that_do_not_count_are_delivered_as_zero(tmp_path, samples, write):
+    content = samples(1)
+    content[0, 1:, 2] = 0, -100
+    write(tmp_path / "a.h5", content)
+    assert read(open_hdf5_text([tmp_path], vocab_size=100), [0])[0, 2, 2] == 0
+
+
+def test_a_file_without_the_number_of_examples_is_fine(tmp_path, samples):
+    make_file(tmp_path / "a.h5", samples(2))
+    assert open_hdf5_text([tmp_path]).sample_count == 2
+
+
+def test_compressed_chunked_files_are_read(tmp_path, samples):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("data", data=samples(6), chunks=(2, 3, 4), compression="gzip")
+    assert np.array_equal(read(open_hdf5_text([tmp_path]), [5, 0]), samples(6)[[5, 0]])
+
+
+DAMAGED = {
+    "text": (
+        lambda path: path.write_text("hello"),
+        "must be an HDF5 file, got something else\nhint: remove it, or make it again",
+    ),
+    "empty": (lambda path: path.touch(), "must be an HDF5 file, got something else\nhint: remove it, or make it again"),
+    "folder": (lambda path: path.mkdir(), "must be an HDF5 file, got a folder\nhint: rename the folder"),
+    "no dataset": (
+        lambda path: make_file(path),
+        'must hold a dataset "data", got nothing\nhint: `cstool data prepare text` makes a data set from any files',
+    ),
+    "rank": (
+        lambda path: make_file(path, np.zeros((4, 8), np.int32)),
+        'dataset "data" must have the shape (samples, 3, tokens), got (4, 8)\n'
+        "hint: the three are input_ids, attention_mask, labels",
+    ),
+    "two features": (
+        lambda path: make_file(path, np.zeros((4, 2, 8), np.int32)),
+        'dataset "data" must have the shape (samples, 3, tokens), got (4, 2, 8)\n'
+        "hint: the three are input_ids, attention_mask, labels",
+    ),
+    "no tokens": (
+        lambda path: make_file(path, np.zeros((4, 3, 0), np.int32)),
+        'dataset "data" must have the shape (samples, 3, tokens), got (4, 3, 0)\n'
+        "hint: the three are input_ids, attention_mask, labels",
+    ),
+    "dtype": (
+        lambda path: make_file(path, np.zeros((4, 3, 8), np.float32)),
+        'dataset "data" must be int32, got float32',
+    ),
+    "no samples": (
+        lambda path: make_file(path, np.zeros((0, 3, 8), np.int32)),
+        "must hold at least one sample, got 0\nhint: remove the file",
+    ),
+    "count": (
+        lambda path: make_file(path, np.zeros((4, 3, 8), np.int32), n_examples=7),
+        "attribute n_examples must be the number of samples (4), got 7\n"
+        "hint: the file was not written to its end, or was changed; make it again",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_file_is_refused_by_name(tmp_path, error_of, kind):
+    make, expected = DAMAGED[kind]
+    make(tmp_path / "a.h5")
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == f"DIR/a.h5: {expected}"
+
+
+def test_other_datasets_are_named(tmp_path, error_of):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["tokens"] = [1]
+        file["labels"] = [1]
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]).splitlines()[0] == (
+        'DIR/a.h5: must hold a dataset "data", got "labels", "tokens"'
+    )
+
+
+def test_a_group_called_data_is_refused(tmp_path, error_of):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_group("data")
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]).splitlines()[0] == (
+        'DIR/a.h5: must hold a dataset "data", got a group of this name'
+    )
+
+
+def test_a_truncated_file_is_refused(tmp_path, error_of, samples, write):
+    write(tmp_path / "a.h5", samples(9))
+    size_bytes = (tmp_path / "a.h5").stat().st_size
+    os.truncate(tmp_path / "a.h5", size_bytes - 10)
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
+        "DIR/a.h5: must be a whole HDF5 file, got a truncated or damaged one (Unable to synchronously open file "
+        f"(truncated file: eof = {size_bytes - 10}, sblock->base_addr = 0, stored_eof = {size_bytes}))\n"
+        "hint: make or copy it again"
+    )
+
+
+def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, samples, write):
+    write(tmp_path / "a.h5", samples(9))
+    dataset = open_hdf5_text([tmp_path])
+    (tmp_path / "a.h5").unlink()
+    assert error_of(tmp_path, read, dataset, [3, 4]) == (
+        "DIR/a.h5: samples 3 to 4 cannot be read: [Errno 2] Unable to synchronously open file (unable to open file: "
+        "name = 'DIR/a.h5', errno = 2, error message = 'No such file or directory', flags = 0, o_flags = 0)\n"
+        "hint: the file was damaged or changed; make or copy it again"
+    )
+
+
+def test_an_unreadable_file_is_reported(tmp_path, error_of, samples, write, monkeypatch):
+    def refuse(*args):
+        raise PermissionError(13, "Permission denied")
+
+    write(tmp_path / "a.h5", samples(1))
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == "DIR/a.h5: must be readable, got: Permission denied"
+
+
+def test_files_of_different_lengths_are_refused(tmp_path, error_of, samples, write):
+    write(tmp_path / "a.h5", samples(2, sequence_length=8))
+    write(tmp_path / "b.h5", samples(2, sequence_length=16))
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
+        "DIR/b.h5: samples must have 8 tokens, as in DIR/a.h5, got 16\n"
+        "hint: keep samples of different lengths in different folders, and use one of them"
+    )
+
+
+def test_samples_shorter_than_asked_for_are_refused(tmp_path, error_of, samples, write):
+    write(tmp_path / "a.h5", samples(2, sequence_length=8))
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path], max_sequence_length=9) == (
+        "DIR/a.h5: samples must have at least max_sequence_length (9) tokens, got 8\n"
+        "hint: set max_sequence_length to 8, or prepare the data with --sequence_length 9"
+    )
+
+
+def test_a_folder_without_files_is_refused(tmp_path, error_of):
+    (tmp_path / "notes.txt").touch()
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
+        "DIR: must be a folder with files *.h5, got none among its entries (1)\n"
+        "hint: `cstool data prepare text` makes a data set from any files"
+    )
+
+
+def test_a_folder_above_the_files_points_to_them(tmp_path, error_of, samples, write):
+    write(tmp_path / "train" / "a.h5", samples(1))
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
+        "DIR: must be a folder with files *.h5, got none among its entries (1)\nhint: DIR/train has some"
+    )
+
+
+def test_a_missing_folder_is_reported_with_all_places_tried(tmp_path, error_of):
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path / "no"], tried="/x/no, /y/no") == (
+        "DIR/no: must be a folder with files *.h5, found nothing there (looked for it as /x/no, /y/no)\n"
+        "hint: `cstool data prepare text` makes a data set from any files"
+    )
+
+
+@pytest.mark.parametrize(
+    ("feature", "name", "value"), [(0, "input_ids", 100), (0, "input_ids", -1), (2, "labels", 100), (2, "labels", -100)]
+)
+def test_tokens_outside_of_the_vocabulary_are_located(tmp_path, error_of, samples, write, feature, name, value):
+    content = samples(9)
+    content[6, 1] = 1
+    content[6, feature, 3] = value
+    write(tmp_path / "a.h5", samples(2))
+    write(tmp_path / "b.h5", content)
+    dataset = open_hdf5_text([tmp_path], vocab_size=100)
+    assert error_of(tmp_path, read, dataset, [10, 8, 0]) == (
+        f"DIR/b.h5: {name} must be in [0, 100), got {value} in sample 6 at position 3\n"
+        "hint: vocab_size of the model must be that of the data set"
+    )
+
+
+def test_a_mask_other_than_zero_and_one_is_located(tmp_path, error_of, samples, write):
+    content = samples(3)
+    content[1, 1, 2] = 5
+    write(tmp_path / "a.h5", content)
+    assert error_of(tmp_path, read, open_hdf5_text([tmp_path]), [0, 1, 2]) == (
+        "DIR/a.h5: attention_mask must be in [0, 2), got 5 in sample 1 at position 2"
+    )
