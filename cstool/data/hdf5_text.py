@@ -107,9 +107,9 @@ class Hdf5TextDataset:
             return samples
         except (OSError, KeyError, ValueError) as error:
             raise DataError(
-                f"{self._paths[file]}: samples {start} to {stop - 1} cannot be read: {_first_line(error)}",
-                "the file was damaged or changed; make or copy it again",
-            ) from None
+                f"{self._paths[file]}: samples {start} to {stop - 1} must be readable, got a damaged or missing file",
+                "the file changed after it was opened, or is damaged; make or copy it again",
+            ) from error
 
     def _check_range(self, samples: Array, feature: int, limit: int, rows: Array) -> None:
         values = samples[:, feature]
@@ -248,13 +248,13 @@ def _inspect(path: Path) -> _File:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
     except (OSError, RuntimeError, KeyError) as error:
         raise DataError(
-            f"{path}: must be a whole HDF5 file, got a truncated or damaged one ({_first_line(error)})",
-            "make or copy it again",
-        ) from None
+            f"{path}: must be a whole HDF5 file, got a truncated or damaged one", "make or copy it again"
+        ) from error
 
 
 def _inspect_content(path: Path, file: h5py.File) -> _File:
-    data = file["data"] if "data" in file else None
+    # `get` would take a damaged dataset for a missing one.
+    data = file["data"] if "data" in file else None  # noqa: SIM401
     if not isinstance(data, h5py.Dataset):
         names = ", ".join(f'"{name}"' for name in file) or "nothing"
         found = names if data is None else "a group of this name"
@@ -276,7 +276,3 @@ def _inspect_content(path: Path, file: h5py.File) -> _File:
             "the file was not written to its end, or was changed; make it again",
         )
     return _File(path, count, data.shape[2])
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip("'\"").split("\n", 1)[0]

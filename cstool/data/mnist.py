@@ -148,6 +148,8 @@ def _content(path: Path) -> bytes:
     try:
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: must be a whole gzip file, got: {error}", "copy the file again") from None
+        raise DataError(
+            f"{path}: must be a whole gzip file, got a truncated or damaged one", "copy the file again"
+        ) from error
     except OSError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None

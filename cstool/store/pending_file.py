@@ -85,15 +85,14 @@ class PendingFile:
         os.ftruncate(self._descriptor, self._end)
         os.fsync(self._descriptor)
         _rename_to_free_name(self.temporary, self.path)
-        os.close(self._descriptor)
+        self._close()
         sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove the file."""
         with contextlib.suppress(OSError):
             os.unlink(self.temporary)
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
+        self._close()
 
     # What h5py calls. The docstring of the class says why `read` and `write` never fail.
 
@@ -131,6 +130,11 @@ class PendingFile:
 
     def flush(self) -> None:
         """Do nothing: every write goes to the system at once."""
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
 
     def _write(self, offset: int, data: memoryview) -> None:
         while data:

@@ -23,7 +23,8 @@ def write_text(folder: Path, samples: int, *, seed: int = 0, vocab: int = 64) ->
     tokens = np.cumsum(rng.integers(0, 4, (samples, SEQUENCE + 1)), axis=1) % vocab
     mask = rng.random((samples, SEQUENCE)) < 0.95
     folder.mkdir(parents=True)
-    write_hdf5_text(folder / "part.h5", [np.stack([tokens[:, :-1], mask, tokens[:, 1:]], axis=1).astype(np.int32)])
+    fields = np.stack([tokens[:, :-1], mask, tokens[:, 1:]], axis=1).astype(np.int32)
+    write_hdf5_text(folder / "part.h5", [fields], samples, SEQUENCE)
     return folder
 
 

@@ -237,12 +237,9 @@ def test_a_group_called_data_is_refused(tmp_path, error_of):
 
 def test_a_truncated_file_is_refused(tmp_path, error_of, samples, write):
     write(tmp_path / "a.h5", samples(9))
-    size_bytes = (tmp_path / "a.h5").stat().st_size
-    os.truncate(tmp_path / "a.h5", size_bytes - 10)
+    os.truncate(tmp_path / "a.h5", (tmp_path / "a.h5").stat().st_size - 10)
     assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
-        "DIR/a.h5: must be a whole HDF5 file, got a truncated or damaged one (Unable to synchronously open file "
-        f"(truncated file: eof = {size_bytes - 10}, sblock->base_addr = 0, stored_eof = {size_bytes}))\n"
-        "hint: make or copy it again"
+        "DIR/a.h5: must be a whole HDF5 file, got a truncated or damaged one\nhint: make or copy it again"
     )
 
 
@@ -251,9 +248,8 @@ def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, s
     dataset = open_hdf5_text([tmp_path])
     (tmp_path / "a.h5").unlink()
     assert error_of(tmp_path, read, dataset, [3, 4]) == (
-        "DIR/a.h5: samples 3 to 4 cannot be read: [Errno 2] Unable to synchronously open file (unable to open file: "
-        "name = 'DIR/a.h5', errno = 2, error message = 'No such file or directory', flags = 0, o_flags = 0)\n"
-        "hint: the file was damaged or changed; make or copy it again"
+        "DIR/a.h5: samples 3 to 4 must be readable, got a damaged or missing file\n"
+        "hint: the file changed after it was opened, or is damaged; make or copy it again"
     )
 
 

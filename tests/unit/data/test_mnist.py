@@ -145,8 +145,8 @@ def test_a_truncated_gzip_file_is_refused(mnist, error_of):
     path = mnist.folder / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-9])
     assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
-        "DIR/train-images-idx3-ubyte.gz: must be a whole gzip file, got: "
-        "Compressed file ended before the end-of-stream marker was reached\nhint: copy the file again"
+        "DIR/train-images-idx3-ubyte.gz: must be a whole gzip file, "
+        "got a truncated or damaged one\nhint: copy the file again"
     )
 
 
@@ -155,7 +155,7 @@ def test_a_file_named_gz_that_is_not_compressed_is_refused(mnist, error_of):
     path = mnist.folder / "train-images-idx3-ubyte"
     path.rename(path.with_name(f"{path.name}.gz"))
     assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
-        "DIR/train-images-idx3-ubyte.gz: must be a whole gzip file, got: Not a gzipped file (b'\\x00\\x00')\n"
+        "DIR/train-images-idx3-ubyte.gz: must be a whole gzip file, got a truncated or damaged one\n"
         "hint: copy the file again"
     )
 
@@ -166,7 +166,8 @@ def test_a_gzip_file_with_a_wrong_checksum_is_refused(mnist, error_of):
     content = path.read_bytes()
     path.write_bytes(content[:-8] + bytes(4) + content[-4:])
     assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
-        "DIR/train-labels-idx1-ubyte.gz: must be a whole gzip file, got: CRC check failed\nhint: copy the file again"
+        "DIR/train-labels-idx1-ubyte.gz: must be a whole gzip file, got a truncated or damaged one\n"
+        "hint: copy the file again"
     )
 
 

@@ -60,7 +60,7 @@ def test_the_digest_is_of_the_content(tmp_path):
 
 
 def test_by_default_the_sources_are_those_of_the_standard_library_without_its_tests(tmp_path, monkeypatch):
-    make(tmp_path, **{name: b"1" for name in ("os.py", "json__tool.py", "lib.so", "test__a.py", "site-packages__b.py")})
+    make(tmp_path, **dict.fromkeys(("os.py", "json__tool.py", "lib.so", "test__a.py", "site-packages__b.py"), b"1"))
     monkeypatch.setattr(sysconfig, "get_path", lambda name: {"stdlib": str(tmp_path)}[name])
     assert [file.name for file in find_files(None)] == ["json/tool.py", "os.py"]
 

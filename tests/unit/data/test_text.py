@@ -247,7 +247,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, prepare, monkeypat
 
     monkeypatch.setattr(os, "fsync", full)
     assert error_of(tmp_path, prepare) == (
-        f"DIR/text: must fit on its disk, which is full; the data set takes 288 bytes\n"
+        "DIR/text: must fit on its disk, which is full; the data set takes 288 bytes\n"
         "hint: free some space, or give another --output"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["source"]

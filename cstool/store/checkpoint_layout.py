@@ -1,0 +1,211 @@
+"""What is where in a checkpoint: read once through HDF5, and checked, since a file may come from anywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from cstool.errors import CheckpointError
+from cstool.store.checkpoint_format import (
+    CSTOOL_VERSION,
+    DTYPES,
+    FORMAT_VERSION,
+    SIGNATURE,
+    SPEC,
+    SUCCESS,
+    VERSION,
+    metadata_name,
+)
+
+TAKE_ANOTHER = "take an earlier checkpoint"
+"""hint for a damaged file"""
+
+_NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor and where its bytes are in the file."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    crc32: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows; a scalar has one."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def nbytes(self) -> int:
+        """Size [bytes]."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row [bytes]."""
+        return self.nbytes // max(1, self.rows)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a checkpoint holds; `keys` are in the order of writing, and so are the others."""
+
+    keys: list[str]
+    tensors: dict[str, StoredTensor]
+    links: dict[str, str]
+    values: dict[str, Any]
+    cstool_version: str
+
+
+def read_layout(path: Path, descriptor: int) -> Layout:
+    """Read the layout of an open checkpoint.
+
+    Args:
+        path: the file
+        descriptor: the same file, open for reading
+
+    Raises:
+        CheckpointError: it is not a whole checkpoint of this format
+    """
+    if os.pread(descriptor, len(SIGNATURE), 0) != SIGNATURE:
+        raise CheckpointError(f"{path}: a checkpoint must be an HDF5 file, this one is not", _NAMING)
+    try:
+        with h5py.File(path, "r", locking=False) as h5:
+            _check_kind(path, h5)
+            return _LayoutReader(path, descriptor, h5).read()
+    except CheckpointError:
+        raise
+    except Exception as error:
+        # Whatever HDF5, h5py or JSON trip over here, they trip over the file.
+        size_bytes = os.fstat(descriptor).st_size
+        raise CheckpointError(
+            f"{path}: the checkpoint is damaged or cut short ({size_bytes} bytes)", TAKE_ANOTHER
+        ) from error
+
+
+def read_at(path: Path, descriptor: int, offset: int, data: NDArray[np.uint8]) -> None:
+    """Fill an array with the bytes of a file from an offset on [bytes].
+
+    Raises:
+        CheckpointError: the file ends before, or the disk fails
+    """
+    view = data.data
+    while view:
+        try:
+            count = os.preadv(descriptor, [view], offset)
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}", TAKE_ANOTHER) from error
+        if count == 0:
+            raise CheckpointError(f"{path}: the file was cut short after it was opened", TAKE_ANOTHER)
+        offset, view = offset + count, view[count:]
+
+
+def check_crc32(path: Path, key: str, tensor: StoredTensor, crc32: int) -> None:
+    """Compare the checksum of what was read with the one in the file.
+
+    Raises:
+        CheckpointError: they differ
+    """
+    if crc32 != tensor.crc32:
+        _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {crc32:08x}")
+
+
+def _check_kind(path: Path, h5: h5py.File) -> None:
+    if VERSION not in h5.attrs:
+        raise CheckpointError(f"{path}: must be a checkpoint, this is an HDF5 file of another kind", _NAMING)
+    version = h5.attrs[VERSION]
+    version = version.decode("ascii", "replace") if isinstance(version, bytes) else str(version)
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path}: the version of the checkpoint format must be {FORMAT_VERSION}, got {version}",
+            "versions 0.x are the vendor's own; others belong to another version of cstool",
+        )
+    if SUCCESS not in h5.attrs:
+        raise CheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
+
+
+class _LayoutReader:
+    """The layout of one open file, read key by key."""
+
+    def __init__(self, path: Path, descriptor: int, h5: h5py.File) -> None:
+        self.path, self.descriptor, self.h5 = path, descriptor, h5
+        self.file_bytes = os.fstat(descriptor).st_size
+        self.tensors: dict[str, StoredTensor] = {}
+        self.links: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+
+    def read(self) -> Layout:
+        spec = json.loads(_text(self.h5, SPEC))
+        keys: list[str] = spec if isinstance(spec, list) else self._long_json(spec["dataset"])
+        for key in keys:
+            self._read_key(key)
+        for key, target in self.links.items():
+            if target not in self.tensors:
+                _refuse(self.path, key, f"it must be a link to a tensor, got {target}")
+        return Layout(keys, self.tensors, self.links, self.values, _text(self.h5, CSTOOL_VERSION))
+
+    def _read_key(self, key: str) -> None:
+        metadata = json.loads(_text(self.h5, metadata_name(key)))
+        match metadata["kind"]:
+            case "tensor":
+                self.tensors[key] = self._locate(key)
+            case "link":
+                self.links[key] = metadata["target"]
+            case "value" if "dataset" in metadata:
+                self.values[key] = self._long_json(metadata["dataset"])
+            case "value":
+                self.values[key] = metadata["value"]
+            case kind:
+                _refuse(self.path, key, f"its kind must be tensor, link or value, got {kind}")
+
+    def _long_json(self, name: str) -> Any:
+        stored = self._locate(name)
+        data = np.empty(stored.nbytes, np.uint8)
+        read_at(self.path, self.descriptor, stored.offset, data)
+        check_crc32(self.path, name, stored, zlib.crc32(data.data))
+        return json.loads(data.tobytes())
+
+    def _locate(self, name: str) -> StoredTensor:
+        """Return where a dataset is, after checking that it is plain bytes inside this file."""
+        # A slash could lead through a link of another name.
+        if "/" in name or not isinstance(self.h5.get(name, getlink=True), h5py.HardLink):
+            _refuse(self.path, name, "it must be in the file itself, not behind a link")
+        dataset = self.h5[name]
+        if not isinstance(dataset, h5py.Dataset):
+            _refuse(self.path, name, "it must be a dataset")
+        layout = dataset.id.get_create_plist()
+        plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_nfilters()
+        if not plain or layout.get_external_count():
+            _refuse(self.path, name, "it must be contiguous, uncompressed and in the file itself")
+        shape, dtype = dataset.shape, dataset.dtype.name
+        if shape is None or dtype not in DTYPES or not dataset.dtype.isnative:
+            _refuse(self.path, name, f"its dtype must be one of {', '.join(DTYPES)} of this machine")
+        if [dtype, list(shape)] != [_text(dataset, "dtype"), json.loads(_text(dataset, "shape"))]:
+            _refuse(self.path, name, "its dtype and shape must be those of its attributes")
+        offset = dataset.id.get_offset()
+        stored = StoredTensor(shape, dtype, offset or 0, int(dataset.attrs["crc32"]))
+        if (offset is None and stored.nbytes) or stored.offset + stored.nbytes > self.file_bytes:
+            _refuse(self.path, name, f"its {stored.nbytes} bytes must lie in the file, which has {self.file_bytes}")
+        return stored
+
+
+def _refuse(path: Path, key: str, why: str) -> NoReturn:
+    raise CheckpointError(f"{path}: {key} is damaged: {why}", TAKE_ANOTHER)
+
+
+def _text(owner: Any, name: str) -> str:
+    value = owner.attrs[name]
+    if not isinstance(value, bytes):
+        raise ValueError(f"{name} must be text of fixed length")
+    return value.decode("ascii")
