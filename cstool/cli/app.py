@@ -11,7 +11,7 @@ import typer
 from cstool import __version__
 from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.data import data_app
-from cstool.cli.report import print_error, print_usage_error
+from cstool.cli.report import print_usage_error
 from cstool.cli.run import RunCommand, run
 
 EPILOG = "Flags may be typed with hyphens as well: --num-csx is --num_csx."
@@ -60,6 +60,4 @@ def main() -> int:
     except BrokenPipeError:  # as in `cstool checkpoint list | head -1`; the interpreter must not flush again at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if code == 130:
-        print_error("interrupted")
     return code or 0

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.screen import is_terminal, screen_on
+
+if TYPE_CHECKING:
+    from cstool.data import Dataset
 
 BYTE_VALUES = 256
 
@@ -28,7 +31,7 @@ def text(
     sources: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[SOURCES]...",
+            metavar="SOURCES",
             help="Files and folders; without any, the sources of the running Python's standard library.",
             show_default=False,
         ),
@@ -83,21 +86,23 @@ def baseline(
     """Print the held-out loss of a bigram model of the same text: what a model has to beat."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.data import bigram_loss, open_dataset
+        from cstool.data import bigram_loss
 
-        parts = [
-            open_dataset("GptHDF5MapDataProcessor", [folder / name], vocab_size=BYTE_VALUES)
-            for name in ("train", "val")
-        ]
-        try:
-            loss = bigram_loss(*parts, vocab_size=BYTE_VALUES)
-        finally:
-            for part in parts:
-                part.close()
+        with ExitStack() as stack:
+            train, val = (_open_bytes(folder / part, stack) for part in ("train", "val"))
+            loss = bigram_loss(train, val, BYTE_VALUES)
         if as_json:
             print_json({"path": str(folder), "model": "bigram", "loss": loss})
         else:
             print(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per byte")
+
+
+def _open_bytes(folder: Path, stack: ExitStack) -> Dataset:
+    from cstool.data import open_dataset
+
+    dataset = open_dataset("GptHDF5MapDataProcessor", [folder], vocab_size=BYTE_VALUES)
+    stack.callback(dataset.close)
+    return dataset
 
 
 @contextmanager

@@ -32,6 +32,9 @@ def errors_as_messages(debug: bool) -> Iterator[None]:
             traceback.print_exc()
         print_error(str(error), label="interrupted" if error.exit_code == 130 else "error")
         raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        print("interrupted", file=sys.stderr)
+        raise typer.Exit(130) from error
 
 
 def print_error(text: str, label: str = "error") -> None:

@@ -222,8 +222,9 @@ def _write_parts(
             path = folder / name / f"data_{number:05d}.h5"
             write_hdf5_text(path, islice(blocks, FILE_SAMPLES // block_samples), count, sequence_length)
             written[f"{name}/{path.name}"] = path.stat().st_size
-        # The last step makes the stream check the last file and report the end.
-        next(blocks, None)
+        # Whatever is left makes the stream check its last file, and report the end.
+        for _ in blocks:
+            pass
     return written
 
 

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from numba import njit
 
-F = TypeVar("F", bound=Callable[..., Any])
+Kernel: TypeAlias = Callable[..., Any]
 
-_FREE_SUMS = {"contract", "reassoc", "nsz", "arcp"}
+_OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy"}
+"""without NumPy's error model each division looks for a zero, and loops are not vectorised"""
+
+CONTRACT = {"contract"}
+"""a product and a sum may become one fused operation, nothing else"""
+
+FREE_SUMS = {"contract", "reassoc", "nsz", "arcp"}
 """sums in any (fixed) order; without `nnan` and `ninf`, under which a NaN may vanish"""
 
 
-def elementwise(function: F) -> F:
+def elementwise(function: Kernel) -> Kernel:
     """Compile a kernel whose elements have the same bits however an array is cut."""
-    compiled: F = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(function)
+    compiled: Kernel = njit(**_OPTIONS, fastmath=CONTRACT)(function)
     return compiled
 
 
-def reduction(function: F) -> F:
+def inlined(function: Kernel) -> Kernel:
+    """Compile a part of a kernel that LLVM must inline, however long: loops with calls are not vectorised."""
+    compiled: Kernel = njit(**_OPTIONS, fastmath=CONTRACT, forceinline=True)(function)
+    return compiled
+
+
+def reduction(function: Kernel) -> Kernel:
     """Compile a kernel with sums along rows, whose order LLVM chooses, once, to vectorise them."""
-    compiled: F = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FREE_SUMS)(function)
+    compiled: Kernel = njit(**_OPTIONS, fastmath=FREE_SUMS)(function)
     return compiled

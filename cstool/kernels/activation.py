@@ -11,7 +11,7 @@ import numpy as np
 
 from cstool.kernels._jit import elementwise
 from cstool.kernels.exponential import normal
-from cstool.kernels.random import Dropout, draws_of, mask_blocks, mask_row
+from cstool.kernels.random import Dropout, draws_of, mask_memory, mask_row
 
 FUNCTIONS = {"relu": 0, "gelu": 1}
 """the functions by name, with the number by which the kernel knows them"""
@@ -31,41 +31,39 @@ def zero_bias(width: int, dtype: np.dtype) -> np.ndarray:
 def _forward(function, x, bias, y, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
     zero = x.dtype.type(0)
-    blocks = mask_blocks(width, x)
+    memory = mask_memory(width, x)
     for t in range(tokens):
-        factor = mask_row(blocks, draws, t, width)
+        mask = mask_row(memory, draws, t, width)
         if function == _RELU:
             for j in range(width):
                 u = x[t, j] + bias[j]
-                factor[j] *= zero if u < zero else u
+                y[t, j] = mask[j] * (zero if u < zero else u)
         else:
             for j in range(width):
                 u = x[t, j] + bias[j]
                 below, _ = normal(u)
-                factor[j] *= u * below
-        for j in range(width):
-            y[t, j] = factor[j]
+                y[t, j] = mask[j] * u * below
 
 
 @elementwise
 def _backward(function, x, bias, delta_y, delta_x, grad_bias, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
     zero = x.dtype.type(0)
-    grad_bias[:] = 0
-    blocks = mask_blocks(width, x)
+    grad_bias[:] = zero
+    memory = mask_memory(width, x)
+    row = np.empty(width, x.dtype)
     for t in range(tokens):
-        # The factors become the row of the result, so that delta_x may be delta_y and still every loop vectorises.
-        row = mask_row(blocks, draws, t, width)
+        mask = mask_row(memory, draws, t, width)
         if function == _RELU:
             for j in range(width):
                 u = x[t, j] + bias[j]
                 # u - u: 0, or NaN where u is not finite
-                row[j] *= delta_y[t, j] if u > zero else u - u
+                row[j] = mask[j] * (delta_y[t, j] if u > zero else u - u)
         else:
             for j in range(width):
                 u = x[t, j] + bias[j]
                 below, density = normal(u)
-                row[j] *= delta_y[t, j] * (below + u * density)
+                row[j] = mask[j] * delta_y[t, j] * (below + u * density)
         if grad_bias.shape[0] > 0:
             for j in range(width):
                 grad_bias[j] += row[j]
@@ -82,7 +80,7 @@ def activation_forward(
         function: a key of `FUNCTIONS`
         x: (T, F) float32
         bias: (F,) float32 or None
-        y: (T, F) float32, may be x
+        y: (T, F) float32, written; apart from x in memory
         dropout: None for none
 
     Raises:

@@ -17,7 +17,7 @@ import numpy as np
 from cstool.kernels._jit import reduction
 from cstool.kernels.exponential import exp, maximum
 from cstool.kernels.gemm import matmul, matmul_add
-from cstool.kernels.random import Dropout, draws_of, mask_blocks, mask_elements
+from cstool.kernels.random import Dropout, draws_of, mask_elements, mask_memory
 from cstool.kernels.scratch import Scratch
 
 BLOCK_ROWS = 128
@@ -33,7 +33,7 @@ def _softmax(scores, sample, head, first_row, sequence, scale, logsumexp, draws)
     samples, heads, rows, columns = scores.shape
     zero = scores.dtype.type(0)
     factor = scores.dtype.type(scale)
-    blocks = mask_blocks(columns, scores)
+    memory = mask_memory(columns, scores)
     for b in range(samples):
         for h in range(heads):
             for i in range(rows):
@@ -51,7 +51,7 @@ def _softmax(scores, sample, head, first_row, sequence, scale, logsumexp, draws)
                 share = scores.dtype.type(1) / total
                 if draws[0] > 0:
                     element = ((head + h) * sequence + position) * sequence
-                    mask = mask_elements(blocks, draws, sample + b, element, seen)
+                    mask = mask_elements(memory, draws, sample + b, element, seen)
                     for j in range(seen):
                         row[j] *= share * mask[j]
                 else:
@@ -69,7 +69,7 @@ def _softmax_backward(scores, delta, sample, head, first_key, sequence, scale, l
     samples, heads, rows, keys = scores.shape
     zero = scores.dtype.type(0)
     factor = scores.dtype.type(scale)
-    blocks = mask_blocks(keys, scores)
+    memory = mask_memory(keys, scores)
     for b in range(samples):
         for h in range(heads):
             for i in range(rows):
@@ -82,7 +82,7 @@ def _softmax_backward(scores, delta, sample, head, first_key, sequence, scale, l
                 dot = dots[head + h, token]
                 if draws[0] > 0:
                     element = ((head + h) * sequence + position) * sequence + first_key
-                    mask = mask_elements(blocks, draws, sample + b, element, seen)
+                    mask = mask_elements(memory, draws, sample + b, element, seen)
                     for j in range(seen):
                         probability = exp(row[j] * factor - total)
                         row[j] = probability * mask[j]
@@ -195,9 +195,7 @@ def attention_backward(
             scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
             matmul(queries[below], keys[here].swapaxes(2, 3), scores)
             matmul(deltas[below], values[here].swapaxes(2, 3), delta)
-            _softmax_backward(
-                scores, delta, samples.start, pairs.start, start, sequence, scale, logsumexp, dots, draws
-            )
+            _softmax_backward(scores, delta, samples.start, pairs.start, start, sequence, scale, logsumexp, dots, draws)
             matmul(scores.swapaxes(2, 3), deltas[below], delta_values[here])
             matmul(delta.swapaxes(2, 3), queries[below], delta_keys[here])
             if start == 0:

@@ -18,7 +18,7 @@ def _float32(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
 
-def _lend(name: str, shape: tuple[int, ...]) -> np.ndarray:
+def _lend(_name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.empty(shape, np.float32)
 
 

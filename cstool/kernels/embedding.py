@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cstool.kernels._jit import elementwise
-from cstool.kernels.random import Dropout, draws_of, mask_blocks, mask_row
+from cstool.kernels.random import Dropout, draws_of, mask_memory, mask_row
 
 
 @elementwise
@@ -31,12 +31,13 @@ def _scatter_add(delta_y, tokens, slots, values):  # type: ignore[no-untyped-def
 @elementwise
 def _position_forward(x, table, sequence, y, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
-    blocks = mask_blocks(width, x)
+    memory = mask_memory(width, x)
+    row = np.empty(width, x.dtype)
     for t in range(tokens):
-        row = mask_row(blocks, draws, t, width)
+        mask = mask_row(memory, draws, t, width)
         position = t % sequence
         for j in range(width):
-            row[j] *= x[t, j] + table[position, j]
+            row[j] = mask[j] * (x[t, j] + table[position, j])
         for j in range(width):
             y[t, j] = row[j]
 
@@ -45,12 +46,13 @@ def _position_forward(x, table, sequence, y, draws):  # type: ignore[no-untyped-
 def _position_backward(delta_y, sequence, delta_x, grad_table, draws):  # type: ignore[no-untyped-def]
     tokens, width = delta_y.shape
     grad_table[:] = 0
-    blocks = mask_blocks(width, delta_y)
+    memory = mask_memory(width, delta_y)
+    row = np.empty(width, delta_y.dtype)
     for t in range(tokens):
-        row = mask_row(blocks, draws, t, width)
+        mask = mask_row(memory, draws, t, width)
         position = t % sequence
         for j in range(width):
-            row[j] *= delta_y[t, j]
+            row[j] = mask[j] * delta_y[t, j]
         for j in range(width):
             grad_table[position, j] += row[j]
         for j in range(width):

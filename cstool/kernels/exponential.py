@@ -16,9 +16,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
+from cstool.kernels._jit import CONTRACT
+
 _f = np.float32
 _i = np.int32
-_OPTIONS = {"fastmath": {"contract"}, "error_model": "numpy"}
+_OPTIONS: Any = {"fastmath": CONTRACT, "error_model": "numpy", "forceinline": True}
 
 _LOG2_E = _f(1.44269504)
 _LN2_HIGH, _LN2_LOW = _f(0.693359375), _f(-2.12194440e-4)
@@ -59,30 +61,32 @@ def maximum(x: float, y: float) -> float:
     return math.nan if math.isnan(x) or math.isnan(y) else max(x, y)
 
 
-@intrinsic
-def _float_of_bits(typing_context: Any, bits: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_float_of_bits(_typing: Any, _bits: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), generate
 
 
-@intrinsic
-def _bits_of_float(typing_context: Any, value: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_bits_of_float(_typing: Any, _value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
 
     return types.int32(types.float32), generate
 
 
-@intrinsic
-def _llvm_maximum(typing_context: Any, x: Any, y: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _emit_maximum(_typing: Any, x: Any, _y: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         number = arguments[0].type
         function = builder.module.declare_intrinsic("llvm.maximum", [number], ir.FunctionType(number, [number, number]))
         return builder.call(function, arguments)
 
     return x(x, x), generate
+
+
+_float_of_bits: Any = intrinsic(_emit_float_of_bits)
+_bits_of_float: Any = intrinsic(_emit_bits_of_float)
+_llvm_maximum: Any = intrinsic(_emit_maximum)
 
 
 def _exp_float32(x: Any) -> Any:
@@ -163,5 +167,5 @@ def _tanh(x: Any) -> Callable[..., Any]:
 
 
 @overload(maximum, jit_options=_OPTIONS)
-def _maximum(x: Any, y: Any) -> Callable[..., Any]:
-    return _maximum_llvm
+def _maximum(x: Any, y: Any) -> Callable[..., Any] | None:
+    return _maximum_llvm if x == y else None

@@ -73,9 +73,7 @@ def _chunks(classes: int) -> Iterator[slice]:
     return (slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False))
 
 
-def _logits(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, chunk: slice, scratch: Scratch
-) -> np.ndarray:
+def _logits(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, chunk: slice, scratch: Scratch) -> np.ndarray:
     logits = scratch("loss.logits", (x.shape[0], chunk.stop - chunk.start))
     matmul(x, weight[chunk].T, logits)
     if bias is not None:

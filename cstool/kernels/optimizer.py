@@ -35,7 +35,19 @@ def _sgd(weight, grad, buffer, lr, momentum, dampening, nesterov, weight_decay, 
 
 @elementwise
 def _adam(  # type: ignore[no-untyped-def]
-    weight, grad, exp_avg, exp_avg_sq, beta1, beta2, epsilon, decay, shrink, step, root_correction, grad_scale, clip_value
+    weight,
+    grad,
+    exp_avg,
+    exp_avg_sq,
+    beta1,
+    beta2,
+    epsilon,
+    decay,
+    shrink,
+    step,
+    root_correction,
+    grad_scale,
+    clip_value,
 ):
     number = weight.dtype.type
     keep1, keep2, fresh1, fresh2 = number(beta1), number(beta2), number(1.0 - beta1), number(1.0 - beta2)
@@ -137,7 +149,19 @@ def adam_update(
     decay, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
     step, root_correction = lr / bias_correction1, math.sqrt(bias_correction2)
     _adam(
-        weight, grad, exp_avg, exp_avg_sq, beta1, beta2, epsilon, decay, shrink, step, root_correction, grad_scale, clip_value
+        weight,
+        grad,
+        exp_avg,
+        exp_avg_sq,
+        beta1,
+        beta2,
+        epsilon,
+        decay,
+        shrink,
+        step,
+        root_correction,
+        grad_scale,
+        clip_value,
     )
 
 

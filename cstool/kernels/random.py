@@ -1,4 +1,4 @@
-"""Random numbers inside kernels: dropout masks and the first values of weights, bit for bit those of `cstool.philox`."""
+"""Random numbers inside kernels: dropout masks and first values of weights, bit for bit those of `cstool.philox`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cstool.kernels._jit import elementwise
+from cstool.kernels._jit import elementwise, inlined
 from cstool.philox import MULTIPLIER_0, MULTIPLIER_1, WEYL_0, WEYL_1
 
 _u = np.uint64
 _M0, _M1, _W0, _W1 = _u(MULTIPLIER_0), _u(MULTIPLIER_1), _u(WEYL_0), _u(WEYL_1)
 _LOW, _32, _0 = _u(0xFFFFFFFF), _u(32), _u(0)
+
+_WORDS = 1024
+"""words that `fill` draws together"""
 
 
 class Dropout(NamedTuple):
@@ -49,14 +52,14 @@ def draws_of(dropout: Dropout | None) -> Draws:
     return (round(dropout.rate * 2**32), factor, *dropout.key, dropout.step, dropout.sample, dropout.tokens_per_sample)
 
 
-@elementwise
+@inlined
 def _round(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
-    p0 = c0 * _M0
-    p1 = c2 * _M1
+    p0 = (c0 & _LOW) * _M0
+    p1 = (c2 & _LOW) * _M1
     return (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
 
 
-@elementwise
+@inlined
 def _block(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
     """Return the four words of a counter, all as uint64."""
     # Written out: LLVM vectorises over counters only if there is no loop over rounds inside.
@@ -73,54 +76,59 @@ def _block(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def mask_elements(blocks, draws, sample, first, count):  # type: ignore[no-untyped-def]
-    """Return the factors (0 or 1 / (1 - rate)) of `count` elements of a sample from element `first` on.
+def mask_memory(width, like):  # type: ignore[no-untyped-def]
+    """Return memory for the masks of rows, all ones; to be called from kernels.
 
-    To be called from kernels. The result is a view of `blocks`, which has (count // 4 + 2, 4) elements.
+    It is the one allocation of a kernel, and so small that it costs no page fault.
+    """
+    return np.ones(4 * (width // 4 + 2), like.dtype)
+
+
+@elementwise
+def mask_elements(memory, draws, sample, first, count):  # type: ignore[no-untyped-def]
+    """Return the mask of `count` elements of a sample from element `first` on; to be called from kernels.
+
+    Its elements are 0 or 1 / (1 - rate). It is a view of `memory` and only to be read: nothing is written there when
+    nothing is dropped.
     """
     threshold, factor, key_0, key_1, step, first_sample, _ = draws
-    keep = blocks.dtype.type(factor)
-    drop = blocks.dtype.type(0)
-    flat = blocks.reshape(-1)
     if threshold == 0:
-        row = flat[:count]
-        row[:] = keep
-        return row
+        return memory[:count]
+    keep = memory.dtype.type(factor)
+    drop = memory.dtype.type(0)
     least, c2, c3, k0, k1 = _u(threshold), _u(first_sample + sample), _u(step), _u(key_0), _u(key_1)
     offset = first % 4
     base = _u(first // 4)
     for b in range((offset + count + 3) // 4):
         w0, w1, w2, w3 = _block(base + _u(b), _0, c2, c3, k0, k1)
-        blocks[b, 0] = keep if w0 >= least else drop
-        blocks[b, 1] = keep if w1 >= least else drop
-        blocks[b, 2] = keep if w2 >= least else drop
-        blocks[b, 3] = keep if w3 >= least else drop
-    return flat[offset : offset + count]
+        i = _u(4) * _u(b)
+        memory[i] = keep if w0 >= least else drop
+        memory[i + _u(1)] = keep if w1 >= least else drop
+        memory[i + _u(2)] = keep if w2 >= least else drop
+        memory[i + _u(3)] = keep if w3 >= least else drop
+    return memory[offset : offset + count]
 
 
 @elementwise
-def mask_row(blocks, draws, token, width):  # type: ignore[no-untyped-def]
-    """Return the factors of the row of a token, as `mask_elements` does; to be called from kernels."""
+def mask_row(memory, draws, token, width):  # type: ignore[no-untyped-def]
+    """Return the mask of the row of a token, as `mask_elements` does; to be called from kernels."""
     tokens_per_sample = draws[6]
     sample = token // tokens_per_sample
-    return mask_elements(blocks, draws, sample, (token - sample * tokens_per_sample) * width, width)
-
-
-@elementwise
-def mask_blocks(width, like):  # type: ignore[no-untyped-def]
-    """Return memory for `mask_row`: the one allocation of a kernel, a row, so small that it costs no page fault."""
-    return np.empty((width // 4 + 2, 4), like.dtype)
+    return mask_elements(memory, draws, sample, (token - sample * tokens_per_sample) * width, width)
 
 
 @elementwise
 def _dropout(x, out, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
-    blocks = mask_blocks(width, x)
+    memory = mask_memory(width, x)
+    row = np.empty(width, x.dtype)
     for t in range(tokens):
-        factor = mask_row(blocks, draws, t, width)
+        mask = mask_row(memory, draws, t, width)
+        # Through a row of its own, here and in other kernels: so `out` may be x, and still the loops vectorise.
         for j in range(width):
-            factor[j] *= x[t, j]
-        out[t, :] = factor
+            row[j] = mask[j] * x[t, j]
+        for j in range(width):
+            out[t, j] = row[j]
 
 
 def dropout_apply(dropout: Dropout | None, x: np.ndarray, out: np.ndarray) -> None:
@@ -135,12 +143,28 @@ def dropout_apply(dropout: Dropout | None, x: np.ndarray, out: np.ndarray) -> No
 
 
 @elementwise
+def _draw_words(words, k0, k1, first):  # type: ignore[no-untyped-def]
+    """Draw the words of the blocks from that of element `first` on; return where in them its word is."""
+    base = _u(first // 4)
+    for b in range(words.shape[0] // 4):
+        block = base + _u(b)
+        w0, w1, w2, w3 = _block(block & _LOW, block >> _32, _0, _0, _u(k0), _u(k1))
+        i = _u(4) * _u(b)
+        words[i] = w0
+        words[i + _u(1)] = w1
+        words[i + _u(2)] = w2
+        words[i + _u(3)] = w3
+    return first % 4
+
+
+@elementwise
 def _fill_uniform(out, start, k0, k1, low, width):  # type: ignore[no-untyped-def]
-    for i in range(out.shape[0]):
-        e = start + i
-        block = _u(e // 4)
-        words = _block(block & _LOW, block >> _32, _0, _0, _u(k0), _u(k1))
-        out[i] = low + width * (np.float64(words[e % 4]) + 0.5) * 2.0**-32
+    words = np.empty(_WORDS, np.uint32)
+    for done in range(0, out.shape[0], _WORDS - 4):
+        part = out[done : done + _WORDS - 4]
+        offset = _draw_words(words, k0, k1, start + done)
+        for i in range(part.shape[0]):
+            part[i] = low + width * ((words[offset + i] + 0.5) * 2.0**-32)
 
 
 @elementwise
@@ -168,13 +192,13 @@ def _quantile(p):  # type: ignore[no-untyped-def]
 
 @elementwise
 def _fill_normal(out, start, k0, k1, mean, std, p_low, p_high, low, high):  # type: ignore[no-untyped-def]
-    for i in range(out.shape[0]):
-        e = start + i
-        block = _u(e // 4)
-        words = _block(block & _LOW, block >> _32, _0, _0, _u(k0), _u(k1))
-        p = p_low + (p_high - p_low) * (np.float64(words[e % 4]) + 0.5) * 2.0**-32
-        value = mean + std * _quantile(p)
-        out[i] = min(max(value, low), high)
+    words = np.empty(_WORDS, np.uint32)
+    for done in range(0, out.shape[0], _WORDS - 4):
+        part = out[done : done + _WORDS - 4]
+        offset = _draw_words(words, k0, k1, start + done)
+        for i in range(part.shape[0]):
+            p = p_low + (p_high - p_low) * ((words[offset + i] + 0.5) * 2.0**-32)
+            part[i] = min(max(mean + std * _quantile(p), low), high)
 
 
 def _probability_below(z: float) -> float:

@@ -7,17 +7,18 @@ import numpy as np
 from cstool.kernels._jit import elementwise
 from cstool.kernels.activation import zero_bias
 from cstool.kernels.linear import column_sum
-from cstool.kernels.random import Dropout, dropout_apply, draws_of, mask_blocks, mask_row
+from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
 
 
 @elementwise
 def _forward(x, residual, bias, y, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
-    blocks = mask_blocks(width, x)
+    memory = mask_memory(width, x)
+    row = np.empty(width, x.dtype)
     for t in range(tokens):
-        row = mask_row(blocks, draws, t, width)
+        mask = mask_row(memory, draws, t, width)
         for j in range(width):
-            row[j] = residual[t, j] + row[j] * (x[t, j] + bias[j])
+            row[j] = residual[t, j] + mask[j] * (x[t, j] + bias[j])
         for j in range(width):
             y[t, j] = row[j]
 

@@ -10,5 +10,5 @@ import numpy as np
 class Scratch(Protocol):
     """Lend a contiguous array that is reused and never zeroed; the same name gives the same memory again."""
 
-    def __call__(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    def __call__(self, name: str, shape: tuple[int, ...], /) -> np.ndarray:
         """Return an array of the shape, its content unspecified."""

@@ -51,7 +51,8 @@ class Call:
     """what forward leaves for backward beside its outputs"""
     scratch: Scratch = lambda name, shape: np.empty(shape, np.float32)
     """work space by name and shape; a lane gives its own, which it keeps"""
-    delta_outputs: tuple[Array | None, ...] = ()
+    delta_output: Array | None = None
+    """None for the loss, where backward begins"""
     delta_inputs: tuple[Array | None, ...] = ()
     """where the deltas go; None where nobody wants one"""
     accumulate: tuple[bool, ...] = ()
@@ -76,6 +77,19 @@ class Call:
         if panel is not None:
             self.start, self.stop = panel.start, panel.stop
 
+    @property
+    def delta_y(self) -> Array:
+        """The delta of the output."""
+        return _given(self.delta_output)
+
+    def delta_x(self, index: int) -> Array:
+        """Return where the delta of an input goes that wants one."""
+        return _given(self.delta_inputs[index])
+
+    def grad(self, index: int) -> Array:
+        """Return the gradient buffer of a weight that the op always has."""
+        return _given(self.gradient(index))
+
     def vector(self, index: int) -> Array | None:
         """Return weight `index`, or None where the op has none (no bias)."""
         return self.weights[index] if index < len(self.weights) else None
@@ -84,6 +98,11 @@ class Call:
         """Return the gradient buffer of weight `index`, or None where the op has none."""
         found = self.gradients[index] if index < len(self.gradients) else None
         return found if isinstance(found, np.ndarray) else None
+
+
+def _given(array: Array | None) -> Array:
+    assert array is not None
+    return array
 
 
 class Delta(Enum):
@@ -121,7 +140,7 @@ def _embedding_forward(c: Call) -> None:
 
 
 def _embedding_backward(c: Call) -> None:
-    c.gradients[0] = Rows(*embedding_backward(c.inputs[0], c.delta_outputs[0], c.start, c.stop))
+    c.gradients[0] = Rows(*embedding_backward(c.inputs[0], c.delta_y, c.start, c.stop))
 
 
 def _position_forward(c: Call) -> None:
@@ -129,7 +148,7 @@ def _position_forward(c: Call) -> None:
 
 
 def _position_backward(c: Call) -> None:
-    position_backward(c.delta_outputs[0], c.sequence, c.delta_inputs[0], c.gradients[0], c.dropout)
+    position_backward(c.delta_y, c.sequence, c.delta_x(0), c.grad(0), c.dropout)
 
 
 def _layer_norm_forward(c: Call) -> None:
@@ -144,10 +163,10 @@ def _layer_norm_backward(c: Call) -> None:
         c.weights[0],
         c.kept["mean"],
         c.kept["rstd"],
-        c.delta_outputs[0],
-        c.delta_inputs[0],
+        c.delta_y,
+        c.delta_x(0),
         c.accumulate[0],
-        c.gradients[0],
+        c.grad(0),
         c.gradient(1),
     )
 
@@ -159,36 +178,37 @@ def _linear_forward(c: Call) -> None:
 
 
 def _linear_backward(c: Call) -> None:
-    delta_y = c.delta_outputs[0]
-    assert delta_y is not None
-    part = delta_y[:, c.start : c.stop]
+    part = c.delta_y[:, c.start : c.stop]
     if c.delta_inputs[0] is not None:
         accumulate = c.accumulate[0] or not c.first
         linear_backward_delta(part, c.weights[0], c.delta_inputs[0], accumulate, c.scratch)
-    linear_backward_weight(c.inputs[0], part, c.gradients[0])
+    linear_backward_weight(c.inputs[0], part, c.grad(0))
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
-        column_sum(delta_y, grad_bias)
+        column_sum(c.delta_y, grad_bias)
 
 
 def _attention_forward(c: Call) -> None:
+    q, k, v = c.inputs
     heads, scale = c.attributes["heads"], c.attributes["scale"]
-    attention_forward(
-        *c.inputs, heads, c.sequence, scale, c.outputs[0], c.kept["logsumexp"], c.dropout, c.scratch
-    )
+    attention_forward(q, k, v, heads, c.sequence, scale, c.outputs[0], c.kept["logsumexp"], c.dropout, c.scratch)
 
 
 def _attention_backward(c: Call) -> None:
-    heads, scale = c.attributes["heads"], c.attributes["scale"]
+    q, k, v = c.inputs
     attention_backward(
-        *c.inputs,
+        q,
+        k,
+        v,
         c.outputs[0],
         c.kept["logsumexp"],
-        c.delta_outputs[0],
-        heads,
+        c.delta_y,
+        c.attributes["heads"],
         c.sequence,
-        scale,
-        *c.delta_inputs,
+        c.attributes["scale"],
+        c.delta_x(0),
+        c.delta_x(1),
+        c.delta_x(2),
         c.dropout,
         c.scratch,
     )
@@ -203,8 +223,8 @@ def _activation_backward(c: Call) -> None:
         c.attributes["function"],
         c.inputs[0],
         c.vector(0),
-        c.delta_outputs[0],
-        c.delta_inputs[0],
+        c.delta_y,
+        c.delta_x(0),
         c.gradient(0),
         c.dropout,
     )
@@ -215,7 +235,7 @@ def _residual_forward(c: Call) -> None:
 
 
 def _residual_backward(c: Call) -> None:
-    residual_backward(c.delta_outputs[0], c.delta_inputs[0], c.gradient(0), c.dropout)
+    residual_backward(c.delta_y, c.delta_inputs[0], c.gradient(0), c.dropout)
 
 
 def _softmax_loss_forward(c: Call) -> None:
@@ -244,9 +264,9 @@ def _softmax_loss_backward(c: Call) -> None:
         mask,
         c.scale,
         c.kept["state"],
-        c.delta_inputs[0],
+        c.delta_x(0),
         c.accumulate[0] or not c.first,
-        c.gradients[0],
+        c.grad(0),
         None if grad_bias is None else grad_bias[rows],
         c.scratch,
     )
@@ -258,7 +278,9 @@ def _residual_delta(attributes: Mapping[str, Any], index: int) -> Delta:
 
 KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.EMBEDDING: Kernel(_embedding_forward, _embedding_backward, reads_inputs=True, sparse_gradient=True),
-    OpKind.POSITION_EMBEDDING: Kernel(_position_forward, _position_backward, delta=lambda attributes, index: Delta.IN_PLACE),
+    OpKind.POSITION_EMBEDDING: Kernel(
+        _position_forward, _position_backward, delta=lambda attributes, index: Delta.IN_PLACE
+    ),
     OpKind.LAYER_NORM: Kernel(
         _layer_norm_forward,
         _layer_norm_backward,
@@ -274,7 +296,9 @@ KERNELS: Mapping[OpKind, Kernel] = {
         reads_inputs=True,
         reads_outputs=True,
     ),
-    OpKind.ACTIVATION: Kernel(_activation_forward, _activation_backward, reads_inputs=True, delta=lambda attributes, index: Delta.IN_PLACE),
+    OpKind.ACTIVATION: Kernel(
+        _activation_forward, _activation_backward, reads_inputs=True, delta=lambda attributes, index: Delta.IN_PLACE
+    ),
     OpKind.RESIDUAL: Kernel(_residual_forward, _residual_backward, delta=_residual_delta),
     OpKind.SOFTMAX_LOSS: Kernel(
         _softmax_loss_forward,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
 from cstool.params import DecoderParams
@@ -48,9 +49,7 @@ def _embedding(model: DecoderParams, sequence_length: int) -> Segment:
     )
 
 
-def _block(
-    model: DecoderParams, sequence_length: int
-) -> tuple[tuple[Op, ...], tuple[Tensor, ...], tuple[Weight, ...]]:
+def _block(model: DecoderParams, sequence_length: int) -> tuple[tuple[Op, ...], tuple[Tensor, ...], tuple[Weight, ...]]:
     """Return ops, tensors and weights of one layer: from residual.{n} to residual.{n+1}."""
     hidden, filter_size = model.hidden_size, model.filter_size
     attention, ffn = f"{LAYER}.self_attn", f"{LAYER}.ffn.ffn"
@@ -95,7 +94,7 @@ def _block(
         ops[-1] = Op(OpKind.LINEAR, name, (x,), (y,), (f"{name}.weight", *biases))
         qkv.append(y)
     context = tensor(f"{attention}.context")
-    attributes = {
+    attributes: dict[str, Any] = {
         "heads": model.num_heads,
         "scale": 1 / math.sqrt(hidden // model.num_heads),
         "dropout": model.attention_dropout_rate,

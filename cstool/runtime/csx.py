@@ -69,7 +69,7 @@ class GrainSlot:
             inputs=tuple(self.arrays[name] for name in planned.op.inputs),
             outputs=tuple(self.arrays[name] for name in planned.op.outputs),
             kept={part: self.arrays[name] for part, name in planned.kept.items()},
-            delta_outputs=(None if planned.delta_output is None else self.arrays[planned.delta_output],),
+            delta_output=None if planned.delta_output is None else self.arrays[planned.delta_output],
             delta_inputs=tuple(None if d is None else self.arrays[d.written] for d in deltas),
             accumulate=tuple(d is not None and d.accumulate for d in deltas),
         )

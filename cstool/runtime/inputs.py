@@ -91,9 +91,7 @@ class InputWorker:
     def _read(self, number: int) -> Batch:
         indices = self.sampler.indices(number)
         samples, size = len(indices), self.sampler.batch_size
-        arrays = {
-            name: np.empty((size, *field.shape), field.dtype) for name, field in self.dataset.fields.items()
-        }
+        arrays = {name: np.empty((size, *field.shape), field.dtype) for name, field in self.dataset.fields.items()}
         padded = np.concatenate([indices, np.repeat(indices[-1:], size - samples)])
         self.dataset.read(padded, arrays)
         arrays["mask"][samples:] = 0

@@ -64,9 +64,7 @@ class Lane:
         swarmx: where gradients go
     """
 
-    def __init__(
-        self, index: int, plan: Plan, slots: Sequence[GrainSlot], memoryx: MemoryX, swarmx: SwarmX
-    ) -> None:
+    def __init__(self, index: int, plan: Plan, slots: Sequence[GrainSlot], memoryx: MemoryX, swarmx: SwarmX) -> None:
         self.index = index
         self.plan = plan
         self.slots = slots
@@ -106,7 +104,7 @@ class Lane:
                 for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                     call = slot.calls[position]
                     call.hold(matrix + vectors, panel, is_first, is_last)
-                    call.gradients = self._matrix_gradient(planned, panel) + vector_gradients
+                    call.gradients = [*self._matrix_gradient(planned, panel), *vector_gradients]
                     planned.kernel.backward(call)
                     if panel is not None:
                         self._hand_in(panel, planned, slot, call.gradients[0])

@@ -180,11 +180,11 @@ class MemoryX:
             yield part
             self.store.give_back(array, start, stop, part, changed=False)
 
-    def load(self, array: str, read: Callable[[int, int, Array], None]) -> None:
-        """Fill an array of the store by panels with read(start, stop, out)."""
+    def load(self, array: str, read: Callable[[Array, int, int], object]) -> None:
+        """Fill an array of the store by panels with read(out, start, stop)."""
         for start, stop in self._cuts(array):
             part = self.store.borrow(array, start, stop)
-            read(start, stop, part)
+            read(part, start, stop)
             self.store.give_back(array, start, stop, part, changed=True)
 
     def _cuts(self, array: str) -> list[tuple[int, int]]:

@@ -27,8 +27,9 @@ class Step(NamedTuple):
 class Optimizer(Protocol):
     """A rule of update with its state."""
 
-    states: tuple[str, ...]
-    """names of the arrays kept beside each weight, of its shape"""
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Names of the arrays kept beside each weight, of its shape."""
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
         """Update (n,) float32 in place; the result does not depend on how a weight is cut."""
@@ -40,7 +41,7 @@ class SgdRule:
     def __init__(self, params: SGD, max_gradient_value: float | None) -> None:
         self.params = params
         self.clip_value = math.inf if max_gradient_value is None else max_gradient_value
-        self.states = ("momentum_buffer",) if params.momentum else ()
+        self.states: tuple[str, ...] = ("momentum_buffer",) if params.momentum else ()
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
         """See `Optimizer.update`."""
@@ -62,7 +63,7 @@ class SgdRule:
 class AdamRule:
     """Adam and AdamW."""
 
-    states = ("exp_avg", "exp_avg_sq")
+    states: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, params: Adam, max_gradient_value: float | None) -> None:
         self.params = params
@@ -70,12 +71,14 @@ class AdamRule:
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
         """See `Optimizer.update`."""
+        exp_avg, exp_avg_sq = states
         beta1, beta2 = self.params.betas
         corrects = self.params.correct_bias
         adam_update(
             weight,
             gradient,
-            *states,
+            exp_avg,
+            exp_avg_sq,
             step.learning_rate,
             beta1,
             beta2,

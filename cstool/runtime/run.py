@@ -186,7 +186,9 @@ class _Run:
             if self.trains and not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            raise CheckpointError(f"{folder}: model_dir must be a folder that can be written, got: {error.strerror}") from error
+            raise CheckpointError(
+                f"{folder}: model_dir must be a folder that can be written, got: {error.strerror}"
+            ) from error
         sweep_temporary(folder)
 
     def _compile(self) -> None:
@@ -196,7 +198,9 @@ class _Run:
         began = time.perf_counter()
         log.info("Compiling the kernels for this machine. This happens once and may take a minute.")
         self.progress.start("Compiling kernels", None)
-        compile_kernels(lambda name, done, total: self.progress.advance("Compiling kernels", done, f"{done}/{total} {name}"))
+        compile_kernels(
+            lambda name, done, total: self.progress.advance("Compiling kernels", done, f"{done}/{total} {name}")
+        )
         self.progress.finish("Compiling kernels")
         log.info(f"Compile was successful! {time.perf_counter() - began:.1f} seconds.")
 
@@ -213,7 +217,11 @@ class _Run:
             )
             latest = latest_checkpoint(folder, self.params.checkpoint.checkpoint_name)
             checkpoint = None if latest is None else latest.path
-            log.info(f'No checkpoints were found in "{folder}".' if latest is None else f'Found latest checkpoint at "{checkpoint}".')
+            log.info(
+                f'No checkpoints were found in "{folder}".'
+                if latest is None
+                else f'Found latest checkpoint at "{checkpoint}".'
+            )
         self.appliance.memoryx.initialize(self.params.seed)
         if checkpoint is None:
             log.info("No checkpoint was provided. Using randomly initialized model parameters.")
@@ -226,7 +234,9 @@ class _Run:
             )
         log.info("Model state found in checkpoint and loaded successfully.")
         if changed:
-            log.warning(f"The checkpoint was written elsewhere ({'; '.join(changed)}): bits may differ from a straight run.")
+            log.warning(
+                f"The checkpoint was written elsewhere ({'; '.join(changed)}): bits may differ from a straight run."
+            )
         if self.trains and found:
             self.saved_step = self.position.step
             log.info(
@@ -264,7 +274,9 @@ class _Run:
                 self._loop(worker, last, stop)
             log.info("Training completed successfully!")
             log.info(f"Processed {self.result.samples} training sample(s) in {self.result.seconds:.9f} seconds.")
-        if self.evaluates and (not self.result.evaluations or self.result.evaluations[-1]["step"] != self.position.step):
+        if self.evaluates and (
+            not self.result.evaluations or self.result.evaluations[-1]["step"] != self.position.step
+        ):
             self._evaluate()
 
     def _loop(self, worker: InputWorker, last: int, stop: StopRequest) -> None:
@@ -358,7 +370,9 @@ class _Run:
         )
         register_checkpoint(folder, step, path)
         seconds = time.perf_counter() - began
-        log.info(f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, {size_bytes / seconds / 1e9:.2f} GB/s)")
+        log.info(
+            f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, {size_bytes / seconds / 1e9:.2f} GB/s)"
+        )
         self.saved_step = step
         self.result.checkpoints.append(str(path))
         self.result.checkpoint_s += seconds

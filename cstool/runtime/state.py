@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
+import numba
 import numpy as np
 
 import cstool
@@ -30,22 +33,14 @@ class Position:
 
 def environment() -> dict[str, str]:
     """Return what the bits of a run depend on beside the params: versions and the CPU."""
-    import numba
-
-    blas: dict[str, Any] = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index,call-overload]
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "cstool": cstool.__version__,
         "numpy": np.__version__,
         "numba": numba.__version__,
         "blas": f"{blas.get('name', '?')} {blas.get('version', '?')}",
-        "cpu": numba.core.config.CPU_NAME or _cpu_name(),  # type: ignore[attr-defined]
+        "cpu": f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}",
     }
-
-
-def _cpu_name() -> str:
-    import llvmlite.binding
-
-    return f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}"  # type: ignore[no-untyped-call]
 
 
 def save_state(
@@ -105,13 +100,15 @@ def load_state(
                 "--load_checkpoint_states model loads the weights alone",
             )
         reader.verify(name)
-        memoryx.load(name, lambda start, stop, out, name=name: reader.read(name, out, start, stop))
+        memoryx.load(name, partial(reader.read, name))
     position = Position(
         reader.value("global_step") if "optimizer" in wanted or not trains else 0,
         reader.value("dataloader")["batches_streamed"] if "dataloader" in wanted else 0,
     )
     before, now = reader.values().get("choices", {}), environment()
-    return position, [f"{key} {before[key]} -> {now[key]}" for key in before if now.get(key, before[key]) != before[key]]
+    return position, [
+        f"{key} {before[key]} -> {now[key]}" for key in before if now.get(key, before[key]) != before[key]
+    ]
 
 
 def _wanted(states: str) -> set[str]:

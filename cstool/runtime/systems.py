@@ -75,9 +75,7 @@ class Systems:
         self.swarmx = SwarmX(grains, memoryx.buffers, memoryx.receive)
         lanes = min(lanes, len(slots))
         cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
-        self.lanes = [
-            Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], memoryx, self.swarmx) for i in range(lanes)
-        ]
+        self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], memoryx, self.swarmx) for i in range(lanes)]
         self._memoryx = memoryx
         self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
 

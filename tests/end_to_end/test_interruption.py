@@ -85,9 +85,7 @@ def test_stopped_and_resumed_on_another_number_of_systems(tmp_path: Path, data: 
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-def test_resuming_says_so_in_one_line(
-    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_resuming_says_so_in_one_line(tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     run_file(gpt_params(tmp_path, data))
     file = gpt_params(tmp_path, data, init__loop={"max_steps": 6})
     with caplog.at_level("INFO", "cstool"):

@@ -53,6 +53,11 @@ def test_the_same_samples_make_the_same_bytes(tmp_path, samples, write):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
+def test_a_file_does_not_hold_the_time_it_was_made(tmp_path, samples, write):
+    write(tmp_path / "a.h5", samples(9))
+    assert h5py.h5o.get_info(h5py.File(tmp_path / "a.h5")["data"].id).ctime == 0
+
+
 def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path, samples, write):
     def broken():
         yield samples(4)
@@ -123,9 +128,11 @@ def test_fields_are_tokens_mask_and_labels(three_files):
     }
 
 
-def test_samples_can_be_cut_shorter(three_files):
+@pytest.mark.parametrize("length", [1, 3, 4])
+def test_samples_can_be_cut_to_at_most_their_length(three_files, length):
     folder, content = three_files
-    assert np.array_equal(read(open_hdf5_text([folder], max_sequence_length=3), range(13)), content[:, :, :3])
+    dataset = open_hdf5_text([folder], max_sequence_length=length)
+    assert np.array_equal(read(dataset, range(13)), content[:, :, :length])
 
 
 def test_description_is_one_line(three_files):

@@ -45,7 +45,8 @@ def test_a_file_given_by_itself_has_its_own_name(tmp_path):
 
 def test_a_file_given_twice_counts_once(tmp_path):
     make(tmp_path, a__b=b"1")
-    assert [file.name for file in find_files([tmp_path, tmp_path / "a" / "b"])] == ["a/b"]
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    assert [file.name for file in find_files([tmp_path / "a", tmp_path / "a" / "b", tmp_path / "link"])] == ["b"]
 
 
 def test_a_name_that_is_not_utf8_is_escaped(tmp_path):

@@ -189,6 +189,24 @@ def test_progress_counts_the_bytes_of_both_parts_to_the_end(prepare):
     assert [done for done, _ in told] == sorted({done for done, _ in told})
 
 
+def test_progress_comes_to_the_end_when_the_last_sample_is_whole(source, prepare, monkeypatch):
+    monkeypatch.setattr(text, "FILE_SAMPLES", 1)
+    (source / "b").write_bytes(b"0123456789abcdef+")
+    told = []
+    prepare(sources=[source / "b"], val_fraction=0, progress=lambda *state: told.append(state))
+    assert told == [(17, 17)]
+
+
+def test_a_file_that_grows_while_it_is_read_is_reported_and_leaves_nothing(tmp_path, source, prepare, error_of):
+    def grow(done, total):
+        (source / "b").write_bytes(b"0" * 1000)
+
+    assert error_of(tmp_path, prepare, progress=grow) == (
+        "DIR/source/b: must not change while it is read, had 10 bytes and now 1000\nhint: run it again"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
 def test_an_interruption_in_the_middle_leaves_nothing(tmp_path, prepare, stop):
     def interrupt(done, total):

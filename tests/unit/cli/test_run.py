@@ -1,0 +1,196 @@
+"""`cstool run`: what its flags mean. What a run does is the runtime's specification."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cstool import runtime
+from cstool.cli.run import spread_lists
+from cstool.cli.run_log import LOG
+from cstool.errors import CheckpointError, Interrupted
+
+PARAMS = """\
+trainer:
+  init:
+    model: {name: fc_mnist, hidden_sizes: [8]}
+    optimizer: {SGD: {learning_rate: 0.1}}
+    loop: {max_steps: 5}
+    logging: {log_level: INFO}
+    seed: 7
+  fit:
+    train_dataloader: {data_processor: MNISTDataProcessor, data_dir: ., batch_size: 4}
+"""
+
+
+@pytest.fixture
+def called(monkeypatch, tmp_path):
+    """Stand in for the runtime; the arguments of its call."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(PARAMS)
+    called: dict[str, Any] = {}
+
+    def run(params: Any, **arguments: Any) -> Any:
+        called.update(arguments, params=params)
+        LOG.info("| Train Device=CSX, Step=1")
+        return SimpleNamespace(as_dict=lambda: {"losses": [2.5]})
+
+    monkeypatch.setattr(runtime, "run", run)
+    return called
+
+
+@pytest.fixture
+def raises(monkeypatch, called):
+    """Let the runtime raise an error."""
+
+    def set_error(error: Exception) -> None:
+        def run(*_: Any, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(runtime, "run", run)
+
+    return set_error
+
+
+def test_without_flags_the_file_decides(cstool, called):
+    assert cstool("run", "--params", "x.yaml").code == 0
+    params = called.pop("params")
+    assert (params.seed, params.num_csx, params.loop.max_steps, params.logging.log_level) == (7, 1, 5, "INFO")
+
+
+def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_chooses(cstool, called):
+    cstool("run", "--params", "x.yaml")
+    del called["params"], called["progress"]
+    assert called == {"mode": "train", "checkpoint_path": None, "load_checkpoint_states": "all", "lanes": None}
+
+
+def test_flags_of_the_run_reach_the_runtime(cstool, called):
+    cstool(
+        *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
+        *("--load_checkpoint_states", "model", "--lanes", "3"),
+    )
+    del called["params"], called["progress"]
+    assert called == {
+        "mode": "train_and_eval",
+        "checkpoint_path": Path("a.mdl"),
+        "load_checkpoint_states": "model",
+        "lanes": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "value"),
+    [
+        (["--num_csx", "2"], "num_csx", 2),
+        (["--num-csx", "2"], "num_csx", 2),
+        (["--num_csx=2"], "num_csx", 2),
+        (["--seed", "0"], "seed", 0),
+        (["--max_steps", "9"], "loop.max_steps", 9),
+        (["--num_steps", "3"], "loop.num_steps", 3),
+        (["--eval_steps", "4"], "loop.eval_steps", 4),
+        (["--logging", "debug"], "logging.log_level", "DEBUG"),
+        (["--disable_strict_checkpoint_loading"], "checkpoint.disable_strict_checkpoint_loading", True),
+        (["--set", "trainer.init.seed=3"], "seed", 3),
+        (["--set", "trainer.init.seed=3", "trainer.init.loop.max_steps=8"], "loop.max_steps", 8),
+        (["--set", "trainer.init.seed=3", "--set", "trainer.init.loop.max_steps=8"], "seed", 3),
+        (["--set", "trainer.init.seed=3", "--seed", "4"], "seed", 4),
+    ],
+)
+def test_a_typed_flag_overrides_the_file(cstool, called, arguments, key, value):
+    assert cstool("run", "--params", "x.yaml", *arguments).code == 0
+    found = called["params"]
+    for name in key.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+def test_a_model_dir_that_is_typed_belongs_to_the_working_directory(cstool, called, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "x.yaml").rename(tmp_path / "elsewhere" / "x.yaml")
+    cstool("run", "--params", "elsewhere/x.yaml", "--model_dir", "out")
+    assert called["params"].model_dir == tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["--mount_dirs", "/a", "/b"], "mount_dirs"),
+        (["--python_paths", "/a"], "python_paths"),
+        (["--num_workers_per_csx", "2"], "num_workers_per_csx"),
+        (["--job_labels", "a=b", "c=d"], "job_labels"),
+        (["--disable_version_check"], "disable_version_check"),
+    ],
+)
+def test_the_vendors_flags_without_effect_are_accepted_and_noted(cstool, called, arguments, name):
+    assert cstool("run", *arguments, "--params", "x.yaml").code == 0
+    assert called["params"].notes == (f"trainer.init.backend.cluster_config.{name}: accepted, no effect",)
+
+
+def test_the_log_is_on_stdout_and_in_the_model_dir(cstool, called):
+    outcome = cstool("run", "--params", "x.yaml", "--model_dir", "out")
+    assert re.search(r"^[-\d]{10} [:\d]{8},\d{3} INFO:   \| Train Device=CSX, Step=1$", outcome.stdout, re.MULTILINE)
+    assert Path("out/latest_run.log").read_text() == outcome.stdout
+
+
+def test_the_params_with_all_defaults_are_in_the_model_dir(cstool, called):
+    cstool("run", "--params", "x.yaml", "--model_dir", "out", "--seed", "3")
+    assert "    seed: 3\n" in Path("out/cerebras_logs/latest/trainer_params.yaml").read_text()
+
+
+def test_json_is_alone_on_stdout_and_the_log_on_stderr(cstool, called):
+    outcome = cstool("run", "--params", "x.yaml", "--json")
+    assert json.loads(outcome.stdout) == {"losses": [2.5]}
+    assert outcome.stderr.endswith("INFO:   | Train Device=CSX, Step=1\n")
+
+
+def test_an_error_of_the_params_makes_no_model_dir(cstool, called, tmp_path):
+    outcome = cstool("run", "--params", "x.yaml", "--num_csx", "0", "--model_dir", "out")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith("error: --num_csx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.yaml"]
+
+
+def test_an_error_of_the_run_is_a_message_and_an_exit_code(cstool, raises):
+    raises(CheckpointError("a.mdl: no such file"))
+    outcome = cstool("run", "--params", "x.yaml", "--json")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.endswith("error: a.mdl: no such file\n")
+
+
+def test_an_interrupted_run_exits_with_130(cstool, raises):
+    raises(Interrupted("stopped by SIGTERM after step 3", "the same command continues from there"))
+    outcome = cstool("run", "--params", "x.yaml")
+    expected = "interrupted: stopped by SIGTERM after step 3\nhint: the same command continues from there\n"
+    assert (outcome.code, outcome.stderr) == (130, expected)
+
+
+def test_an_impatient_interrupt_exits_with_130(cstool, raises):
+    raises(KeyboardInterrupt())
+    outcome = cstool("run", "--params", "x.yaml")
+    assert (outcome.code, outcome.stderr) == (130, "interrupted\n")
+
+
+def test_a_bug_passes_through_with_its_traceback(cstool, raises):
+    raises(ZeroDivisionError("oops"))
+    with pytest.raises(ZeroDivisionError):
+        cstool("run", "--params", "x.yaml", "--model_dir", "out")
+    assert Path("out/latest_run.log").read_text().endswith("ZeroDivisionError: oops\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "spread"),
+    [
+        ("--set a=1 b=2 --json", "--set a=1 --set b=2 --json"),
+        ("--mount-dirs /a /b", "--mount-dirs /a --mount-dirs /b"),
+        ("--params x.yaml --seed 1", "--params x.yaml --seed 1"),
+        ("--params x.yaml y.yaml", "--params x.yaml y.yaml"),
+        ("--set", "--set"),
+    ],
+)
+def test_a_list_flag_takes_several_values_in_a_row(typed, spread):
+    assert " ".join(spread_lists(typed.split())) == spread

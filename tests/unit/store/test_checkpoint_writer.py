@@ -1,0 +1,310 @@
+"""A checkpoint is written whole or not at all, and whatever goes wrong, the previous one stays."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import zlib
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import cstool
+from cstool.errors import CheckpointError
+from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.store.checkpoint_writer import METADATA_BYTES
+from tests.contract.refusal import refusal
+
+WriteCheckpoint = Callable[..., Path]
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_plain_h5py_opens_a_checkpoint(write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]) -> None:
+    with h5py.File(write_checkpoint()) as file:
+        assert (file["model.weight"][:] == weight).all()
+
+
+def test_tensors_are_contiguous_datasets_named_by_their_keys(write_checkpoint: WriteCheckpoint) -> None:
+    with h5py.File(write_checkpoint()) as file:
+        assert {key: file[key].chunks for key in file} == {"model.weight": None, "optimizer.count": None}
+
+
+def test_a_tensor_says_its_dtype_shape_and_checksum(
+    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]
+) -> None:
+    with h5py.File(write_checkpoint()) as file:
+        crc32 = zlib.crc32(weight.tobytes())
+        assert dict(file["model.weight"].attrs) == {"dtype": b"float32", "shape": b"[4, 3]", "crc32": crc32}
+
+
+def test_the_file_says_what_it_is(write_checkpoint: WriteCheckpoint) -> None:
+    with h5py.File(write_checkpoint()) as file:
+        found = {name: file.attrs[name] for name in ("__version__", "__cstool_version__", "__SUCCESS__")}
+    assert found == {"__version__": b"1.0", "__cstool_version__": cstool.__version__.encode(), "__SUCCESS__": True}
+
+
+def test_the_spec_lists_all_keys_in_the_order_of_writing(write_checkpoint: WriteCheckpoint) -> None:
+    with h5py.File(write_checkpoint()) as file:
+        spec = json.loads(file.attrs["__spec__"])
+    assert spec == ["model.weight", "model.tied", "optimizer.count", "global_step", "__metadata__"]
+
+
+def test_every_key_is_described_in_an_attribute(write_checkpoint: WriteCheckpoint) -> None:
+    with h5py.File(write_checkpoint()) as file:
+        keys = ("model.weight", "model.tied", "global_step")
+        found = [json.loads(file.attrs[f"{key}.__metadata__"]) for key in keys]
+    assert found == [{"kind": "tensor"}, {"kind": "link", "target": "model.weight"}, {"kind": "value", "value": 3}]
+
+
+def test_long_json_is_a_dataset(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_value("long", "x" * 100_000)
+    with h5py.File(tmp_path / "a.mdl") as file:
+        assert file["long.__metadata__"][:].tobytes() == b'"' + b"x" * 100_000 + b'"'
+
+
+def test_the_same_contents_make_the_same_bytes(write_checkpoint: WriteCheckpoint) -> None:
+    assert write_checkpoint("a.mdl").read_bytes() == write_checkpoint("b.mdl").read_bytes()
+
+
+def test_nothing_but_the_checkpoint_is_left(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+    write_checkpoint("a.mdl")
+    assert os.listdir(tmp_path) == ["a.mdl"]
+
+
+def test_only_a_temporary_file_is_seen_while_it_is_written(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path / "a.mdl"):
+        assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_an_exception_leaves_nothing(tmp_path: Path, kind: type[BaseException]) -> None:
+    with refusal(kind, "stop"), CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_tensor("a", (2,), "float32", [np.zeros(2, np.float32)])
+        raise kind("stop")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_exception_of_who_hands_out_chunks_passes_unchanged(tmp_path: Path) -> None:
+    def chunks() -> Any:
+        yield np.zeros(1, np.float32)
+        raise OSError("the store failed")
+
+    with refusal(OSError, "the store failed"), CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_tensor("a", (2,), "float32", chunks())
+
+
+# What a caller can do wrong.
+
+
+@pytest.mark.parametrize(
+    ("chunks", "message"),
+    [
+        ([np.zeros((2, 3), np.float64)], "a: a chunk must be rows of (2, 3) float32, got (2, 3) float64"),
+        ([np.zeros((2, 2), np.float32)], "a: a chunk must be rows of (2, 3) float32, got (2, 2) float32"),
+        ([np.zeros(3, np.float32)], "a: a chunk must be rows of (2, 3) float32, got (3,) float32"),
+        ([np.zeros((1, 3), np.float32)], "a: the chunks must have 2 rows together, they do not"),
+        ([np.zeros((2, 3), np.float32)] * 2, "a: the chunks must have 2 rows together, they do not"),
+        ([], "a: the chunks must have 2 rows together, they do not"),
+    ],
+)
+def test_chunks_make_up_their_tensor(tmp_path: Path, chunks: list[Any], message: str) -> None:
+    with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_tensor("a", (2, 3), "float32", chunks)
+
+
+def test_a_dtype_without_a_place_in_the_format_is_refused(tmp_path: Path) -> None:
+    with (
+        refusal(
+            ValueError,
+            "a: the dtype of a tensor must be one of bool, float16, float32, float64, int8, int16, int32, int64, "
+            "uint8, uint16, uint32, uint64, got complex64",
+        ),
+        CheckpointWriter(tmp_path / "a.mdl") as writer,
+    ):
+        writer.add_tensor("a", (2,), "complex64", [])
+
+
+def test_a_key_is_added_once(tmp_path: Path) -> None:
+    with (
+        refusal(ValueError, "a: a key must be added once, it is there already"),
+        CheckpointWriter(tmp_path / "a.mdl") as writer,
+    ):
+        writer.add_value("a", 1)
+        writer.add_value("a", 2)
+
+
+@pytest.mark.parametrize("target", ["missing", "value"])
+def test_a_link_points_to_a_tensor(tmp_path: Path, target: str) -> None:
+    with (
+        refusal(ValueError, f"a: a link must point to a tensor that was added before, got {target}"),
+        CheckpointWriter(tmp_path / "a.mdl") as writer,
+    ):
+        writer.add_value("value", 1)
+        writer.link("a", target)
+
+
+# What a user meets.
+
+
+def test_an_existing_checkpoint_is_never_overwritten(write_checkpoint: WriteCheckpoint) -> None:
+    path = write_checkpoint()
+    with refusal(CheckpointError, f"Checkpoint at '{path}' already exists", "delete it or choose another name"):
+        CheckpointWriter(path)
+
+
+def test_a_checkpoint_that_appears_meanwhile_is_not_overwritten_either(tmp_path: Path) -> None:
+    message, hint = f"Checkpoint at '{tmp_path}/a.mdl' already exists", "delete it or choose another name"
+    with refusal(CheckpointError, message, hint), CheckpointWriter(tmp_path / "a.mdl"):
+        (tmp_path / "a.mdl").write_text("of another run")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.mdl": "of another run"}
+
+
+def test_too_little_space_is_noticed_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9, 500))
+    with refusal(
+        CheckpointError,
+        f"{tmp_path}/a.mdl: a checkpoint of {1000 + METADATA_BYTES} bytes must be writable here "
+        "(500 bytes are free), got: No space left on device",
+        "free some space or choose another model_dir; the previous checkpoint is untouched",
+    ):
+        CheckpointWriter(tmp_path / "a.mdl", 1000)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with refusal(
+        CheckpointError,
+        f"{tmp_path}/missing/a.mdl: a checkpoint of {METADATA_BYTES} bytes must be writable here "
+        "(the folder cannot be looked at), got: No such file or directory",
+        "create the folder first; the previous checkpoint is untouched",
+    ):
+        CheckpointWriter(tmp_path / "missing" / "a.mdl")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EACCES, "choose a model_dir that can be written; "),
+        (errno.EROFS, "choose a model_dir that can be written; "),
+        (errno.EDQUOT, "free some space or choose another model_dir; "),
+        (errno.EIO, ""),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 10**9))
+    monkeypatch.setattr(os, "open", _Failing(number, after=0))
+    with refusal(
+        CheckpointError,
+        f"{tmp_path}/a.mdl: a checkpoint of {METADATA_BYTES} bytes must be writable here "
+        f"(1000000000 bytes are free), got: {os.strerror(number)}",
+        f"{remedy}the previous checkpoint is untouched",
+    ):
+        CheckpointWriter(tmp_path / "a.mdl")
+
+
+@pytest.mark.parametrize("after", range(0, 18, 3))
+def test_a_disk_that_fills_up_at_any_write_is_noticed_and_nothing_is_left(
+    write_checkpoint: WriteCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", _Failing(errno.ENOSPC, after, os.pwrite))
+        with pytest.raises(CheckpointError) as caught:
+            write_checkpoint()
+    assert caught.value.hint == "free some space or choose another model_dir; the previous checkpoint is untouched"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["fsync", "ftruncate", "link", "posix_fallocate"])
+def test_a_failing_disk_is_noticed_and_nothing_is_left(
+    write_checkpoint: WriteCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, _Failing(errno.EIO, after=0))
+        with pytest.raises(CheckpointError, match="got: Input/output error"):
+            write_checkpoint()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("total_bytes", [0, 1_000_000])
+def test_a_real_limit_of_the_file_size_ends_in_an_error_and_no_crash(tmp_path: Path, total_bytes: int) -> None:
+    script = f"""
+        import os, resource
+        import numpy as np
+        from cstool.errors import CheckpointError
+        from cstool.store import CheckpointWriter
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
+        try:
+            with CheckpointWriter("a.mdl", {total_bytes}) as writer:
+                for number in range(4):
+                    writer.add_tensor(f"t.{{number}}", (500_000,), "uint8", [np.ones(500_000, np.uint8)])
+        except CheckpointError as error:
+            print(error.message.partition("got: ")[2], "|", error.hint, "|", os.listdir("."))
+    """
+    done = _run(script, tmp_path)
+    assert (done.returncode, done.stderr, done.stdout) == (
+        0,
+        "",
+        "File too large | raise the limit of file sizes (ulimit -f); the previous checkpoint is untouched | []\n",
+    )
+
+
+def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file(
+    write_checkpoint: WriteCheckpoint, tmp_path: Path
+) -> None:
+    previous = write_checkpoint("checkpoint_1.mdl")
+    script = """
+        import os, signal
+        import numpy as np
+        from cstool.store import CheckpointWriter
+        def chunks():
+            yield np.ones((1, 1000), np.float32)
+            os.kill(os.getpid(), signal.SIGKILL)
+        with CheckpointWriter("checkpoint_2.mdl", 8000) as writer:
+            writer.add_tensor("model.weight", (2, 1000), "float32", chunks())
+    """
+    assert _run(script, tmp_path).returncode == -signal.SIGKILL
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".mdl", ".tmp"]
+    with CheckpointReader(previous) as reader:
+        reader.verify_all()
+
+
+class _Failing:
+    """A system call that fails from some call on."""
+
+    def __init__(self, number: int, after: int, real: Any = None) -> None:
+        self.number, self.left, self.real = number, after, real
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if self.left == 0:
+            raise OSError(self.number, os.strerror(self.number))
+        self.left -= 1
+        return self.real(*arguments, **keywords)
+
+
+def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    root = Path(cstool.__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
