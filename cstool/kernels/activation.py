@@ -21,10 +21,8 @@ _RELU = FUNCTIONS["relu"]
 
 @lru_cache(maxsize=64)
 def zero_bias(width: int, dtype: np.dtype) -> np.ndarray:
-    """Return the bias of a layer without one: kernels add zeros rather than exist twice."""
-    zeros = np.zeros(width, dtype)
-    zeros.flags.writeable = False
-    return zeros
+    """Return the bias of a layer without one, only to be read: kernels add zeros rather than exist twice."""
+    return np.zeros(width, dtype)
 
 
 @elementwise

@@ -92,7 +92,7 @@ def layer_norm_forward(
         mean: (T,) float32, written
         rstd: (T,) float32, 1 / standard deviation, written
     """
-    _forward(x, weight, x[0, :0] if bias is None else bias, epsilon, y, mean, rstd)
+    _forward(x, weight, x[0, :0] if bias is None else bias, float(epsilon), y, mean, rstd)
 
 
 def layer_norm_backward(

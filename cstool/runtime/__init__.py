@@ -2,6 +2,7 @@
 
 from cstool.runtime.appliance import Appliance, TrainStep
 from cstool.runtime.progress import Progress, Silent
-from cstool.runtime.run import RunResult, run
+from cstool.runtime.run import run
+from cstool.runtime.session import RunResult
 
 __all__ = ["Appliance", "Progress", "RunResult", "Silent", "TrainStep", "run"]

@@ -22,7 +22,7 @@ import pytest
 
 import cstool
 from cstool.errors import CheckpointError
-from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.store import CheckpointReader, CheckpointWriter, sweep_temporary
 from cstool.store.checkpoint_writer import METADATA_BYTES
 from tests.contract.refusal import refusal
 
@@ -283,6 +283,19 @@ def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file(
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".mdl", ".tmp"]
     with CheckpointReader(previous) as reader:
         reader.verify_all()
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+    script = """
+        import os, signal
+        from cstool.store import CheckpointWriter
+        with CheckpointWriter("checkpoint_2.mdl"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert _run(script, tmp_path).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([left], [])
 
 
 class _Failing:

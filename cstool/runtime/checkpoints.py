@@ -1,0 +1,103 @@
+"""When and where a run saves itself, and what it starts from; with the vendor's log lines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from cstool.runtime.session import Session
+from cstool.runtime.state import load_state, save_state
+from cstool.store import (
+    CheckpointReader,
+    checkpoint_path,
+    latest_checkpoint,
+    register_checkpoint,
+)
+
+log = logging.getLogger("cstool")
+
+
+def restore(session: Session, checkpoint: Path | None, states: str, strict: bool) -> None:
+    """Load a checkpoint, or begin with random weights.
+
+    Args:
+        session: MemoryX of its appliance receives the state
+        checkpoint: None for that of the params, or the latest in model_dir if there is one
+        states: "all", or which parts to load
+        strict: whether it must hold exactly the weights of the model
+
+    Raises:
+        CheckpointError: it cannot be read, or is of another model
+    """
+    params, memoryx = session.params, session.appliance.memoryx
+    if checkpoint is None and params.checkpoint_path is not None:
+        checkpoint = params.checkpoint_path.path
+    resumes = checkpoint is None and params.checkpoint.autoload_last_checkpoint
+    if resumes:
+        checkpoint = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
+    if checkpoint is None:
+        memoryx.initialize(params.seed)
+        log.info("No checkpoint was provided. Using randomly initialized model parameters.")
+        return
+    log.info(f"Loading weights from checkpoint {checkpoint}")
+    with CheckpointReader(checkpoint) as reader:
+        strict = strict and not params.checkpoint.disable_strict_checkpoint_loading
+        if not strict:
+            memoryx.initialize(params.seed)
+        session.position, changed = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+    log.info("Model state found in checkpoint and loaded successfully.")
+    if changed:
+        log.warning(
+            f"The checkpoint was written elsewhere ({'; '.join(changed)}): bits may differ from a straight run."
+        )
+    if resumes and memoryx.optimizer is not None:
+        session.saved_step = session.position.step
+        log.info(
+            f"Resuming from step {session.position.step}. To start fresh, choose another --model_dir, or set "
+            "trainer.init.checkpoint.autoload_last_checkpoint to false."
+        )
+
+
+def _look_for_latest(folder: Path, template: str) -> Path | None:
+    naming = template.replace("{step}", "(step)")
+    log.info(
+        f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '
+        f"naming convention: `{naming.replace('.mdl', '(_timestamp)?.mdl')}`."
+    )
+    latest = latest_checkpoint(folder, template)
+    if latest is None:
+        log.info(f'No checkpoints were found in "{folder}".')
+        return None
+    log.info(f'Found latest checkpoint at "{latest.path}".')
+    return latest.path
+
+
+def save(session: Session) -> float:
+    """Write a checkpoint into model_dir, and return the seconds it took.
+
+    Raises:
+        CheckpointError: it cannot be written; the ones before it are as they were
+    """
+    began = time.perf_counter()
+    params, step = session.params, session.position.step
+    path = checkpoint_path(params.model_dir, step, params.checkpoint.checkpoint_name)
+    log.info(f"Saving checkpoint at step {step}")
+    size_bytes = save_state(
+        path,
+        session.appliance.memoryx,
+        session.position,
+        model_name=params.model.name,
+        seed=params.seed,
+        grain=session.result.grain_samples,
+        params=params.resolved(),
+    )
+    register_checkpoint(params.model_dir, step, path)
+    seconds = time.perf_counter() - began
+    log.info(
+        f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, {size_bytes / seconds / 1e9:.2f} GB/s)"
+    )
+    session.saved_step = step
+    session.result.checkpoints.append(str(path))
+    session.result.checkpoint_s += seconds
+    return seconds

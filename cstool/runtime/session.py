@@ -1,0 +1,67 @@
+"""What the parts of a run share: the machine, where the run is, and what it came to so far."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cstool.ir import Graph
+from cstool.params import Params
+from cstool.runtime.appliance import Appliance
+from cstool.runtime.progress import Progress
+from cstool.runtime.state import Position
+
+
+@dataclass
+class RunResult:
+    """What a run came to. Times and memory were measured on this host."""
+
+    mode: str
+    model: str
+    parameters: int
+    first_step: int = 0
+    last_step: int = 0
+    losses: list[float] = field(default_factory=list)
+    """of every step that was run"""
+    samples: int = 0
+    seconds: float = 0.0
+    """of training, without checkpoints and evaluation"""
+    samples_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    input_wait_s: float = 0.0
+    stream_wait_s: float = 0.0
+    checkpoint_s: float = 0.0
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    checkpoints: list[str] = field(default_factory=list)
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    """what the appliance allocated, by purpose"""
+    peak_resident_bytes: int = 0
+    num_csx: int = 1
+    lanes: int = 1
+    grain_samples: int = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class Session:
+    """One run while it lasts."""
+
+    params: Params
+    graph: Graph
+    appliance: Appliance
+    progress: Progress
+    result: RunResult
+    position: Position = field(default_factory=Position)
+    saved_step: int | None = None
+    """step of the newest checkpoint in model_dir that is of this run"""
+
+
+def peak_resident_bytes() -> int:
+    """Return the largest resident memory of this process so far [bytes]."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

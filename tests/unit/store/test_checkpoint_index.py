@@ -1,0 +1,92 @@
+"""The index of checkpoints follows the files, whoever updates it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from cstool.errors import CheckpointError
+from cstool.store import IndexEntry, read_index, register_checkpoint
+from tests.contract.refusal import refusal
+
+
+def _register(folder: Path, step: int) -> list[IndexEntry]:
+    path = folder / f"checkpoint_{step}.mdl"
+    path.touch()
+    return register_checkpoint(folder, step, path)
+
+
+def test_the_index_is_yaml_that_people_read(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    _register(tmp_path, 10)
+    assert (tmp_path / "checkpoints_index.yaml").read_text() == (
+        "checkpoints:\n- step: 5\n  file: checkpoint_5.mdl\n- step: 10\n  file: checkpoint_10.mdl\n"
+    )
+
+
+def test_registering_returns_the_index(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    assert _register(tmp_path, 10) == [IndexEntry(5, "checkpoint_5.mdl"), IndexEntry(10, "checkpoint_10.mdl")]
+
+
+def test_entries_whose_file_is_gone_are_dropped(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    (tmp_path / "checkpoint_5.mdl").unlink()
+    _register(tmp_path, 10)
+    assert "checkpoint_5" not in (tmp_path / "checkpoints_index.yaml").read_text()
+
+
+def test_entries_whose_file_is_gone_are_not_read(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    (tmp_path / "checkpoint_5.mdl").unlink()
+    assert read_index(tmp_path) == []
+
+
+def test_a_file_is_entered_once(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    assert _register(tmp_path, 5) == [IndexEntry(5, "checkpoint_5.mdl")]
+
+
+def test_a_checkpoint_elsewhere_is_entered_by_its_way_there(tmp_path: Path) -> None:
+    (tmp_path / "model_dir").mkdir()
+    (tmp_path / "checkpoint_1.mdl").touch()
+    entries = register_checkpoint(tmp_path / "model_dir", 1, tmp_path / "checkpoint_1.mdl")
+    assert entries == [IndexEntry(1, "../checkpoint_1.mdl")]
+
+
+def test_a_folder_without_index_has_an_empty_one(tmp_path: Path) -> None:
+    assert read_index(tmp_path) == []
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", "checkpoints: 5", "- a", "checkpoints: [{step: x, file: y}]", "\x00"])
+def test_an_index_that_makes_no_sense_is_begun_anew(tmp_path: Path, text: str) -> None:
+    (tmp_path / "checkpoints_index.yaml").write_text(text)
+    assert _register(tmp_path, 5) == [IndexEntry(5, "checkpoint_5.mdl")]
+
+
+def test_only_the_index_and_its_lock_are_left(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint_5.mdl", "checkpoints_index.yaml", "checkpoints_index.yaml.lock"]
+
+
+def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    def register_some(first: int) -> None:
+        for step in range(first, 40, 4):
+            _register(tmp_path, step)
+
+    threads = [threading.Thread(target=register_some, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(entry.step for entry in read_index(tmp_path)) == list(range(40))
+
+
+def test_an_index_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints_index.yaml.lock").mkdir()
+    message = f"{tmp_path}/checkpoints_index.yaml: the index of checkpoints must be writable, got: Is a directory"
+    with refusal(CheckpointError, message, f"the checkpoint {tmp_path}/checkpoint_5.mdl itself is complete"):
+        _register(tmp_path, 5)

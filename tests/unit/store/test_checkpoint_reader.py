@@ -1,0 +1,354 @@
+"""What was written is read back, bit for bit, and damage is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.extra.numpy as hnp
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import cstool
+from cstool.errors import CheckpointError
+from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.store.checkpoint_format import DTYPES
+from tests.contract.refusal import refusal
+
+WriteCheckpoint = Callable[..., Path]
+EARLIER = "take an earlier checkpoint"
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+ARRAYS = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
+)
+
+
+@given(array=ARRAYS, rows=st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_a_tensor_comes_back_bit_for_bit(array: np.ndarray[Any, Any], rows: int) -> None:
+    array = np.asarray(array)
+    chunks = [array[i : i + rows] for i in range(0, len(array), rows)] if array.shape else [array]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.mdl")
+        with CheckpointWriter(path, array.nbytes) as writer:
+            writer.add_tensor("t", array.shape, array.dtype.name, chunks)
+        with CheckpointReader(path) as reader:
+            found = reader.read("t")
+            again = [chunk.tobytes() for chunk in reader.chunks("t", rows)]
+    assert (found.shape, found.dtype, found.tobytes()) == (array.shape, array.dtype, array.tobytes())
+    assert again == [chunk.tobytes() for chunk in chunks]
+
+
+@given(values=st.dictionaries(st.from_regex(r"[a-zé.]*[a-zé]", fullmatch=True), JSON, max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_values_come_back(values: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.mdl")
+        with CheckpointWriter(path) as writer:
+            for key, value in values.items():
+                writer.add_value(key, value)
+        with CheckpointReader(path) as reader:
+            assert (reader.values(), reader.keys()) == (values, list(values))
+
+
+def test_a_large_tensor_in_uneven_chunks_comes_back(tmp_path: Path) -> None:
+    large = np.random.default_rng(0).random((5000, 333), dtype=np.float32)
+    with CheckpointWriter(tmp_path / "a.mdl", large.nbytes) as writer:
+        writer.add_tensor("t", large.shape, "float32", [large[:4321], large[4321:4322], large[4322:]])
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
+        reader.verify_all()
+        assert (reader.read("t") == large).all()
+
+
+def test_strided_chunks_are_written_in_their_own_order(tmp_path: Path) -> None:
+    transposed = np.arange(12, dtype=np.float32).reshape(4, 3).T
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_tensor("t", (3, 4), "float32", [transposed])
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
+        assert reader.read("t").tolist() == transposed.tolist()
+
+
+def test_values_and_keys_beyond_the_limit_of_attributes_come_back(tmp_path: Path) -> None:
+    values = {f"a.rather.long.key.{number:05}": number for number in range(1500)} | {"long": ["x" * 70_000, None]}
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        for key, value in values.items():
+            writer.add_value(key, value)
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
+        assert (reader.values(), reader.keys()) == (values, list(values))
+
+
+@pytest.fixture
+def reader(write_checkpoint: WriteCheckpoint) -> Any:
+    with CheckpointReader(write_checkpoint()) as reader:
+        yield reader
+
+
+def test_keys_come_in_the_order_of_writing(reader: CheckpointReader) -> None:
+    assert reader.keys() == ["model.weight", "model.tied", "optimizer.count", "global_step", "__metadata__"]
+
+
+def test_tensor_names_are_those_of_what_is_stored(reader: CheckpointReader) -> None:
+    assert reader.tensor_names() == ["model.weight", "optimizer.count"]
+
+
+def test_a_tensor_says_its_shape_dtype_and_size(reader: CheckpointReader) -> None:
+    key = "model.weight"
+    assert (reader.shape(key), reader.dtype(key), reader.nbytes(key)) == ((4, 3), "float32", 48)
+
+
+def test_a_link_says_where_it_points(reader: CheckpointReader) -> None:
+    assert [reader.link_of(key) for key in ("model.tied", "model.weight")] == ["model.weight", None]
+
+
+def test_a_link_reads_as_its_tensor(reader: CheckpointReader, weight: np.ndarray[Any, Any]) -> None:
+    assert (reader.read("model.tied").tobytes(), reader.shape("model.tied")) == (weight.tobytes(), (4, 3))
+
+
+def test_the_writer_is_known(reader: CheckpointReader) -> None:
+    assert reader.cstool_version == cstool.__version__
+
+
+def test_values_are_chosen_by_whole_parts_of_their_keys(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        for key in ("a", "a.b", "ab", "a.b.c"):
+            writer.add_value(key, key)
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
+        assert [list(reader.values(prefix)) for prefix in ("a", "a.b", "c")] == [
+            ["a", "a.b", "a.b.c"],
+            ["a.b", "a.b.c"],
+            [],
+        ]
+
+
+@pytest.mark.parametrize(("start", "stop", "rows"), [(1, 3, [1, 2]), (2, None, [2, 3]), (None, 1, [0]), (4, 4, [])])
+def test_a_range_of_rows_is_read(
+    reader: CheckpointReader, weight: np.ndarray[Any, Any], start: int | None, stop: int | None, rows: list[int]
+) -> None:
+    assert reader.read("model.weight", start=start, stop=stop).tolist() == weight[rows].tolist()
+
+
+def test_rows_are_read_into_an_array_of_the_caller(reader: CheckpointReader, weight: np.ndarray[Any, Any]) -> None:
+    out = np.zeros((2, 3), np.float32)
+    assert reader.read("model.weight", out, 1, 3) is out
+    assert out.tolist() == weight[1:3].tolist()
+
+
+@pytest.mark.parametrize(
+    ("out", "got"),
+    [
+        (np.zeros((4, 2), np.float32), "(4, 2) float32, contiguous: True"),
+        (np.zeros((4, 3), np.float64), "(4, 3) float64, contiguous: True"),
+        (np.zeros((3, 4), np.float32).T, "(4, 3) float32, contiguous: False"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused(reader: CheckpointReader, out: np.ndarray[Any, Any], got: str) -> None:
+    with refusal(ValueError, f"model.weight: out must be C-contiguous (4, 3) float32, got {got}"):
+        reader.read("model.weight", out)
+
+
+def test_rows_out_of_range_are_refused(reader: CheckpointReader) -> None:
+    with refusal(ValueError, "model.weight: rows must satisfy 0 <= start <= stop <= 4, got 0:5"):
+        reader.read("model.weight", stop=5)
+
+
+def test_a_scalar_has_no_rows(reader: CheckpointReader) -> None:
+    with refusal(ValueError, "optimizer.count: a scalar has no rows to choose from"):
+        reader.read("optimizer.count", start=0)
+
+
+def test_chunks_have_rows(reader: CheckpointReader) -> None:
+    with refusal(ValueError, "model.weight: rows must be at least 1, got 0"):
+        next(reader.chunks("model.weight", 0))
+
+
+def test_a_missing_tensor_is_named_with_the_nearest(reader: CheckpointReader) -> None:
+    message = f"{reader.path}: the checkpoint has no tensor model.weigth"
+    with refusal(CheckpointError, message, "the nearest is model.weight"):
+        reader.read("model.weigth")
+
+
+def test_a_missing_value_is_named(reader: CheckpointReader) -> None:
+    with refusal(CheckpointError, f"{reader.path}: the checkpoint has no value xyz"):
+        reader.value("xyz")
+
+
+def test_a_closed_reader_is_closed_again_without_harm(reader: CheckpointReader) -> None:
+    reader.close()
+    reader.close()
+
+
+# What is no checkpoint.
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    hint = "name one of the .mdl files in it; cstool checkpoint list shows them"
+    with refusal(CheckpointError, f"{tmp_path}: a checkpoint must be a file, this is a folder", hint):
+        CheckpointReader(tmp_path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    message = f"{tmp_path}/a.mdl: a checkpoint must be a file that can be read, got: No such file or directory"
+    with refusal(CheckpointError, message, "cstool checkpoint list shows the checkpoints of a folder"):
+        CheckpointReader(tmp_path / "a.mdl")
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.mdl")
+    with refusal(CheckpointError, f"{tmp_path}/a.mdl: a checkpoint must be a regular file, this is not one"):
+        CheckpointReader(tmp_path / "a.mdl")
+
+
+@pytest.mark.parametrize("contents", [b"", b"not HDF5 at all", b"\x89HDF"])
+def test_a_file_that_is_not_hdf5_is_refused(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / "a.mdl").write_bytes(contents)
+    message = f"{tmp_path}/a.mdl: a checkpoint must be an HDF5 file, this one is not"
+    with refusal(CheckpointError, message, "checkpoints of cstool are called checkpoint_{step}.mdl"):
+        CheckpointReader(tmp_path / "a.mdl")
+
+
+def test_a_truncated_file_is_refused(write_checkpoint: WriteCheckpoint) -> None:
+    path = write_checkpoint()
+    os.truncate(path, 1000)
+    with refusal(CheckpointError, f"{path}: the checkpoint is damaged or cut short (1000 bytes)", EARLIER):
+        CheckpointReader(path)
+
+
+def test_a_file_cut_short_while_it_is_open_is_noticed(write_checkpoint: WriteCheckpoint) -> None:
+    path = write_checkpoint()
+    with CheckpointReader(path) as reader:
+        os.truncate(path, 100)
+        with refusal(CheckpointError, f"{path}: the file was cut short after it was opened", EARLIER):
+            reader.read("model.weight")
+
+
+def test_a_truncation_anywhere_is_found_and_the_interpreter_survives(
+    write_checkpoint: WriteCheckpoint, tmp_path: Path
+) -> None:
+    script = """
+import sys
+from cstool.errors import CheckpointError
+from cstool.store import CheckpointReader
+whole, found, tried = open(sys.argv[1], "rb").read(), 0, 0
+for length in [*range(0, len(whole), 97), len(whole) - 1]:
+    open("cut.mdl", "wb").write(whole[:length])
+    tried += 1
+    try:
+        CheckpointReader("cut.mdl")
+    except CheckpointError:
+        found += 1
+print(found == tried > 20)
+"""
+    done = _run(script, write_checkpoint(), tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+def test_a_bit_flipped_anywhere_in_the_file_is_found_or_harmless(
+    write_checkpoint: WriteCheckpoint, tmp_path: Path
+) -> None:
+    script = """
+import sys
+from cstool.errors import CheckpointError
+from cstool.store import CheckpointReader
+def contents(path):
+    with CheckpointReader(path) as reader:
+        return [(k, reader.shape(k), reader.read(k).tobytes()) for k in reader.tensor_names()], reader.values()
+whole, before = bytearray(open(sys.argv[1], "rb").read()), contents(sys.argv[1])
+found = 0
+for place in range(0, len(whole), 13):
+    whole[place] ^= 1 << place % 8
+    open("flipped.mdl", "wb").write(whole)
+    whole[place] ^= 1 << place % 8
+    try:
+        assert contents("flipped.mdl") == before, place
+    except CheckpointError:
+        found += 1
+print(found > 50)
+"""
+    done = _run(script, write_checkpoint(), tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+# Damaged tensors.
+
+
+def test_a_damaged_tensor_is_named_with_its_checksums(
+    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]
+) -> None:
+    path = _flip(write_checkpoint(), weight.tobytes(), 5, 3)
+    flipped = bytearray(weight.tobytes())
+    flipped[5] ^= 8
+    must, got = zlib.crc32(weight.tobytes()), zlib.crc32(flipped)
+    message = f"{path}: model.weight is damaged: its checksum must be {must:08x}, got {got:08x}"
+    with CheckpointReader(path) as reader, refusal(CheckpointError, message, EARLIER):
+        reader.read("model.weight")
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_bit_flipped_in_a_tensor_is_found(data: st.DataObject) -> None:
+    array = np.arange(300, dtype=np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.mdl")
+        with CheckpointWriter(path) as writer:
+            writer.add_tensor("t", array.shape, "float32", [array])
+        _flip(path, array.tobytes(), data.draw(st.integers(0, array.nbytes - 1)), data.draw(st.integers(0, 7)))
+        with CheckpointReader(path) as reader, pytest.raises(CheckpointError, match="t is damaged: its checksum"):
+            reader.read("t")
+
+
+@pytest.mark.parametrize("way", ["read", "read_rows", "chunks", "verify", "verify_all", "link"])
+def test_every_way_to_see_all_of_a_tensor_verifies_it(
+    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any], way: str
+) -> None:
+    ways: dict[str, Callable[[CheckpointReader], object]] = {
+        "read": lambda reader: reader.read("model.weight"),
+        "read_rows": lambda reader: reader.read("model.weight", start=0, stop=4),
+        "chunks": lambda reader: list(reader.chunks("model.weight", 3)),
+        "verify": lambda reader: reader.verify("model.weight"),
+        "verify_all": lambda reader: reader.verify_all(),
+        "link": lambda reader: reader.read("model.tied"),
+    }
+    path = _flip(write_checkpoint(), weight.tobytes(), 40, 0)
+    with CheckpointReader(path) as reader, pytest.raises(CheckpointError, match="model.weight is damaged"):
+        ways[way](reader)
+
+
+def test_a_part_of_a_damaged_tensor_is_read_as_it_is(
+    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]
+) -> None:
+    path = _flip(write_checkpoint(), weight.tobytes(), 40, 0)
+    with CheckpointReader(path) as reader:
+        assert reader.read("model.weight", stop=2).tolist() == weight[:2].tolist()
+
+
+def _flip(path: Path, tensor: bytes, byte: int, bit: int) -> Path:
+    """Flip a bit of a tensor in a file."""
+    contents = bytearray(path.read_bytes())
+    assert contents.count(tensor) == 1
+    contents[contents.index(tensor) + byte] ^= 1 << bit
+    path.write_bytes(contents)
+    return path
+
+
+def _run(script: str, checkpoint: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, str(checkpoint)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(cstool.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
