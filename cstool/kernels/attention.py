@@ -62,7 +62,7 @@ def _softmax(scores, sample, head, first_row, sequence, scale, logsumexp, draws)
 
 @reduction
 def _softmax_backward(scores, delta, sample, head, first_key, sequence, scale, logsumexp, dots, draws):  # type: ignore[no-untyped-def]
-    """Turn scores into dropped probabilities, and the deltas of these into deltas of scores (before scaling).
+    """Turn scores into dropped probabilities, and the deltas of these into those of q k^T.
 
     Both are (samples, heads, rows, keys): the block of keys from `first_key` on, and the queries from there on.
     """
@@ -150,7 +150,7 @@ def attention_forward(
             shape = (samples.stop - samples.start, pairs.stop - pairs.start, rows, stop)
             scores = scratch("attention.scores", shape)
             matmul(queries[samples, pairs, start:stop], keys[samples, pairs, :stop].swapaxes(2, 3), scores)
-            _softmax(scores, samples.start, pairs.start, start, sequence, scale, logsumexp, draws)
+            _softmax(scores, samples.start, pairs.start, start, sequence, float(scale), logsumexp, draws)
             matmul(scores, values[samples, pairs, :stop], contexts[samples, pairs, start:stop])
 
 
@@ -195,7 +195,8 @@ def attention_backward(
             scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
             matmul(queries[below], keys[here].swapaxes(2, 3), scores)
             matmul(deltas[below], values[here].swapaxes(2, 3), delta)
-            _softmax_backward(scores, delta, samples.start, pairs.start, start, sequence, scale, logsumexp, dots, draws)
+            first = samples.start, pairs.start, start
+            _softmax_backward(scores, delta, *first, sequence, float(scale), logsumexp, dots, draws)
             matmul(scores.swapaxes(2, 3), deltas[below], delta_values[here])
             matmul(delta.swapaxes(2, 3), queries[below], delta_keys[here])
             if start == 0:

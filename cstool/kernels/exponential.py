@@ -49,7 +49,8 @@ def tanh(x: float) -> float:
 def normal(x: float) -> tuple[float, float]:
     """Return the cumulative distribution and the density of the standard normal distribution at x.
 
-    The error of the former is below 3e-7 of its value between -4 and 4. Both come from one exp(-x^2 / 2).
+    Their relative error is below 8e-7 for x between -4 and 4, mostly that of rounding x^2 / 2, and half of it between
+    -2 and 2.
 
     Source: polynomial in t = 1 / (1 + 0.28 |x|), least maximum relative error (1.7e-7) to Phi(-|x|) exp(x^2 / 2) / t.
     """

@@ -167,7 +167,7 @@ def softmax_loss_backward(
     """
     for chunk in _chunks(weight.shape[0]):
         delta = _logits(x, weight, bias, chunk, scratch)
-        _delta_of_logits(delta, start + chunk.start, labels, mask, scale, state)
+        _delta_of_logits(delta, start + chunk.start, labels, mask, float(scale), state)
         matmul(delta.T, x, grad_weight[chunk])
         if grad_bias is not None:
             column_sum(delta, grad_bias[chunk])

@@ -45,14 +45,14 @@ def _adam(  # type: ignore[no-untyped-def]
     decay,
     shrink,
     step,
-    root_correction,
+    correction,
     grad_scale,
     clip_value,
 ):
     number = weight.dtype.type
     keep1, keep2, fresh1, fresh2 = number(beta1), number(beta2), number(1.0 - beta1), number(1.0 - beta2)
     small, pull, remain, stride = number(epsilon), number(decay), number(shrink), number(step)
-    correction, factor, most = number(1.0 / root_correction), number(grad_scale), number(clip_value)
+    root, factor, most = number(correction), number(grad_scale), number(clip_value)
     for i in range(weight.shape[0]):
         g = grad[i] * factor
         g = most if g > most else g
@@ -63,7 +63,7 @@ def _adam(  # type: ignore[no-untyped-def]
         v = keep2 * exp_avg_sq[i] + fresh2 * g * g
         exp_avg[i] = m
         exp_avg_sq[i] = v
-        weight[i] = w - stride * m / (math.sqrt(v) * correction + small)
+        weight[i] = w - stride * m / (math.sqrt(v) * root + small)
 
 
 @reduction
@@ -116,7 +116,8 @@ def sgd_update(
         first: whether this is the weight's first step, which starts the buffer
     """
     buffer = weight[:0] if momentum_buffer is None else momentum_buffer
-    _sgd(weight, grad, buffer, lr, momentum, dampening, nesterov, weight_decay, grad_scale, clip_value, first)
+    numbers = float(lr), float(momentum), float(dampening), bool(nesterov), float(weight_decay)
+    _sgd(weight, grad, buffer, *numbers, float(grad_scale), float(clip_value), bool(first))
 
 
 def adam_update(
@@ -146,23 +147,11 @@ def adam_update(
         bias_correction1, bias_correction2: 1 - beta^step, or 1 for none
         grad_scale, clip_value: as in `sgd_update`
     """
-    decay, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
-    step, root_correction = lr / bias_correction1, math.sqrt(bias_correction2)
-    _adam(
-        weight,
-        grad,
-        exp_avg,
-        exp_avg_sq,
-        beta1,
-        beta2,
-        epsilon,
-        decay,
-        shrink,
-        step,
-        root_correction,
-        grad_scale,
-        clip_value,
-    )
+    decay, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (float(weight_decay), 1.0)
+    betas = float(beta1), float(beta2)
+    corrected = lr / bias_correction1, 1.0 / math.sqrt(bias_correction2)
+    last = float(grad_scale), float(clip_value)
+    _adam(weight, grad, exp_avg, exp_avg_sq, *betas, float(epsilon), decay, shrink, *corrected, *last)
 
 
 def sum_squares(x: np.ndarray) -> float:

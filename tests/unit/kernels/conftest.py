@@ -18,7 +18,8 @@ def dtype(request: pytest.FixtureRequest) -> np.dtype:
     return np.dtype(request.param)
 
 
-def _lender(dtype: np.dtype) -> Scratch:
+def lender(dtype: np.dtype) -> Scratch:
+    """Return scratch memory of a dtype, full of NaN."""
     lent: dict[str, np.ndarray] = {}
 
     def lend(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -34,14 +35,14 @@ def _lender(dtype: np.dtype) -> Scratch:
 @pytest.fixture
 def scratch(dtype: np.dtype) -> Scratch:
     """Scratch memory of the test's dtype, full of NaN."""
-    return _lender(dtype)
+    return lender(dtype)
 
 
 @pytest.fixture
 def scratch32() -> Scratch:
-    return _lender(np.dtype(np.float32))
+    return lender(np.dtype(np.float32))
 
 
 @pytest.fixture
 def scratch64() -> Scratch:
-    return _lender(np.dtype(np.float64))
+    return lender(np.dtype(np.float64))

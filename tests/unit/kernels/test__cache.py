@@ -1,0 +1,87 @@
+"""The folder in which compiled kernels are kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numba
+import pytest
+
+from cstool.kernels._cache import STALE_AFTER_S, cache_folder, cache_root, sources_digest, use_cache_folder
+
+
+@pytest.fixture(autouse=True)
+def _numba_keeps_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", numba.config.CACHE_DIR)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", numba.config.CACHE_DIR)
+
+
+def test_the_user_may_choose_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path))
+    assert cache_root() == tmp_path
+
+
+def test_without_a_choice_the_root_is_in_the_cache_of_the_desktop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CSTOOL_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_root() == tmp_path / "cstool"
+
+
+def test_without_any_variable_the_root_is_in_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CSTOOL_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_root() == tmp_path / ".cache" / "cstool"
+
+
+def test_the_digest_changes_with_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sources_digest()
+    monkeypatch.setattr("cstool.kernels._cache.version", lambda package: f"{package} of tomorrow")
+    assert sources_digest() != before
+
+
+def test_the_digest_changes_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sources_digest()
+    monkeypatch.setattr("cstool.kernels._cache.llvm.get_host_cpu_name", lambda: "another")
+    assert sources_digest() != before
+
+
+def test_the_digest_changes_with_a_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (tmp_path / "philox.py").write_text("")
+    (package / "norm.py").write_text("epsilon = 1")
+    monkeypatch.setattr("cstool.kernels._cache.__file__", str(package / "_cache.py"))
+    before = sources_digest()
+    (package / "norm.py").write_text("epsilon = 2")
+    assert sources_digest() != before
+
+
+def test_numba_is_told_of_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path))
+    use_cache_folder()
+    told = numba.config.CACHE_DIR, os.environ["NUMBA_CACHE_DIR"]
+    assert told == (str(cache_folder()), str(cache_folder()))
+
+
+def test_an_unwritable_root_is_replaced_by_a_temporary_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder can be made below")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(file))
+    assert use_cache_folder() == temporary / f"cstool-{os.getuid()}-{cache_folder().name}"
+
+
+def test_kernels_that_nobody_used_for_a_month_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path))
+    for name, age_s in (("kernels-old", STALE_AFTER_S + 60), ("kernels-young", 60), ("else", STALE_AFTER_S + 60)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+    use_cache_folder()
+    assert {path.name for path in tmp_path.iterdir()} == {"kernels-young", "else", cache_folder().name}

@@ -1,0 +1,94 @@
+"""Compiling kernels ahead of the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cstool.kernels.compile import compile_kernels, kernels_cached
+
+GROUPS = [
+    "random numbers",
+    "layer norm",
+    "activation",
+    "residual",
+    "attention",
+    "embedding",
+    "softmax loss",
+    "optimizer",
+]
+
+
+@pytest.fixture
+def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let the mark go elsewhere; the kernels themselves are in the process by then."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_progress_names_what_comes_next() -> None:
+    seen: list[tuple[str, int, int]] = []
+    compile_kernels(lambda name, done, total: seen.append((name, done, total)))
+    assert seen == [(name, done, len(GROUPS)) for done, name in enumerate(GROUPS)]
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_kernels_are_cached_after_they_were_compiled() -> None:
+    before = kernels_cached()
+    compile_kernels(lambda name, done, total: None)
+    assert (before, kernels_cached()) == (False, True)
+
+
+def test_after_compilation_a_run_compiles_nothing_more() -> None:
+    script = """
+import numpy as np
+from cstool.kernels import activation, attention, embedding, loss, norm, optimizer, random, residual
+from cstool.kernels.compile import compile_kernels
+
+def one(*shape):
+    return np.ones(shape, np.float32)
+
+def lend(name, shape):
+    return one(*shape)
+
+def compiled():
+    modules = activation, attention, embedding, loss, norm, optimizer, random, residual
+    kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
+    return sum(len(kernel.signatures) for kernel in kernels)
+
+compile_kernels(lambda name, done, total: None)
+before = compiled()
+x, row, grad = one(6, 8), one(8), one(8)
+drop = random.Dropout(0.5, (1, 2), 3, 4, 3)
+ids, mask = np.ones(6, np.int32), np.ones(6, np.int32)
+random.dropout_apply(drop, x, x)
+random.fill("truncated_normal", (1, 2), 3, row, 0, 1, -2, 2)
+random.fill("uniform", (1, 2), 3, row, 0, 1, -2, 2)
+norm.layer_norm_forward(x, row, None, 1, one(6, 8), one(6), one(6))
+norm.layer_norm_backward(x, row, one(6), one(6), x, x, False, grad, None)
+for function in activation.FUNCTIONS:
+    activation.activation_forward(function, x, row, one(6, 8), drop)
+    activation.activation_backward(function, x, row, x, x, grad, drop)
+residual.residual_forward(x, x, row, one(6, 8), drop)
+residual.residual_backward(x, x, grad, drop)
+attention.attention_forward(x, x, x, 2, 3, 1, one(6, 8), one(2, 6), drop, lend)
+attention.attention_backward(x, x, x, x, one(2, 6), x, 2, 3, 1, one(6, 8), one(6, 8), one(6, 8), drop, lend)
+embedding.embedding_forward(ids, one(4, 8), 0, 4, x)
+embedding.embedding_backward(ids, x, 0, 4)
+embedding.position_forward(x, one(5, 8), 3, x, drop)
+embedding.position_backward(x, 3, x, one(5, 8), drop)
+state, arguments = one(4, 6), (x, one(9, 8), one(9), 0, ids)
+loss.softmax_loss_forward(*arguments, state, lend)
+loss.softmax_loss_backward(*arguments, mask, 1, state, one(6, 8), True, one(9, 8), one(9), lend)
+optimizer.sgd_update(row, grad, None, 1, 0, 0, True, 1, 1, 1, False)
+optimizer.adam_update(row, grad, one(8), one(8), 1, 0, 0, 1, 1, False, 1, 1, 1, 1)
+optimizer.sum_squares(grad)
+optimizer.first_non_finite(grad)
+print(before, compiled() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    before, more = done.stdout.split()
+    assert (int(before) > 0, int(more)) == (True, 0)

@@ -1,0 +1,118 @@
+"""Vectorised functions against those of libm in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+from scipy.special import ndtr
+
+from cstool.kernels import exponential
+from cstool.kernels.exponential import exp, maximum, normal, tanh
+
+
+@njit(error_model="numpy")
+def _exp(x, y):
+    for i in range(x.shape[0]):
+        y[i] = exp(x[i])
+
+
+@njit(error_model="numpy")
+def _tanh(x, y):
+    for i in range(x.shape[0]):
+        y[i] = tanh(x[i])
+
+
+@njit(error_model="numpy")
+def _normal(x, below, density):
+    for i in range(x.shape[0]):
+        below[i], density[i] = normal(x[i])
+
+
+@njit(error_model="numpy")
+def _largest(x):
+    largest = x[0]
+    for i in range(x.shape[0]):
+        largest = maximum(largest, x[i])
+    return largest
+
+
+def _relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.max(np.abs(actual.astype(np.float64) / expected - 1.0)))
+
+
+def test_exp_has_a_relative_error_below_2e_7() -> None:
+    x = np.linspace(-86.5, 88.7, 400_001).astype(np.float32)
+    y = np.empty_like(x)
+    _exp(x, y)
+    assert _relative_error(y, np.exp(x.astype(np.float64))) < 2e-7
+
+
+def test_exp_saturates_and_keeps_nan() -> None:
+    x = np.array([-np.inf, -1e30, -87.0, 0.0, 89.0, 1e30, np.inf, np.nan], np.float32)
+    y = np.empty_like(x)
+    _exp(x, y)
+    np.testing.assert_array_equal(y, np.array([0, 0, 0, 1, np.inf, np.inf, np.inf, np.nan], np.float32))
+
+
+def test_exp_of_float64_is_that_of_libm() -> None:
+    x = np.linspace(-700.0, 700.0, 1001)
+    y = np.empty_like(x)
+    _exp(x, y)
+    assert _relative_error(y, np.exp(x)) < 1e-15
+
+
+def test_tanh_has_a_relative_error_below_3e_7() -> None:
+    x = np.concatenate([np.linspace(-12.0, 12.0, 100_000), np.geomspace(1e-30, 1.0, 1000)]).astype(np.float32)
+    y = np.empty_like(x)
+    _tanh(x, y)
+    assert _relative_error(y, np.tanh(x.astype(np.float64))) < 3e-7
+
+
+def test_tanh_saturates_and_keeps_nan() -> None:
+    x = np.array([-np.inf, -1e30, 0.0, 1e30, np.inf, np.nan], np.float32)
+    y = np.empty_like(x)
+    _tanh(x, y)
+    np.testing.assert_array_equal(y, np.array([-1, -1, 0, 1, 1, np.nan], np.float32))
+
+
+def test_normal_distribution_has_a_relative_error_below_8e_7_up_to_four_deviations() -> None:
+    x = np.linspace(-4.0, 4.0, 200_001).astype(np.float32)
+    below, density = np.empty_like(x), np.empty_like(x)
+    _normal(x, below, density)
+    assert _relative_error(below, ndtr(x.astype(np.float64))) < 8e-7
+
+
+def test_normal_density_has_a_relative_error_below_8e_7_up_to_four_deviations() -> None:
+    x = np.linspace(-4.0, 4.0, 200_001).astype(np.float32)
+    below, density = np.empty_like(x), np.empty_like(x)
+    _normal(x, below, density)
+    wide = x.astype(np.float64)
+    assert _relative_error(density, np.exp(-0.5 * wide**2) / np.sqrt(2.0 * np.pi)) < 8e-7
+
+
+def test_normal_saturates_and_keeps_nan() -> None:
+    x = np.array([-np.inf, -50.0, 50.0, np.inf, np.nan], np.float32)
+    below, density = np.empty_like(x), np.empty_like(x)
+    _normal(x, below, density)
+    np.testing.assert_array_equal(below, np.array([0, 0, 1, 1, np.nan], np.float32))
+    np.testing.assert_array_equal(density, np.array([0, 0, 0, 0, np.nan], np.float32))
+
+
+@pytest.mark.parametrize("place", [0, 5, 99])
+@pytest.mark.parametrize("value", [np.nan, -np.nan], ids=["nan", "negative nan"])
+def test_maximum_of_an_array_with_a_nan_is_nan(place: int, value: float) -> None:
+    x = np.arange(100, dtype=np.float32)
+    x[place] = value
+    assert np.isnan(_largest(x))
+
+
+def test_maximum_of_an_array_without_nan_is_its_largest() -> None:
+    x = np.array([-np.inf, 3.0, -4.0, 7.0, 0.0], np.float32)
+    assert _largest(x) == 7.0
+
+
+@pytest.mark.parametrize("x", [-3.0, 0.0, 0.5])
+def test_outside_of_kernels_the_functions_are_those_of_math(x: float) -> None:
+    values = exponential.exp(x), exponential.tanh(x), exponential.normal(x)[0], exponential.maximum(x, 0.1)
+    assert values == pytest.approx((np.exp(x), np.tanh(x), ndtr(x), max(x, 0.1)), rel=1e-14)

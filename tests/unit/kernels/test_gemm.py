@@ -1,0 +1,71 @@
+"""The matrix product behind which GEMM providers sit."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from cstool.kernels.gemm import matmul, matmul_add
+from tests.unit.kernels.tolerances import assert_close
+
+
+def _operands(layout: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    if layout == "contiguous":
+        return normal(96, 64), normal(64, 128), normal(96, 128)
+    if layout == "transposed":
+        return normal(64, 96).T, normal(128, 64).T, normal(96, 128)
+    if layout == "column slices":
+        return normal(96, 200)[:, 9:73], normal(64, 200)[:, 3:131], normal(96, 300)[:, 5:133]
+    if layout == "transposed out":
+        return normal(96, 64), normal(64, 128), normal(128, 96).T
+    heads = normal(96, 4 * 64).reshape(96, 4, 64).transpose(1, 0, 2)
+    return heads, normal(96, 4 * 64).reshape(96, 4, 64).transpose(1, 2, 0), normal(4, 96, 96)
+
+
+LAYOUTS = ["contiguous", "transposed", "column slices", "transposed out", "heads"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_product_is_right(layout: str, rng: np.random.Generator) -> None:
+    a, b, out = _operands(layout, rng)
+    matmul(a, b, out)
+    assert_close(out, a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_product_makes_no_copy(layout: str, rng: np.random.Generator) -> None:
+    a, b, out = _operands(layout, rng)
+    tracemalloc.start()
+    try:
+        matmul(a, b, out)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < out.nbytes / 8
+
+
+def test_columns_beside_a_slice_are_left_alone(rng: np.random.Generator) -> None:
+    out = np.full((96, 300), 7.0, np.float32)
+    a, b, _ = _operands("contiguous", rng)
+    matmul(a, b, out[:, 5:133])
+    assert (out[:, :5] == 7.0).all()
+    assert (out[:, 133:] == 7.0).all()
+
+
+def test_matmul_add_adds(rng: np.random.Generator) -> None:
+    a, b, out = _operands("column slices", rng)
+    expected = out + a.astype(np.float64) @ b.astype(np.float64)
+    matmul_add(a, b, out, np.full(out.shape, np.nan, np.float32))
+    assert_close(out, expected)
+
+
+def test_nan_survives(rng: np.random.Generator) -> None:
+    a, b, out = _operands("contiguous", rng)
+    a[3, 4] = np.nan
+    matmul(a, b, out)
+    np.testing.assert_array_equal(np.isnan(out).all(axis=1), np.arange(96) == 3)

@@ -1,0 +1,188 @@
+"""The output layer with its loss, by panels and chunks, against all logits at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.kernels import loss
+from cstool.kernels.loss import (
+    STATE_ROWS,
+    softmax_loss_backward,
+    softmax_loss_begin,
+    softmax_loss_end,
+    softmax_loss_forward,
+)
+from tests.reference import kernels as reference
+from tests.unit.kernels.conftest import lender
+from tests.unit.kernels.tolerances import Scratch, assert_close, assert_derivative
+
+TOKENS, HIDDEN, CLASSES, SCALE = 9, 12, 40, 0.125
+PANELS = [0, 7, 8, 25, 40]
+
+
+class Case:
+    """Inputs of the loss, and the loss by panels."""
+
+    def __init__(self, dtype: np.dtype, with_bias: bool, rng: np.random.Generator) -> None:
+        self.x = rng.standard_normal((TOKENS, HIDDEN)).astype(dtype)
+        self.weight = rng.standard_normal((CLASSES, HIDDEN)).astype(dtype)
+        self.bias = rng.standard_normal(CLASSES).astype(dtype) if with_bias else None
+        self.labels = rng.integers(0, CLASSES, TOKENS).astype(np.int32)
+        self.mask = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1], np.int32)
+
+    def wide(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+        bias = None if self.bias is None else self.bias.astype(np.float64)
+        return self.x.astype(np.float64), self.weight.astype(np.float64), bias, self.labels
+
+    def forward(self, scratch: Scratch, edges: list[int]) -> tuple[np.ndarray, float, int, np.ndarray]:
+        """Return the loss per token, the total, the number of correct tokens and the state."""
+        state, per_token = (np.full(shape, np.nan, self.x.dtype) for shape in ((STATE_ROWS, TOKENS), TOKENS))
+        softmax_loss_begin(state)
+        for start, stop in zip(edges, edges[1:], strict=False):
+            bias = None if self.bias is None else self.bias[start:stop]
+            softmax_loss_forward(self.x, self.weight[start:stop], bias, start, self.labels, state, scratch)
+        return per_token, *softmax_loss_end(self.labels, self.mask, state, per_token), state
+
+    def backward(self, scratch: Scratch, edges: list[int]) -> list[np.ndarray]:
+        """Return the delta of x, and the gradients of weight and bias."""
+        *_, state = self.forward(scratch, edges)
+        delta_x, grad_weight = np.full_like(self.x, np.nan), np.full_like(self.weight, np.nan)
+        grad_bias = np.full(CLASSES, np.nan, self.x.dtype)
+        for start, stop in zip(edges, edges[1:], strict=False):
+            rows, bias = slice(start, stop), None if self.bias is None else self.bias[start:stop]
+            softmax_loss_backward(
+                self.x,
+                self.weight[rows],
+                bias,
+                start,
+                self.labels,
+                self.mask,
+                SCALE,
+                state,
+                delta_x,
+                start > 0,
+                grad_weight[rows],
+                grad_bias[rows],
+                scratch,
+            )
+        return [delta_x, grad_weight, grad_bias]
+
+
+@pytest.fixture(params=[2048, 5], ids=["one chunk", "chunks"])
+def _chunk_classes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "CHUNK_CLASSES", request.param)
+
+
+@pytest.fixture(params=[True, False], ids=["bias", "no bias"])
+def case(request: pytest.FixtureRequest, dtype: np.dtype, rng: np.random.Generator) -> Case:
+    return Case(dtype, request.param, rng)
+
+
+@pytest.fixture
+def plain(rng: np.random.Generator) -> Case:
+    return Case(np.dtype(np.float32), False, rng)
+
+
+@pytest.mark.usefixtures("_chunk_classes")
+@pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
+def test_loss_of_each_token(case: Case, edges: list[int], scratch: Scratch) -> None:
+    assert_close(case.forward(scratch, edges)[0], reference.softmax_losses(*case.wide()))
+
+
+@pytest.mark.usefixtures("_chunk_classes")
+@pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
+def test_backward(case: Case, edges: list[int], scratch: Scratch) -> None:
+    expected = reference.softmax_loss_deltas(*case.wide(), case.mask, SCALE)
+    for actual, array in zip(case.backward(scratch, edges), expected, strict=True):
+        assert_close(actual, array)
+
+
+def test_total_is_the_sum_over_unmasked_tokens(plain: Case, scratch32: Scratch) -> None:
+    per_token, total, _, _ = plain.forward(scratch32, PANELS)
+    assert total == sum(float(value) for value, counts in zip(per_token, plain.mask, strict=True) if counts)
+
+
+def test_correct_counts_unmasked_tokens_whose_label_is_the_likeliest(plain: Case, scratch32: Scratch) -> None:
+    best = np.argmax(plain.x @ plain.weight.T, axis=1)
+    plain.labels[:] = best
+    plain.labels[4] = (best[4] + 1) % CLASSES
+    assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum() - 1
+
+
+def test_of_equal_classes_the_first_is_the_likeliest(plain: Case, scratch32: Scratch) -> None:
+    plain.x[:], plain.weight[:] = np.rint(plain.x), np.rint(plain.weight[0])  # whole numbers: logits without rounding
+    plain.labels[:] = 0
+    assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum()
+
+
+def test_backward_is_the_slope_of_forward(rng: np.random.Generator, scratch64: Scratch) -> None:
+    case = Case(np.dtype(np.float64), True, rng)
+    deltas = case.backward(scratch64, PANELS)
+    for name, delta in zip(("x", "weight", "bias"), deltas, strict=True):
+        before = getattr(case, name)
+
+        def losses(at: np.ndarray, name: str = name) -> np.ndarray:
+            setattr(case, name, at)
+            return case.forward(scratch64, PANELS)[0]
+
+        assert_derivative(losses, before, delta, SCALE * case.mask)
+        setattr(case, name, before)
+
+
+@settings(deadline=None, max_examples=30)
+@given(cuts=st.sets(st.integers(1, CLASSES - 1), max_size=6), seed=st.integers(0, 99))
+def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts: set[int], seed: int) -> None:
+    case, scratch = Case(np.dtype(np.float32), True, np.random.default_rng(seed)), lender(np.dtype(np.float32))
+    edges = [0, *sorted(cuts), CLASSES]
+    assert_close(case.forward(scratch, edges)[0], case.forward(scratch, [0, CLASSES])[0].astype(np.float64))
+
+
+@settings(deadline=None, max_examples=30)
+@given(cuts=st.sets(st.integers(1, CLASSES - 1), max_size=6), seed=st.integers(0, 99))
+def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts: set[int], seed: int) -> None:
+    case, scratch = Case(np.dtype(np.float32), True, np.random.default_rng(seed)), lender(np.dtype(np.float32))
+    whole = case.backward(scratch, [0, CLASSES])
+    for actual, expected in zip(case.backward(scratch, [0, *sorted(cuts), CLASSES]), whole, strict=True):
+        assert_close(actual, expected.astype(np.float64))
+
+
+def test_delta_is_added_when_asked(plain: Case, scratch32: Scratch) -> None:
+    alone = plain.backward(scratch32, [0, CLASSES])
+    *_, state = plain.forward(scratch32, [0, CLASSES])
+    added = np.ones_like(plain.x)
+    arguments = plain.x, plain.weight, None, 0, plain.labels, plain.mask, SCALE, state
+    softmax_loss_backward(*arguments, added, True, np.empty_like(plain.weight), None, scratch32)
+    np.testing.assert_array_equal(added, 1.0 + alone[0])
+
+
+def test_masked_tokens_have_no_delta(plain: Case, scratch32: Scratch) -> None:
+    delta_x, _, _ = plain.backward(scratch32, PANELS)
+    np.testing.assert_array_equal((delta_x == 0.0).all(axis=1), plain.mask == 0)
+
+
+def test_a_masked_token_may_have_a_label_that_is_no_class(plain: Case, scratch32: Scratch) -> None:
+    expected = plain.forward(scratch32, PANELS)[1]
+    plain.labels[plain.mask == 0] = -100
+    assert plain.forward(scratch32, PANELS)[1] == expected
+
+
+def test_logits_of_any_size_are_safe(plain: Case, scratch32: Scratch) -> None:
+    plain.x *= 1e4
+    assert np.isfinite(plain.forward(scratch32, PANELS)[1])
+    assert all(np.isfinite(array).all() for array in plain.backward(scratch32, PANELS))
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
+def test_nan_comes_out_of_the_loss(masked: bool, plain: Case, scratch32: Scratch) -> None:
+    plain.x[2 if masked else 0, 3] = np.nan
+    assert np.isnan(plain.forward(scratch32, PANELS)[1])
+
+
+@pytest.mark.parametrize("row", [0, 39])
+def test_nan_in_a_weight_comes_out_of_everything(row: int, plain: Case, scratch32: Scratch) -> None:
+    plain.weight[row, 3] = np.nan
+    assert np.isnan(plain.forward(scratch32, PANELS)[0]).all()
+    assert all(np.isnan(array).all() for array in plain.backward(scratch32, PANELS))
