@@ -24,25 +24,25 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import alternate, gemm_limit_flops_per_s, report, step_flops
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.runtime import Appliance
+from cstool.runtime.inputs import Batch
+from cstool.runtime.optimizer import make_optimizer
 
 PARAMS = Path(__file__).parent.parent / "params" / "gpt2_small.yaml"
 BATCH_SIZE = 4
 SEQUENCE_LENGTH = 512
 
 
-def cstool_step_runner() -> Callable[[], None]:
-    """Return a function that trains one step of params/gpt2_small.yaml in cstool on 4 x 512 tokens.
+def cstool_side(batch_size: int) -> tuple[Callable[[], None], Appliance]:
+    """Return a function that trains one step of params/gpt2_small.yaml on 512 random tokens a sample.
 
-    Each call ends with `drain`, so that the updates that would overlap the next forward pass are on its own clock.
+    Dropout is off. Each call ends with `drain`, so that the updates that would overlap the next forward pass are on
+    its own clock.
     """
-    from cstool.models import build_graph
-    from cstool.params import load_params
-    from cstool.runtime import Appliance
-    from cstool.runtime.inputs import Batch
-    from cstool.runtime.optimizer import make_optimizer
-
     overrides = [
-        f"trainer.fit.train_dataloader.batch_size={BATCH_SIZE}",
+        f"trainer.fit.train_dataloader.batch_size={batch_size}",
         "trainer.init.model.dropout_rate=0.0",
         "trainer.init.model.attention_dropout_rate=0.0",
     ]
@@ -57,15 +57,15 @@ def cstool_step_runner() -> Callable[[], None]:
         seed=1,
     )
     appliance.memoryx.initialize(seed=1)
-    appliance.prepare(BATCH_SIZE, trains=True, where=str(PARAMS))
+    appliance.prepare(batch_size, trains=True, where=str(PARAMS))
     vocab_size: int = graph.weights["embedding_layer.word_embeddings.weight"].shape[0]
-    tokens = np.random.default_rng(0).integers(0, vocab_size, (BATCH_SIZE, SEQUENCE_LENGTH + 1)).astype(np.int32)
+    tokens = np.random.default_rng(0).integers(0, vocab_size, (batch_size, SEQUENCE_LENGTH + 1)).astype(np.int32)
     arrays = {
         "input_ids": tokens[:, :-1].copy(),
         "labels": tokens[:, 1:].copy(),
-        "mask": np.ones((BATCH_SIZE, SEQUENCE_LENGTH), np.float32),
+        "mask": np.ones((batch_size, SEQUENCE_LENGTH), np.float32),
     }
-    batch = Batch(0, arrays, samples=BATCH_SIZE, tokens=BATCH_SIZE * SEQUENCE_LENGTH)
+    batch = Batch(0, arrays, samples=batch_size, tokens=batch_size * SEQUENCE_LENGTH)
     steps = itertools.count(1)
 
     def step() -> None:
@@ -73,7 +73,7 @@ def cstool_step_runner() -> Callable[[], None]:
         appliance.train_step(batch, number, params.learning_rate(number))
         appliance.memoryx.drain()
 
-    return step
+    return step, appliance
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1" if arguments.huge_pages else "0"
     peer = "PyTorch eager, huge pages" if arguments.huge_pages else "PyTorch eager"
 
-    ours = cstool_step_runner()
+    ours, _ = cstool_side(BATCH_SIZE)
     # Late: OpenMP and PyTorch read their environment when they are loaded.
     from benchmarks.gpt2_torch import Gpt2Shape, torch_step_runner
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from cstool.kernels._jit import reduction
 from cstool.kernels.exponential import exp, maximum
-from cstool.kernels.gemm import matmul, matmul_add
+from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.random import Dropout, draws_of, mask_elements, mask_memory
 from cstool.kernels.scratch import Scratch
 
@@ -154,6 +154,7 @@ def attention_forward(
             matmul(scores, values[samples, pairs, :stop], contexts[samples, pairs, start:stop])
 
 
+@quiet
 def attention_backward(
     q: np.ndarray,
     k: np.ndarray,

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import numpy as np
 
+F = TypeVar("F", bound=Callable[..., Any])
 
+
+def quiet(function: F) -> F:
+    """Let a function be silent about overflow and NaN: the runtime looks for them itself."""
+    silenced: F = np.errstate(over="ignore", invalid="ignore")(function)
+    return silenced
+
+
+@quiet
 def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
     """Write the product a @ b to `out`, without a copy of any of them.
 
@@ -19,6 +31,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
     np.matmul(a, b, out=out)
 
 
+@quiet
 def matmul_add(a: np.ndarray, b: np.ndarray, out: np.ndarray, product: np.ndarray) -> None:
     """Add the product a @ b to `out`.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cstool.kernels.gemm import matmul, matmul_add
+from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.scratch import Scratch
 
 
+@quiet
 def linear_forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray) -> None:
     """Compute y = x weight^T + bias for a range of outputs.
 
@@ -51,6 +52,7 @@ def linear_backward_weight(x: np.ndarray, delta_y: np.ndarray, grad_weight: np.n
     matmul(delta_y.T, x, grad_weight)
 
 
+@quiet
 def column_sum(delta_y: np.ndarray, grad_bias: np.ndarray) -> None:
     """Sum the rows of delta_y, in their order.
 

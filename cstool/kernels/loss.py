@@ -14,7 +14,7 @@ import numpy as np
 
 from cstool.kernels._jit import reduction
 from cstool.kernels.exponential import exp, maximum
-from cstool.kernels.gemm import matmul, matmul_add
+from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.linear import column_sum
 from cstool.kernels.scratch import Scratch
 
@@ -73,6 +73,7 @@ def _chunks(classes: int) -> Iterator[slice]:
     return (slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False))
 
 
+@quiet
 def _logits(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, chunk: slice, scratch: Scratch) -> np.ndarray:
     logits = scratch("loss.logits", (x.shape[0], chunk.stop - chunk.start))
     matmul(x, weight[chunk].T, logits)
@@ -115,6 +116,7 @@ def softmax_loss_forward(
         _forward(_logits(x, weight, bias, chunk, scratch), start + chunk.start, labels, state)
 
 
+@quiet
 def softmax_loss_end(
     labels: np.ndarray, mask: np.ndarray, state: np.ndarray, loss_per_token: np.ndarray
 ) -> tuple[float, int]:

@@ -87,6 +87,11 @@ class Appliance:
         self._blas.restore_original_limits()
         self.store.close()
 
+    @property
+    def systems(self) -> list[Systems]:
+        """The systems that have been prepared, one entry per batch size and purpose."""
+        return list(self._systems.values())
+
     def prepare(self, batch_size: int, *, trains: bool, where: str) -> Systems:
         """Lay out the systems for batches of a size.
 

@@ -48,8 +48,7 @@ class GrainSlot:
         self.plan = plan
         self.arrays: dict[str, Array] = {}
         for name, buffer in plan.buffers.items():
-            size = int(np.prod(buffer.shape)) * np.dtype(buffer.dtype).itemsize
-            part = memory[buffer.offset_bytes : buffer.offset_bytes + size]
+            part = memory[buffer.offset_bytes : buffer.offset_bytes + buffer.size_bytes]
             self.arrays[name] = part.view(buffer.dtype).reshape(buffer.shape)
         self.calls = [self._call(planned) for planned in plan.ops]
         self._dropouts = [

@@ -27,6 +27,11 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def size_bytes(self) -> int:
+        """Of its contents [bytes]."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
 
 class After(Enum):
     """What is done with the delta of an input once the kernel has run."""

@@ -6,6 +6,7 @@ order they arrive, so its bits never depend on the number of systems or lanes.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,29 +18,41 @@ from cstool.ir import Panel
 from cstool.kernels.payload import Payload, add_payloads
 
 Array = np.ndarray[Any, Any]
+ROUNDING = 2**18
+"""buffers above this size have a multiple of it [floats]"""
 
 
 class BufferPool:
-    """Gradient buffers that are used again and again, so that the steady state allocates nothing."""
+    """Gradient buffers that are used again and again, so that the steady state allocates nothing.
+
+    Sizes are rounded up a little, so that panels of nearly the same size share their buffers.
+    """
 
     def __init__(self) -> None:
-        self._free: defaultdict[tuple[int, ...], list[Array]] = defaultdict(list)
+        self._free: defaultdict[int, list[Array]] = defaultdict(list)
         self._lock = threading.Lock()
         self.allocated_bytes = 0
 
     def take(self, shape: tuple[int, ...]) -> Array:
         """Return a float32 buffer with arbitrary contents."""
+        size = math.prod(shape)
+        rounded = -(-size // ROUNDING) * ROUNDING if size > ROUNDING else size
         with self._lock:
-            if self._free[shape]:
-                return self._free[shape].pop()
-            self.allocated_bytes += 4 * int(np.prod(shape))
-        return np.empty(shape, np.float32)
+            free = self._free[rounded]
+            if free:
+                whole = free.pop()
+            else:
+                whole = np.empty(rounded, np.float32)
+                self.allocated_bytes += whole.nbytes
+        return whole[:size].reshape(shape)
 
     def give_back(self, payload: Payload) -> None:
         """Take a buffer back; sparse payloads are not pooled."""
         if isinstance(payload, np.ndarray):
+            whole = payload.base
+            assert isinstance(whole, np.ndarray), "a buffer of this pool"
             with self._lock:
-                self._free[payload.shape].append(payload)
+                self._free[whole.size].append(whole)
 
 
 class SwarmX:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+import numpy as np
+
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph
 from cstool.runtime.csx import Csx, GrainSlot
@@ -146,7 +148,9 @@ class Systems:
 
         def guarded(lane: Lane) -> BaseException | None:
             try:
-                walk(lane, pace)
+                # An overflow is for `run` to find in the loss, not for NumPy to warn about.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    walk(lane, pace)
                 pace.leave(lane.index)
             except BaseException as error:
                 pace.stop()

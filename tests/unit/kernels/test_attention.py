@@ -164,3 +164,11 @@ def test_nan_comes_out_backward(spoilt: int, rng: np.random.Generator, scratch32
     arrays[spoilt][30, 2] = np.nan
     deltas = _backward(*arrays, shape, None, scratch32)
     assert any(np.isnan(delta[30]).any() for delta in deltas)
+
+
+def test_infinite_scores_come_out_as_nan_without_a_warning(rng: np.random.Generator, scratch32: Scratch) -> None:
+    shape = (1, 12, 2, 4)
+    arrays = _arrays(shape, np.dtype(np.float32), rng)
+    arrays[0][5], arrays[1][5] = 1e30, 1e30
+    assert np.isnan(_forward(*arrays[:3], shape, None, scratch32)[0][5]).all()
+    assert np.isnan(_backward(*arrays, shape, None, scratch32)[0][5]).all()

@@ -69,3 +69,10 @@ def test_nan_survives(rng: np.random.Generator) -> None:
     a[3, 4] = np.nan
     matmul(a, b, out)
     np.testing.assert_array_equal(np.isnan(out).all(axis=1), np.arange(96) == 3)
+
+
+def test_overflow_comes_out_without_a_warning(rng: np.random.Generator) -> None:
+    a, b, out = _operands("contiguous", rng)
+    a[3], b[:] = 1e30, 1e30
+    matmul(a, b, out)
+    np.testing.assert_array_equal(np.isinf(out).all(axis=1), np.arange(96) == 3)

@@ -186,3 +186,9 @@ def test_nan_in_a_weight_comes_out_of_everything(row: int, plain: Case, scratch3
     plain.weight[row, 3] = np.nan
     assert np.isnan(plain.forward(scratch32, PANELS)[0]).all()
     assert all(np.isnan(array).all() for array in plain.backward(scratch32, PANELS))
+
+
+def test_infinite_logits_come_out_as_nan_without_a_warning(plain: Case, scratch32: Scratch) -> None:
+    plain.x[0, 0], plain.weight[:, 0] = 1e30, 1e30
+    assert np.isnan(plain.forward(scratch32, PANELS)[0][0])
+    assert np.isnan(plain.backward(scratch32, PANELS)[0][0]).all()

@@ -16,6 +16,13 @@ from cstool.runtime.swarmx import BufferPool, SwarmX
 PANEL = Panel("w", 0, 0, 3, (3, 2))
 
 
+def hand_in(swarmx: SwarmX, leaf: int, gradient: np.ndarray, op: str = "op") -> None:
+    """Hand in a gradient as a lane does: in a buffer of the pool."""
+    buffer = swarmx.buffers.take(gradient.shape)
+    buffer[:] = gradient
+    swarmx.reduce(PANEL, op, leaf, buffer)
+
+
 def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
     """The tree written down: neighbours are added, an odd one passes up."""
     while len(leaves) > 1:
@@ -31,7 +38,7 @@ def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order:
     sums = []
     swarmx = SwarmX(grains, BufferPool(), lambda panel, op, payload: sums.append(payload.copy()))
     for leaf in (i for i in order if i < grains):
-        swarmx.reduce(PANEL, "op", leaf, leaves[leaf].copy())
+        hand_in(swarmx, leaf, leaves[leaf])
     np.testing.assert_array_equal(sums, [tree_sum(leaves)])
 
 
@@ -41,11 +48,11 @@ def test_threads_that_race_get_the_same_bits() -> None:
     sums = []
     swarmx = SwarmX(12, BufferPool(), lambda panel, op, payload: sums.append(payload.copy()))
 
-    def hand_in(part: range) -> None:
+    def work(part: range) -> None:
         for leaf in part:
-            swarmx.reduce(PANEL, "op", leaf, leaves[leaf].copy())
+            hand_in(swarmx, leaf, leaves[leaf])
 
-    threads = [threading.Thread(target=hand_in, args=(range(i, 12, 3),)) for i in range(3)]
+    threads = [threading.Thread(target=work, args=(range(i, 12, 3),)) for i in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -57,8 +64,8 @@ def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
     sums = []
     swarmx = SwarmX(2, BufferPool(), lambda panel, op, payload: sums.append((op, payload[0, 0])))
     for leaf in range(2):
-        swarmx.reduce(PANEL, "head", leaf, np.full(PANEL.shape, 1.0, np.float32))
-        swarmx.reduce(PANEL, "embedding", leaf, np.full(PANEL.shape, 5.0, np.float32))
+        hand_in(swarmx, leaf, np.full(PANEL.shape, 1.0), "head")
+        hand_in(swarmx, leaf, np.full(PANEL.shape, 5.0), "embedding")
     assert sums == [("head", 2.0), ("embedding", 10.0)]
 
 
@@ -81,3 +88,10 @@ def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains: int) -> 
             swarmx.reduce(PANEL, "op", leaf, pool.take(PANEL.shape))
         allocated.append(pool.allocated_bytes)
     assert allocated[0] == allocated[2]
+
+
+def test_panels_of_nearly_the_same_size_share_their_buffers() -> None:
+    pool = BufferPool()
+    pool.give_back(pool.take((10051, 768)))
+    assert pool.take((10052, 768)).shape == (10052, 768)
+    assert pool.allocated_bytes == 30 * 4 * 2**18

@@ -1,0 +1,61 @@
+"""Panels: how a weight is cut for its way through the systems."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.ir import PANEL_BYTES, Initializer, Panel, Weight, panels_of
+
+matrices = st.builds(
+    lambda rows, columns: Weight("w", (rows, columns), Initializer("constant")),
+    st.integers(1, 100_000),
+    st.integers(1, 20_000_000),
+)
+
+
+@given(matrices)
+def test_panels_cover_every_row_once_and_in_order(weight: Weight) -> None:
+    panels = panels_of(weight)
+    edges = [0, *(panel.stop for panel in panels)]
+    assert [panel.start for panel in panels] == edges[:-1]
+    assert edges[-1] == weight.shape[0]
+
+
+@given(matrices)
+def test_a_panel_has_at_most_32_mib_unless_one_row_has_more(weight: Weight) -> None:
+    for panel in panels_of(weight):
+        assert 4 * panel.size <= 32 * 2**20 or panel.stop - panel.start == 1
+
+
+@given(matrices)
+def test_the_numbers_of_rows_differ_by_one_at_most(weight: Weight) -> None:
+    rows = [panel.stop - panel.start for panel in panels_of(weight)]
+    assert 1 <= max(rows) <= min(rows) + 1
+
+
+@given(matrices)
+def test_one_panel_fewer_would_not_do(weight: Weight) -> None:
+    rows, columns = weight.shape
+    fewer = len(panels_of(weight)) - 1
+    assert fewer == 0 or 4 * columns * -(-rows // fewer) > PANEL_BYTES
+
+
+def test_the_word_embeddings_of_gpt2_small_make_five_panels() -> None:
+    weight = Weight("embedding_layer.word_embeddings.weight", (50257, 768), Initializer("constant"))
+    assert panels_of(weight) == (
+        Panel(weight.name, 0, 0, 10051, (10051, 768)),
+        Panel(weight.name, 1, 10051, 20102, (10051, 768)),
+        Panel(weight.name, 2, 20102, 30154, (10052, 768)),
+        Panel(weight.name, 3, 30154, 40205, (10051, 768)),
+        Panel(weight.name, 4, 40205, 50257, (10052, 768)),
+    )
+
+
+def test_a_vector_is_one_panel_however_long() -> None:
+    weight = Weight("b", (20_000_000,), Initializer("constant"))
+    assert panels_of(weight) == (Panel("b", 0, 0, 20_000_000, (20_000_000,)),)
+
+
+def test_the_size_of_a_panel_is_its_number_of_elements() -> None:
+    assert Panel("w", 1, 5, 9, (4, 6)).size == 24

@@ -1,0 +1,78 @@
+"""What makes a graph illegal, and how it is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, verify
+
+ZEROS = Initializer("constant")
+FIRST = Op(OpKind.LINEAR, "first", ("x",), ("y",), ("first.weight",))
+LAST = Op(OpKind.SOFTMAX_LOSS, "last", ("y", "labels", "mask"), ("loss",), ("last.weight",))
+TENSORS = (Tensor("y", (3,)), Tensor("loss", ()))
+WEIGHTS = (Weight("first.weight", (3, 2), ZEROS), Weight("last.weight", (5, 3), ZEROS))
+INPUTS = (Tensor("x", (2,)), Tensor("labels", (), "int32"), Tensor("mask", ()))
+
+
+def graph(*ops: Op, tensors: tuple[Tensor, ...] = TENSORS, weights: tuple[Weight, ...] = WEIGHTS) -> Graph:
+    return Graph("net", INPUTS, (Segment(ops, tensors, weights),), "loss")
+
+
+def test_a_legal_graph_passes() -> None:
+    verify(graph(FIRST, LAST))
+
+
+ILLEGAL = {
+    "a tensor is read before it is produced": (
+        graph(LAST, FIRST),
+        "last: reads 'y', which no op before it produces",
+    ),
+    "a tensor is read that does not exist": (
+        graph(replace(FIRST, inputs=("z",)), LAST),
+        "first: reads 'z', which no op before it produces",
+    ),
+    "a tensor is produced twice": (
+        graph(FIRST, replace(FIRST, name="again"), LAST),
+        "again: produces 'y' a second time",
+    ),
+    "an input is produced": (
+        graph(replace(FIRST, outputs=("x",)), LAST),
+        "first: produces 'x' a second time",
+    ),
+    "an output is not declared": (
+        graph(FIRST, LAST, tensors=TENSORS[1:]),
+        "first: produces 'y', which is not declared",
+    ),
+    "a weight is not declared": (
+        graph(FIRST, LAST, weights=WEIGHTS[1:]),
+        "first: uses weight 'first.weight', which is not declared",
+    ),
+    "a weight is never used": (
+        graph(FIRST, LAST, weights=(*WEIGHTS, Weight("c", (1,), ZEROS), Weight("b", (1,), ZEROS))),
+        "weight 'b' is declared but no op uses it",
+    ),
+    "two ops have one name": (
+        graph(FIRST, replace(LAST, name="first")),
+        "op name 'first' is used 2 times",
+    ),
+    "no op produces the loss": (
+        graph(FIRST, weights=WEIGHTS[:1]),
+        "no op produces the loss 'loss'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ILLEGAL)
+def test_a_graph_is_illegal_in_which(case: str) -> None:
+    found, message = ILLEGAL[case]
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  the whole message is compared
+        verify(found)
+    assert str(caught.value) == message
+
+
+def test_names_are_compared_after_repetitions_are_written_out() -> None:
+    one_name = Segment((replace(FIRST, inputs=("x",), outputs=("y.{n}",)),), (Tensor("y.{n}", (3,)),), WEIGHTS[:1], 3)
+    with pytest.raises(ValueError, match=r"^op name 'first' is used 3 times$"):
+        verify(Graph("net", INPUTS, (one_name,), "y.0"))
