@@ -19,9 +19,7 @@ $(STAMP): setup.cfg pyproject.toml
 	touch $@
 
 demo: install  ## train a small GPT on the sources of Python's standard library, on 2 CSX
-	$(BIN)/cstool data prepare text --output datasets/text --sequence_length 128
-	$(BIN)/cstool run --params params/gpt_tiny.yaml --num_csx 2 --mode train_and_eval
-	$(BIN)/cstool data baseline datasets/text
+	PATH="$(abspath $(BIN)):$$PATH" examples/demo.sh
 
 test: install  ## run all tests
 	$(BIN)/python -m pytest -n 2

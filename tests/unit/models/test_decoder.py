@@ -1,0 +1,197 @@
+"""A decoder as a graph: its weights under the vendor's names, its ops, one block for all layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from cstool.ir import Graph, Initializer, verify
+from cstool.models import build_graph
+from cstool.params import DecoderParams
+from tests.models import decoder
+
+LAYER_0 = "transformer_decoder.layers.0"
+
+
+def gpt2_small(**keys: Any) -> Graph:
+    return build_graph(DecoderParams.model_validate({"name": "gpt2", **keys}), 1024)
+
+
+def test_gpt2_small_has_124_439_808_parameters() -> None:
+    words, positions = 50257 * 768, 1024 * 768
+    attention = 4 * (768 * 768 + 768)
+    feed_forward = (3072 * 768 + 3072) + (768 * 3072 + 768)
+    norms = 2 * (768 + 768)
+    layer = attention + feed_forward + norms
+    last_norm = 768 + 768
+    assert layer == 7_087_872
+    assert words + positions + 12 * layer + last_norm == 124_439_808
+    assert gpt2_small().parameter_count == 124_439_808
+
+
+def test_an_untied_output_layer_has_as_many_parameters_as_the_words() -> None:
+    assert gpt2_small(share_embedding_weights=False).parameter_count == 124_439_808 + 50257 * 768
+
+
+def test_the_weights_have_the_vendors_names_and_shapes() -> None:
+    assert {name: weight.shape for name, weight in decoder().weights.items()} == {
+        "embedding_layer.word_embeddings.weight": (11, 8),
+        "embedding_layer.position_embeddings.embed.weight": (8, 8),
+        "transformer_decoder.layers.0.norm1.weight": (8,),
+        "transformer_decoder.layers.0.norm1.bias": (8,),
+        "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight": (8, 8),
+        "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.bias": (8,),
+        "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.weight": (8, 8),
+        "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.bias": (8,),
+        "transformer_decoder.layers.0.self_attn.proj_v_dense_layer.weight": (8, 8),
+        "transformer_decoder.layers.0.self_attn.proj_v_dense_layer.bias": (8,),
+        "transformer_decoder.layers.0.self_attn.proj_output_dense_layer.weight": (8, 8),
+        "transformer_decoder.layers.0.self_attn.proj_output_dense_layer.bias": (8,),
+        "transformer_decoder.layers.0.norm3.weight": (8,),
+        "transformer_decoder.layers.0.norm3.bias": (8,),
+        "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight": (16, 8),
+        "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.bias": (16,),
+        "transformer_decoder.layers.0.ffn.ffn.1.linear_layer.weight": (8, 16),
+        "transformer_decoder.layers.0.ffn.ffn.1.linear_layer.bias": (8,),
+        "transformer_decoder.norm.weight": (8,),
+        "transformer_decoder.norm.bias": (8,),
+    }
+
+
+BIASES = {
+    "use_projection_bias_in_attention": [f"{LAYER_0}.self_attn.proj_{part}_dense_layer.bias" for part in "qkv"],
+    "use_ffn_bias_in_attention": [f"{LAYER_0}.self_attn.proj_output_dense_layer.bias"],
+    "use_ffn_bias": [f"{LAYER_0}.ffn.ffn.0.linear_layer.bias", f"{LAYER_0}.ffn.ffn.1.linear_layer.bias"],
+}
+
+
+@pytest.mark.parametrize("key", BIASES)
+def test_the_biases_of_a_part_can_be_left_out(key: str) -> None:
+    missing = decoder().weights.keys() - decoder(**{key: False}).weights.keys()
+    assert missing == set(BIASES[key])
+
+
+def test_the_output_layer_can_have_a_bias() -> None:
+    more = decoder(use_bias_in_output=True).weights.keys() - decoder().weights.keys()
+    assert more == {"lm_head.bias"}
+    assert decoder(use_bias_in_output=True).ops[-1].weights == (
+        "embedding_layer.word_embeddings.weight",
+        "lm_head.bias",
+    )
+
+
+def test_a_tied_output_layer_uses_the_word_embeddings() -> None:
+    assert decoder().ops[-1].weights == ("embedding_layer.word_embeddings.weight",)
+
+
+def test_an_untied_output_layer_has_a_weight_of_its_own() -> None:
+    graph = decoder(share_embedding_weights=False)
+    assert graph.ops[-1].weights == ("lm_head.weight",)
+    assert graph.weights["lm_head.weight"].shape == (11, 8)
+
+
+def test_the_ops_of_one_layer_run_in_this_order() -> None:
+    assert [(op.kind.value, op.name) for op in decoder().ops] == [
+        ("embedding", "embedding_layer.word_embeddings"),
+        ("position_embedding", "embedding_layer.position_embeddings"),
+        ("layer_norm", f"{LAYER_0}.norm1"),
+        ("linear", f"{LAYER_0}.self_attn.proj_q_dense_layer"),
+        ("linear", f"{LAYER_0}.self_attn.proj_k_dense_layer"),
+        ("linear", f"{LAYER_0}.self_attn.proj_v_dense_layer"),
+        ("attention", f"{LAYER_0}.self_attn"),
+        ("linear", f"{LAYER_0}.self_attn.proj_output_dense_layer"),
+        ("residual", f"{LAYER_0}.self_attn.proj_output_dense_layer.residual"),
+        ("layer_norm", f"{LAYER_0}.norm3"),
+        ("linear", f"{LAYER_0}.ffn.ffn.0.linear_layer"),
+        ("activation", f"{LAYER_0}.ffn.ffn.0.linear_layer.activation"),
+        ("linear", f"{LAYER_0}.ffn.ffn.1.linear_layer"),
+        ("residual", f"{LAYER_0}.ffn.ffn.1.linear_layer.residual"),
+        ("layer_norm", "transformer_decoder.norm"),
+        ("softmax_loss", "lm_head"),
+    ]
+
+
+def test_96_layers_are_written_as_one_block() -> None:
+    graph = decoder(layers=96)
+    assert [(len(segment.ops), segment.count) for segment in graph.segments] == [(2, 1), (12, 96), (2, 1)]
+
+
+def test_96_layers_written_out_are_a_legal_graph() -> None:
+    graph = decoder(layers=96)
+    verify(graph)
+    assert len(graph.ops) == 2 + 12 * 96 + 2
+    assert graph.ops[-2].inputs == ("residual.96",)
+
+
+def test_each_rate_of_dropout_goes_to_its_ops() -> None:
+    graph = decoder(
+        dropout_rate=0.5, attention_dropout_rate=0.1, residual_dropout_rate=0.2, embedding_dropout_rate=0.3
+    )
+    assert {op.kind.value: op.attributes["dropout"] for op in graph.ops if "dropout" in op.attributes} == {
+        "position_embedding": 0.3,
+        "attention": 0.1,
+        "residual": 0.2,
+        "activation": 0.0,
+    }
+
+
+def test_attention_divides_by_the_root_of_the_width_of_a_head() -> None:
+    [attention] = [op for op in gpt2_small(num_hidden_layers=1).ops if op.kind == "attention"]
+    assert attention.attributes == {"heads": 12, "scale": 1 / math.sqrt(64), "dropout": 0.1}
+
+
+@pytest.mark.parametrize("function", ["relu", "gelu"])
+def test_the_nonlinearity_is_that_of_the_feed_forward_layer(function: str) -> None:
+    [activation] = [op for op in decoder(nonlinearity=function).ops if op.kind == "activation"]
+    assert activation.attributes["function"] == function
+
+
+def test_epsilon_goes_to_all_norms() -> None:
+    norms = [op.attributes for op in decoder(layer_norm_epsilon=0.5).ops if op.kind == "layer_norm"]
+    assert norms == [{"epsilon": 0.5}] * 3
+
+
+def test_biases_and_norms_do_not_decay() -> None:
+    decays = [name for name, weight in decoder().weights.items() if weight.decays]
+    assert decays == [name for name, weight in decoder().weights.items() if len(weight.shape) == 2]
+
+
+def test_each_initializer_goes_to_its_weights() -> None:
+    begin = {
+        key: {"name": "constant", "val": value}
+        for key, value in [("initializer", 0.1), ("embedding_initializer", 0.2), ("output_layer_initializer", 0.3)]
+    }
+    weights = decoder(share_embedding_weights=False, **begin).weights
+    matrices = {name: weight.initializer.mean for name, weight in weights.items() if len(weight.shape) == 2}
+    assert matrices == {
+        "embedding_layer.word_embeddings.weight": 0.2,
+        "embedding_layer.position_embeddings.embed.weight": 0.2,
+        f"{LAYER_0}.self_attn.proj_q_dense_layer.weight": 0.1,
+        f"{LAYER_0}.self_attn.proj_k_dense_layer.weight": 0.1,
+        f"{LAYER_0}.self_attn.proj_v_dense_layer.weight": 0.1,
+        f"{LAYER_0}.self_attn.proj_output_dense_layer.weight": 0.3,
+        f"{LAYER_0}.ffn.ffn.0.linear_layer.weight": 0.1,
+        f"{LAYER_0}.ffn.ffn.1.linear_layer.weight": 0.3,
+        "lm_head.weight": 0.1,
+    }
+
+
+def test_norms_begin_with_ones_and_biases_with_zeros() -> None:
+    vectors = {name: weight.initializer for name, weight in decoder().weights.items() if len(weight.shape) == 1}
+    expected = {
+        name: Initializer("constant", mean=float("norm" in name and name.endswith("weight"))) for name in vectors
+    }
+    assert vectors == expected
+
+
+def test_samples_may_be_shorter_than_the_positions() -> None:
+    graph = decoder(sequence=5, max_position_embeddings=8)
+    assert graph.weights["embedding_layer.position_embeddings.embed.weight"].shape == (8, 8)
+    assert graph.tensors["loss"].shape == (5,)
+
+
+def test_a_decoder_needs_a_sequence_length() -> None:
+    with pytest.raises(ValueError, match=r"^gpt2 needs a sequence length$"):
+        build_graph(DecoderParams.model_validate({"name": "gpt2"}), None)
