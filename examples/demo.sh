@@ -14,7 +14,7 @@ python3 - "$result" "$bigram" <<'END'
 import json, sys
 
 run, bigram = json.load(open(sys.argv[1])), json.loads(sys.argv[2])
-loss, baseline = run["evaluations"][-1]["loss"], bigram["loss_nats_per_byte"]
+loss, baseline = run["evaluations"][-1]["loss"], bigram["loss"]
 print()
 print(f"  held-out loss of the GPT after step {run['last_step']}:  {loss:.3f} nats per byte")
 print(f"  held-out loss of a bigram model:       {baseline:.3f} nats per byte")

@@ -1,4 +1,4 @@
-"""Tables of vectors: that of tokens, by panels, and that of positions."""
+"""Tables of vectors, by panels: that of tokens, and that of positions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def _scatter_add(delta_y, tokens, slots, values):  # type: ignore[no-untyped-def
 
 
 @elementwise
-def _position_forward(x, table, sequence, y, draws):  # type: ignore[no-untyped-def]
+def _position_forward(x, table, start, sequence, y, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
     memory = mask_memory(width, x)
     row = np.empty(width, x.dtype)
     for t in range(tokens):
+        position = t % sequence - start
+        if position < 0 or position >= table.shape[0]:
+            continue
         mask = mask_row(memory, draws, t, width)
-        position = t % sequence
         for j in range(width):
             row[j] = mask[j] * (x[t, j] + table[position, j])
         for j in range(width):
@@ -43,14 +45,16 @@ def _position_forward(x, table, sequence, y, draws):  # type: ignore[no-untyped-
 
 
 @elementwise
-def _position_backward(delta_y, sequence, delta_x, grad_table, draws):  # type: ignore[no-untyped-def]
+def _position_backward(delta_y, start, sequence, delta_x, grad_table, draws):  # type: ignore[no-untyped-def]
     tokens, width = delta_y.shape
     grad_table[:] = 0
     memory = mask_memory(width, delta_y)
     row = np.empty(width, delta_y.dtype)
     for t in range(tokens):
+        position = t % sequence - start
+        if position < 0 or position >= grad_table.shape[0]:
+            continue
         mask = mask_row(memory, draws, t, width)
-        position = t % sequence
         for j in range(width):
             row[j] = mask[j] * delta_y[t, j]
         for j in range(width):
@@ -88,29 +92,38 @@ def embedding_backward(ids: np.ndarray, delta_y: np.ndarray, start: int, stop: i
     return (rows - start).astype(np.int32), values
 
 
-def position_forward(x: np.ndarray, table: np.ndarray, sequence: int, y: np.ndarray, dropout: Dropout | None) -> None:
-    """Compute y = dropout(x + row of the token's position).
+def position_forward(
+    x: np.ndarray, table: np.ndarray, sequence: int, y: np.ndarray, dropout: Dropout | None, start: int = 0
+) -> None:
+    """Compute y = dropout(x + row of the token's position); tokens of other panels are left alone.
 
     Args:
         x: (T, H) float32, rows grouped by sample
-        table: (at least S, H) float32
+        table: (rows, H) float32, positions `start` to `start` + rows
         sequence: S
         y: (T, H) float32, written; may be x
         dropout: None for none
+        start: first position of the panel
     """
-    _position_forward(x, table, sequence, y, draws_of(dropout))
+    _position_forward(x, table, start, sequence, y, draws_of(dropout))
 
 
 def position_backward(
-    delta_y: np.ndarray, sequence: int, delta_x: np.ndarray, grad_table: np.ndarray, dropout: Dropout | None
+    delta_y: np.ndarray,
+    sequence: int,
+    delta_x: np.ndarray,
+    grad_table: np.ndarray,
+    dropout: Dropout | None,
+    start: int = 0,
 ) -> None:
-    """Compute the delta of x and the gradient of the table, the sum over samples in their order.
+    """Compute the delta of x for the tokens of a panel, and its gradient, the sum over samples in their order.
 
     Args:
         delta_y: (T, H) float32
         sequence: S
         delta_x: (T, H) float32, written; may be delta_y
-        grad_table: (at least S, H) float32, written; 0 in rows from S on
+        grad_table: (rows, H) float32, written; 0 for positions from S on
         dropout: as in forward
+        start: first position of the panel
     """
-    _position_backward(delta_y, sequence, delta_x, grad_table, draws_of(dropout))
+    _position_backward(delta_y, start, sequence, delta_x, grad_table, draws_of(dropout))

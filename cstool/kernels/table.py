@@ -144,11 +144,11 @@ def _embedding_backward(c: Call) -> None:
 
 
 def _position_forward(c: Call) -> None:
-    position_forward(c.inputs[0], c.weights[0], c.sequence, c.outputs[0], c.dropout)
+    position_forward(c.inputs[0], c.weights[0], c.sequence, c.outputs[0], c.dropout, c.start)
 
 
 def _position_backward(c: Call) -> None:
-    position_backward(c.delta_y, c.sequence, c.delta_x(0), c.grad(0), c.dropout)
+    position_backward(c.delta_y, c.sequence, c.delta_x(0), c.grad(0), c.dropout, c.start)
 
 
 def _layer_norm_forward(c: Call) -> None:

@@ -95,6 +95,20 @@ def test_positions_beyond_the_sequence_have_no_gradient(rng: np.random.Generator
     np.testing.assert_array_equal(grad[SEQUENCE:], np.zeros((2, 7), np.float32))
 
 
+@with_and_without_dropout
+def test_positions_by_panels_have_the_bits_of_the_whole_table(
+    dropout: Dropout | None, rng: np.random.Generator
+) -> None:
+    x, table = (rng.standard_normal(shape).astype(np.float32) for shape in ((12, 7), (6, 7)))
+    y, delta_x, grad = np.full_like(x, np.nan), np.full_like(x, np.nan), np.full_like(table, np.nan)
+    for start, stop in [(0, 1), (1, 3), (3, 6)]:
+        position_forward(x, table[start:stop], SEQUENCE, y, dropout, start)
+        position_backward(x, SEQUENCE, delta_x, grad[start:stop], dropout, start)
+    np.testing.assert_array_equal(y, _position_forward(x, table, dropout))
+    for part, whole in zip((delta_x, grad), _position_backward(x, 6, dropout), strict=True):
+        np.testing.assert_array_equal(part, whole)
+
+
 def test_position_backward_adds_samples_in_their_order(rng: np.random.Generator) -> None:
     delta_y = rng.standard_normal((12, 7)).astype(np.float32)
     _, grad = _position_backward(delta_y, SEQUENCE, None)

@@ -1,0 +1,85 @@
+"""A whole model once more, slow and obvious: the graph op by op on the whole batch, in float64 NumPy.
+
+There are no grains, lanes, panels or buffers here, and no backward pass: derivatives are taken by differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cstool.ir import Graph, Op, OpKind
+from cstool.kernels.random import Dropout
+from cstool.philox import key_of
+from tests.reference import kernels
+
+Array = np.ndarray
+
+STEP = 1e-5
+"""of the central differences: the series cut off leaves about 1e-10 of the derivative, rounding 1e-11"""
+
+
+def loss(graph: Graph, weights: Mapping[str, Array], batch: Mapping[str, Array], seed: int, step: int | None) -> float:
+    """Return the sum of the losses of the unmasked tokens.
+
+    Args:
+        weights: by name, float64
+        batch: the arrays of a global batch
+        seed: of the dropout
+        step: of training; None for no dropout
+    """
+    per_sample = graph.tensors[graph.loss].shape
+    sequence = per_sample[0] if per_sample else 1
+    values: dict[str, Array] = {}
+    for tensor in graph.inputs:
+        array = batch[tensor.name].reshape(-1, *tensor.shape[len(per_sample) :])
+        values[tensor.name] = array.astype(np.float64) if tensor.dtype == "float32" else array
+    for op in graph.ops:
+        rate = op.attributes.get("dropout", 0.0)
+        dropout = Dropout(rate, key_of(seed, op.name), step, 0, sequence) if rate and step is not None else None
+        inputs = [values[name] for name in op.inputs]
+        values[op.outputs[0]] = _output(op, inputs, [weights[name] for name in op.weights], sequence, dropout)
+    return float(np.sum(values[graph.loss] * values["mask"]))
+
+
+def _output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dropout: Dropout | None) -> Array:
+    x = inputs[0]
+    match op.kind:
+        case OpKind.EMBEDDING:
+            return weights[0][x]
+        case OpKind.POSITION_EMBEDDING:
+            return _dropped(x + np.tile(weights[0][:sequence], (len(x) // sequence, 1)), dropout)
+        case OpKind.LAYER_NORM:
+            return kernels.layer_norm(x, weights[0], weights[1], op.attributes["epsilon"])
+        case OpKind.LINEAR:
+            return x @ weights[0].T + sum(weights[1:])
+        case OpKind.ATTENTION:
+            heads, scale = op.attributes["heads"], op.attributes["scale"]
+            return kernels.attention(*inputs, heads, sequence, scale, dropout)[0]
+        case OpKind.ACTIVATION:
+            return _dropped(kernels.activation(op.attributes["function"], x + sum(weights)), dropout)
+        case OpKind.RESIDUAL:
+            return inputs[1] + _dropped(x + sum(weights), dropout)
+        case OpKind.SOFTMAX_LOSS:
+            return kernels.softmax_losses(x, weights[0], weights[1] if weights[1:] else None, inputs[1])
+
+
+def _dropped(x: Array, dropout: Dropout | None) -> Array:
+    return x * kernels.dropout_mask(dropout, *x.shape)
+
+
+def slope(
+    graph: Graph,
+    weights: Mapping[str, Array],
+    batch: Mapping[str, Array],
+    seed: int,
+    step: int | None,
+    name: str,
+    direction: Array,
+) -> float:
+    """Return the derivative of `loss` when one weight moves along a direction."""
+    ahead, behind = (
+        loss(graph, {**weights, name: weights[name] + sign * STEP * direction}, batch, seed, step) for sign in (1, -1)
+    )
+    return (ahead - behind) / (2 * STEP)
