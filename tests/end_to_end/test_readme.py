@@ -1,0 +1,89 @@
+"""The commands of the README run as they are written, and print what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.runtime import Appliance
+from cstool.runtime.optimizer import make_optimizer
+from cstool.runtime.state import Position, save_state
+
+PROJECT = Path(__file__).parents[2]
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+CONSOLES = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        shlex.split(command), cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def after_the_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `make demo` leaves it: the text, and the checkpoint of its last step (here with random weights)."""
+    folder = tmp_path_factory.mktemp("project")
+    shutil.copytree(PROJECT / "params", folder / "params")
+    prepare = re.search(r"^cstool data prepare text .*$", (PROJECT / "examples" / "demo.sh").read_text(), re.MULTILINE)
+    assert prepare is not None
+    assert run(prepare[0], folder).returncode == 0
+    params = load_params(folder / "params" / "gpt_tiny.yaml")
+    last = params.loop.max_steps
+    assert last is not None
+    with Appliance(
+        build_graph(params.model, 128),
+        optimizer=make_optimizer(params.optimizer, None),
+        max_gradient_norm=1.0,
+        loss_scaling="num_tokens",
+        loss_weight=1.0,
+        seed=1,
+    ) as appliance:
+        appliance.memoryx.initialize(1)
+        path = folder / "checkpoints" / "gpt_tiny" / f"checkpoint_{last}.mdl"
+        path.parent.mkdir(parents=True)
+        save_state(
+            path,
+            appliance.memoryx,
+            Position(last, last),
+            model_name=params.model.name,
+            seed=1,
+            grain=4,
+            params=params.resolved(),
+        )
+    return folder
+
+
+def test_the_commands_after_the_demo_work(after_the_demo: Path) -> None:
+    commands = [line.removeprefix("$ ") for line in CONSOLES[0].splitlines()]
+    assert len(commands) == 5
+    for command in commands:
+        done = run(command, after_the_demo)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_the_mistakes_that_it_shows_are_told_in_these_words(after_the_demo: Path) -> None:
+    command, *expected = CONSOLES[1].splitlines()
+    done = run(command.removeprefix("$ "), after_the_demo)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", expected)
+
+
+def test_its_two_commands_are_targets_of_the_makefile() -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+        assert re.search(rf"^{target}: install", makefile, re.MULTILINE), target
+
+
+def test_its_output_of_the_demo_is_of_these_params(after_the_demo: Path) -> None:
+    last = load_params(after_the_demo / "params" / "gpt_tiny.yaml").loop.max_steps
+    assert f"held-out loss of the GPT after step {last}:" in README
