@@ -31,7 +31,7 @@ class Case:
         self.weight = rng.standard_normal((CLASSES, HIDDEN)).astype(dtype)
         self.bias = rng.standard_normal(CLASSES).astype(dtype) if with_bias else None
         self.labels = rng.integers(0, CLASSES, TOKENS).astype(np.int32)
-        self.mask = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1], np.int32)
+        self.mask = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1], np.float32)
 
     def wide(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
         bias = None if self.bias is None else self.bias.astype(np.float64)

@@ -1,0 +1,90 @@
+"""Every kind of op has its kernels, and says truly what they need kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.ir import OpKind
+from cstool.kernels.table import KERNELS, Call, Delta
+from cstool.runtime.plan import make_plan
+from tests.models import decoder, fc_mnist
+
+
+def test_every_kind_of_op_has_a_kernel() -> None:
+    assert set(KERNELS) == set(OpKind)
+
+
+def test_the_models_of_these_tests_use_every_kind() -> None:
+    assert {op.kind for graph in (decoder(), fc_mnist()) for op in graph.ops} == set(OpKind)
+
+
+@pytest.mark.parametrize("kind", OpKind)
+def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind: OpKind) -> None:
+    expected: dict[OpKind, dict[str, tuple[int, ...]]] = {
+        OpKind.LAYER_NORM: {"mean": (24,), "rstd": (24,)},
+        OpKind.ATTENTION: {"logsumexp": (2, 24)},
+        OpKind.SOFTMAX_LOSS: {"state": (4, 24)},
+    }
+    assert KERNELS[kind].kept({"heads": 2}, 24) == expected.get(kind, {})
+
+
+def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped() -> None:
+    kernel = KERNELS[OpKind.RESIDUAL]
+    found = [kernel.delta({"dropout": rate}, index) for rate in (0.0, 0.1) for index in (0, 1)]
+    assert found == [Delta.SAME, Delta.SAME, Delta.COMPUTED, Delta.SAME]
+
+
+@pytest.mark.parametrize("graph", [decoder(layers=2), decoder(dropout=0.2), fc_mnist()])
+def test_backward_reads_only_what_the_table_says_it_reads(graph: Any) -> None:
+    """Poison every input and output that a kernel does not claim to read; no delta may notice."""
+    for planned in make_plan(graph, 2, trains=True).ops:
+        clean, poisoned = (_backward(planned, graph, np.random.default_rng(1), poison) for poison in (False, True))
+        for a, b in zip(clean, poisoned, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=planned.op.name)
+
+
+def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) -> list[np.ndarray]:
+    """Run an op forward and backward on random arrays and return its deltas and gradients."""
+    op, kernel = planned.op, planned.kernel
+    loss = graph.tensors[graph.loss].shape
+    tokens = 2 * int(np.prod(loss))
+
+    def array(name: str) -> np.ndarray:
+        tensor = graph.tensors[name]
+        shape = (tokens, *tensor.shape[len(loss) :])
+        if tensor.dtype == "int32":
+            return rng.integers(0, 4, shape).astype(np.int32)
+        return np.ones(shape, np.float32) if name == "mask" else rng.standard_normal(shape).astype(np.float32)
+
+    inputs, outputs = tuple(map(array, op.inputs)), tuple(map(array, op.outputs))
+    weights = [rng.standard_normal(graph.weights[name].shape).astype(np.float32) for name in op.weights]
+    call = Call(
+        name=op.name,
+        attributes=op.attributes,
+        sequence=int(np.prod(loss)),
+        inputs=inputs,
+        outputs=outputs,
+        kept={k: np.zeros(s, np.float32) for k, s in kernel.kept(op.attributes, tokens).items()},
+        weights=weights,
+        stop=weights[0].shape[0] if weights else 0,
+    )
+    kernel.forward(call)
+    if poison and not kernel.reads_inputs:
+        for x in inputs:
+            x.fill(7 if x.dtype == np.int32 else np.nan)
+    if poison and not kernel.reads_outputs:
+        for y in outputs:
+            y.fill(np.nan)
+    call.delta_output = (
+        None if op.outputs[0] == graph.loss else rng.standard_normal(outputs[0].shape).astype(np.float32)
+    )
+    call.delta_inputs = tuple(np.zeros(x.shape, np.float32) if x.dtype == np.float32 else None for x in inputs)
+    call.accumulate = tuple(False for _ in inputs)
+    call.gradients = [np.zeros(w.shape, np.float32) for w in weights]
+    kernel.backward(call)
+    values = call.gradients[0].values if kernel.sparse_gradient else None
+    gradients = [values] if values is not None else call.gradients
+    return [d for d in (*call.delta_inputs, *gradients) if isinstance(d, np.ndarray)]
