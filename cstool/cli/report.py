@@ -18,7 +18,7 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback o
 
 @contextmanager
 def errors_as_messages(debug: bool) -> Iterator[None]:
-    """Turn a CstoolError into its message on stderr and its exit code.
+    """Turn a CstoolError, or a lack of memory, into its message on stderr and its exit code.
 
     Any other exception is a bug of ours and passes, traceback and all.
 
@@ -32,6 +32,12 @@ def errors_as_messages(debug: bool) -> Iterator[None]:
             traceback.print_exc()
         print_error(str(error), label="interrupted" if error.exit_code == 130 else "error")
         raise typer.Exit(error.exit_code) from error
+    except MemoryError as error:
+        if debug:
+            traceback.print_exc()
+        print_error(f"the memory of this machine does not suffice: {str(error) or 'there is no more'}")
+        print("hint: a smaller model, batch_size or max_sequence_length needs less", file=sys.stderr)
+        raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
         raise typer.Exit(130) from error

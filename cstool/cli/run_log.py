@@ -85,6 +85,11 @@ def _new_folder(model_dir: Path) -> Path:
 
 def _point(link: Path, target: Path) -> None:
     aside = link.with_name(f".{link.name}.{os.getpid()}")
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(target)
-    aside.replace(link)
+    # The links are for convenience: a copied model_dir may hold folders in their place, a file system may have none.
+    with suppress(OSError):
+        aside.unlink(missing_ok=True)
+        try:
+            aside.symlink_to(target)
+            aside.replace(link)
+        finally:
+            aside.unlink(missing_ok=True)

@@ -5,11 +5,13 @@ from cstool.data.bigram import BIGRAM_VOCAB_LIMIT, bigram_loss
 from cstool.data.dataset import Array, Dataset, Field, allocate
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.mnist import MnistDataset, open_mnist
-from cstool.data.processor import open_dataset
+from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
 from cstool.data.text import Progress, TextPart, TextSummary, prepare_text
 
 __all__ = [
     "BIGRAM_VOCAB_LIMIT",
+    "HDF5_TEXT_PROCESSORS",
+    "MNIST_PROCESSOR",
     "Array",
     "Dataset",
     "Field",

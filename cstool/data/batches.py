@@ -9,8 +9,8 @@ from cstool.errors import DataError
 from cstool.philox import generator
 
 
-def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool) -> int:
-    """Return how many batches one pass over the samples makes.
+def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool, where: str = "batch_size") -> int:
+    """Return how many batches one pass over the samples makes; `where` is what an error names.
 
     Raises:
         DataError: there is not one batch.
@@ -19,7 +19,7 @@ def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool) -> in
     if count == 0:
         hint = f"set batch_size to at most {sample_count}, or drop_last to false" if sample_count else None
         raise DataError(
-            f"batch_size: must be at most the number of samples ({sample_count}) to fill one batch, got {batch_size}",
+            f"{where}: must be at most the number of samples ({sample_count}) to fill one batch, got {batch_size}",
             hint,
         )
     return count

@@ -85,7 +85,7 @@ def prepare_text(
     Args:
         sources: files and folders (see `find_files`); None for the running Python's standard library
         output: a folder that does not exist, is empty, or was made by this function
-        sequence_length: S, at least 2
+        sequence_length: S, from 2 to 2**20
         val_fraction: share of the files that is held out, in [0, 1); with 0 there is no val part
         seed: of the choice of held-out files
         overwrite: whether a different data set made before is replaced
@@ -168,6 +168,8 @@ def _samples(text: bytearray, sequence_length: int) -> Array:
 def _check_arguments(sources: Sequence[Path] | None, output: Path, sequence_length: int, val_fraction: float) -> None:
     if sequence_length < 2:
         raise DataError(f"sequence_length: must be at least 2, got {sequence_length}")
+    if sequence_length > _BLOCK_TOKENS:
+        raise DataError(f"sequence_length: must be at most {_BLOCK_TOKENS}, got {sequence_length}")
     if not 0 <= val_fraction < 1:
         raise DataError(f"val_fraction: must be at least 0 and less than 1, got {val_fraction}")
     for source in source_roots(sources):

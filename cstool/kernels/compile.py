@@ -56,7 +56,7 @@ def _embedding() -> None:
 
 
 def _loss() -> None:
-    labels, mask = np.zeros(2, np.int32), np.ones(2, np.int32)
+    labels, mask = np.zeros(2, np.int32), _float32(2)
     x, weight, state = _float32(2, 8), _float32(4, 8), _float32(loss.STATE_ROWS, 2)
     loss.softmax_loss_begin(state)
     loss.softmax_loss_forward(x, weight, None, 0, labels, state, _lend)

@@ -124,7 +124,7 @@ def softmax_loss_end(
 
     Args:
         labels: (T,) int32
-        mask: (T,) int32, 1 for a token that counts, 0 for another
+        mask: (T,) float32, 1 for a token that counts, 0 for another
         state: (4, T) float32
         loss_per_token: (T,) float32, written, masked tokens included
 
@@ -158,7 +158,7 @@ def softmax_loss_backward(
 
     Args:
         x, weight, bias, start, labels: as in forward
-        mask: (T,) int32
+        mask: (T,) float32
         scale: of the sum of the losses
         state: (4, T) float32, of all panels
         delta_x: (T, H) float32

@@ -10,6 +10,7 @@ from cstool.ir import Initializer
 from cstool.params.section import Count, List, NotNegative, Positive, Rate, Section, rule_error
 
 MAX_VOCAB_SIZE = 512_000
+MAX_LAYERS = 1000
 """Source: the vendor's GPT-2 schema."""
 
 _PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype"})
@@ -57,7 +58,7 @@ class FcMnistParams(Section):
     """A fully connected network for 28 x 28 digits: `hidden_sizes`, or `depth` layers of `hidden_size`."""
 
     name: Literal["fc_mnist"]
-    depth: Count = 1
+    depth: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
     hidden_size: Count = 128
     hidden_sizes: Annotated[tuple[Count, ...] | None, List] = None
     activation_fn: Literal["relu", "gelu"] = "relu"
@@ -86,7 +87,7 @@ class DecoderParams(Section):
     vocab_size: Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)] = 50257
     max_position_embeddings: Count = 1024
     share_embedding_weights: bool = True
-    num_hidden_layers: Count = 12
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 12
     num_heads: Count = 12
     hidden_size: Count = Field(768, validate_default=True)
     filter_size: Count = 3072

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
+from cstool.errors import ClusterError
 from cstool.ir import Graph
 from cstool.runtime.grains import check_systems, grain_samples, lanes_for
 from cstool.runtime.inputs import Batch
@@ -46,6 +47,9 @@ class Appliance:
         lanes: host threads; None to choose
         store: where MemoryX keeps its arrays
         memory_bytes: what activations may take; None for a share of what is available
+
+    Raises:
+        ClusterError: the weights and the optimizer state do not fit the memory
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class Appliance:
         store: Store | None = None,
         memory_bytes: int | None = None,
     ) -> None:
+        if store is None:
+            _check_memory(graph, optimizer)
         self.graph = graph
         self.seed = seed
         self.num_csx = num_csx
@@ -158,6 +164,17 @@ class Appliance:
             "activations": sum(s.activation_bytes for s in self._systems.values()),
             "scratch": sum(s.scratch_bytes for s in self._systems.values()),
         }
+
+
+def _check_memory(graph: Graph, optimizer: Optimizer | None) -> None:
+    states = len(optimizer.states) if optimizer else 0
+    need_bytes, free_bytes = 4 * graph.parameter_count * (1 + states), available_memory_bytes()
+    if need_bytes > free_bytes:
+        raise ClusterError(
+            f"the model: its weights and optimizer state must fit the memory ({free_bytes:,} bytes are free), "
+            f"got {need_bytes:,} bytes",
+            "a narrower model, a smaller vocabulary or fewer layers need less",
+        )
 
 
 def available_memory_bytes() -> int:

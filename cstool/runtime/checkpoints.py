@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from pathlib import Path
 
+from cstool.errors import CheckpointError
 from cstool.runtime.session import Session
 from cstool.runtime.state import load_state, save_state
 from cstool.store import (
     CheckpointReader,
     checkpoint_path,
     latest_checkpoint,
+    list_checkpoints,
     register_checkpoint,
 )
 
@@ -41,11 +44,16 @@ def restore(session: Session, checkpoint: Path | None, states: str, strict: bool
         log.info("No checkpoint was provided. Using randomly initialized model parameters.")
         return
     log.info(f"Loading weights from checkpoint {checkpoint}")
-    with CheckpointReader(checkpoint) as reader:
-        strict = strict and not params.checkpoint.disable_strict_checkpoint_loading
-        if not strict:
-            memoryx.initialize(params.seed)
-        session.position, changed = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+    strict = strict and not params.checkpoint.disable_strict_checkpoint_loading
+    if not strict or states != "all":
+        memoryx.initialize(params.seed)
+    try:
+        with CheckpointReader(checkpoint) as reader:
+            session.position, changed = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+    except CheckpointError as error:
+        if not resumes or _is_whole(checkpoint):
+            raise
+        raise CheckpointError(error.message, _way_on(checkpoint, params.checkpoint.checkpoint_name)) from error
     log.info("Model state found in checkpoint and loaded successfully.")
     if changed:
         log.warning(
@@ -71,6 +79,24 @@ def _look_for_latest(folder: Path, template: str) -> Path | None:
         return None
     log.info(f'Found latest checkpoint at "{latest.path}".')
     return latest.path
+
+
+def _way_on(damaged: Path, template: str) -> str:
+    """Say what to start from instead of the latest checkpoint of a folder."""
+    others = [entry.path for entry in list_checkpoints(damaged.parent, template) if entry.path != damaged]
+    whole = next((path for path in reversed(others) if _is_whole(path)), None)
+    if whole is None:
+        return "no other checkpoint here is whole: choose another --model_dir to start fresh"
+    return f"go on from the newest one that is whole: --checkpoint_path {shlex.quote(str(whole))}"
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        with CheckpointReader(checkpoint) as reader:
+            reader.verify_all()
+    except CheckpointError:
+        return False
+    return True
 
 
 def save(session: Session) -> float:

@@ -24,8 +24,8 @@ def grain_samples(batch_size: int, sequence: int) -> int:
     fewest = min(batch_size, FEWEST_GRAINS)
     fitting = [
         samples
-        for samples in range(1, batch_size + 1)
-        if batch_size % samples == 0 and samples * sequence <= GRAIN_TOKENS and batch_size // samples >= fewest
+        for samples in range(1, min(batch_size, GRAIN_TOKENS // sequence) + 1)
+        if batch_size % samples == 0 and batch_size // samples >= fewest
     ]
     return max(fitting, default=1)
 

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from cstool.data import Dataset, open_dataset
+from cstool.data import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, Dataset, batches_per_epoch, open_dataset
 from cstool.errors import CheckpointError, DataError
 from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.models import build_graph
@@ -18,6 +18,7 @@ from cstool.runtime.evaluate import evaluate
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import RunResult, Session, peak_resident_bytes
+from cstool.runtime.state import parse_states
 from cstool.runtime.train import train
 from cstool.store import sweep_temporary
 
@@ -49,12 +50,16 @@ def run(
     Raises:
         CstoolError: whatever the user can act on
     """
+    parse_states(load_checkpoint_states)
     trains = mode != "eval"
     train_loader = params.dataloader("train") if trains else None
     val_loader = params.dataloader("val" if trains else "eval") if mode != "train" else None
     with ExitStack() as stack:
         train_data = _open(params, train_loader, stack)
         val_data = _open(params, val_loader, stack)
+        if train_data is not None and train_loader is not None:
+            where = f"{params.path}: trainer.fit.train_dataloader.batch_size"
+            batches_per_epoch(train_data.sample_count, train_loader.batch_size, train_loader.drop_last, where)
         graph = build_graph(params.model, _sequence_length(params, train_data, val_data))
         optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
         appliance = stack.enter_context(
@@ -130,10 +135,12 @@ def _sequence_length(params: Params, *datasets: Dataset | None) -> int | None:
     model, path = params.model, params.path
     for found, length in zip(fields, lengths, strict=True):
         if isinstance(model, DecoderParams) != (length is not None):
-            wanted = "input_ids, labels, mask" if isinstance(model, DecoderParams) else "x, labels, mask"
+            text = isinstance(model, DecoderParams)
+            wanted = "input_ids, labels, mask" if text else "x, labels, mask"
             raise DataError(
                 f"{path}: data_processor must deliver {wanted} for the model {model.name}, got one with "
-                f"{', '.join(found)}"
+                f"{', '.join(found)}",
+                f"{HDF5_TEXT_PROCESSORS[0] if text else MNIST_PROCESSOR} does",
             )
         if isinstance(model, DecoderParams) and length is not None and length > model.max_position_embeddings:
             raise DataError(

@@ -87,7 +87,7 @@ def load_state(
     Raises:
         CheckpointError: naming the first tensor that is missing, superfluous, or of another shape
     """
-    wanted = _wanted(states)
+    wanted = parse_states(states)
     stored = {name: reader.shape(name) for name in reader.tensor_names()}
     _check_fits(reader.path, stored, graph, strict)
     trains = memoryx.optimizer is not None
@@ -111,14 +111,18 @@ def load_state(
     ]
 
 
-def _wanted(states: str) -> set[str]:
+def parse_states(states: str) -> set[str]:
+    """Return the parts of a checkpoint that `--load_checkpoint_states` asks for.
+
+    Raises:
+        CheckpointError: there is no such part
+    """
     if states == "all":
         return set(STATES)
     wanted = {state.strip() for state in states.split(",")}
     if unknown := wanted - set(STATES):
-        raise CheckpointError(
-            f"--load_checkpoint_states: must be all or some of {', '.join(STATES)}, got {min(unknown)}"
-        )
+        name = min(unknown) or "an empty name"
+        raise CheckpointError(f"--load_checkpoint_states: must be all or some of {', '.join(STATES)}, got {name}")
     return wanted
 
 

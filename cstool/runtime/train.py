@@ -135,7 +135,8 @@ class _Loop:
     def _count(self) -> None:
         """Put the totals of the loop into the result."""
         result, rates = self.session.result, self.rates
-        result.samples, result.seconds, result.samples_per_s = rates.samples, rates.seconds, rates.global_rate
-        result.tokens_per_s = rates.global_rate * self.tokens_per_sample
+        result.samples, result.seconds = rates.samples, rates.seconds
+        result.samples_per_s = result.samples / max(result.seconds, 1e-9)
+        result.tokens_per_s = result.samples_per_s * self.tokens_per_sample
         result.input_wait_s = self.worker.waited_s
         result.stream_wait_s = self.session.appliance.memoryx.waited_s

@@ -126,9 +126,7 @@ def test_96_layers_written_out_are_a_legal_graph() -> None:
 
 
 def test_each_rate_of_dropout_goes_to_its_ops() -> None:
-    graph = decoder(
-        dropout_rate=0.5, attention_dropout_rate=0.1, residual_dropout_rate=0.2, embedding_dropout_rate=0.3
-    )
+    graph = decoder(dropout_rate=0.5, attention_dropout_rate=0.1, residual_dropout_rate=0.2, embedding_dropout_rate=0.3)
     assert {op.kind.value: op.attributes["dropout"] for op in graph.ops if "dropout" in op.attributes} == {
         "position_embedding": 0.3,
         "attention": 0.1,

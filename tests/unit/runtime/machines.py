@@ -31,7 +31,9 @@ class GradientKeeper:
 
 
 @contextmanager
-def machine(graph: Graph, batch_size: int, *, optimizer: Optimizer | None = None, **settings: Any) -> Iterator[Appliance]:
+def machine(
+    graph: Graph, batch_size: int, *, optimizer: Optimizer | None = None, **settings: Any
+) -> Iterator[Appliance]:
     """Lend an appliance with large random weights, ready to train and to evaluate batches of a size."""
     usual = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 3, "lanes": 1}
     with Appliance(graph, optimizer=optimizer or GradientKeeper(), **{**usual, **settings}) as appliance:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, verify
 from cstool.runtime.plan import ALIGNMENT_BYTES, After, _Life, _place, make_plan
 from tests.models import decoder, fc_mnist
+from tests.unit.runtime.machines import arrays_of, assert_gradients, machine, random_batch
 
 
 @given(
@@ -61,3 +63,104 @@ def test_graph_inputs_get_no_delta() -> None:
     plan = make_plan(fc_mnist(), 5, trains=True)
     assert plan.ops[0].delta_inputs == (None,)
     assert plan.ops[-1].delta_inputs[1:] == (None, None)
+
+
+WIDTH, SEQUENCE = 4, 2
+ATTRIBUTES = {
+    OpKind.LINEAR: {},
+    OpKind.LAYER_NORM: {"epsilon": 1e-2},
+    OpKind.ACTIVATION: {"function": "gelu"},
+    OpKind.RESIDUAL: {},
+    OpKind.ATTENTION: {"heads": 2, "scale": 0.5},
+}
+VECTORS = {OpKind.LINEAR: 1, OpKind.LAYER_NORM: 2, OpKind.ACTIVATION: 1, OpKind.RESIDUAL: 1, OpKind.ATTENTION: 0}
+INPUTS = {OpKind.RESIDUAL: 2, OpKind.ATTENTION: 3}
+CONSTANT = Initializer("constant")
+
+
+def wire(steps: list[tuple[OpKind, list[int], float]]) -> Graph:
+    """Build a graph in which any tensor may have any number of readers.
+
+    Args:
+        steps: (kind, inputs: how many tensors back, dropout) of each op; what nobody reads is added up for the loss
+    """
+    ops, tensors, weights = [], [], []
+    names = ["h"]
+
+    def add(kind: OpKind, inputs: list[str], dropout: float = 0.0) -> None:
+        op, out = f"op{len(ops)}.{kind}", f"t{len(ops)}"
+        own = [Weight(f"{op}.{i}", (WIDTH,), CONSTANT) for i in range(VECTORS[kind])]
+        if kind is OpKind.LINEAR:
+            own.insert(0, Weight(f"{op}.weight", (WIDTH, WIDTH), CONSTANT))
+        attributes = {**ATTRIBUTES[kind], "dropout": dropout}
+        ops.append(Op(kind, op, tuple(inputs), (out,), tuple(weight.name for weight in own), attributes))
+        tensors.append(Tensor(out, (SEQUENCE, WIDTH)))
+        weights.extend(own)
+        names.append(out)
+
+    add(OpKind.LINEAR, ["h"])
+    del names[0]
+    for kind, back, dropout in steps:
+        add(kind, [names[-1 - n % len(names)] for n in back[: INPUTS.get(kind, 1)]], dropout)
+    read = {name for op in ops for name in op.inputs}
+    loose = [tensor.name for tensor in tensors if tensor.name not in read]
+    while len(loose) > 1:
+        add(OpKind.RESIDUAL, [loose.pop(), loose.pop()])
+        loose.append(names[-1])
+    ops.append(Op(OpKind.SOFTMAX_LOSS, "last", (loose[0], "labels", "mask"), ("loss",), ("last.weight",)))
+    tensors.append(Tensor("loss", (SEQUENCE,)))
+    weights.append(Weight("last.weight", (10, WIDTH), CONSTANT))
+    shape = (SEQUENCE,)
+    inputs = (Tensor("h", (SEQUENCE, WIDTH)), Tensor("labels", shape, "int32"), Tensor("mask", shape))
+    graph = Graph("wired", inputs, (Segment(tuple(ops), tuple(tensors), tuple(weights)),), "loss")
+    verify(graph)
+    return graph
+
+
+def check_gradients(graph: Graph) -> None:
+    """Run a step and compare every gradient with the slope of the model."""
+    batch = random_batch(graph, 2)
+    with machine(graph, 2) as appliance:
+        appliance.train_step(batch, 1, 0.1)
+        weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
+    assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 1)
+
+
+def afters(graph: Graph, name: str) -> list[tuple[bool, After]]:
+    """Return how the deltas of a tensor are made, in the order of backward."""
+    planned = make_plan(graph, 2, trains=True).ops
+    return [
+        (delta.accumulate, delta.after)
+        for p in reversed(planned)
+        for source, delta in zip(p.op.inputs, p.delta_inputs, strict=True)
+        if source == name and delta is not None
+    ]
+
+
+def test_a_kernel_that_cannot_accumulate_writes_elsewhere_and_the_runtime_adds() -> None:
+    """t0 feeds two linear layers and, before them, an activation."""
+    graph = wire([(OpKind.ACTIVATION, [0], 0.0), (OpKind.LINEAR, [1], 0.0), (OpKind.LINEAR, [2], 0.0)])
+    assert afters(graph, "t0") == [(False, After.NOTHING), (True, After.NOTHING), (False, After.ADD)]
+    check_gradients(graph)
+
+
+def test_a_delta_that_two_inputs_of_a_residual_may_not_share_is_copied() -> None:
+    """t1 = activation(t0) is joined with t0: the activation writes over the delta of t1, which t0 still needs."""
+    graph = wire([(OpKind.ACTIVATION, [0], 0.0), (OpKind.RESIDUAL, [0, 1], 0.0)])
+    assert (False, After.COPY) in afters(graph, "t0") + afters(graph, "t1")
+    check_gradients(graph)
+
+
+def test_a_residual_of_a_tensor_with_itself_counts_twice() -> None:
+    check_gradients(wire([(OpKind.RESIDUAL, [0, 0], 0.0)]))
+
+
+steps = st.tuples(
+    st.sampled_from(list(ATTRIBUTES)), st.lists(st.integers(0, 4), min_size=3, max_size=3), st.sampled_from([0.0, 0.3])
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(steps, min_size=1, max_size=7))
+def test_gradients_are_right_whoever_reads_what(steps: list[tuple[OpKind, list[int], float]]) -> None:
+    check_gradients(wire(steps))

@@ -1,0 +1,305 @@
+"""Bad input at the command line: one clear error, the right exit code, and nothing that was there is touched.
+
+In the expected messages TMP is the folder of the test and DATA that of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.end_to_end.refusals import Outcome, error, kept
+from tests.end_to_end.runs import SEQUENCE, gpt_params
+
+SAVED_THREE_TIMES = [
+    *(f"checkpoint_{step}.mdl" for step in (1, 2, 3)),
+    "checkpoints_index.yaml",
+    "checkpoints_index.yaml.lock",
+]
+PREPARE = "`cstool data prepare text` makes a data set from any files"
+
+
+def loader(folder: object, **changes: Any) -> dict[str, Any]:
+    return {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(folder), "batch_size": 24, **changes}
+
+
+INIT = "TMP/params.yaml:{}: trainer.init"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"trainer:\n  init: [1, 2\n  fit: 3\n", "TMP/params.yaml:3:6: not valid YAML: while parsing a flow sequence "
+         "expected ',' or ']', but got ':'"),
+        (b"\xff\xfetrainer: 1", "TMP/params.yaml:1: must be UTF-8 text, got byte 0xff"),
+        (b"", "TMP/params.yaml: must hold a mapping, got an empty file"),
+        (b"- 1\n- 2\n", "TMP/params.yaml:1: the file must hold a mapping, got [1, 2]"),
+        (b"trainer:\n  init: [1]\n", "TMP/params.yaml:2: trainer.init must be a mapping, got [1]"),
+        (b"trainer: &a\n  init: *a\n", "TMP/params.yaml:1: trainer.init must not contain itself"),
+    ],
+    ids=["syntax", "bytes", "empty", "list", "list_for_mapping", "in_itself"],
+)  # fmt: skip
+def test_a_params_file_that_is_none_is_refused_in_one_line(
+    cstool: Callable[..., Outcome], tmp_path: Path, content: bytes, expected: str
+) -> None:
+    (tmp_path / "params.yaml").write_bytes(content)
+    assert cstool("run", "-p", tmp_path / "params.yaml") == (2, "", error(expected))
+    assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_a_duplicate_key_is_named_with_its_first_line(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("trainer:\n  init: {}\n  init: {}\n")
+    message = error("TMP/params.yaml:3: trainer.init is given twice", "the first is in line 2")
+    assert cstool("run", "-p", tmp_path / "params.yaml") == (2, "", message)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("no.yaml", "TMP/no.yaml: there is no such file"),
+        (".", "TMP: must be a YAML file, got a folder"),
+        ("file/params.yaml", "TMP/file/params.yaml: cannot be read: Not a directory"),
+    ],
+)
+def test_a_params_file_that_cannot_be_read_is_named(
+    cstool: Callable[..., Outcome], tmp_path: Path, path: str, expected: str
+) -> None:
+    (tmp_path / "file").touch()
+    assert cstool("run", "-p", tmp_path / path) == (2, "", error(expected))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"init__model__flavour": 3}, error(INIT.format(13) + ".model.flavour is not a known key")),
+        ({"init__model__hiden_size": 3}, error(INIT.format(13) + ".model.hiden_size is not a known key",
+         "did you mean hidden_size?")),
+        ({"init__model__hidden_size": "big"}, error(INIT.format(6) + ".model.hidden_size must be a whole number, "
+         "got 'big'")),
+        ({"init__model__hidden_size": 0}, error(INIT.format(6) + ".model.hidden_size must be at least 1, got 0")),
+        ({"init__model__num_heads": 3}, error(INIT.format(6) + ".model.hidden_size must be a multiple of num_heads "
+         "(3), got 32", "30 and 33 are the nearest")),
+        ({"init__model__num_hidden_layers": 10**6}, error(INIT.format(8) + ".model.num_hidden_layers must be at "
+         "most 1000, got 1000000")),
+        ({"init__model": [1]}, error(INIT.format(3) + ".model must be a mapping, got [1]")),
+        ({"init__model_dir": 3}, error(INIT.format(29) + ".model_dir must be text, got 3")),
+        ({"fit__train_dataloader__batch_size": 0}, error(
+         "TMP/params.yaml:34: trainer.fit.train_dataloader.batch_size must be at least 1, got 0")),
+        ({"init__optimizer__AdamW__learning_rate": float("inf")}, error(INIT.format(20)
+         + ".optimizer.AdamW.learning_rate must be a finite number, got inf")),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_a_wrong_key_or_value_is_named_with_its_line(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, changes: dict[str, Any], expected: str
+) -> None:
+    assert cstool("run", "-p", gpt_params(tmp_path, data, **changes)) == (2, "", expected)
+    assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
+
+
+LOOK = "`cstool run --help` lists what there is"
+GRAINS = "TMP/params.yaml: trainer.fit.train_dataloader.batch_size: num_csx must divide the"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--num_csx 0", error("--num_csx: must be at least 1, got 0")),
+        ("--max_steps -1", error("--max_steps: must be at least 1, got -1")),
+        ("--num_steps 0", error("--num_steps: must be at least 1, got 0")),
+        ("--eval_steps 0", error("--eval_steps: must be at least 1, got 0")),
+        ("--seed -1", error("--seed: must be at least 0, got -1")),
+        ("--lanes 0", error("cstool run: invalid value for --lanes: must be auto or a positive count, got 0", LOOK)),
+        ("--set a", error("--set a: must be KEY=VALUE", "for example --set trainer.init.loop.max_steps=20")),
+        ("--num_csx 5", error(f"{GRAINS} 12 grains of the batch (batch_size 48, 4 to a grain), got 5",
+         "4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 12")),
+        ("--num_csx 2 --set trainer.fit.train_dataloader.batch_size=47", error(
+         f"{GRAINS} 47 grains of the batch (batch_size 47, 1 to a grain), got 2",
+         "1 and 47 are the nearest; all that do: 1, 47")),
+        ("--set trainer.fit.train_dataloader.batch_size=2000000000", error("TMP/params.yaml: trainer.fit."
+         "train_dataloader.batch_size: must be at most the number of samples (60) to fill one batch, got 2000000000",
+         "set batch_size to at most 60, or drop_last to false")),
+        ("--load_checkpoint_states wheels", error("--load_checkpoint_states: must be all or some of model, optimizer, "
+         "dataloader, got wheels")),
+    ],
+)  # fmt: skip
+def test_a_wrong_flag_is_named(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, flags: str, expected: str
+) -> None:
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data), *flags.split())
+    assert (outcome.code, outcome.stderr) == (2, expected)
+    assert kept(tmp_path / "model_dir") == {}
+
+
+def write_h5(folder: Path, values: Any, examples: int | None = None) -> None:
+    with h5py.File(folder / "part.h5", "w") as file:
+        file["data"] = values
+        file.attrs["n_examples"] = len(values) if examples is None else examples
+
+
+def samples(count: int = 30, *, token: int = 1, length: int = SEQUENCE) -> Any:
+    return np.stack([np.full((count, length), value, np.int32) for value in (token, 1, token)], axis=1)
+
+
+def truncate(folder: Path) -> None:
+    write_h5(folder, samples())
+    part = folder / "part.h5"
+    part.write_bytes(part.read_bytes()[:5000])
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda folder: folder.rmdir(), error("TMP/d: must be a folder with files *.h5, found nothing there (looked "
+         "for it as TMP/d)", PREPARE)),
+        (lambda folder: None, error("TMP/d: must be a folder with files *.h5, got none among its entries (0)",
+         PREPARE)),
+        (lambda folder: (folder.rmdir(), folder.touch()), error("TMP/d: must be a folder with files *.h5, got a file",
+         "give the folder that holds it: TMP")),
+        (truncate, error("TMP/d/part.h5: must be a whole HDF5 file, got a truncated or damaged one",
+         "make or copy it again")),
+        (lambda folder: (folder / "part.h5").touch(), error("TMP/d/part.h5: must be an HDF5 file, got something else",
+         "remove it, or make it again")),
+        (lambda folder: write_h5(folder, samples(0)), error("TMP/d/part.h5: must hold at least one sample, got 0",
+         "remove the file")),
+        (lambda folder: write_h5(folder, samples(), 99), error("TMP/d/part.h5: attribute n_examples must be the "
+         "number of samples (30), got 99", "the file was not written to its end, or was changed; make it again")),
+        (lambda folder: write_h5(folder, samples()[:, :2]), error('TMP/d/part.h5: dataset "data" must have the shape '
+         "(samples, 3, tokens), got (30, 2, 128)", "the three are input_ids, attention_mask, labels")),
+        (lambda folder: write_h5(folder, samples(token=64)), error("TMP/d/part.h5: input_ids must be in [0, 64), got "
+         "64 in sample 0 at position 0", "vocab_size of the model must be that of the data set")),
+        (lambda folder: write_h5(folder, samples(length=256)), error("TMP/params.yaml: the samples must have at most "
+         "max_position_embeddings (128) tokens, got 256", "max_sequence_length: 128 in the dataloader cuts them")),
+    ],
+    ids=["missing", "no_files", "file", "truncated", "empty", "no_samples", "count", "shape", "vocabulary", "length"],
+)  # fmt: skip
+def test_bad_data_is_refused_before_anything_is_saved(
+    cstool: Callable[..., Outcome], tmp_path: Path, make: Callable[[Path], object], expected: str
+) -> None:
+    (tmp_path / "d").mkdir()
+    make(tmp_path / "d")
+    train = loader(tmp_path / "d", shuffle=False)
+    outcome = cstool("run", "-p", gpt_params(tmp_path, tmp_path, fit__train_dataloader=train))
+    assert (outcome.code, outcome.stderr) == (2, expected)
+    assert kept(tmp_path / "model_dir") == {}
+
+
+def test_a_bad_token_met_on_the_way_leaves_the_checkpoints_before_it(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
+) -> None:
+    (tmp_path / "d").mkdir()
+    values = samples(96)
+    values[90, 0, 5] = -1
+    write_h5(tmp_path / "d", values)
+    train = loader(tmp_path / "d", shuffle=False)
+    file = gpt_params(tmp_path, data, fit__train_dataloader=train, init__checkpoint={"steps": 1})
+    assert cstool("run", "-p", file).stderr == error(
+        "TMP/d/part.h5: input_ids must be in [0, 64), got -1 in sample 90 at position 5",
+        "vocab_size of the model must be that of the data set",
+    )
+    assert sorted(kept(tmp_path / "model_dir")) == SAVED_THREE_TIMES
+
+
+def test_training_and_validation_samples_of_different_lengths_are_refused(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
+) -> None:
+    (tmp_path / "d").mkdir()
+    write_h5(tmp_path / "d", samples(length=64))
+    file = gpt_params(tmp_path, data, fit__val_dataloader=loader(tmp_path / "d"))
+    assert cstool("run", "-p", file, "--mode", "train_and_eval").stderr == error(
+        "TMP/params.yaml: training and validation samples must have the same number of tokens, got 128 and 64",
+        "max_sequence_length: 64 in both dataloaders makes them alike",
+    )
+
+
+def test_an_image_model_does_not_take_text(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
+    file = gpt_params(tmp_path, data, init__model={"name": "fc_mnist", "hidden_size": 32})
+    assert cstool("run", "-p", file).stderr == error(
+        "TMP/params.yaml: data_processor must deliver x, labels, mask for the model fc_mnist, got one with "
+        "input_ids, mask, labels",
+        "MNISTDataProcessor does",
+    )
+
+
+def test_a_model_that_cannot_fit_the_memory_is_refused(
+    cstool: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
+) -> None:
+    monkeypatch.setattr("cstool.runtime.appliance.available_memory_bytes", lambda: 2**30)
+    file = gpt_params(tmp_path, data, init__model__hidden_size=10**9)
+    outcome = cstool("run", "-p", file)
+    assert (outcome.code, outcome.stderr) == (2, error(
+        "the model: its weights and optimizer state must fit the memory (1,073,741,824 bytes are free), got "
+        "96,000,005,616,000,001,536 bytes",
+        "a narrower model, a smaller vocabulary or fewer layers need less",
+    ))  # fmt: skip
+
+
+def test_memory_that_runs_out_is_an_error_without_a_traceback(
+    cstool: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
+) -> None:
+    def fail() -> None:
+        raise MemoryError("Unable to allocate 238. GiB")
+
+    monkeypatch.setattr("cstool.runtime.appliance.RamStore", fail)
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data))
+    assert (outcome.code, outcome.stderr) == (2, error(
+        "the memory of this machine does not suffice: Unable to allocate 238. GiB",
+        "a smaller model, batch_size or max_sequence_length needs less",
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("TMP/nowhere --sequence_length 16", error("TMP/nowhere: must be a file or a folder, found nothing there")),
+        ("TMP/empty --sequence_length 16", error("TMP/empty: must hold files of text, got none",
+         "give files, or folders with files that are not empty")),
+        ("TMP/text --sequence_length 0", error("sequence_length: must be at least 2, got 0")),
+        ("TMP/text --sequence_length 2000000", error("sequence_length: must be at most 1048576, got 2000000")),
+        ("TMP/text --sequence_length 16 --val_fraction 1", error("val_fraction: must be at least 0 and less than 1, "
+         "got 1.0")),
+        ("TMP/text/a --sequence_length 16", error("TMP/text/a: must be at least two files, since whole files are held "
+         "out, got one", "cut it into several, for example with `split --bytes=20k`, or hold nothing out with "
+         "--val_fraction 0")),
+        ("TMP/text", error("cstool data prepare text: missing option '--sequence_length'",
+         "`cstool data prepare text --help` lists what there is")),
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_prepared_leaves_nothing(
+    cstool: Callable[..., Outcome], tmp_path: Path, arguments: str, expected: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "text" / name).write_text(name * 100)
+    typed = arguments.replace("TMP", str(tmp_path)).split()
+    assert cstool("data", "prepare", "text", "--output", tmp_path / "out", *typed) == (2, "", expected)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["empty", "text"]
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("file", error("TMP/file: must be a folder or not exist yet, got a file", "give another --output")),
+        ("text/out", error("TMP/text/out: must lie apart from the sources, got TMP/text as one",
+         "give another --output")),
+        ("other", error("TMP/other: must be empty or a data set made by this command, got other files",
+         "give another --output")),
+    ],
+)  # fmt: skip
+def test_prepared_text_goes_nowhere_where_something_else_is(
+    cstool: Callable[..., Outcome], tmp_path: Path, output: str, expected: str
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "text").mkdir()
+    for name in ("file", "other/file", "text/a", "text/b"):
+        (tmp_path / name).write_text("abc" * 100)
+    before = sorted(tmp_path.rglob("*"))
+    command = ("data", "prepare", "text", "--output", tmp_path / output, tmp_path / "text", "--sequence_length", 16)
+    assert cstool(*command) == (2, "", expected)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,74 @@
+"""Rates as the vendor computes and writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cstool.runtime import rates
+from cstool.runtime.rates import Rates, format_rate, format_seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that a test sets."""
+    now = [100.0]
+    monkeypatch.setattr(rates.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_the_first_rate_is_that_of_the_samples_so_far(clock: list[float]) -> None:
+    found = Rates()
+    found.add(30)
+    clock[0] += 2.0
+    assert found.look() == (15.0, 15.0)
+
+
+def test_a_later_rate_is_six_tenths_of_the_new_and_four_of_the_one_before(clock: list[float]) -> None:
+    found = Rates()
+    found.add(10)
+    clock[0] += 1.0
+    found.look()
+    found.add(20)
+    clock[0] += 1.0
+    assert found.look() == (pytest.approx(0.6 * 20 + 0.4 * 10), 15.0)
+
+
+def test_a_pause_counts_in_neither_rate(clock: list[float]) -> None:
+    found = Rates()
+    found.add(10)
+    clock[0] += 1.0
+    found.look()
+    clock[0] += 50.0
+    found.pause(50.0)
+    found.add(10)
+    clock[0] += 1.0
+    assert found.look() == (10.0, 10.0)
+    assert found.seconds == 2.0
+
+
+def test_it_counts_the_samples(clock: list[float]) -> None:
+    found = Rates()
+    found.add(3)
+    found.add(4)
+    assert found.samples == 7
+
+
+def test_without_any_time_passed_rates_are_finite(clock: list[float]) -> None:
+    found = Rates()
+    found.add(1)
+    assert found.look() == (pytest.approx(1e9), pytest.approx(1e9))
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(1234.567, "1234.57"), (1.0, "1.00"), (0.98765, "0.988"), (0.0123456, "0.0123"), (0.0, "0")],
+)
+def test_a_rate_has_two_decimals_or_three_digits_below_one(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00:00"), (59.6, "0:01:00"), (3661.0, "1:01:01"), (360_000.0, "100:00:00")]
+)
+def test_a_time_is_written_in_hours_minutes_and_seconds(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text

@@ -1,0 +1,191 @@
+"""The state of a run in a checkpoint, and what is refused on the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cstool
+from cstool.errors import CheckpointError
+from cstool.ir import Graph
+from cstool.params import SGD, AdamW
+from cstool.runtime import state
+from cstool.runtime.appliance import Appliance
+from cstool.runtime.optimizer import make_optimizer
+from cstool.runtime.state import Position, environment, load_state, save_state
+from cstool.store import CheckpointReader
+from tests.models import fc_mnist
+from tests.unit.runtime.machines import array_of, machine, random_batch
+
+MOMENTUM = make_optimizer(SGD(momentum=0.9), None)
+HINT = "\nhint: the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
+
+
+def saved(path: Path, graph: Graph | None = None) -> dict[str, np.ndarray]:
+    """Write a checkpoint after two steps, and return the arrays that it should hold."""
+    graph = graph or fc_mnist(3, use_bias=False)
+    with machine(graph, 4, optimizer=MOMENTUM) as appliance:
+        for step in (1, 2):
+            appliance.train_step(random_batch(graph, 4), step, 0.1)
+        save(path, appliance)
+        return {name: array_of(appliance, name) for name in appliance.memoryx.array_names}
+
+
+def save(path: Path, appliance: Appliance) -> int:
+    params = {"trainer": {"init": {"seed": 1}}}
+    position = Position(2, 5)
+    return save_state(path, appliance.memoryx, position, model_name="fc_mnist", seed=1, grain=1, params=params)
+
+
+def loaded(
+    path: Path, *, states: str = "all", strict: bool = True, graph: Graph | None = None, optimizer=MOMENTUM
+) -> tuple[dict[str, np.ndarray], Position, list[str]]:
+    """Load a checkpoint into zeros, and return the arrays, the position and what differs."""
+    graph = graph or fc_mnist(3, use_bias=False)
+    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
+    with Appliance(graph, optimizer=optimizer, **settings) as appliance, CheckpointReader(path) as reader:
+        position, changed = load_state(reader, appliance.memoryx, graph, states=states, strict=strict)
+        return {name: array_of(appliance, name) for name in appliance.memoryx.array_names}, position, changed
+
+
+def refusal(path: Path, **how) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        loaded(path, **how)
+    return str(caught.value)
+
+
+def test_a_checkpoint_holds_these_keys(tmp_path: Path) -> None:
+    saved(tmp_path / "c.mdl")
+    with CheckpointReader(tmp_path / "c.mdl") as reader:
+        keys = reader.keys()
+    assert keys == [
+        "model.fc_layers.0.weight",
+        "optimizer.fc_layers.0.weight.momentum_buffer",
+        "model.last_layer.weight",
+        "optimizer.last_layer.weight.momentum_buffer",
+        "global_step",
+        "dataloader",
+        "random",
+        "choices",
+        "__metadata__",
+    ]
+
+
+def test_a_checkpoint_says_where_the_run_is_and_what_its_bits_depend_on(tmp_path: Path) -> None:
+    saved(tmp_path / "c.mdl")
+    with CheckpointReader(tmp_path / "c.mdl") as reader:
+        values = reader.values()
+    params = {"trainer": {"init": {"seed": 1}}}
+    assert values == {
+        "global_step": 2,
+        "dataloader": {"batches_streamed": 5},
+        "random": {"seed": 1, "generator": "philox4x32-10"},
+        "choices": {"grain_samples": 1, "gemm": "numpy", **environment()},
+        "__metadata__": [{"version": cstool.__version__, "model_name": "fc_mnist", "params": params}],
+    }
+
+
+def test_the_environment_is_versions_and_cpu() -> None:
+    found = environment()
+    assert list(found) == ["cstool", "numpy", "numba", "blas", "cpu"]
+    assert found["numpy"] == np.__version__
+
+
+def test_saving_returns_the_bytes_of_the_tensors(tmp_path: Path) -> None:
+    graph = fc_mnist(3, use_bias=False)
+    with machine(graph, 4, optimizer=MOMENTUM) as appliance:
+        assert save(tmp_path / "c.mdl", appliance) == 2 * 4 * graph.parameter_count
+
+
+def test_loading_brings_back_every_bit_and_the_position(tmp_path: Path) -> None:
+    before = saved(tmp_path / "c.mdl")
+    arrays, position, changed = loaded(tmp_path / "c.mdl")
+    assert (position, changed) == (Position(2, 5), [])
+    assert arrays.keys() == before.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+@pytest.mark.parametrize(
+    ("states", "sections", "position"),
+    [
+        ("all", {"model", "optimizer"}, Position(2, 5)),
+        ("model", {"model"}, Position(0, 0)),
+        ("model,dataloader", {"model"}, Position(0, 5)),
+        ("model, optimizer", {"model", "optimizer"}, Position(2, 0)),
+        ("optimizer", {"optimizer"}, Position(2, 0)),
+    ],
+)
+def test_states_can_be_chosen_and_the_step_belongs_to_the_optimizer(
+    tmp_path: Path, states: str, sections: set[str], position: Position
+) -> None:
+    saved(tmp_path / "c.mdl")
+    arrays, found, _ = loaded(tmp_path / "c.mdl", states=states)
+    assert {name.partition(".")[0] for name, array in arrays.items() if array.any()} == sections
+    assert found == position
+
+
+def test_evaluation_loads_the_weights_and_knows_the_step(tmp_path: Path) -> None:
+    before = saved(tmp_path / "c.mdl")
+    arrays, position, _ = loaded(tmp_path / "c.mdl", optimizer=None)
+    assert list(arrays) == [name for name in before if name.startswith("model.")]
+    assert position.step == 2
+
+
+def test_an_unknown_state_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "c.mdl")
+    assert refusal(tmp_path / "c.mdl", states="model,optimiser") == (
+        "--load_checkpoint_states: must be all or some of model, optimizer, dataloader, got optimiser"
+    )
+
+
+def test_a_missing_weight_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.mdl"
+    saved(path)
+    assert refusal(path, graph=fc_mnist(3)) == f"{path}: lacks the weight fc_layers.0.bias of this model{HINT}"
+
+
+def test_a_superfluous_weight_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.mdl"
+    saved(path, fc_mnist(3))
+    assert refusal(path) == f"{path}: has the weight fc_layers.0.bias, which this model lacks{HINT}"
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_weight_of_another_shape_is_refused_strict_or_not(tmp_path: Path, strict: bool) -> None:
+    path = tmp_path / "c.mdl"
+    saved(path)
+    assert refusal(path, graph=fc_mnist(5, use_bias=False), strict=strict) == (
+        f"{path}: fc_layers.0.weight must be 5 x 784, as in this model, got 3 x 784{HINT}"
+    )
+
+
+def test_the_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.mdl"
+    saved(path)
+    assert refusal(path, optimizer=make_optimizer(AdamW(), None)) == (
+        f"{path}: lacks optimizer.fc_layers.0.weight.exp_avg, which this optimizer needs\n"
+        "hint: --load_checkpoint_states model loads the weights alone"
+    )
+
+
+def test_weights_alone_go_to_any_optimizer(tmp_path: Path) -> None:
+    before = saved(tmp_path / "c.mdl")
+    arrays, _, _ = loaded(tmp_path / "c.mdl", states="model", optimizer=make_optimizer(AdamW(), None))
+    np.testing.assert_array_equal(arrays["model.last_layer.weight"], before["model.last_layer.weight"])
+
+
+def test_if_not_strict_what_both_have_is_loaded(tmp_path: Path) -> None:
+    before = saved(tmp_path / "c.mdl")
+    arrays, _, _ = loaded(tmp_path / "c.mdl", strict=False, graph=fc_mnist(3))
+    assert {name for name, array in arrays.items() if array.any()} == before.keys()
+
+
+def test_other_versions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "environment", lambda: {**environment(), "numpy": "1.0", "cpu": "z80"})
+        saved(tmp_path / "c.mdl")
+    now = environment()
+    assert loaded(tmp_path / "c.mdl")[2] == [f"numpy 1.0 -> {now['numpy']}", f"cpu z80 -> {now['cpu']}"]
