@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from cstool.ir import Panel
 from cstool.kernels.payload import Payload
 from cstool.runtime.csx import GrainSlot, Scratch
-from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.plan import Plan, PlannedOp
 from cstool.runtime.swarmx import SwarmX
 
@@ -60,15 +59,13 @@ class Lane:
         index: number of the lane
         plan: the ops
         slots: its share of the slots of all systems
-        memoryx: where panels come from
-        swarmx: where gradients go
+        swarmx: where panels come from and gradients go
     """
 
-    def __init__(self, index: int, plan: Plan, slots: Sequence[GrainSlot], memoryx: MemoryX, swarmx: SwarmX) -> None:
+    def __init__(self, index: int, plan: Plan, slots: Sequence[GrainSlot], swarmx: SwarmX) -> None:
         self.index = index
         self.plan = plan
         self.slots = slots
-        self.memoryx = memoryx
         self.swarmx = swarmx
         self.scratch = Scratch()
         for slot in slots:
@@ -80,16 +77,16 @@ class Lane:
         for position, planned in enumerate(self.plan.ops):
             pace.reach(self.index, position)
             calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
-            vectors = [self.memoryx.acquire(panel) for panel in planned.vector_panels]
+            vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
             for panel, is_first, is_last in _stages(planned.matrix_panels):
-                matrix = [] if panel is None else [self.memoryx.acquire(panel)]
+                matrix = [] if panel is None else [self.swarmx.acquire(panel)]
                 for call in calls:
                     call.hold(matrix + vectors, panel, is_first, is_last)
                     planned.kernel.forward(call)
                 if panel is not None:
-                    self.memoryx.release(panel)
+                    self.swarmx.release(panel)
             for vector in planned.vector_panels:
-                self.memoryx.release(vector)
+                self.swarmx.release(vector)
 
     def backward(self, pace: Pace) -> None:
         """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made."""
@@ -97,10 +94,10 @@ class Lane:
             pace.reach(self.index, len(self.plan.ops) - 1 - position)
             planned = self.plan.ops[position]
             slots = [slot for slot in self.slots if slot.grain is not None]
-            vectors = [self.memoryx.acquire(panel) for panel in planned.vector_panels]
+            vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
             of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
             for panel, is_first, is_last in _stages(planned.matrix_panels[::-1]):
-                matrix = [] if panel is None else [self.memoryx.acquire(panel)]
+                matrix = [] if panel is None else [self.swarmx.acquire(panel)]
                 for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                     call = slot.calls[position]
                     call.hold(matrix + vectors, panel, is_first, is_last)
@@ -113,9 +110,9 @@ class Lane:
                         for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
                             self._hand_in(vector, planned, slot, gradient)
                 if panel is not None:
-                    self.memoryx.release(panel)
+                    self.swarmx.release(panel)
             for vector in planned.vector_panels:
-                self.memoryx.release(vector)
+                self.swarmx.release(vector)
 
     def _matrix_gradient(self, planned: PlannedOp, panel: Panel | None) -> list[Payload | None]:
         if panel is None:

@@ -163,6 +163,7 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
     where = f"{session.params.path}: trainer.fit.{section}.batch_size"
     systems = session.appliance.prepare(loader.batch_size, trains=trains, where=where)
     session.result.grain_samples, session.result.lanes = systems.plan.samples, len(systems.lanes)
+    session.result.streamed_bytes_per_step = systems.streamed_bytes
     log.info(f"Effective batch size is {loader.batch_size}.")
     log.info(
         f"Preparing to execute using {session.params.num_csx} CSX: {systems.grains} grains of {systems.plan.samples} "

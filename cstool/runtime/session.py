@@ -32,6 +32,8 @@ class RunResult:
     tokens_per_s: float = 0.0
     input_wait_s: float = 0.0
     stream_wait_s: float = 0.0
+    streamed_bytes_per_step: int = 0
+    """weights that MemoryX sent out, forward and backward"""
     checkpoint_s: float = 0.0
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: list[str] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""SwarmX: between MemoryX and the systems. On the way back it sums the gradients of all grains.
+"""SwarmX: hands the weight stream of MemoryX to all systems, and sums their gradients on the way back.
+
+In one process, handing a panel to all systems means that all lanes read the same array, which is MemoryX's to change.
 
 The sum has the shape of one fixed binary tree over the grain numbers, whoever computes its parts and in whatever
 order they arrive, so its bits never depend on the number of systems or lanes.
@@ -9,8 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -55,22 +56,43 @@ class BufferPool:
                 self._free[whole.size].append(whole)
 
 
+class WeightSource(Protocol):
+    """What SwarmX is connected to on the other side: MemoryX."""
+
+    def acquire(self, panel: Panel) -> Array:
+        """Return the weights of a panel, to be read until `release`."""
+
+    def release(self, panel: Panel) -> None:
+        """Take a panel back."""
+
+    def receive(self, panel: Panel, op: str, payload: Payload) -> None:
+        """Take the sum of a panel's gradient from one op, with its buffer."""
+
+
 class SwarmX:
-    """Reduces gradients over the grains of a global batch.
+    """Streams panels to the systems and reduces their gradients over the grains of a global batch.
 
     Args:
         grains: leaves of the tree
         buffers: where gradient buffers come from and go when they are used up
-        deliver: called with (panel, name of the op, sum) when a sum is complete, by whoever completed it
+        memoryx: where panels come from, and where a sum goes when it is complete, by whoever completed it
     """
 
-    def __init__(self, grains: int, buffers: BufferPool, deliver: Callable[[Panel, str, Payload], None]) -> None:
+    def __init__(self, grains: int, buffers: BufferPool, memoryx: WeightSource) -> None:
         self.grains = grains
         self.buffers = buffers
-        self._deliver = deliver
+        self._memoryx = memoryx
         self._waiting: dict[tuple[Panel, str, int, int], Payload] = {}
         """nodes of trees that wait for their sibling, by (panel, op, level, index)"""
         self._lock = threading.Lock()
+
+    def acquire(self, panel: Panel) -> Array:
+        """Return the weights of a panel, to be read until `release`."""
+        return self._memoryx.acquire(panel)
+
+    def release(self, panel: Panel) -> None:
+        """Give a panel back."""
+        self._memoryx.release(panel)
 
     def reduce(self, panel: Panel, op: str, leaf: int, payload: Payload) -> None:
         """Hand in the gradient of one grain; SwarmX owns its buffer from now on."""
@@ -86,4 +108,4 @@ class SwarmX:
                 payload = add_payloads(left, right)
                 self.buffers.give_back(right)
             index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
-        self._deliver(panel, op, payload)
+        self._memoryx.receive(panel, op, payload)

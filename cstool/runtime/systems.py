@@ -62,6 +62,7 @@ class Systems:
     ) -> None:
         self.plan: Plan = make_plan(graph, grain, trains=trains)
         self.grains = grains
+        self.trains = trains
         self.grains_per_csx = grains // num_csx
         slots_per_csx = min(self.grains_per_csx, memory_bytes // (self.plan.slot_bytes * num_csx))
         if slots_per_csx < 1:
@@ -74,10 +75,10 @@ class Systems:
         self.slots_per_csx = math.ceil(self.grains_per_csx / self.waves)
         self.csx = [Csx(i, self.plan, self.slots_per_csx, seed) for i in range(num_csx)]
         slots = [slot for csx in self.csx for slot in csx.slots]
-        self.swarmx = SwarmX(grains, memoryx.buffers, memoryx.receive)
+        self.swarmx = SwarmX(grains, memoryx.buffers, memoryx)
         lanes = min(lanes, len(slots))
         cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
-        self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], memoryx, self.swarmx) for i in range(lanes)]
+        self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], self.swarmx) for i in range(lanes)]
         self._memoryx = memoryx
         self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
 
@@ -85,6 +86,12 @@ class Systems:
     def activation_bytes(self) -> int:
         """Memory of the arenas [bytes]."""
         return sum(csx.arena.nbytes for csx in self.csx)
+
+    @property
+    def streamed_bytes(self) -> int:
+        """What MemoryX sends out for one batch, each panel once per pass and wave [bytes]."""
+        panels = [p for planned in self.plan.ops for p in (*planned.matrix_panels, *planned.vector_panels)]
+        return sum(4 * panel.size for panel in panels) * self.waves * (2 if self.trains else 1)
 
     @property
     def scratch_bytes(self) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import resource
 import shutil
 import signal
+import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import pytest
@@ -24,7 +25,12 @@ EVERY_STEP = {"init__checkpoint": {"steps": 1}}
 SECOND = "TMP/model_dir/checkpoint_2.mdl"
 OLDER = "go on from the newest one that is whole: --checkpoint_path TMP/model_dir/checkpoint_1.mdl"
 OTHER_MODEL = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
+TENSOR = "model.transformer_decoder.norm.bias"
 LAYERS = "transformer_decoder.layers"
+
+
+class DiskUsage(NamedTuple):
+    free: int
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +60,244 @@ def write_other_hdf5(file: Path) -> None:
         h5["x"] = [1, 2, 3]
 
 
-def damage_a_tensor(file: Path) -> None:
+def damage_a_tensor(file: Path) -> str:
+    """Change a byte of a tensor; return what is to be said of its checksum."""
     with h5py.File(file) as h5:
-        offset = h5["model.transformer_decoder.norm.bias"].id.get_offset()
+        offset, checksum = h5[TENSOR].id.get_offset(), int(h5[TENSOR].attrs["crc32"])
+        size_bytes = h5[TENSOR].nbytes
     content = bytearray(file.read_bytes())
-    content[offset : offset + 4] = b"\0\0\0\7"
+    content[offset] ^= 1
     file.write_bytes(content)
+    found = zlib.crc32(content[offset : offset + size_bytes])
+    return f"{TENSOR} is damaged: its checksum must be {checksum:08x}, got {found:08x}"
 
 
-DAMAGED = [
-    (cut_short, f"{SECOND}: the checkpoint is damaged or cut short (3000 bytes)"),
-    (Path.unlink, f"{SECOND}: a checkpoint must be a file that can be read, got: No such file or directory"),
-    (write_something_else, f"{SECOND}: a checkpoint must be an HDF5 file, this one is not"),
-    (write_other_hdf5, f"{SECOND}: must be a checkpoint, this is an HDF5 file of another kind"),
-]
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (cut_short, "the checkpoint is damaged or cut short (3000 bytes)"),
+        (write_something_else, "a checkpoint must be an HDF5 file, this one is not"),
+        (write_other_hdf5, "must be a checkpoint, this is an HDF5 file of another kind"),
+    ],
+)
+def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(
+    cstool: Callable[..., Outcome],
+    tmp_path: Path,
+    data: Path,
+    model_dir: Path,
+    spoil: Callable[[Path], object],
+    rule: str,
+) -> None:
+    spoil(model_dir / "checkpoint_2.mdl")
+    before = kept(model_dir)
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
+    assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OLDER), before)
+
+
+def test_a_damaged_tensor_of_the_latest_checkpoint_is_named(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
+) -> None:
+    rule = damage_a_tensor(model_dir / "checkpoint_2.mdl")
+    before = kept(model_dir)
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
+    assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OLDER), before)
+
+
+def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_run(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
+) -> None:
+    cut_short(model_dir / "checkpoint_2.mdl")
+    older = model_dir / "checkpoint_1.mdl"
+    assert cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP), "--checkpoint_path", older).code == 0
+    straight = gpt_params(tmp_path / "straight", data)
+    run_file(straight)
+    assert latest_bits(model_dir) == latest_bits(tmp_path / "straight" / "model_dir")
+
+
+def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
+) -> None:
+    for step in (1, 2):
+        cut_short(model_dir / f"checkpoint_{step}.mdl")
+    assert cstool("run", "-p", gpt_params(tmp_path, data)).stderr == error(
+        f"{SECOND}: the checkpoint is damaged or cut short (3000 bytes)",
+        "no other checkpoint here is whole: choose another --model_dir to start fresh",
+    )
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"init__model__hidden_size": 64}, "embedding_layer.word_embeddings.weight must be 64 x 64, as in this model, "
+         "got 64 x 32"),
+        ({"init__model__num_hidden_layers": 1}, f"has the weight {LAYERS}.1.norm1.weight, which this model lacks"),
+        ({"init__model__num_hidden_layers": 3}, f"lacks the weight {LAYERS}.2.norm1.weight of this model"),
+    ],
+    ids=["wider", "fewer_layers", "more_layers"],
+)  # fmt: skip
+def test_a_checkpoint_of_another_model_is_refused_by_its_first_tensor_that_differs(
+    cstool: Callable[..., Outcome],
+    tmp_path: Path,
+    data: Path,
+    model_dir: Path,
+    mode: str,
+    changes: dict[str, Any],
+    rule: str,
+) -> None:
+    before = kept(model_dir)
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **changes), "--mode", mode)
+    assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OTHER_MODEL), before)
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused_by_the_state_it_lacks(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
+) -> None:
+    before = kept(model_dir)
+    file = gpt_params(tmp_path, data, init__optimizer={"SGD": {"momentum": 0.9, "learning_rate": 0.1}})
+    outcome = cstool("run", "-p", file)
+    message = error(
+        f"{SECOND}: lacks optimizer.embedding_layer.word_embeddings.weight.momentum_buffer, which this optimizer needs",
+        "--load_checkpoint_states model loads the weights alone",
+    )
+    assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, message, before)
+
+
+LIST = "cstool checkpoint list shows the checkpoints of a folder"
+NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("no.mdl", error("TMP/no.mdl: a checkpoint must be a file that can be read, got: No such file or directory",
+         LIST)),
+        (".", error("TMP: a checkpoint must be a file, this is a folder",
+         "name one of the .mdl files in it; cstool checkpoint list shows them")),
+        ("params.yaml", error("TMP/params.yaml: a checkpoint must be an HDF5 file, this one is not", NAMING)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["run -p TMP/params.yaml --checkpoint_path", "checkpoint info"])
+def test_a_path_that_is_no_checkpoint_is_refused(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, command: str, path: str, expected: str
+) -> None:
+    gpt_params(tmp_path, data)
+    outcome = cstool(*command.replace("TMP", str(tmp_path)).split(), tmp_path / path)
+    assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, expected, {})
+
+
+def test_checkpoint_info_finds_a_damaged_tensor_when_asked_to_verify(
+    cstool: Callable[..., Outcome], model_dir: Path
+) -> None:
+    rule = damage_a_tensor(model_dir / "checkpoint_2.mdl")
+    outcome = cstool("checkpoint", "info", "--verify", model_dir / "checkpoint_2.mdl")
+    assert outcome == (2, "", error(f"{SECOND}: {rule}", "take an earlier checkpoint"))
+
+
+def test_an_evaluation_without_a_checkpoint_says_that_the_weights_are_random(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
+) -> None:
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data), "--mode", "eval")
+    said = [line.partition("INFO:   ")[2] for line in outcome.stdout.splitlines()]
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert "No checkpoint was provided. Using randomly initialized model parameters." in said
+
+
+@pytest.mark.parametrize("path", ["file", "file/model_dir"])
+def test_a_file_in_the_place_of_the_model_dir_is_refused_and_stays(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, path: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    expected = error(
+        f"TMP/{path}: model_dir must be a folder that can be written, got: Not a directory",
+        "choose another one with --model_dir",
+    )
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data), "--model_dir", tmp_path / path)
+    assert (outcome, (tmp_path / "file").read_text()) == ((2, "", expected), "mine")
+
+
+def test_a_model_dir_that_was_copied_with_its_links_followed_can_go_on(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
+) -> None:
+    file = gpt_params(tmp_path, data, init__loop={"max_steps": 1})
+    assert cstool("run", "-p", file).code == 0
+    shutil.copytree(tmp_path / "model_dir", tmp_path / "copy")
+    outcome = cstool("run", "-p", file, "--model_dir", tmp_path / "copy", "--max_steps", 2)
+    assert (outcome.code, outcome.stderr) == (0, "")
+
+
+def test_a_disk_that_fills_up_while_saving_keeps_the_checkpoints_before(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = kept(model_dir)
+    file = gpt_params(tmp_path, data, **EVERY_STEP)
+    monkeypatch.setattr("cstool.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        outcome = cstool("run", "-p", file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    message = error(
+        "TMP/model_dir/checkpoint_3.mdl: a checkpoint of 1328128 bytes must be writable here (1000000000 bytes are "
+        "free), got: File too large",
+        "raise the limit of file sizes (ulimit -f); the previous checkpoint is untouched",
+    )
+    assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, message, before)
+
+
+def test_nan_names_the_step_and_the_first_bad_tensor_and_keeps_the_checkpoint_before(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
+) -> None:
+    file = gpt_params(tmp_path, data, init__optimizer={"AdamW": {"learning_rate": 1e30}}, **EVERY_STEP)
+    outcome = cstool("run", "-p", file)
+    assert (outcome.code, outcome.stderr) == (1, error(
+        f"step 2: the loss is not finite; the first tensor that is not: activation {LAYERS}.0.norm1.y, the output of "
+        f"{LAYERS}.0.norm1",
+        "a lower learning rate, max_gradient_norm or a longer warm-up may help; the last checkpoint is as it was",
+    ))  # fmt: skip
+    assert sorted(kept(tmp_path / "model_dir")) == SAVED_ONCE
+
+
+SAVED_ONCE = ["checkpoint_1.mdl", "checkpoints_index.yaml", "checkpoints_index.yaml.lock"]
+
+
+def raise_before(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *signals: signal.Signals) -> None:
+    """Have signals arrive whenever a method is called."""
+    original = getattr(owner, method)
+
+    def interrupted(*arguments: Any) -> Any:
+        for number in signals:
+            signal.raise_signal(number)
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, method, interrupted)
+
+
+def test_sigterm_finishes_the_step_and_saves(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raise_before(monkeypatch, Appliance, "train_step", signal.SIGTERM)
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data))
+    assert (outcome.code, outcome.stderr) == (
+        130,
+        "interrupted: stopped by SIGTERM after step 1; it is saved in TMP/model_dir\n"
+        "hint: the same command continues from there\n",
+    )
+    assert sorted(kept(tmp_path / "model_dir")) == SAVED_ONCE
+
+
+@pytest.mark.parametrize(("owner", "method"), [(Appliance, "train_step"), (PendingFile, "commit")])
+def test_a_second_sigint_stops_at_once_and_leaves_nothing_half_written(
+    cstool: Callable[..., Outcome],
+    tmp_path: Path,
+    data: Path,
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+) -> None:
+    before = kept(model_dir)
+    raise_before(monkeypatch, owner, method, signal.SIGINT, signal.SIGINT)
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
+    assert (outcome.code, outcome.stderr, kept(model_dir)) == (130, "interrupted\n", before)

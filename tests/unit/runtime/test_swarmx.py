@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,10 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Rows
+from cstool.kernels.payload import Payload, Rows
 from cstool.runtime.swarmx import BufferPool, SwarmX
 
 PANEL = Panel("w", 0, 0, 3, (3, 2))
+
+
+class Receiver:
+    """A stand-in for MemoryX that hands each sum to a function."""
+
+    def __init__(self, receive: Callable[[Panel, str, Payload], object]) -> None:
+        self.receive = receive
+
+    def acquire(self, panel: Panel) -> np.ndarray:
+        return np.full(panel.shape, 5.0, np.float32)
+
+    def release(self, panel: Panel) -> None:
+        assert panel == PANEL
 
 
 def hand_in(swarmx: SwarmX, leaf: int, gradient: np.ndarray, op: str = "op") -> None:
@@ -36,7 +50,7 @@ def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order:
     rng = np.random.default_rng(grains)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) * 10.0**i for i in range(grains)]
     sums = []
-    swarmx = SwarmX(grains, BufferPool(), lambda panel, op, payload: sums.append(payload.copy()))
+    swarmx = SwarmX(grains, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload.copy())))
     for leaf in (i for i in order if i < grains):
         hand_in(swarmx, leaf, leaves[leaf])
     np.testing.assert_array_equal(sums, [tree_sum(leaves)])
@@ -46,7 +60,7 @@ def test_threads_that_race_get_the_same_bits() -> None:
     rng = np.random.default_rng(0)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) for _ in range(12)]
     sums = []
-    swarmx = SwarmX(12, BufferPool(), lambda panel, op, payload: sums.append(payload.copy()))
+    swarmx = SwarmX(12, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload.copy())))
 
     def work(part: range) -> None:
         for leaf in part:
@@ -62,7 +76,7 @@ def test_threads_that_race_get_the_same_bits() -> None:
 
 def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
     sums = []
-    swarmx = SwarmX(2, BufferPool(), lambda panel, op, payload: sums.append((op, payload[0, 0])))
+    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: sums.append((op, payload[0, 0]))))
     for leaf in range(2):
         hand_in(swarmx, leaf, np.full(PANEL.shape, 1.0), "head")
         hand_in(swarmx, leaf, np.full(PANEL.shape, 5.0), "embedding")
@@ -71,7 +85,7 @@ def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
 
 def test_sparse_rows_are_merged() -> None:
     sums = []
-    swarmx = SwarmX(2, BufferPool(), lambda panel, op, payload: sums.append(payload))
+    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload)))
     swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)))
     swarmx.reduce(PANEL, "op", 1, Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)))
     assert sums[0].indices.tolist() == [0, 1, 2]
@@ -81,7 +95,7 @@ def test_sparse_rows_are_merged() -> None:
 @pytest.mark.parametrize("grains", [1, 2, 5, 8])
 def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains: int) -> None:
     pool = BufferPool()
-    swarmx = SwarmX(grains, pool, lambda panel, op, payload: pool.give_back(payload))
+    swarmx = SwarmX(grains, pool, Receiver(lambda panel, op, payload: pool.give_back(payload)))
     allocated = []
     for _ in range(3):
         for leaf in range(grains):
@@ -95,3 +109,9 @@ def test_panels_of_nearly_the_same_size_share_their_buffers() -> None:
     pool.give_back(pool.take((10051, 768)))
     assert pool.take((10052, 768)).shape == (10052, 768)
     assert pool.allocated_bytes == 30 * 4 * 2**18
+
+
+def test_panels_come_from_memoryx_and_go_back_there() -> None:
+    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: None))
+    np.testing.assert_array_equal(swarmx.acquire(PANEL), np.full(PANEL.shape, 5.0))
+    swarmx.release(PANEL)
