@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,21 +92,22 @@ def load_state(
     stored = {name: reader.shape(name) for name in reader.tensor_names()}
     _check_fits(reader.path, stored, graph, strict)
     trains = memoryx.optimizer is not None
+    if trains and strict and "optimizer" in wanted:
+        _check_optimizer(reader.path, stored, memoryx)
     for name in memoryx.array_names:
         if name.partition(".")[0] not in wanted or (name not in stored and not strict):
             continue
-        if name not in stored:
-            raise CheckpointError(
-                f"{reader.path}: lacks {name}, which this optimizer needs",
-                "--load_checkpoint_states model loads the weights alone",
-            )
         reader.verify(name)
         memoryx.load(name, partial(reader.read, name))
-    position = Position(
-        reader.value("global_step") if "optimizer" in wanted or not trains else 0,
-        reader.value("dataloader")["batches_streamed"] if "dataloader" in wanted else 0,
-    )
-    before, now = reader.values().get("choices", {}), environment()
+    values = reader.values()
+    if not trains:
+        position = Position(values.get("global_step", 0))
+    else:
+        position = Position(
+            reader.value("global_step") if "optimizer" in wanted else 0,
+            reader.value("dataloader")["batches_streamed"] if "dataloader" in wanted else 0,
+        )
+    before, now = values.get("choices", {}), environment()
     return position, [
         f"{key} {before[key]} -> {now[key]}" for key in before if now.get(key, before[key]) != before[key]
     ]
@@ -140,6 +142,17 @@ def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, st
     for name in stored:
         if strict and name.startswith("model.") and name.removeprefix("model.") not in graph.weights:
             raise CheckpointError(f"{path}: has the weight {name.removeprefix('model.')}, which this model lacks", hint)
+
+
+def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> None:
+    """Compare the optimizer state that is stored with that which this optimizer keeps."""
+    hint = "the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
+    kept = dict.fromkeys(name for name in memoryx.array_names if name.startswith("optimizer."))
+    found = dict.fromkeys(name for name in stored if name.startswith("optimizer."))
+    if missing := next((name for name in kept if name not in found), None):
+        raise CheckpointError(f"{path}: lacks {missing}, which this optimizer needs", hint)
+    if left_over := next((name for name in found if name not in kept), None):
+        raise CheckpointError(f"{path}: has {left_over}, which this optimizer does not keep", hint)
 
 
 def _written(shape: tuple[int, ...]) -> str:

@@ -101,6 +101,8 @@ class _Loop:
         session.position = Position(step, batch.number + 1)
         session.result.losses.append(trained.loss)
         self.rates.add(batch.samples)
+        if batch.tokens == 0:
+            log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")
         self._report(step, trained.loss)
 
     def _interrupt(self, signal_name: str) -> None:

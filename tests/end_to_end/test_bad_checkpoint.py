@@ -158,7 +158,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused_by_the_state_it_lacks(
     outcome = cstool("run", "-p", file)
     message = error(
         f"{SECOND}: lacks optimizer.embedding_layer.word_embeddings.weight.momentum_buffer, which this optimizer needs",
-        "--load_checkpoint_states model loads the weights alone",
+        "the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone",
     )
     assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, message, before)
 

@@ -15,7 +15,7 @@ from cstool.runtime import state
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.state import Position, environment, load_state, save_state
-from cstool.store import CheckpointReader
+from cstool.store import CheckpointReader, CheckpointWriter
 from tests.models import fc_mnist
 from tests.unit.runtime.machines import array_of, machine, random_batch
 
@@ -23,10 +23,10 @@ MOMENTUM = make_optimizer(SGD(momentum=0.9), None)
 HINT = "\nhint: the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
 
 
-def saved(path: Path, graph: Graph | None = None) -> dict[str, np.ndarray]:
+def saved(path: Path, graph: Graph | None = None, optimizer=MOMENTUM) -> dict[str, np.ndarray]:
     """Write a checkpoint after two steps, and return the arrays that it should hold."""
     graph = graph or fc_mnist(3, use_bias=False)
-    with machine(graph, 4, optimizer=MOMENTUM) as appliance:
+    with machine(graph, 4, optimizer=optimizer) as appliance:
         for step in (1, 2):
             appliance.train_step(random_batch(graph, 4), step, 0.1)
         save(path, appliance)
@@ -167,7 +167,7 @@ def test_the_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     saved(path)
     assert refusal(path, optimizer=make_optimizer(AdamW(), None)) == (
         f"{path}: lacks optimizer.fc_layers.0.weight.exp_avg, which this optimizer needs\n"
-        "hint: --load_checkpoint_states model loads the weights alone"
+        "hint: the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
     )
 
 
@@ -189,3 +189,20 @@ def test_other_versions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         saved(tmp_path / "c.mdl")
     now = environment()
     assert loaded(tmp_path / "c.mdl")[2] == [f"numpy 1.0 -> {now['numpy']}", f"cpu z80 -> {now['cpu']}"]
+
+
+def test_state_that_this_optimizer_does_not_keep_is_refused_too(tmp_path: Path) -> None:
+    path = tmp_path / "c.mdl"
+    saved(path, optimizer=make_optimizer(AdamW(), None))
+    assert refusal(path, optimizer=make_optimizer(SGD(), None)) == (
+        f"{path}: has optimizer.fc_layers.0.weight.exp_avg, which this optimizer does not keep\n"
+        "hint: the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
+    )
+
+
+def test_weights_without_a_step_can_be_evaluated(tmp_path: Path) -> None:
+    path = tmp_path / "c.mdl"
+    with CheckpointWriter(path) as writer:
+        for name, weight in fc_mnist(3, use_bias=False).weights.items():
+            writer.add_tensor(f"model.{name}", weight.shape, "float32", [np.ones(weight.shape, np.float32)])
+    assert loaded(path, optimizer=None)[1] == Position(0, 0)
