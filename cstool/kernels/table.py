@@ -41,7 +41,6 @@ class LossResult(NamedTuple):
 class Call:
     """One op on one grain. T is the tokens of the grain; every activation is (T, width) or (T,)."""
 
-    name: str
     attributes: Mapping[str, Any]
     sequence: int
     """tokens per sample"""

@@ -20,8 +20,9 @@ from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.systems import BatchLoss, Systems
 from cstool.store import RamStore, Store
 
-ACTIVATION_SHARE = 0.5
-"""of the memory that is available when a run begins, what activations may take; beyond it a batch goes in waves"""
+ACTIVATION_SHARE = 0.8
+"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it a batch goes
+in waves"""
 
 
 class TrainStep(NamedTuple):
@@ -46,10 +47,10 @@ class Appliance:
         num_csx: number of systems
         lanes: host threads; None to choose
         store: where MemoryX keeps its arrays
-        memory_bytes: what activations may take; None for a share of what is available
+        memory_bytes: what activations may take; None for a share of what the rest leaves
 
     Raises:
-        ClusterError: the weights and the optimizer state do not fit the memory
+        ClusterError: weights, optimizer state and gradients do not fit the memory
     """
 
     def __init__(
@@ -66,8 +67,8 @@ class Appliance:
         store: Store | None = None,
         memory_bytes: int | None = None,
     ) -> None:
-        if store is None:
-            _check_memory(graph, optimizer)
+        if memory_bytes is None:
+            memory_bytes = activation_budget_bytes(graph, optimizer)
         self.graph = graph
         self.seed = seed
         self.num_csx = num_csx
@@ -104,7 +105,7 @@ class Appliance:
         Args:
             batch_size: of the global batch
             trains: whether there is a backward pass
-            where: the place in the params that an error names
+            where: the dataloader that an error names
 
         Raises:
             ClusterError: the grains do not divide over the systems, or one does not fit the memory
@@ -126,7 +127,7 @@ class Appliance:
                 memoryx=self.memoryx,
                 seed=self.seed,
                 trains=trains,
-                memory_bytes=self._memory_bytes or int(available_memory_bytes() * ACTIVATION_SHARE),
+                memory_bytes=self._memory_bytes - sum(other.activation_bytes for other in self._systems.values()),
             )
         return found
 
@@ -141,16 +142,15 @@ class Appliance:
         Raises:
             NonFiniteError: naming the step and the first tensor that is not finite
         """
-        size = len(batch.arrays["mask"])
-        divisor = batch.tokens if self.loss_scaling == "num_tokens" else size
+        divisor = batch.tokens if self.loss_scaling == "num_tokens" else batch.samples
         scale = self.loss_weight / max(1, divisor)
         self.memoryx.begin_step(step, learning_rate)
-        loss = self._systems[size, True].run(batch, step=step, scale=scale, trains=True)
+        loss = self._systems[len(batch.arrays["mask"]), True].run(batch, step=step, scale=scale)
         return TrainStep(loss.total * scale, self.memoryx.finish_step())
 
-    def evaluate(self, batch: Batch) -> BatchLoss:
-        """Run one batch forward, without dropout."""
-        return self._systems[len(batch.arrays["mask"]), False].run(batch, step=0, scale=1.0, trains=False)
+    def evaluate(self, batch: Batch, step: int) -> BatchLoss:
+        """Run one batch forward, without dropout; `step` is for messages."""
+        return self._systems[len(batch.arrays["mask"]), False].run(batch, step=step, scale=1.0)
 
     def memory_account(self) -> Mapping[str, int]:
         """Say what memory is for what [bytes]."""
@@ -166,15 +166,24 @@ class Appliance:
         }
 
 
-def _check_memory(graph: Graph, optimizer: Optimizer | None) -> None:
-    states = len(optimizer.states) if optimizer else 0
-    need_bytes, free_bytes = 4 * graph.parameter_count * (1 + states), available_memory_bytes()
+def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None) -> int:
+    """Return what activations may take once everything else has its memory [bytes].
+
+    Raises:
+        ClusterError: everything else does not fit
+    """
+    weights_bytes, free_bytes = 4 * graph.parameter_count, available_memory_bytes()
+    need_bytes = weights_bytes
+    if optimizer is not None:
+        # All gradients, where a global norm makes them wait, and a quarter of that in flight.
+        need_bytes += weights_bytes * len(optimizer.states) + weights_bytes + weights_bytes // 4
     if need_bytes > free_bytes:
+        what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
-            f"the model: its weights and optimizer state must fit the memory ({free_bytes:,} bytes are free), "
-            f"got {need_bytes:,} bytes",
+            f"the model: {what} must fit the memory ({free_bytes:,} bytes are free), got {need_bytes:,} bytes",
             "a narrower model, a smaller vocabulary or fewer layers need less",
         )
+    return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
 
 
 def available_memory_bytes() -> int:

@@ -6,10 +6,11 @@ import logging
 import shlex
 import time
 from pathlib import Path
+from typing import Any
 
 from cstool.errors import CheckpointError
 from cstool.runtime.session import Session
-from cstool.runtime.state import load_state, save_state
+from cstool.runtime.state import environment, load_state, parse_states, save_state
 from cstool.store import (
     CheckpointReader,
     checkpoint_path,
@@ -34,12 +35,21 @@ def restore(session: Session, checkpoint: Path | None, states: str, strict: bool
         CheckpointError: it cannot be read, or is of another model
     """
     params, memoryx = session.params, session.appliance.memoryx
+    wanted = parse_states(states)
+    if memoryx.optimizer is None and "model" not in wanted:
+        raise CheckpointError(f"--load_checkpoint_states: must have model in it for an evaluation, got {states}")
     if checkpoint is None and params.checkpoint_path is not None:
         checkpoint = params.checkpoint_path.path
     resumes = checkpoint is None and params.checkpoint.autoload_last_checkpoint
+    session.resumes = resumes and states == "all"
     if resumes:
         checkpoint = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
     if checkpoint is None:
+        if resumes and memoryx.optimizer is None:
+            raise CheckpointError(
+                f"{params.model_dir}: has no checkpoint to evaluate",
+                "--model_dir or --checkpoint_path says where one is",
+            )
         memoryx.initialize(params.seed)
         log.info("No checkpoint was provided. Using randomly initialized model parameters.")
         return
@@ -49,22 +59,32 @@ def restore(session: Session, checkpoint: Path | None, states: str, strict: bool
         memoryx.initialize(params.seed)
     try:
         with CheckpointReader(checkpoint) as reader:
-            session.position, changed = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+            session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
     except CheckpointError as error:
         if not resumes or _is_whole(checkpoint):
             raise
         raise CheckpointError(error.message, _way_on(checkpoint, params.checkpoint.checkpoint_name)) from error
-    log.info("Model state found in checkpoint and loaded successfully.")
-    if changed:
-        log.warning(
-            f"The checkpoint was written elsewhere ({'; '.join(changed)}): bits may differ from a straight run."
-        )
-    if resumes and memoryx.optimizer is not None:
+    if "model" in wanted:
+        log.info("Model state found in checkpoint and loaded successfully.")
+    if memoryx.optimizer is None:
+        return
+    if changed := _changes(session, values):
+        log.warning(f"Not as it was in the checkpoint: {'; '.join(changed)}. Bits may differ from a straight run.")
+    if "optimizer" not in wanted:
+        log.info("Only the weights count from here on: the optimizer begins afresh, at step 1.")
+    if session.resumes:
         session.saved_step = session.position.step
         log.info(
             f"Resuming from step {session.position.step}. To start fresh, choose another --model_dir, or set "
             "trainer.init.checkpoint.autoload_last_checkpoint to false."
         )
+
+
+def _changes(session: Session, before: dict[str, Any]) -> list[str]:
+    """Return what the bits depend on and is not as it was: versions, the CPU, the seed, the grain."""
+    then = {**before.get("choices", {}), "seed": before.get("random", {}).get("seed")}
+    now = {**environment(), "grain_samples": session.result.grain_samples, "seed": session.params.seed}
+    return [f"{key} {then[key]} -> {now[key]}" for key in now if then.get(key) not in (None, now[key])]
 
 
 def _look_for_latest(folder: Path, template: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,22 +17,23 @@ Array = np.ndarray[Any, Any]
 
 
 class Scratch:
-    """Work space of one lane: arrays by name, allocated when first asked for."""
+    """Work space of one lane: memory by name, which grows to the largest array asked for under it."""
 
     def __init__(self) -> None:
-        self._arrays: dict[tuple[str, tuple[int, ...]], Array] = {}
+        self._memory: dict[str, Array] = {}
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Array:
         """Return a float32 array with arbitrary contents."""
-        found = self._arrays.get((name, shape))
-        if found is None:
-            found = self._arrays[name, shape] = aligned_empty(4 * int(np.prod(shape))).view(np.float32).reshape(shape)
-        return found
+        size = math.prod(shape)
+        memory = self._memory.get(name)
+        if memory is None or memory.size < size:
+            memory = self._memory[name] = aligned_empty(4 * size).view(np.float32)
+        return memory[:size].reshape(shape)
 
     @property
     def allocated_bytes(self) -> int:
         """Memory of all arrays [bytes]."""
-        return sum(array.nbytes for array in self._arrays.values())
+        return sum(memory.nbytes for memory in self._memory.values())
 
 
 def aligned_empty(size_bytes: int) -> Array:
@@ -62,7 +64,6 @@ class GrainSlot:
     def _call(self, planned: PlannedOp) -> Call:
         deltas = planned.delta_inputs
         return Call(
-            name=planned.op.name,
             attributes=planned.op.attributes,
             sequence=self.plan.sequence,
             inputs=tuple(self.arrays[name] for name in planned.op.inputs),

@@ -13,7 +13,9 @@ from cstool.params import DataloaderParams
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.inputs import InputWorker
 from cstool.runtime.progress import Progress
-from cstool.runtime.rates import Rates, format_rate
+from cstool.runtime.rates import Rates
+from cstool.runtime.stopping import StopRequest
+from cstool.runtime.wording import format_rate
 
 log = logging.getLogger("cstool")
 TASK = "Evaluating"
@@ -47,13 +49,18 @@ def evaluate(
     steps: int | None,
     log_steps: int,
     progress: Progress,
-) -> Evaluation:
+    stop: StopRequest,
+) -> Evaluation | None:
     """Evaluate on a data set, in its order unless it is to be shuffled; the last batch may be a part of one.
 
     Args:
         step: of the run so far
         steps: batches at most; None for the whole data set
         log_steps: a log line every so many batches
+        stop: gives up between two batches when it is asked for
+
+    Returns:
+        None if it gave up
     """
     size = dataloader.batch_size
     sampler = Sampler(dataset.sample_count, size, dataloader.shuffle, dataloader.shuffle_seed, drop_last=False)
@@ -66,8 +73,11 @@ def evaluate(
     progress.start(TASK, batches)
     with InputWorker(dataset, sampler, 0, batches) as worker:
         for number in range(1, batches + 1):
+            if stop.signal_name is not None:
+                progress.finish(TASK)
+                return None
             batch = worker.next()
-            loss = appliance.evaluate(batch)
+            loss = appliance.evaluate(batch, step)
             losses.append(loss.total)
             correct, tokens, samples = correct + loss.correct, tokens + batch.tokens, samples + batch.samples
             rates.add(batch.samples)

@@ -1,7 +1,7 @@
 """How a global batch is cut into grains, and how many lanes are worth having.
 
-The cut is a function of the params alone: never of the number of systems, cores or lanes, so the bits of a run do
-not depend on them.
+The cut is a function of the params and the length of a sample alone: never of the number of systems, cores or lanes.
+So the bits of a run do not depend on these.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_systems(num_csx: int, batch_size: int, grain: int, where: str) -> None
     above = min((n for n in fitting if n > num_csx), default=None)
     nearest = f"{below} is the nearest" if above is None else f"{below} and {above} are the nearest"
     raise ClusterError(
-        f"{where}: num_csx must divide the {grains} grains of the batch "
+        f"num_csx: must divide the {grains} grains of a batch of {where} "
         f"(batch_size {batch_size}, {grain} to a grain), got {num_csx}",
         f"{nearest}; all that do: {', '.join(map(str, fitting))}",
     )

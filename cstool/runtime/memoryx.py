@@ -155,10 +155,9 @@ class MemoryX:
         order = [panel for panels in self.panels.values() for panel in panels]
         norm = math.sqrt(math.fsum(self._sum_squares[panel] for panel in order))
         if not math.isfinite(norm):
-            for panel in order:
-                if first_non_finite(self._gradients[panel].reshape(-1)) >= 0:
-                    raise NonFiniteError(f"step {self._step.number}: the gradient of {panel.weight} is not finite")
-            raise NonFiniteError(f"step {self._step.number}: the norm of the gradient overflows")
+            # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
+            bad = next(panel for panel in order if first_non_finite(self._gradients[panel].reshape(-1)) >= 0)
+            raise NonFiniteError(f"step {self._step.number}: the gradient of {bad.weight} is not finite")
         # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
         scale = min(1.0, self.max_gradient_norm / (norm + 1e-6))
         step = Step(self._step.number, self._step.learning_rate, scale)

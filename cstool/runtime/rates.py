@@ -50,14 +50,3 @@ class Rates:
     def samples(self) -> int:
         """Samples counted so far."""
         return self._samples
-
-
-def format_rate(rate: float) -> str:
-    """Write a rate as the vendor does: two decimals, three significant digits below 1."""
-    return f"{rate:.2f}" if rate >= 1 else f"{rate:.3g}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Write a time as h:mm:ss."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

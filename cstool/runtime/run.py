@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cstool.data import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, Dataset, batches_per_epoch, open_dataset
-from cstool.errors import CheckpointError, DataError
+from cstool.errors import CheckpointError, DataError, Interrupted
 from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.models import build_graph
 from cstool.params import DataloaderParams, DecoderParams, Params
@@ -19,7 +19,9 @@ from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import RunResult, Session, peak_resident_bytes
 from cstool.runtime.state import parse_states
+from cstool.runtime.stopping import StopRequest
 from cstool.runtime.train import train
+from cstool.runtime.wording import counted
 from cstool.store import sweep_temporary
 
 log = logging.getLogger("cstool")
@@ -84,8 +86,11 @@ def run(
         _compile(progress)
         restore(session, checkpoint_path, load_checkpoint_states, strict)
 
+        stop = stack.enter_context(StopRequest())
+
         def evaluate_now() -> float:
             assert val_data is not None and val_loader is not None
+            began = time.perf_counter()
             found = evaluate(
                 appliance,
                 val_data,
@@ -94,14 +99,21 @@ def run(
                 steps=params.loop.eval_steps,
                 log_steps=params.logging.log_steps,
                 progress=progress,
+                stop=stop,
             )
-            result.evaluations.append(found.as_dict())
-            return found.seconds
+            if found is not None:
+                result.evaluations.append(found.as_dict())
+            return time.perf_counter() - began
 
         if train_data is not None and train_loader is not None:
-            train(session, train_data, train_loader, None if val_data is None else evaluate_now)
+            train(session, train_data, train_loader, None if val_data is None else evaluate_now, stop)
         if val_data is not None:
             evaluate_now()
+        if stop.signal_name is not None and val_data is not None:
+            raise Interrupted(
+                f"stopped by {stop.signal_name} during the evaluation after step {session.position.step}",
+                "--mode eval repeats it",
+            )
         result.last_step = session.position.step
         result.memory_bytes = dict(appliance.memory_account())
         result.peak_resident_bytes = peak_resident_bytes()
@@ -160,14 +172,17 @@ def _sequence_length(params: Params, *datasets: Dataset | None) -> int | None:
 def _prepare_systems(session: Session, loader: DataloaderParams | None, section: str, *, trains: bool) -> None:
     if loader is None:
         return
-    where = f"{session.params.path}: trainer.fit.{section}.batch_size"
+    where = f"{session.params.path}: trainer.fit.{section}"
     systems = session.appliance.prepare(loader.batch_size, trains=trains, where=where)
+    if not trains and session.appliance.memoryx.optimizer is not None:
+        return
     session.result.grain_samples, session.result.lanes = systems.plan.samples, len(systems.lanes)
     session.result.streamed_bytes_per_step = systems.streamed_bytes
     log.info(f"Effective batch size is {loader.batch_size}.")
     log.info(
-        f"Preparing to execute using {session.params.num_csx} CSX: {systems.grains} grains of {systems.plan.samples} "
-        f"samples, {len(systems.lanes)} lanes, {systems.waves} waves"
+        f"Preparing to execute using {session.params.num_csx} CSX: {counted(systems.grains, 'grain')} of "
+        f"{counted(systems.plan.samples, 'sample')}, {counted(len(systems.lanes), 'lane')}, "
+        f"{counted(systems.waves, 'wave')}"
     )
 
 
@@ -193,7 +208,12 @@ def _compile(progress: Progress) -> None:
         return
     began = time.perf_counter()
     log.info("Compiling the kernels for this machine. This happens once and may take a minute.")
-    progress.start(COMPILING, None)
-    compile_kernels(lambda name, done, total: progress.advance(COMPILING, done, f"{done} of {total}: {name}"))
+
+    def show(name: str, done: int, total: int) -> None:
+        if done == 0:
+            progress.start(COMPILING, total)
+        progress.advance(COMPILING, done, name)
+
+    compile_kernels(show)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")

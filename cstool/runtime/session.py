@@ -59,6 +59,8 @@ class Session:
     progress: Progress
     result: RunResult
     position: Position = field(default_factory=Position)
+    resumes: bool = True
+    """whether the same command would go on from the latest checkpoint in model_dir"""
     saved_step: int | None = None
     """step of the newest checkpoint in model_dir that is of this run"""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,13 @@ import numba
 import numpy as np
 
 import cstool
-from cstool.errors import CheckpointError
+from cstool.errors import CheckpointError, NonFiniteError
 from cstool.ir import Graph
+from cstool.kernels.optimizer import first_non_finite
 from cstool.runtime.memoryx import MemoryX
 from cstool.store import CheckpointReader, CheckpointWriter
 
+Array = np.ndarray[Any, Any]
 STATES = ("model", "optimizer", "dataloader")
 """parts of a checkpoint that can be asked for by name; `optimizer` includes the step and so the learning rate"""
 
@@ -30,6 +32,8 @@ class Position:
     step: int = 0
     batches: int = 0
     """batches that the input workers have handed out, over all epochs"""
+    batch_size: int = 0
+    """samples of each of these; 0 where there were none"""
 
 
 def environment() -> dict[str, str]:
@@ -54,15 +58,19 @@ def save_state(
 
     Raises:
         CheckpointError: it cannot be written; nothing of it is left
+        NonFiniteError: a weight is NaN or infinite; likewise
     """
     memoryx.drain()
     names = memoryx.array_names
     total_bytes = sum(4 * int(np.prod(memoryx.store.shape(name))) for name in names)
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
         for name in names:
-            writer.add_tensor(name, memoryx.store.shape(name), "float32", memoryx.chunks(name))
+            chunks = memoryx.chunks(name)
+            if name.startswith("model."):
+                chunks = _finite(chunks, name.removeprefix("model."), position.step)
+            writer.add_tensor(name, memoryx.store.shape(name), "float32", chunks)
         writer.add_value("global_step", position.step)
-        writer.add_value("dataloader", {"batches_streamed": position.batches})
+        writer.add_value("dataloader", {"batches_streamed": position.batches, "batch_size": position.batch_size})
         writer.add_value("random", {"seed": seed, "generator": "philox4x32-10"})
         writer.add_value("choices", {"grain_samples": grain, "gemm": "numpy", **environment()})
         metadata = {"version": cstool.__version__, "model_name": model_name, "params": params}
@@ -72,7 +80,7 @@ def save_state(
 
 def load_state(
     reader: CheckpointReader, memoryx: MemoryX, graph: Graph, *, states: str, strict: bool
-) -> tuple[Position, list[str]]:
+) -> tuple[Position, dict[str, Any]]:
     """Read a checkpoint into MemoryX.
 
     Args:
@@ -83,7 +91,7 @@ def load_state(
         strict: whether the checkpoint must hold exactly the weights of the model
 
     Returns:
-        where the run is, and what differs between the machine of the checkpoint and this one
+        where the run is, and the values of the checkpoint
 
     Raises:
         CheckpointError: naming the first tensor that is missing, superfluous, or of another shape
@@ -91,6 +99,7 @@ def load_state(
     wanted = parse_states(states)
     stored = {name: reader.shape(name) for name in reader.tensor_names()}
     _check_fits(reader.path, stored, graph, strict)
+    _check_layout(reader, [name for name in memoryx.array_names if name in stored], memoryx)
     trains = memoryx.optimizer is not None
     if trains and strict and "optimizer" in wanted:
         _check_optimizer(reader.path, stored, memoryx)
@@ -101,16 +110,16 @@ def load_state(
         memoryx.load(name, partial(reader.read, name))
     values = reader.values()
     if not trains:
-        position = Position(values.get("global_step", 0))
+        position = Position(_count(reader, "global_step", values.get("global_step", 0)))
     else:
-        position = Position(
-            reader.value("global_step") if "optimizer" in wanted else 0,
-            reader.value("dataloader")["batches_streamed"] if "dataloader" in wanted else 0,
+        step = _count(reader, "global_step", reader.value("global_step")) if "optimizer" in wanted else 0
+        loader = reader.value("dataloader") if "dataloader" in wanted else {"batches_streamed": 0, "batch_size": 0}
+        batches, batch_size = (
+            _count(reader, f"dataloader.{key}", loader.get(key) if isinstance(loader, dict) else loader)
+            for key in ("batches_streamed", "batch_size")
         )
-    before, now = values.get("choices", {}), environment()
-    return position, [
-        f"{key} {before[key]} -> {now[key]}" for key in before if now.get(key, before[key]) != before[key]
-    ]
+        position = Position(step, batches, batch_size)
+    return position, values
 
 
 def parse_states(states: str) -> set[str]:
@@ -153,6 +162,32 @@ def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> Non
         raise CheckpointError(f"{path}: lacks {missing}, which this optimizer needs", hint)
     if left_over := next((name for name in found if name not in kept), None):
         raise CheckpointError(f"{path}: has {left_over}, which this optimizer does not keep", hint)
+
+
+def _check_layout(reader: CheckpointReader, names: Iterable[str], memoryx: MemoryX) -> None:
+    """Check that every array is stored as MemoryX keeps it."""
+    for name in names:
+        found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
+        kept = f"{_written(memoryx.store.shape(name))} {memoryx.store.dtype(name)}"
+        if found != kept:
+            raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
+
+
+def _count(reader: CheckpointReader, key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise CheckpointError(f"{reader.path}: {key} must be a count, got {value!r}")
+    return value
+
+
+def _finite(chunks: Iterable[Array], weight: str, step: int) -> Iterator[Array]:
+    """Pass the chunks of a weight on, as long as they are finite."""
+    for chunk in chunks:
+        if first_non_finite(chunk.reshape(-1)) >= 0:
+            raise NonFiniteError(
+                f"step {step}: the weight {weight} is not finite, so nothing is saved",
+                "a lower learning rate, max_gradient_norm or a longer warm-up may help",
+            )
+        yield chunk
 
 
 def _written(shape: tuple[int, ...]) -> str:

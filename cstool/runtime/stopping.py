@@ -1,11 +1,15 @@
-"""SIGINT and SIGTERM: the step under way is finished, the run saved, and then it stops."""
+"""SIGINT and SIGTERM: what is under way is finished, the run saved, and then it stops."""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
+
+log = logging.getLogger("cstool")
 
 
 class StopRequest:
@@ -32,3 +36,9 @@ class StopRequest:
         if self.signal_name is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal_name = signal.Signals(number).name
+        # The signal may have come while this very thread was writing a log line.
+        with suppress(RuntimeError):
+            log.warning(
+                f"{self.signal_name}: stopping as soon as this step is done and saved. "
+                "Another SIGINT (Ctrl-C) stops at once and saves nothing."
+            )

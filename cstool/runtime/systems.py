@@ -98,21 +98,20 @@ class Systems:
         """Memory of the lanes' work space [bytes]."""
         return sum(lane.scratch.allocated_bytes for lane in self.lanes)
 
-    def run(self, batch: Batch, *, step: int, scale: float, trains: bool) -> BatchLoss:
+    def run(self, batch: Batch, *, step: int, scale: float) -> BatchLoss:
         """Run a global batch forward and, for training, backward.
 
         Args:
             batch: its arrays have as many samples as the grains together
             step: of the run; random numbers are keyed by it
             scale: what each token's loss is multiplied by
-            trains: with dropout and the backward pass
 
         Raises:
             NonFiniteError: the loss is NaN or infinite; nothing has been updated
         """
         losses: dict[int, BatchLoss] = {}
         for wave in range(self.waves):
-            slots = self._load(batch, wave, step, scale, trains)
+            slots = self._load(batch, wave, step, scale)
             self._on_all_lanes(Lane.forward)
             for slot in slots:
                 assert slot.grain is not None and slot.calls[-1].loss is not None
@@ -121,10 +120,11 @@ class Systems:
                     found = first_bad_tensor(self.plan, slots, self._memoryx)
                     raise NonFiniteError(
                         f"step {step}: the loss is not finite; the first tensor that is not: {found}",
-                        "a lower learning rate, max_gradient_norm or a longer warm-up may help; "
-                        "the last checkpoint is as it was",
+                        "a lower learning rate, max_gradient_norm or a longer warm-up may help"
+                        if self.trains
+                        else None,
                     )
-            if trains:
+            if self.trains:
                 self._on_all_lanes(Lane.backward)
         ordered = [losses[grain] for grain in sorted(losses)]
         return BatchLoss(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
@@ -133,20 +133,24 @@ class Systems:
         """End the threads."""
         self._threads.shutdown()
 
-    def _load(self, batch: Batch, wave: int, step: int, scale: float, trains: bool) -> list[GrainSlot]:
-        """Hand each slot its grain of a wave, and return the slots that have one."""
+    def _load(self, batch: Batch, wave: int, step: int, scale: float) -> list[GrainSlot]:
+        """Hand each slot its grain of a wave, and return the slots that have one.
+
+        A wave is a contiguous range of grains, so that its gradients find their siblings within it.
+        """
         samples = self.plan.samples
+        first = wave * self.slots_per_csx
+        held = min(self.slots_per_csx, self.grains_per_csx - first)
         filled = []
         for csx in self.csx:
             for index, slot in enumerate(csx.slots):
-                within = wave * self.slots_per_csx + index
-                if within >= self.grains_per_csx:
+                if index >= held:
                     slot.grain = None
                     continue
-                grain = csx.index * self.grains_per_csx + within
+                grain = first * len(self.csx) + csx.index * held + index
                 part = slice(grain * samples, (grain + 1) * samples)
                 arrays = {name: array[part] for name, array in batch.arrays.items()}
-                slot.load(grain, arrays, step, scale, dropout=trains)
+                slot.load(grain, arrays, step, scale, dropout=self.trains)
                 filled.append(slot)
         return filled
 

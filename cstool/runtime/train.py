@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Callable
 
 from cstool.data import Dataset, Sampler
 from cstool.errors import Interrupted
 from cstool.params import DataloaderParams, LoopParams
+from cstool.runtime.appliance import TrainStep
 from cstool.runtime.checkpoints import save
 from cstool.runtime.inputs import InputWorker
-from cstool.runtime.rates import Rates, format_rate, format_seconds
+from cstool.runtime.rates import Rates
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
+from cstool.runtime.wording import counted, format_rate, format_seconds
 
 log = logging.getLogger("cstool")
 TASK = "Training"
@@ -23,7 +26,11 @@ STARVED_SHARE = 0.2
 
 
 def train(
-    session: Session, dataset: Dataset, loader: DataloaderParams, evaluate_now: Callable[[], float] | None
+    session: Session,
+    dataset: Dataset,
+    loader: DataloaderParams,
+    evaluate_now: Callable[[], float] | None,
+    stop: StopRequest,
 ) -> None:
     """Train up to the last step that the params ask for.
 
@@ -32,6 +39,7 @@ def train(
         dataset: where batches come from
         loader: their size and order
         evaluate_now: evaluates and returns the seconds it took; None for no evaluation on the way
+        stop: ends the training after a step when it is asked for
 
     Raises:
         Interrupted: a signal came; the step was finished and saved
@@ -47,8 +55,9 @@ def train(
     if last <= start:
         log.info(f"Nothing to train: the run is at step {start}, and its last step is {last}.")
         return
-    log.info(f"Starting train loop 1 of 1, from global step {start + 1} to {last} ({last - start} steps)")
-    with StopRequest() as stop, InputWorker(dataset, sampler, session.position.batches, last - start) as worker:
+    log.info(f"Starting train loop 1 of 1, from global step {start + 1} to {last} ({counted(last - start, 'step')})")
+    first = _first_batch(session.position, loader.batch_size)
+    with InputWorker(dataset, sampler, first, last - start) as worker:
         _Loop(session, worker, last, evaluate_now).run(stop)
     log.info("Training completed successfully!")
     log.info(f"Processed {session.result.samples} training sample(s) in {session.result.seconds:.9f} seconds.")
@@ -62,6 +71,15 @@ def _last_step(loop: LoopParams, start: int, batches: int) -> int:
     return (loop.num_epochs or 1) * (loop.steps_per_epoch or batches)
 
 
+def _first_batch(position: Position, batch_size: int) -> int:
+    """Return the batch to go on with, where the run may have had batches of another size before."""
+    if position.batch_size in (0, batch_size):
+        return position.batches
+    first = -(-position.batches * position.batch_size // batch_size)
+    log.warning(f"batch_size was {position.batch_size} so far and is {batch_size} now: going on with batch {first}.")
+    return first
+
+
 class _Loop:
     """The steps of one train loop, and what is reported of them."""
 
@@ -72,14 +90,16 @@ class _Loop:
         self.worker = worker
         self.start, self.last = session.position.step, last
         self.evaluate_now = evaluate_now
-        self.tokens_per_sample = math.prod(session.graph.tensors[session.graph.loss].shape)
+        loss_shape = session.graph.tensors[session.graph.loss].shape
+        self.unit, self.per_sample = ("tokens" if loss_shape else "samples"), math.prod(loss_shape)
         self.rates = Rates()
         self.warned = False
 
     def run(self, stop: StopRequest) -> None:
         session, params = self.session, self.session.params
         checkpoint_steps = params.checkpoint.steps
-        eval_steps = params.loop.eval_interval(self.last - self.start)
+        # A share is of the whole run, wherever this part of it began.
+        eval_steps = params.loop.eval_interval(self.last - (self.start if params.loop.num_steps else 0))
         session.progress.start(TASK, self.last - self.start)
         try:
             for step in range(self.start + 1, self.last + 1):
@@ -88,8 +108,9 @@ class _Loop:
                     self.rates.pause(save(session))
                 if self.evaluate_now is not None and step % eval_steps == 0 and step < self.last:
                     self.rates.pause(self.evaluate_now())
-                if stop.signal_name is not None and step < self.last:
+                if stop.signal_name is not None and (step < self.last or self.evaluate_now is not None):
                     self._interrupt(stop.signal_name)
+            session.appliance.memoryx.drain()
         finally:
             session.progress.finish(TASK)
             self._count()
@@ -98,12 +119,12 @@ class _Loop:
         session = self.session
         batch = self.worker.next()
         trained = session.appliance.train_step(batch, step, session.params.learning_rate(step - 1))
-        session.position = Position(step, batch.number + 1)
+        session.position = Position(step, batch.number + 1, len(batch.arrays["mask"]))
         session.result.losses.append(trained.loss)
         self.rates.add(batch.samples)
         if batch.tokens == 0:
             log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")
-        self._report(step, trained.loss)
+        self._report(step, trained)
 
     def _interrupt(self, signal_name: str) -> None:
         session = self.session
@@ -111,24 +132,36 @@ class _Loop:
             save(session)
         raise Interrupted(
             f"stopped by {signal_name} after step {session.position.step}; it is saved in {session.params.model_dir}",
-            "the same command continues from there",
+            self._way_on(),
         )
 
-    def _report(self, step: int, loss: float) -> None:
+    def _way_on(self) -> str:
+        """Say how to go on from the checkpoint just saved."""
+        params, left = self.session.params, self.last - self.session.position.step
+        changes = []
+        if not self.session.resumes:
+            changes.append(f"--checkpoint_path {shlex.quote(self.session.result.checkpoints[-1])}")
+        if params.loop.num_steps is not None:
+            changes.append(f"--num_steps {left}")
+        return f"the same command{' with ' if changes else ''}{' '.join(changes)} continues from there"
+
+    def _report(self, step: int, trained: TrainStep) -> None:
         """Tell the progress, and every log_steps the log."""
         session, rates = self.session, self.rates
         done = step - self.start
-        tokens_rate = rates.global_rate * self.tokens_per_sample
-        session.progress.advance(TASK, done, f"loss {loss:.3f}, {tokens_rate:,.0f} tokens/s")
+        speed = f"{rates.global_rate * self.per_sample:,.0f} {self.unit}/s"
+        session.progress.advance(TASK, done, f"loss {trained.loss:.3f}, {speed}")
         if step % session.params.logging.log_steps and step != self.last and done != 1:
             return
         rate, global_rate = rates.look()
         left = format_seconds((self.last - step) * rates.seconds / done)
+        norm = "" if trained.gradient_norm is None else f", GradientNorm={trained.gradient_norm:.5f}"
+        tokens = f"TokenRate={global_rate * self.per_sample:.0f} tokens/sec, " if self.unit == "tokens" else ""
         wait_share = self.worker.waited_s / max(rates.seconds, 1e-9)
         log.info(
-            f"| Train Device=CSX, Step={step}, Loss={loss:.5f}, Rate={format_rate(rate)} samples/sec, "
+            f"| Train Device=CSX, Step={step}, Loss={trained.loss:.5f}, Rate={format_rate(rate)} samples/sec, "
             f"GlobalRate={format_rate(global_rate)} samples/sec, LoopTimeRemaining={left}, TimeRemaining>{left}, "
-            f"TokenRate={tokens_rate:.0f} tokens/sec, InputWait={wait_share:.1%}"
+            f"{tokens}InputWait={wait_share:.1%}{norm}"
         )
         if wait_share > STARVED_SHARE and done > 1 and not self.warned:
             self.warned = True
@@ -139,6 +172,6 @@ class _Loop:
         result, rates = self.session.result, self.rates
         result.samples, result.seconds = rates.samples, rates.seconds
         result.samples_per_s = result.samples / max(result.seconds, 1e-9)
-        result.tokens_per_s = result.samples_per_s * self.tokens_per_sample
+        result.tokens_per_s = result.samples_per_s * self.per_sample
         result.input_wait_s = self.worker.waited_s
         result.stream_wait_s = self.session.appliance.memoryx.waited_s

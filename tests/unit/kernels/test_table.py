@@ -62,7 +62,6 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
     inputs, outputs = tuple(map(array, op.inputs)), tuple(map(array, op.outputs))
     weights = [rng.standard_normal(graph.weights[name].shape).astype(np.float32) for name in op.weights]
     call = Call(
-        name=op.name,
         attributes=op.attributes,
         sequence=int(np.prod(loss)),
         inputs=inputs,

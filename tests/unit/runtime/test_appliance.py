@@ -67,7 +67,7 @@ def test_evaluation_has_no_dropout_and_sums_the_losses() -> None:
     graph = decoder(dropout=0.5)
     batch = random_batch(graph, 4)
     with machine(graph, 4) as appliance:
-        found = appliance.evaluate(batch)
+        found = appliance.evaluate(batch, 0)
         weights = {name: weight.astype(np.float64) for name, weight in arrays_of(appliance, "model.").items()}
     assert found.total == pytest.approx(reference.loss(graph, weights, batch.arrays, 3, None), rel=LOSS)
 
@@ -112,7 +112,7 @@ def test_a_loss_is_scaled_as_the_params_ask(settings: dict[str, object], divisor
     assert batch.tokens == 25
     with machine(graph, 4, **settings) as appliance:
         loss = appliance.train_step(batch, 1, 0.1).loss
-        assert loss == pytest.approx(appliance.evaluate(batch).total / divisor, rel=LOSS)
+        assert loss == pytest.approx(appliance.evaluate(batch, 0).total / divisor, rel=LOSS)
 
 
 def test_a_batch_whose_tokens_are_all_masked_has_no_loss_and_no_gradient() -> None:
@@ -186,7 +186,7 @@ def test_systems_that_do_not_divide_the_grains_are_refused_where_the_params_say(
     ):
         appliance.prepare(4, trains=False, where="p.yaml: batch_size")
     assert str(caught.value) == (
-        "p.yaml: batch_size: num_csx must divide the 4 grains of the batch (batch_size 4, 1 to a grain), got 3\n"
+        "num_csx: must divide the 4 grains of a batch of p.yaml: batch_size (batch_size 4, 1 to a grain), got 3\n"
         "hint: 2 and 4 are the nearest; all that do: 1, 2, 4"
     )
 

@@ -179,6 +179,6 @@ def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(
     now = environment()
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning == (
-        f"The checkpoint was written elsewhere (numpy 1.0 -> {now['numpy']}; cpu z80 -> {now['cpu']}): "
-        "bits may differ from a straight run."
+        f"Not as it was in the checkpoint: numpy 1.0 -> {now['numpy']}; cpu z80 -> {now['cpu']}. "
+        "Bits may differ from a straight run."
     )

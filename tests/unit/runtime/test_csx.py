@@ -25,17 +25,26 @@ def test_memory_begins_on_a_cache_line(size_bytes: int) -> None:
     assert (memory.ctypes.data % ALIGNMENT_BYTES, memory.nbytes) == (0, size_bytes)
 
 
-def test_scratch_lends_the_same_array_for_the_same_name_and_shape() -> None:
+def test_scratch_lends_the_same_memory_for_the_same_name() -> None:
     scratch = Scratch()
-    assert scratch("a", (2, 3)) is scratch("a", (2, 3))
+    scratch("a", (2, 3)).fill(7)
+    assert scratch("a", (3, 2)).tolist() == [[7, 7]] * 3
+    assert scratch("a", (4,)).tolist() == [7] * 4
 
 
-def test_scratch_keeps_names_and_shapes_apart() -> None:
+def test_scratch_keeps_names_apart() -> None:
     scratch = Scratch()
-    arrays = [scratch("a", (2, 3)), scratch("b", (2, 3)), scratch("a", (3, 2))]
-    for number, array in enumerate(arrays):
-        array.fill(number)
-    assert [array.ravel().tolist() for array in arrays] == [[0.0] * 6, [1.0] * 6, [2.0] * 6]
+    first, second = scratch("a", (2, 3)), scratch("b", (2, 3))
+    first.fill(1)
+    second.fill(2)
+    assert first.tolist() == [[1, 1, 1]] * 2
+
+
+def test_scratch_grows_to_the_largest_array_of_a_name() -> None:
+    scratch = Scratch()
+    for size in (4, 9, 2):
+        scratch("a", (size,))
+    assert scratch.allocated_bytes == 4 * 9
 
 
 def test_scratch_knows_what_it_allocated() -> None:
@@ -85,7 +94,11 @@ def test_loading_tells_the_loss_its_scale() -> None:
 
 def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample() -> None:
     plan = plan_of(dropout=0.25)
-    drops = {call.name: call.dropout for call in loaded(plan, grain=3).calls if call.dropout is not None}
+    drops = {
+        planned.op.name: call.dropout
+        for planned, call in zip(plan.ops, loaded(plan, grain=3).calls, strict=True)
+        if call.dropout is not None
+    }
     names = [p.op.name for p in plan.ops if p.op.attributes.get("dropout")]
     assert len(names) == 4
     assert drops == {name: Dropout(0.25, key_of(7, name), 9, 3 * 2, 8) for name in names}

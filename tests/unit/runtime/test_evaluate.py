@@ -13,6 +13,7 @@ import pytest
 from cstool.params import DataloaderParams
 from cstool.runtime.evaluate import Evaluation, evaluate
 from cstool.runtime.session import Session
+from cstool.runtime.stopping import StopRequest
 from tests.reference import models as reference
 from tests.unit.runtime.machines import arrays_of
 from tests.unit.runtime.sessions import Digits, Recorder, session
@@ -33,7 +34,7 @@ def look(
     progress = Recorder()
     params: DataloaderParams = found.params.dataloader("train").model_copy(update=loader)
     settings = {"step": 7, "steps": steps, "log_steps": log_steps, "progress": progress}
-    return evaluate(found.appliance, data, params, **settings), progress
+    return evaluate(found.appliance, data, params, stop=StopRequest(), **settings), progress
 
 
 def test_the_loss_is_the_mean_over_all_samples_a_part_of_a_batch_included(tmp_path: Path) -> None:

@@ -20,22 +20,22 @@ def test_a_grain_has_some_500_tokens_and_a_batch_at_least_four_grains(
 
 @pytest.mark.parametrize("num_csx", [1, 2, 3, 4, 6, 12])
 def test_systems_that_divide_the_grains_are_accepted(num_csx: int) -> None:
-    check_systems(num_csx, 48, 4, "x.yaml: batch_size")
+    check_systems(num_csx, 48, 4, "train_dataloader")
 
 
 def test_the_error_names_the_nearest_counts_that_divide() -> None:
     with pytest.raises(ClusterError) as caught:
-        check_systems(5, 48, 4, "x.yaml: batch_size")
+        check_systems(5, 48, 4, "train_dataloader")
     assert str(caught.value) == (
-        "x.yaml: batch_size: num_csx must divide the 12 grains of the batch (batch_size 48, 4 to a grain), got 5\n"
+        "num_csx: must divide the 12 grains of a batch of train_dataloader (batch_size 48, 4 to a grain), got 5\n"
         "hint: 4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 12"
     )
 
 
 def test_the_error_for_too_many_systems_names_the_most() -> None:
     with pytest.raises(ClusterError) as caught:
-        check_systems(9, 8, 2, "x.yaml: batch_size")
+        check_systems(9, 8, 2, "train_dataloader")
     assert str(caught.value) == (
-        "x.yaml: batch_size: num_csx must divide the 4 grains of the batch (batch_size 8, 2 to a grain), got 9\n"
+        "num_csx: must divide the 4 grains of a batch of train_dataloader (batch_size 8, 2 to a grain), got 9\n"
         "hint: 4 is the nearest; all that do: 1, 2, 4"
     )

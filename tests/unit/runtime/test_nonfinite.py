@@ -24,7 +24,7 @@ def look(graph: Graph, *, poison: str | None = None, value: float = np.nan, at: 
             values.reshape(-1)[at] = value
             set_array(appliance, f"model.{poison}", values)
         systems = appliance.prepare(4, trains=True, where="")
-        slots = systems._load(batch, 0, 1, 1.0, trains=True)
+        slots = systems._load(batch, 0, 1, 1.0)
         return first_bad_tensor(systems.plan, slots, appliance.memoryx)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cstool.runtime import rates
-from cstool.runtime.rates import Rates, format_rate, format_seconds
+from cstool.runtime.rates import Rates
 
 
 @pytest.fixture
@@ -57,18 +57,3 @@ def test_without_any_time_passed_rates_are_finite(clock: list[float]) -> None:
     found = Rates()
     found.add(1)
     assert found.look() == (pytest.approx(1e9), pytest.approx(1e9))
-
-
-@pytest.mark.parametrize(
-    ("rate", "text"),
-    [(1234.567, "1234.57"), (1.0, "1.00"), (0.98765, "0.988"), (0.0123456, "0.0123"), (0.0, "0")],
-)
-def test_a_rate_has_two_decimals_or_three_digits_below_one(rate: float, text: str) -> None:
-    assert format_rate(rate) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0:00:00"), (59.6, "0:01:00"), (3661.0, "1:01:01"), (360_000.0, "100:00:00")]
-)
-def test_a_time_is_written_in_hours_minutes_and_seconds(seconds: float, text: str) -> None:
-    assert format_seconds(seconds) == text

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cstool
-from cstool.errors import CheckpointError
+from cstool.errors import CheckpointError, NonFiniteError
 from cstool.ir import Graph
 from cstool.params import SGD, AdamW
-from cstool.runtime import state
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.state import Position, environment, load_state, save_state
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.models import fc_mnist
-from tests.unit.runtime.machines import array_of, machine, random_batch
+from tests.unit.runtime.machines import array_of, machine, random_batch, set_array
 
 MOMENTUM = make_optimizer(SGD(momentum=0.9), None)
 HINT = "\nhint: the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
@@ -35,19 +35,19 @@ def saved(path: Path, graph: Graph | None = None, optimizer=MOMENTUM) -> dict[st
 
 def save(path: Path, appliance: Appliance) -> int:
     params = {"trainer": {"init": {"seed": 1}}}
-    position = Position(2, 5)
+    position = Position(2, 5, 4)
     return save_state(path, appliance.memoryx, position, model_name="fc_mnist", seed=1, grain=1, params=params)
 
 
 def loaded(
     path: Path, *, states: str = "all", strict: bool = True, graph: Graph | None = None, optimizer=MOMENTUM
-) -> tuple[dict[str, np.ndarray], Position, list[str]]:
-    """Load a checkpoint into zeros, and return the arrays, the position and what differs."""
+) -> tuple[dict[str, np.ndarray], Position, dict[str, Any]]:
+    """Load a checkpoint into zeros, and return the arrays, the position and the values."""
     graph = graph or fc_mnist(3, use_bias=False)
     settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
     with Appliance(graph, optimizer=optimizer, **settings) as appliance, CheckpointReader(path) as reader:
-        position, changed = load_state(reader, appliance.memoryx, graph, states=states, strict=strict)
-        return {name: array_of(appliance, name) for name in appliance.memoryx.array_names}, position, changed
+        position, values = load_state(reader, appliance.memoryx, graph, states=states, strict=strict)
+        return {name: array_of(appliance, name) for name in appliance.memoryx.array_names}, position, values
 
 
 def refusal(path: Path, **how) -> str:
@@ -80,7 +80,7 @@ def test_a_checkpoint_says_where_the_run_is_and_what_its_bits_depend_on(tmp_path
     params = {"trainer": {"init": {"seed": 1}}}
     assert values == {
         "global_step": 2,
-        "dataloader": {"batches_streamed": 5},
+        "dataloader": {"batches_streamed": 5, "batch_size": 4},
         "random": {"seed": 1, "generator": "philox4x32-10"},
         "choices": {"grain_samples": 1, "gemm": "numpy", **environment()},
         "__metadata__": [{"version": cstool.__version__, "model_name": "fc_mnist", "params": params}],
@@ -101,8 +101,8 @@ def test_saving_returns_the_bytes_of_the_tensors(tmp_path: Path) -> None:
 
 def test_loading_brings_back_every_bit_and_the_position(tmp_path: Path) -> None:
     before = saved(tmp_path / "c.mdl")
-    arrays, position, changed = loaded(tmp_path / "c.mdl")
-    assert (position, changed) == (Position(2, 5), [])
+    arrays, position, _ = loaded(tmp_path / "c.mdl")
+    assert position == Position(2, 5, 4)
     assert arrays.keys() == before.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(arrays[name], array)
@@ -111,9 +111,9 @@ def test_loading_brings_back_every_bit_and_the_position(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("states", "sections", "position"),
     [
-        ("all", {"model", "optimizer"}, Position(2, 5)),
+        ("all", {"model", "optimizer"}, Position(2, 5, 4)),
         ("model", {"model"}, Position(0, 0)),
-        ("model,dataloader", {"model"}, Position(0, 5)),
+        ("model,dataloader", {"model"}, Position(0, 5, 4)),
         ("model, optimizer", {"model", "optimizer"}, Position(2, 0)),
         ("optimizer", {"optimizer"}, Position(2, 0)),
     ],
@@ -183,14 +183,6 @@ def test_if_not_strict_what_both_have_is_loaded(tmp_path: Path) -> None:
     assert {name for name, array in arrays.items() if array.any()} == before.keys()
 
 
-def test_other_versions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(state, "environment", lambda: {**environment(), "numpy": "1.0", "cpu": "z80"})
-        saved(tmp_path / "c.mdl")
-    now = environment()
-    assert loaded(tmp_path / "c.mdl")[2] == [f"numpy 1.0 -> {now['numpy']}", f"cpu z80 -> {now['cpu']}"]
-
-
 def test_state_that_this_optimizer_does_not_keep_is_refused_too(tmp_path: Path) -> None:
     path = tmp_path / "c.mdl"
     saved(path, optimizer=make_optimizer(AdamW(), None))
@@ -206,3 +198,51 @@ def test_weights_without_a_step_can_be_evaluated(tmp_path: Path) -> None:
         for name, weight in fc_mnist(3, use_bias=False).weights.items():
             writer.add_tensor(f"model.{name}", weight.shape, "float32", [np.ones(weight.shape, np.float32)])
     assert loaded(path, optimizer=None)[1] == Position(0, 0)
+
+
+def rewritten(path: Path, **changes: Any) -> Path:
+    """Write a checkpoint of two steps with other tensors or values under some of its keys."""
+    saved(path.with_name("original.mdl"))
+    with CheckpointReader(path.with_name("original.mdl")) as reader, CheckpointWriter(path) as writer:
+        for name in reader.tensor_names():
+            array = changes.get(name, reader.read(name))
+            writer.add_tensor(name, array.shape, str(array.dtype), [array])
+        for key, value in reader.values().items():
+            writer.add_value(key, changes.get(key, value))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        (
+            {"model.last_layer.weight": np.zeros((10, 3), np.float64)},
+            "model.last_layer.weight must be 10 x 3 float32, got 10 x 3 float64",
+        ),
+        (
+            {"optimizer.last_layer.weight.momentum_buffer": np.zeros((3, 10), np.float32)},
+            "optimizer.last_layer.weight.momentum_buffer must be 10 x 3 float32, got 3 x 10 float32",
+        ),
+        ({"global_step": -3}, "global_step must be a count, got -3"),
+        ({"global_step": "x"}, "global_step must be a count, got 'x'"),
+        ({"dataloader": {}}, "dataloader.batches_streamed must be a count, got None"),
+        ({"dataloader": 7.5}, "dataloader.batches_streamed must be a count, got 7.5"),
+    ],
+)
+def test_what_no_run_would_write_is_refused(tmp_path: Path, changes: dict[str, Any], rule: str) -> None:
+    path = rewritten(tmp_path / "c.mdl", **changes)
+    assert refusal(path) == f"{path}: {rule}"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, value: float) -> None:
+    graph = fc_mnist(3, use_bias=False)
+    with machine(graph, 4, optimizer=MOMENTUM) as appliance:
+        set_array(appliance, "model.last_layer.weight", np.full((10, 3), value, np.float32))
+        with pytest.raises(NonFiniteError) as caught:
+            save(tmp_path / "c.mdl", appliance)
+    assert str(caught.value) == (
+        "step 2: the weight last_layer.weight is not finite, so nothing is saved\n"
+        "hint: a lower learning rate, max_gradient_norm or a longer warm-up may help"
+    )
+    assert list(tmp_path.iterdir()) == []

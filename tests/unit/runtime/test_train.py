@@ -15,18 +15,25 @@ from cstool.runtime.appliance import Appliance
 from cstool.runtime.checkpoints import restore
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position
+from cstool.runtime.stopping import StopRequest
 from cstool.runtime.train import train
 from tests.unit.runtime.sessions import Digits, session
 
 TRAIN_LINE = (
     r"\| Train Device=CSX, Step=(\d+), Loss=\d+\.\d{5}, Rate=\S+ samples/sec, GlobalRate=\S+ samples/sec, "
-    r"LoopTimeRemaining=\d+:\d\d:\d\d, TimeRemaining>\d+:\d\d:\d\d, TokenRate=\d+ tokens/sec, InputWait=\d+\.\d%"
+    r"LoopTimeRemaining=\d+:\d\d:\d\d, TimeRemaining>\d+:\d\d:\d\d, InputWait=\d+\.\d%"
 )
 
 
 @pytest.fixture(autouse=True)
 def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "cstool")
+
+
+def go(found: Session, data: Digits, evaluate_now: Callable[[], float] | None) -> None:
+    """Train as `run` does."""
+    with StopRequest() as stop:
+        train(found, data, found.params.dataloader("train"), evaluate_now, stop)
 
 
 def trained(
@@ -41,7 +48,7 @@ def trained(
     with session(folder, **init) as found:
         found.position = position or Position()
         data = Digits(samples)
-        train(found, data, found.params.dataloader("train"), evaluate_now)
+        go(found, data, evaluate_now)
         return found, data
 
 
@@ -62,7 +69,7 @@ def checkpoints(found: Session) -> list[str]:
 )
 def test_a_run_at_step_3_with_batches_of_5_to_an_epoch_ends_at(tmp_path: Path, loop: dict[str, int], last: int) -> None:
     found, _ = trained(tmp_path, position=Position(3, 3), loop=loop)
-    assert found.position == Position(last, last)
+    assert found.position == Position(last, last, 4)
     assert len(found.result.losses) == last - 3
     assert found.result.first_step == 3
 
@@ -134,7 +141,7 @@ def test_evaluation_comes_between_steps_and_not_after_the_last(
             steps.append(found.position.step)
             return 0.0
 
-        train(found, Digits(), found.params.dataloader("train"), evaluate_now)
+        go(found, Digits(), evaluate_now)
     assert steps == evaluated
 
 
@@ -183,7 +190,7 @@ def interrupted(found: Session) -> Interrupted:
 
     found.appliance.train_step = signalled  # type: ignore[method-assign]
     with pytest.raises(Interrupted) as caught:
-        train(found, Digits(), found.params.dataloader("train"), None)
+        go(found, Digits(), None)
     return caught.value
 
 
@@ -208,7 +215,7 @@ def test_a_signal_during_the_last_step_changes_nothing(tmp_path: Path) -> None:
             return step(*arguments)
 
         found.appliance.train_step = signalled  # type: ignore[method-assign]
-        train(found, Digits(), found.params.dataloader("train"), None)
+        go(found, Digits(), None)
         assert (found.position.step, checkpoints(found)) == (1, [])
 
 
@@ -221,10 +228,10 @@ def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path: 
     losses = list(found.result.losses)
     with session(tmp_path / "a", loop={"max_steps": 4}) as resumed:
         restore(resumed, None, "all", strict=True)
-        train(resumed, Digits(), resumed.params.dataloader("train"), None)
+        go(resumed, Digits(), None)
     with session(tmp_path / "b", loop={"max_steps": 4}) as straight:
         restore(straight, None, "all", strict=True)
-        train(straight, Digits(), straight.params.dataloader("train"), None)
+        go(straight, Digits(), None)
     assert losses + resumed.result.losses == straight.result.losses
 
 
@@ -240,8 +247,8 @@ class Damaged(Digits):
 def test_an_error_of_the_data_set_ends_the_loop_and_its_progress(tmp_path: Path) -> None:
     with session(tmp_path, loop={"max_steps": 5}) as found:
         with pytest.raises(DataError, match=r"^digits: must be readable, got noise$"):
-            train(found, Damaged(), found.params.dataloader("train"), None)
-        assert found.position == Position(2, 2)
+            go(found, Damaged(), None)
+        assert found.position == Position(2, 2, 4)
         assert found.progress.events[-1] == ("finish", "Training")  # type: ignore[attr-defined]
 
 
@@ -250,6 +257,43 @@ def test_starvation_is_warned_of_once(
 ) -> None:
     with session(tmp_path, loop={"max_steps": 5}) as found:
         monkeypatch.setattr("cstool.runtime.train.STARVED_SHARE", -1.0)
-        train(found, Digits(), found.params.dataloader("train"), None)
+        go(found, Digits(), None)
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert re.fullmatch(r"Input starvation detected: \d+% of the time is spent waiting for the data set\.", warning)
+
+
+def test_batches_of_another_size_go_on_at_the_same_sample(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, data = trained(tmp_path, position=Position(3, 6, 2), loop={"num_steps": 1})
+    assert data.seen == [[12, 13, 14, 15]]
+    assert "batch_size was 2 so far and is 4 now: going on with batch 3." in caplog.messages
+
+
+def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begins(tmp_path: Path) -> None:
+    steps: list[int] = []
+    with session(tmp_path, loop={"max_steps": 10, "eval_frequency": 0.25}) as found:
+        found.position = Position(4, 4, 4)
+
+        def evaluate_now() -> float:
+            steps.append(found.position.step)
+            return 0.0
+
+        go(found, Digits(), evaluate_now)
+    assert steps == [6, 8]
+
+
+@pytest.mark.parametrize(
+    ("loop", "resumes", "hint"),
+    [
+        ({"max_steps": 5}, True, "the same command continues from there"),
+        ({"num_steps": 5}, True, "the same command with --num_steps 4 continues from there"),
+        ({"max_steps": 5}, False, "the same command with --checkpoint_path FILE continues from there"),
+        ({"num_steps": 5}, False, "the same command with --checkpoint_path FILE --num_steps 4 continues from there"),
+    ],
+)
+def test_the_hint_of_an_interruption_is_what_continues_the_run(
+    tmp_path: Path, loop: dict[str, int], resumes: bool, hint: str
+) -> None:
+    with session(tmp_path, loop=loop) as found:
+        found.resumes = resumes
+        error = interrupted(found)
+        assert error.hint == hint.replace("FILE", found.result.checkpoints[-1])
