@@ -10,6 +10,7 @@ import typer
 
 from cstool import __version__
 from cstool.cli.checkpoint import checkpoint_app
+from cstool.cli.command import Group
 from cstool.cli.data import data_app
 from cstool.cli.report import print_usage_error
 from cstool.cli.run import RunCommand, run
@@ -18,6 +19,7 @@ EPILOG = "Flags may be typed with hyphens as well: --num-csx is --num_csx."
 
 app = typer.Typer(
     name="cstool",
+    cls=Group,
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,

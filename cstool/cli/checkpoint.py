@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cstool.cli.command import Command, Group
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
 
-checkpoint_app = typer.Typer(no_args_is_help=True, help="Look at checkpoints.")
+if TYPE_CHECKING:
+    from cstool.store import TensorInfo
+
+checkpoint_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at checkpoints.")
 
 
-@checkpoint_app.command("list")
+@checkpoint_app.command("list", cls=Command)
 def list_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model_dir.", show_default=False)],
     as_json: JsonOption = False,
@@ -25,8 +29,9 @@ def list_(
         from cstool.cli.render import bytes_text, print_json, print_table
         from cstool.store import list_checkpoints
 
-        if not folder.exists():
-            raise CheckpointError(f"{folder}: must be a folder, found nothing there", "give the model_dir of a run")
+        if not folder.is_dir():
+            got = "got a file" if folder.exists() else "found nothing there"
+            raise CheckpointError(f"{folder}: must be a folder, {got}", "give the model_dir of a run")
         found = [(entry.step, entry.path, entry.path.stat().st_size) for entry in list_checkpoints(folder)]
         if as_json:
             print_json({"checkpoints": [{"step": s, "path": str(path), "bytes": size} for s, path, size in found]})
@@ -37,14 +42,15 @@ def list_(
             print(f"{folder}: no checkpoints")
 
 
-@checkpoint_app.command("info")
+@checkpoint_app.command("info", cls=Command)
 def info(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint.", show_default=False)],
     verify: Annotated[bool, typer.Option("--verify", help="Read all of it and check its checksums.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="List all tensors, not the weights alone.")] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show what a checkpoint holds: version, step, tensors and their sizes."""
+    """Show what a checkpoint holds: version, step, weights and their sizes."""
     with errors_as_messages(debug):
         from cstool.cli.render import bytes_text, print_facts, print_json, print_table
         from cstool.store import describe_checkpoint
@@ -59,11 +65,27 @@ def info(
             "created": f"{found.created:%Y-%m-%d %H:%M:%S} UTC",
             "format": f"{found.version}, written by cstool {found.cstool_version}",
             "model": "not said" if found.model_name is None else found.model_name,
-            "step": "not said" if found.step is None else str(found.step),
+            "step": _count_text(found.step),
+            "seed": "not said" if found.seed is None else str(found.seed),
+            "streamed": _count_text(found.batches_streamed, " batches"),
             "parameters": f"{found.parameter_count:,}",
         }
+        listed = [tensor for tensor in found.tensors if all_ or tensor.key.startswith("model.")]
+        others = [tensor for tensor in found.tensors if tensor not in listed]
+        for part in dict.fromkeys(_part(tensor) for tensor in others):
+            tensors = [tensor for tensor in others if _part(tensor) == part]
+            names = ", ".join(dict.fromkeys(tensor.key.rpartition(".")[2] for tensor in tensors))
+            facts[part] = f"{names}: {bytes_text(sum(tensor.bytes for tensor in tensors))}"
         print_facts({**facts, "checksums": "all right"} if verify else facts)
         print()
-        tensors = [(t.key, " x ".join(map(str, t.shape)), t.dtype, bytes_text(t.bytes)) for t in found.tensors]
+        rows = [(t.key, " x ".join(map(str, t.shape)), t.dtype, bytes_text(t.bytes)) for t in listed]
         tied = [(key, f"is {target}", "", "") for key, target in found.links.items()]
-        print_table(("tensor", "shape", "type", "size"), [*tensors, *tied], right=("size",))
+        print_table(("tensor", "shape", "type", "size"), [*rows, *tied], right=("size",))
+
+
+def _count_text(count: int | None, unit: str = "") -> str:
+    return "not said" if count is None else f"{count:,}{unit}"
+
+
+def _part(tensor: TensorInfo) -> str:
+    return tensor.key.partition(".")[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cstool.cli.command import Command, Group
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.screen import is_terminal, screen_on
 
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 
 BYTE_VALUES = 256
 
-data_app = typer.Typer(no_args_is_help=True, help="Prepare data sets.")
-prepare_app = typer.Typer(no_args_is_help=True, help="Make a data set.")
+data_app = typer.Typer(cls=Group, no_args_is_help=True, help="Prepare data sets.")
+prepare_app = typer.Typer(cls=Group, no_args_is_help=True, help="Make a data set.")
 data_app.add_typer(prepare_app, name="prepare")
 
 
-@prepare_app.command("text")
+@prepare_app.command("text", cls=Command)
 def text(
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
     sequence_length: Annotated[int, typer.Option("--sequence_length", metavar="N", help="Tokens of a sample.")],
@@ -37,7 +38,7 @@ def text(
         ),
     ] = None,
     val_fraction: Annotated[
-        float, typer.Option("--val_fraction", metavar="X", help="Share of the files that is held out.")
+        float, typer.Option("--val_fraction", metavar="X", help="Share of the text that is held out.")
     ] = 0.05,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of held-out files.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different data set.")] = False,
@@ -46,6 +47,7 @@ def text(
 ) -> None:
     """Make a byte-level text data set from any files, split into train and held-out by file.
 
+    Where no choice of whole files comes near the share, the end of the largest file is held out.
     A data set made before from the same files with the same arguments is kept.
     """
     with errors_as_messages(debug):
@@ -72,9 +74,11 @@ def text(
         ]
         columns = ("part", "files", "text", "samples", "tokens")
         print_table(columns, rows, right=columns[1:])
+        if (share := f"{made.held_out_share:.1%}") != f"{val_fraction:.1%}":
+            print(f"Held out: {share} of the text, asked for {val_fraction:.1%}")
 
 
-@data_app.command("baseline")
+@data_app.command("baseline", cls=Command)
 def baseline(
     folder: Annotated[
         Path,
@@ -113,7 +117,16 @@ def _progress_in_bytes(task: str) -> Iterator[Callable[[int, int], None] | None]
         return
     from cstool.cli.render import bytes_text
 
-    with screen_on(sys.stderr) as screen:
-        screen.progress.start(task, 100)
-        yield lambda done, total: screen.progress.advance(task, 100 * done // max(total, 1), bytes_text(done))
+    with screen_on(sys.stderr, amount=bytes_text) as screen:
+        shown_total: int | None = None
+
+        def show(done: int, total: int) -> None:
+            nonlocal shown_total
+            if total != shown_total:
+                screen.progress.start(task, total)
+                shown_total = total
+            screen.progress.advance(task, done)
+
+        screen.progress.start(task, None)
+        yield show
         screen.progress.finish(task)

@@ -6,7 +6,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,16 @@ from cstool.errors import CstoolError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+_KINDS = {"int": "a whole number", "float": "a number"}
+_NO_COMPILER = "there is no compiler yet; `cstool run` trains directly"
+OTHER_FLAGS = {
+    "--compile_only": _NO_COMPILER,
+    "--compile_dir": _NO_COMPILER,
+    "--validate_only": f"{_NO_COMPILER}, and checks the params file before it does",
+    "--target_device": "there is one device only, the cluster in software; leave the flag out",
+}
+"""the vendor's flags that are not here -> the hint for who types them"""
 
 
 @contextmanager
@@ -57,7 +68,36 @@ def print_usage_error(error: typer.TyperException) -> None:
         return
     command = "cstool" if context is None else context.command_path
     possibilities = getattr(error, "possibilities", None)
-    message = error.message if possibilities else error.format_message()
-    print_error(f"{command}: {message[:1].lower()}{message[1:].rstrip('.')}")
-    hint = f"did you mean {' or '.join(possibilities)}?" if possibilities else f"`{command} --help` lists what there is"
-    print(f"hint: {hint}", file=sys.stderr)
+    option = getattr(error, "option_name", "").replace("-", "_").replace("__", "--", 1)
+    # The base class of a missing parameter, too, but the two are worded unlike.
+    if type(error) is typer.BadParameter and (error.param is not None or error.param_hint is not None):
+        message, hint = _bad_value(error)
+    else:
+        message, _, suggested = (error.message if possibilities else error.format_message()).partition(
+            ". Did you mean "
+        )
+        message = f"{command}: {message[:1].lower()}{message[1:].rstrip('.')}"
+        nearest = possibilities or [name for name in suggested.rstrip("?").replace("'", "").split(", ") if name]
+        hint = OTHER_FLAGS.get(option) or (f"did you mean {' or '.join(nearest)}?" if nearest else None)
+    print_error(message)
+    print(f"hint: {hint or f'`{command} --help` lists what there is'}", file=sys.stderr)
+
+
+def _bad_value(error: typer.BadParameter) -> tuple[str, str | None]:
+    """Return message and hint about a value; what typer says is pydantic's wording, and leaves the value out."""
+    param: Any = error.param
+    name = error.param_hint or (max(param.opts, key=len) if param.opts[0].startswith("-") else param.display_name_raw)
+    found: Any = error.__cause__
+    if not hasattr(found, "errors"):
+        return f"{name}: {error.message}", None
+    first = found.errors()[0]
+    value, kind = first["input"], first["type"].partition("_")[0]
+    if kind in _KINDS:
+        return f"{name}: must be {_KINDS[kind]}, got {value!r}", None
+    if choices := [str(getattr(choice, "value", choice)) for choice in param.type_descriptor.choices or ()]:
+        near = get_close_matches(str(value).lower(), [choice.lower() for choice in choices], n=1)
+        nearest = [choice for choice in choices if choice.lower() in near]
+        return f"{name}: must be one of {', '.join(choices)}, got {value!r}", (
+            f"did you mean {nearest[0]}?" if nearest else None
+        )
+    return f"{name}: {error.message}", None

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from cstool.cli.command import Command
 from cstool.cli.report import DebugOption, errors_as_messages
 
 LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
@@ -32,7 +32,7 @@ class LogLevel(StrEnum):
     ERROR = "ERROR"
 
 
-class RunCommand(TyperCommand):
+class RunCommand(Command):
     """A command whose list flags take several values in a row, as the vendor's do: `--set a=1 b=2`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

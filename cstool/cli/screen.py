@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -62,24 +62,17 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 @contextmanager
-def screen_on(stream: TextIO) -> Iterator[Screen]:
-    """Show a command on `stream` while it runs."""
+def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[Screen]:
+    """Show a command on `stream` while it runs; `amount` writes how much is done, and the total."""
     if not is_terminal(stream):
         from cstool.runtime.progress import Silent
 
         yield Screen(logging.StreamHandler(stream), Silent())
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+
+    from cstool.cli.bars import FittingBars
 
     console = Console(file=stream)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[detail]}", markup=False),
-        TimeRemainingColumn(compact=True),
-    )
-    with Bars(*columns, console=console, transient=True) as bars:
+    with FittingBars(console, amount) as bars:
         yield Screen(ConsoleHandler(console), BarProgress(bars))

@@ -1,6 +1,6 @@
 """Data sets: what a sample is, which samples make a batch, and how text becomes a data set."""
 
-from cstool.data.batches import Sampler, batch_indices, batches_per_epoch
+from cstool.data.batches import Sampler, batches_per_epoch
 from cstool.data.bigram import BIGRAM_VOCAB_LIMIT, bigram_loss
 from cstool.data.dataset import Array, Dataset, Field, allocate
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
@@ -22,7 +22,6 @@ __all__ = [
     "TextPart",
     "TextSummary",
     "allocate",
-    "batch_indices",
     "batches_per_epoch",
     "bigram_loss",
     "open_dataset",

@@ -19,7 +19,7 @@ def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool, where
     if count == 0:
         hint = f"set batch_size to at most {sample_count}, or drop_last to false" if sample_count else None
         raise DataError(
-            f"{where}: must be at most the number of samples ({sample_count}) to fill one batch, got {batch_size}",
+            f"{where}: must be at most the number of samples ({sample_count:,}) to fill one batch, got {batch_size:,}",
             hint,
         )
     return count
@@ -62,14 +62,3 @@ class Sampler:
             self._order = generator(self.seed, f"shuffle/{epoch}").permutation(self.sample_count)
             self._epoch = epoch
         return self._order[place * self.batch_size : (place + 1) * self.batch_size].copy()
-
-
-def batch_indices(
-    batch_number: int, sample_count: int, batch_size: int, shuffle: bool, seed: int, drop_last: bool
-) -> Array:
-    """Return the samples of one batch, as `Sampler.indices` does, without keeping anything.
-
-    Raises:
-        DataError: there is not one batch.
-    """
-    return Sampler(sample_count, batch_size, shuffle, seed, drop_last).indices(batch_number)

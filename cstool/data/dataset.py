@@ -72,7 +72,7 @@ def names_in_folder(folder: Path, content: str, tried: str, hint: str) -> Sequen
     try:
         return sorted(entry.name for entry in folder.iterdir())
     except FileNotFoundError:
-        places = f" (looked for it as {tried})" if tried else ""
+        places = f" (looked for it as {tried})" if tried not in ("", str(folder)) else ""
         raise DataError(f"{rule}, found nothing there{places}", hint) from None
     except NotADirectoryError:
         raise DataError(f"{rule}, got a file", f"give the folder that holds it: {folder.parent}") from None

@@ -63,10 +63,7 @@ class Hdf5TextDataset:
     def describe(self) -> str:
         """Say in one line where the samples come from and how many there are."""
         more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
-        return (
-            f"{self._folders[0]}{more}: {self.sample_count:,} samples of {self._sequence_length:,} tokens, "
-            f"{self.sample_count * self._sequence_length:,} tokens"
-        )
+        return f"{self._folders[0]}{more}: {self.sample_count:,} samples of {self._sequence_length:,} tokens"
 
     def read(self, indices: Array, out: Mapping[str, Array]) -> None:
         """Fill `input_ids`, `mask` and `labels`; labels that do not count become 0.
@@ -119,7 +116,7 @@ class Hdf5TextDataset:
         file = int(np.searchsorted(self._edges, rows[i], side="right")) - 1
         raise DataError(
             f"{self._paths[file]}: {_FEATURES[feature]} must be in [0, {limit}), "
-            f"got {values[i, position]} in sample {rows[i] - self._edges[file]} at position {position}",
+            f"got {values[i, position]} in sample {rows[i] - self._edges[file]:,} at position {position:,}",
             None if feature == MASK else "vocab_size of the model must be that of the data set",
         )
 
@@ -151,13 +148,14 @@ def open_hdf5_text(
     for file in files:
         if file.sequence_length != length:
             raise DataError(
-                f"{file.path}: samples must have {length} tokens, as in {files[0].path}, got {file.sequence_length}",
+                f"{file.path}: samples must have {length:,} tokens, as in {files[0].path}, got "
+                f"{file.sequence_length:,}",
                 "keep samples of different lengths in different folders, and use one of them",
             )
     if max_sequence_length is not None and max_sequence_length > length:
         raise DataError(
-            f"{files[0].path}: samples must have at least max_sequence_length ({max_sequence_length}) tokens, "
-            f"got {length}",
+            f"{files[0].path}: samples must have at least max_sequence_length ({max_sequence_length:,}) tokens, "
+            f"got {length:,}",
             f"set max_sequence_length to {length}, or prepare the data with --sequence_length {max_sequence_length}",
         )
     return Hdf5TextDataset(folders, files, max_sequence_length or length, vocab_size)
@@ -230,7 +228,7 @@ def _files_of(folder: Path, tried: str) -> Sequence[Path]:
         return found
     inside = next((folder / name for name in names if any((folder / name).glob("*.h5"))), None)
     hint = _PREPARE_HINT if inside is None else f"{inside} has some"
-    raise DataError(f"{folder}: must be a folder with files *.h5, got none among its entries ({len(names)})", hint)
+    raise DataError(f"{folder}: must be a folder with files *.h5, got none among its entries ({len(names):,})", hint)
 
 
 def _inspect(path: Path) -> _File:
@@ -272,7 +270,7 @@ def _inspect_content(path: Path, file: h5py.File) -> _File:
     announced = file.attrs.get("n_examples", count)
     if np.size(announced) != 1 or announced != count:
         raise DataError(
-            f"{path}: attribute n_examples must be the number of samples ({count}), got {announced}",
+            f"{path}: attribute n_examples must be the number of samples ({count:,}), got {announced}",
             "the file was not written to its end, or was changed; make it again",
         )
     return _File(path, count, data.shape[2])

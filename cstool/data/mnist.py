@@ -85,7 +85,9 @@ def open_mnist(folders: Sequence[Path], *, split: str = "train", tried: str = ""
         names = names_in_folder(folder, _CONTENT, tried, _HINT)
     present = [part for part in _PARTS.values() if _file_of(part, "images-idx3", names)]
     if not present:
-        raise DataError(f"{folder}: must be a folder with {_CONTENT}, got none among its entries ({len(names)})", _HINT)
+        raise DataError(
+            f"{folder}: must be a folder with {_CONTENT}, got none among its entries ({len(names):,})", _HINT
+        )
     if _PARTS[split] in present and len(present) == len(_PARTS):
         pixels, labels = _read_pair(folder, _PARTS[split], names)
         return MnistDataset(f"{folder} ({_PARTS[split]}-*)", pixels, labels)
@@ -114,7 +116,7 @@ def _read_pair(folder: Path, part: str, names: Sequence[str]) -> tuple[Array, Ar
         height, width = images.shape[1:]
         raise DataError(f"{images_path}: images must be {SIDE} x {SIDE} pixels, got {height} x {width}")
     if len(images) != len(labels):
-        raise DataError(f"{labels_path}: must hold {len(images)} labels, one for each image, got {len(labels)}")
+        raise DataError(f"{labels_path}: must hold {len(images):,} labels, one for each image, got {len(labels):,}")
     if len(labels) == 0:
         raise DataError(f"{labels_path}: must hold at least one label, got 0")
     if labels.max() >= CLASS_COUNT:
@@ -138,7 +140,7 @@ def _read_idx(path: Path, magic: int) -> Array:
     size_bytes = int(np.prod(shape, dtype=object))
     if len(content) - header_bytes != size_bytes:
         raise DataError(
-            f"{path}: must hold {size_bytes} bytes after its header, got {len(content) - header_bytes}",
+            f"{path}: must hold {size_bytes:,} bytes after its header, got {len(content) - header_bytes:,}",
             "it is truncated or damaged; copy it again",
         )
     return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)

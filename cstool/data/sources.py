@@ -5,25 +5,32 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cstool.errors import DataError
 from cstool.philox import key_of
 
 _BLOCK_BYTES = 2**20
+_LEAST_SHARE = 0.4
+"""of the bytes that a part should have; with less, files are chosen by their sizes"""
+_LEAST_PIECE_BYTES = 2
 _NOT_SOURCE_TEXT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that is not empty; `name` is its path below the source that it was found in, with "/"."""
+    """A file that is not empty, or a piece of one; `name` is its path below the source it was found in, with "/"."""
 
     path: Path
     name: str
     size_bytes: int
     digest: str
+    """of the whole file"""
+    bytes_before: int = 0
+    """of the file, that are not of this piece"""
+    bytes_after: int = 0
 
 
 def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
@@ -63,28 +70,60 @@ def find_files(sources: Sequence[Path] | None) -> tuple[SourceFile, ...]:
     return tuple(files)
 
 
-def split_by_file(
+def split_text(
     files: Sequence[SourceFile], val_fraction: float, seed: int
 ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
-    """Split files into train and held-out ones by a keyed hash of their names.
+    """Split files into train and held-out ones, so that about `val_fraction` of the bytes is held out.
 
-    So a file added later does not move the others. Only where a part would be empty, one file goes there: the one
-    with the hash nearest to it.
+    The files with the lowest keyed hashes of their names are held out, so a file added later does not move the
+    others. Where that gives a part far less than its share of the bytes, files are held out in the order of their
+    hashes as long as that brings the share nearer; and where no whole files do, the end of the largest one.
 
     Raises:
-        DataError: there is one file only, and a held-out part is asked for.
+        DataError: the largest file is too short to be cut.
     """
     if val_fraction == 0:
         return tuple(files), ()
-    if len(files) == 1:
-        raise DataError(
-            f"{files[0].path}: must be at least two files, since whole files are held out, got one",
-            "cut it into several, for example with `split --bytes=20k`, or hold nothing out with --val_fraction 0",
-        )
     place = {file: key_of(seed, f"held out/{file.name}")[0] / 2**32 for file in files}
     by_place = sorted(files, key=lambda file: (place[file], file.name, file.path))
-    held_out = {file for file in by_place[:-1] if place[file] < val_fraction} | {by_place[0]}
+    total_bytes = sum(file.size_bytes for file in files)
+    wanted_bytes = total_bytes * val_fraction
+    held_out = {file for file in files if place[file] < val_fraction}
+    if not _is_fair(held_out, total_bytes, wanted_bytes):
+        held_out, held_out_bytes = set(), 0
+        for file in by_place:
+            nearer = file.size_bytes < 2 * (wanted_bytes - held_out_bytes)
+            if nearer and 2 * file.size_bytes <= total_bytes and held_out_bytes + file.size_bytes < total_bytes:
+                held_out.add(file)
+                held_out_bytes += file.size_bytes
+        if not _is_fair(held_out, total_bytes, wanted_bytes):
+            return _cut_largest(files, round(wanted_bytes))
     return tuple(f for f in files if f not in held_out), tuple(f for f in files if f in held_out)
+
+
+def _is_fair(held_out: Collection[SourceFile], total_bytes: int, wanted_bytes: float) -> bool:
+    """Tell whether both parts have about the bytes that they should, and no held-out file is most of the text."""
+    held_out_bytes = sum(file.size_bytes for file in held_out)
+    return (
+        _LEAST_SHARE * wanted_bytes <= held_out_bytes <= wanted_bytes / _LEAST_SHARE
+        and _LEAST_SHARE * (total_bytes - wanted_bytes) <= total_bytes - held_out_bytes
+        and all(2 * file.size_bytes <= total_bytes for file in held_out)
+    )
+
+
+def _cut_largest(files: Sequence[SourceFile], tail_bytes: int) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
+    largest = max(files, key=lambda file: file.size_bytes)
+    if largest.size_bytes < 2 * _LEAST_PIECE_BYTES:
+        raise DataError(
+            f"{largest.path}: must have at least {2 * _LEAST_PIECE_BYTES} bytes for its end to be held out, got "
+            f"{largest.size_bytes}",
+            "give more text, or hold nothing out with --val_fraction 0",
+        )
+    tail_bytes = min(max(tail_bytes, _LEAST_PIECE_BYTES), largest.size_bytes - _LEAST_PIECE_BYTES)
+    head_bytes = largest.size_bytes - tail_bytes
+    head = replace(largest, size_bytes=head_bytes, bytes_after=tail_bytes)
+    tail = replace(largest, size_bytes=tail_bytes, bytes_before=head_bytes)
+    return tuple(head if file is largest else file for file in files), (tail,)
 
 
 def stream_bytes(files: Sequence[SourceFile]) -> Iterator[bytes]:
@@ -96,13 +135,16 @@ def stream_bytes(files: Sequence[SourceFile]) -> Iterator[bytes]:
     for i, file in enumerate(files):
         if i:
             yield b"\0"
-        size_bytes = 0
+        end = file.bytes_before + file.size_bytes
+        position = 0
         for block in _blocks(file.path):
-            size_bytes += len(block)
-            yield block
-        if size_bytes != file.size_bytes:
+            if piece := block[max(0, file.bytes_before - position) : max(0, end - position)]:
+                yield piece
+            position += len(block)
+        if position != end + file.bytes_after:
             raise DataError(
-                f"{file.path}: must not change while it is read, had {file.size_bytes} bytes and now {size_bytes}",
+                f"{file.path}: must not change while it is read, had {end + file.bytes_after:,} bytes and now "
+                f"{position:,}",
                 "run it again",
             )
 

@@ -28,7 +28,7 @@ from cstool.data.sources import (
     SourceFile,
     find_files,
     source_roots,
-    split_by_file,
+    split_text,
     stream_bytes,
     stream_length_bytes,
 )
@@ -39,7 +39,7 @@ FILE_SAMPLES = 8192
 
 RECORD = "prepared.json"
 
-_FORMAT = 1
+_FORMAT = 2
 _BLOCK_TOKENS = 2**20
 
 Progress = Callable[[int, int], None]
@@ -67,6 +67,11 @@ class TextSummary:
     duration_s: float
     already_prepared: bool
 
+    @property
+    def held_out_share(self) -> float:
+        """Share of the bytes of the text that is held out."""
+        return self.val.size_bytes / (self.train.size_bytes + self.val.size_bytes)
+
 
 def prepare_text(
     sources: Sequence[Path] | None,
@@ -86,7 +91,7 @@ def prepare_text(
         sources: files and folders (see `find_files`); None for the running Python's standard library
         output: a folder that does not exist, is empty, or was made by this function
         sequence_length: S, from 2 to 2**20
-        val_fraction: share of the files that is held out, in [0, 1); with 0 there is no val part
+        val_fraction: share of the bytes that is held out, in [0, 1), see `split_text`; with 0 there is no val part
         seed: of the choice of held-out files
         overwrite: whether a different data set made before is replaced
         progress: told how far it is
@@ -107,7 +112,7 @@ def prepare_text(
             f"{output}: must not hold another data set, got one made from other text or with other arguments",
             "add --overwrite to replace it, or give another --output",
         )
-    split = dict(zip(("train", "val"), split_by_file(files, val_fraction, seed), strict=True))
+    split = dict(zip(("train", "val"), split_text(files, val_fraction, seed), strict=True))
     parts = {name: _plan(name, part_files, sequence_length) for name, part_files in split.items()}
     needed_bytes = sum(part.samples for part in parts.values()) * 3 * sequence_length * 4
     try:
@@ -169,7 +174,7 @@ def _check_arguments(sources: Sequence[Path] | None, output: Path, sequence_leng
     if sequence_length < 2:
         raise DataError(f"sequence_length: must be at least 2, got {sequence_length}")
     if sequence_length > _BLOCK_TOKENS:
-        raise DataError(f"sequence_length: must be at most {_BLOCK_TOKENS}, got {sequence_length}")
+        raise DataError(f"sequence_length: must be at most {_BLOCK_TOKENS:,}, got {sequence_length:,}")
     if not 0 <= val_fraction < 1:
         raise DataError(f"val_fraction: must be at least 0 and less than 1, got {val_fraction}")
     for source in source_roots(sources):

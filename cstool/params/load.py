@@ -59,6 +59,7 @@ def load_params(
     _require_trainer_layout(document)
     apply_overrides(document, overrides, flags or {})
     problems = Problems(document, path.parent)
+    _refuse_other_keys(document, problems)
     params = _Loader(document, problems, path).load()
     problems.raise_found()
     assert params is not None
@@ -83,9 +84,7 @@ def _require_trainer_layout(document: Document) -> None:
         else:
             problems.add(("trainer",), "is missing")
         problems.raise_found()
-    for key in data:
-        if key != "trainer":
-            problems.add((key,), "is not a known key", hint="all keys stand below trainer")
+    _refuse_other_keys(document, problems)
     trainer = data["trainer"]
     if isinstance(trainer, list):
         if len(trainer) != 1:
@@ -100,6 +99,14 @@ def _require_trainer_layout(document: Document) -> None:
             for key in [key for key in document.places if key[: len(prefix)] == prefix]:
                 document.places["trainer", *key[len(prefix) :]] = document.places.pop(key)
     problems.raise_found()
+
+
+def _refuse_other_keys(document: Document, problems: Problems) -> None:
+    for key in document.data:
+        if key != "trainer":
+            near = difflib.get_close_matches(key, ["trainer"], n=1)
+            hint = "did you mean trainer?" if near else "all keys stand below trainer"
+            problems.add((key,), "is not a known key", hint=hint)
 
 
 class _Loader:

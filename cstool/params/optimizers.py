@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from cstool.params.section import List, NotNegative, Positive, Rate, Section, rule_error
+from cstool.params.section import NotNegative, Positive, Rate, Section, rule_error
 
 
 class Optimizer(Section):
@@ -34,10 +34,16 @@ class SGD(Optimizer):
         return nesterov
 
 
+def _pair(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) != 2:
+        raise rule_error("must be two numbers")
+    return tuple(value)
+
+
 class Adam(Optimizer):
     """Adam; weight decay is added to the gradient."""
 
-    betas: Annotated[tuple[Rate, Rate], List] = (0.9, 0.999)
+    betas: Annotated[tuple[Rate, Rate], BeforeValidator(_pair)] = (0.9, 0.999)
     eps: Positive = 1e-6
     correct_bias: bool = True
 

@@ -32,6 +32,10 @@ class CheckpointInfo:
     cstool_version: str
     step: int | None
     model_name: str | None
+    seed: int | None
+    """of all random numbers of the run"""
+    batches_streamed: int | None
+    """of the training data, by all systems together"""
     parameter_count: int
     """elements of all tensors under `model.`, tied ones once"""
     bytes: int
@@ -69,6 +73,8 @@ def describe_checkpoint(path: str | os.PathLike[str], verify: bool = False) -> C
             cstool_version=reader.cstool_version,
             step=values.get("global_step"),
             model_name=_model_name(values.get("__metadata__")),
+            seed=_count(values.get("random"), "seed"),
+            batches_streamed=_count(values.get("dataloader"), "batches_streamed"),
             parameter_count=sum(math.prod(t.shape) for t in tensors if t.key.startswith("model.")),
             bytes=file.st_size,
             created=datetime.datetime.fromtimestamp(file.st_mtime, datetime.UTC),
@@ -76,6 +82,11 @@ def describe_checkpoint(path: str | os.PathLike[str], verify: bool = False) -> C
             links={key: target for key, target in pairs if target is not None},
             values=tuple(values),
         )
+
+
+def _count(value: Any, key: str) -> int | None:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if type(found) is int else None
 
 
 def _model_name(metadata: Any) -> str | None:

@@ -20,7 +20,10 @@ def model_dir(tmp_path):
         with CheckpointWriter(tmp_path / f"checkpoint_{step}.mdl") as writer:
             writer.add_tensor("model.embedding_layer.word_embeddings.weight", (3, 2), "float32", [embedding])
             writer.link("model.lm_head.weight", "model.embedding_layer.word_embeddings.weight")
+            writer.add_tensor("optimizer.exp_avg", (3, 2), "float32", [embedding])
             writer.add_value("global_step", step)
+            writer.add_value("random", {"seed": 7})
+            writer.add_value("dataloader", {"batches_streamed": 1200 + step})
             writer.add_value("__metadata__", [{"version": __version__, "model_name": "gpt2", "params": {}}])
     return tmp_path
 
@@ -64,10 +67,22 @@ def test_a_folder_that_is_not_there_is_an_error(cstool, tmp_path):
     assert cstool("checkpoint", "list", str(tmp_path / "no")) == (2, "", message)
 
 
+def test_a_file_is_no_folder_of_checkpoints(cstool, model_dir):
+    path = model_dir / "checkpoint_5.mdl"
+    message = f"error: {path}: must be a folder, got a file\nhint: give the model_dir of a run\n"
+    assert cstool("checkpoint", "list", str(path)) == (2, "", message)
+
+
 def test_info_shows_what_a_checkpoint_holds(cstool, model_dir, golden):
     outcome = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"))
     assert (outcome.code, outcome.stderr) == (0, "")
     golden("cli/checkpoint_info.txt", without_sizes(outcome.stdout.replace(str(model_dir), "DIR")))
+
+
+def test_info_lists_all_tensors_where_asked_to(cstool, model_dir, golden):
+    outcome = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"), "--all")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/checkpoint_info_all.txt", without_sizes(outcome.stdout.replace(str(model_dir), "DIR")))
 
 
 def test_info_is_there_as_json(cstool, model_dir):
@@ -79,6 +94,8 @@ def test_info_is_there_as_json(cstool, model_dir):
         "cstool_version": __version__,
         "step": 10,
         "model_name": "gpt2",
+        "seed": 7,
+        "batches_streamed": 1210,
         "parameter_count": 6,
         "bytes": (model_dir / "checkpoint_10.mdl").stat().st_size,
         "tensors": [
@@ -87,10 +104,11 @@ def test_info_is_there_as_json(cstool, model_dir):
                 "shape": [3, 2],
                 "dtype": "float32",
                 "bytes": 24,
-            }
+            },
+            {"key": "optimizer.exp_avg", "shape": [3, 2], "dtype": "float32", "bytes": 24},
         ],
         "links": {"model.lm_head.weight": "model.embedding_layer.word_embeddings.weight"},
-        "values": ["global_step", "__metadata__"],
+        "values": ["global_step", "random", "dataloader", "__metadata__"],
     }
 
 

@@ -35,6 +35,13 @@ def test_preparing_text_tells_the_size_of_both_parts(prepare, golden, tmp_path):
     golden("cli/prepare_text.txt", re.sub(r"in \d+\.\d s", "in S s", outcome.stdout.replace(str(tmp_path), "DIR")))
 
 
+def test_a_share_that_is_the_one_asked_for_is_not_told(cstool, tmp_path):
+    (tmp_path / "one.txt").write_text("abcdefgh" * 100)
+    command = ("data", "prepare", "text", str(tmp_path / "one.txt"), "--output", str(tmp_path / "text"))
+    outcome = cstool(*command, "--sequence_length", "16", "--val_fraction", "0.1")
+    assert (outcome.code, [line for line in outcome.stdout.splitlines() if "Held out" in line]) == (0, [])
+
+
 def test_text_that_is_already_prepared_is_kept(prepare, tmp_path):
     prepare()
     assert prepare().stdout.splitlines()[0] == f"{tmp_path}/text: already prepared"

@@ -48,10 +48,10 @@ def test_on_a_terminal_log_lines_are_printed_as_they_are():
 def test_on_a_terminal_a_bar_shows_task_count_and_detail():
     stream = Terminal()
     with screen_on(stream) as screen:
-        screen.progress.start("Training", 10)
+        screen.progress.start("Training", 1000)
         screen.progress.advance("Training", 4, "loss 2.123")
     words = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", " ", stream.getvalue()).split()
-    assert {"Training", "4/10", "2.123"} <= set(words)
+    assert {"Training", "4/1,000", "2.123"} <= set(words)
 
 
 def test_a_long_log_line_is_not_wrapped_on_a_terminal():

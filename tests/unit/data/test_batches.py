@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data import Sampler, batch_indices, batches_per_epoch
+from cstool.data import Sampler, batches_per_epoch
 
 counts = st.integers(1, 60)
 
@@ -51,7 +51,7 @@ def test_a_batch_does_not_depend_on_those_read_before(samples, batch, number, sh
     sampler = Sampler(samples, batch, shuffle, 7, False)
     for before in (0, 99, 3):
         sampler.indices(before)
-    assert np.array_equal(sampler.indices(number), batch_indices(number, samples, batch, shuffle, 7, False))
+    assert np.array_equal(sampler.indices(number), Sampler(samples, batch, shuffle, 7, False).indices(number))
 
 
 def test_each_epoch_has_its_own_order():
@@ -64,7 +64,7 @@ def test_each_seed_has_its_own_order():
 
 
 def test_the_order_is_a_fixed_function_of_the_seed_and_the_epoch():
-    assert batch_indices(3, 10, 4, True, 1, False).tolist() == [4, 7, 3, 6]
+    assert Sampler(10, 4, True, 1, False).indices(3).tolist() == [4, 7, 3, 6]
 
 
 def test_a_batch_may_be_changed_without_changing_the_next_epoch():

@@ -53,14 +53,14 @@ def test_a_large_vocabulary_is_refused(tmp_path, error_of, train, val):
 
 def test_tokens_beyond_the_vocabulary_are_refused(tmp_path, error_of, train, val):
     assert error_of(tmp_path, bigram_loss, train, val, 2) == (
-        "DIR/train: 2 samples of 3 tokens, 6 tokens: tokens must be below vocab_size (2) for a bigram model"
+        "DIR/train: 2 samples of 3 tokens: tokens must be below vocab_size (2) for a bigram model"
     )
 
 
 def test_a_held_out_part_without_positions_that_count_is_refused(tmp_path, error_of, write, train):
     nothing = text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])
     assert error_of(tmp_path, bigram_loss, train, nothing, 3) == (
-        "DIR/nothing: 1 samples of 1 tokens, 1 tokens: must have unmasked positions, got none"
+        "DIR/nothing: 1 samples of 1 tokens: must have unmasked positions, got none"
     )
 
 

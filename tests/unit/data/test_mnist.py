@@ -106,12 +106,12 @@ DAMAGED = {
     ),
     "truncated": (
         {"images": ((0x0803, 2, 28, 28), bytes(784))},
-        "train-images-idx3-ubyte: must hold 1568 bytes after its header, got 784\n"
+        "train-images-idx3-ubyte: must hold 1,568 bytes after its header, got 784\n"
         "hint: it is truncated or damaged; copy it again",
     ),
     "huge": (
         {"images": ((0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), b"")},
-        f"train-images-idx3-ubyte: must hold {(2**32 - 1) ** 3} bytes after its header, got 0\n"
+        f"train-images-idx3-ubyte: must hold {(2**32 - 1) ** 3:,} bytes after its header, got 0\n"
         "hint: it is truncated or damaged; copy it again",
     ),
     "dimensions": (

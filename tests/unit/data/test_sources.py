@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.data import sources
-from cstool.data.sources import SourceFile, find_files, split_by_file, stream_bytes, stream_length_bytes
+from cstool.data.sources import SourceFile, find_files, split_text, stream_bytes, stream_length_bytes
 
 
 def make(folder, **content):
@@ -22,7 +23,15 @@ def make(folder, **content):
 
 
 def listed(count):
-    return [SourceFile(Path(f"/src/{i}"), f"{i}", 1, "") for i in range(count)]
+    return sized([100] * count)
+
+
+def sized(sizes_bytes):
+    return [SourceFile(Path(f"/src/{i}"), f"{i}", size, "") for i, size in enumerate(sizes_bytes)]
+
+
+def size_bytes(part):
+    return sum(file.size_bytes for file in part)
 
 
 def test_folders_are_walked_and_files_sorted_by_name(tmp_path):
@@ -104,36 +113,89 @@ def test_an_unreadable_folder_is_reported(tmp_path, error_of, monkeypatch):
 
 
 def test_about_the_asked_share_of_many_files_is_held_out():
-    train, held_out = split_by_file(listed(1000), 0.1, seed=1)
+    train, held_out = split_text(listed(1000), 0.1, seed=1)
     assert (len(train), len(held_out)) == (903, 97)
 
 
-@given(count=st.integers(2, 40), fraction=st.floats(0, 1, exclude_max=True), seed=st.integers(0, 5))
-def test_each_file_is_in_one_part_and_no_part_is_empty(count, fraction, seed):
-    train, held_out = split_by_file(listed(count), fraction, seed)
-    assert sorted([*train, *held_out], key=lambda file: int(file.name)) == listed(count)
-    assert len(train) > 0
-    assert (len(held_out) > 0) == (fraction > 0)
+@given(
+    sizes_bytes=st.lists(st.integers(4, 10**6), min_size=1, max_size=40),
+    fraction=st.floats(0, 1, exclude_max=True),
+    seed=st.integers(0, 5),
+)
+def test_each_byte_is_in_one_part_and_no_part_is_empty(sizes_bytes, fraction, seed):
+    files = sized(sizes_bytes)
+    train, held_out = split_text(files, fraction, seed)
+    assert size_bytes(train) + size_bytes(held_out) == size_bytes(files)
+    assert {file.name for file in (*train, *held_out)} == {file.name for file in files}
+    assert size_bytes(train) > 0
+    assert (size_bytes(held_out) > 0) == (fraction > 0)
+
+
+@given(
+    sizes_bytes=st.lists(st.integers(1000, 10**6), min_size=1, max_size=40),
+    fraction=st.floats(0.01, 0.5),
+    seed=st.integers(0, 5),
+)
+def test_whatever_the_sizes_about_the_asked_share_of_the_bytes_is_held_out(sizes_bytes, fraction, seed):
+    _, held_out = split_text(sized(sizes_bytes), fraction, seed)
+    assert 0.39 < size_bytes(held_out) / sum(sizes_bytes) / fraction < 2.51
+
+
+@given(
+    sizes_bytes=st.lists(st.integers(1000, 10**6), min_size=1, max_size=40),
+    fraction=st.floats(0.01, 0.5),
+    seed=st.integers(0, 5),
+)
+def test_no_file_that_is_most_of_the_text_is_held_out_whole(sizes_bytes, fraction, seed):
+    _, held_out = split_text(sized(sizes_bytes), fraction, seed)
+    assert all(file.bytes_before or 2 * file.size_bytes <= sum(sizes_bytes) for file in held_out)
+
+
+def test_of_one_big_file_and_small_ones_the_small_ones_are_held_out():
+    files = sized([100_000, 1_500, 2_000, 1_800])
+    for seed in range(5):
+        assert split_text(files, 0.05, seed)[0] == (files[0],)
+
+
+def test_one_file_has_its_end_held_out():
+    (file,) = sized([1000])
+    head, tail = replace(file, size_bytes=950, bytes_after=50), replace(file, size_bytes=50, bytes_before=950)
+    assert split_text([file], 0.05, 1) == ((head,), (tail,))
+
+
+def test_where_every_file_is_too_large_the_largest_has_its_end_held_out():
+    files = sized([1000, 1100, 1000])
+    train, held_out = split_text(files, 0.05, 1)
+    assert train == (files[0], replace(files[1], size_bytes=945, bytes_after=155), files[2])
+    assert held_out == (replace(files[1], size_bytes=155, bytes_before=945),)
 
 
 def test_files_that_are_added_do_not_move_the_others():
-    before, after = (set(split_by_file(listed(count), 0.3, seed=1)[1]) for count in (50, 60))
+    before, after = (set(split_text(listed(count), 0.3, seed=1)[1]) for count in (50, 60))
     assert before == after & set(listed(50))
 
 
 def test_each_seed_holds_out_other_files():
-    assert split_by_file(listed(50), 0.3, seed=1) != split_by_file(listed(50), 0.3, seed=2)
+    assert split_text(listed(50), 0.3, seed=1) != split_text(listed(50), 0.3, seed=2)
 
 
 def test_nothing_is_held_out_of_a_fraction_of_zero():
-    assert split_by_file(listed(1), 0, seed=1) == (tuple(listed(1)), ())
+    assert split_text(listed(1), 0, seed=1) == (tuple(listed(1)), ())
 
 
-def test_one_file_cannot_be_split(tmp_path, error_of):
-    assert error_of(tmp_path, split_by_file, listed(1), 0.05, 1) == (
-        "/src/0: must be at least two files, since whole files are held out, got one\n"
-        "hint: cut it into several, for example with `split --bytes=20k`, or hold nothing out with --val_fraction 0"
+def test_a_file_that_is_too_short_cannot_be_cut(tmp_path, error_of):
+    assert error_of(tmp_path, split_text, sized([3]), 0.05, 1) == (
+        "/src/0: must have at least 4 bytes for its end to be held out, got 3\n"
+        "hint: give more text, or hold nothing out with --val_fraction 0"
     )
+
+
+@pytest.mark.parametrize("block_bytes", [1, 3, 4, 100])
+def test_the_pieces_of_a_file_are_the_bytes_before_the_cut_and_those_after_it(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", block_bytes)
+    make(tmp_path, a=b"0123456789")
+    parts = split_text(find_files([tmp_path]), 0.3, 1)
+    assert [b"".join(stream_bytes(part)) for part in parts] == [b"0123456", b"789"]
 
 
 def test_the_stream_is_the_files_with_one_zero_byte_between(tmp_path):

@@ -202,7 +202,7 @@ def test_a_file_that_grows_while_it_is_read_is_reported_and_leaves_nothing(tmp_p
         (source / "b").write_bytes(b"0" * 1000)
 
     assert error_of(tmp_path, prepare, progress=grow) == (
-        "DIR/source/b: must not change while it is read, had 10 bytes and now 1000\nhint: run it again"
+        "DIR/source/b: must not change while it is read, had 10 bytes and now 1,000\nhint: run it again"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
@@ -324,7 +324,7 @@ def test_the_record_says_what_was_made(tmp_path, prepare):
     prepare()
     record = json.loads((tmp_path / "text" / "prepared.json").read_text())
     assert {key: record[key] for key in ("format", "sequence_length", "val_fraction", "seed")} == {
-        "format": 1,
+        "format": 2,
         "sequence_length": 4,
         "val_fraction": 0.5,
         "seed": 1,

@@ -73,6 +73,8 @@ def test_a_typed_length_replaces_the_lengths_of_the_file(load, name) -> None:
         ),
         ("trainer.init.loop.max_steps=0", "--set trainer.init.loop.max_steps=0: must be at least 1, got 0"),
         ("trainer.init.foo.bar=3", "--set trainer.init.foo.bar=3: trainer.init.foo is not a known key"),
+        ("seed=3", "--set seed=3: is not a known key\nhint: all keys stand below trainer"),
+        ("triner.init.seed=3", "--set triner.init.seed=3: triner is not a known key\nhint: did you mean trainer?"),
         (
             "trainer.init.loop={max_steps: 0}",
             "--set trainer.init.loop={max_steps: 0}: trainer.init.loop.max_steps must be at least 1, got 0",

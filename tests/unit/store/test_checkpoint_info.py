@@ -25,6 +25,8 @@ def test_a_checkpoint_is_described(write_checkpoint: WriteCheckpoint) -> None:
         cstool_version=cstool.__version__,
         step=3,
         model_name="gpt2",
+        seed=None,
+        batches_streamed=None,
         parameter_count=12,
         bytes=path.stat().st_size,
         created=datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
@@ -35,6 +37,14 @@ def test_a_checkpoint_is_described(write_checkpoint: WriteCheckpoint) -> None:
         links={"model.tied": "model.weight"},
         values=("global_step", "__metadata__"),
     )
+
+
+def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_value("random", {"seed": 5, "generator": "philox4x32-10"})
+        writer.add_value("dataloader", {"batches_streamed": 30, "batch_size": 8})
+    info = describe_checkpoint(tmp_path / "a.mdl")
+    assert (info.seed, info.batches_streamed) == (5, 30)
 
 
 @pytest.mark.parametrize("metadata", [None, [], [{"version": "1"}], {"model_name": "a"}, [{"model_name": 5}]])
