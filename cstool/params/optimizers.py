@@ -35,7 +35,7 @@ class SGD(Optimizer):
 
 
 def _pair(value: Any) -> Any:
-    if not isinstance(value, list) or len(value) != 2:
+    if not isinstance(value, list | tuple) or len(value) != 2:
         raise rule_error("must be two numbers")
     return tuple(value)
 
