@@ -27,17 +27,18 @@ class AmountColumn(ProgressColumn):
 
 
 class FittingBars(Progress):
-    """Bars that give up their details, then the bar itself, then the time left where the line is too short."""
+    """Bars that get shorter, then go, then their details, then the time left, where the line is too short."""
 
     def __init__(self, console: Console, amount: Callable[[int], str]) -> None:
         task = TextColumn("{task.description}", markup=False)
-        bar = BarColumn(bar_width=30)
+        long_bar, bar = BarColumn(bar_width=30), BarColumn(bar_width=10)
         count = AmountColumn(amount)
         detail = TextColumn("{task.fields[detail]}", markup=False)
         left = TimeRemainingColumn(compact=True)
         self._choices: tuple[tuple[ProgressColumn, ...], ...] = (
+            (task, long_bar, count, detail, left),
             (task, bar, count, detail, left),
-            (task, bar, count, left),
+            (task, count, detail, left),
             (task, count, left),
             (count,),
         )

@@ -32,12 +32,13 @@ def test_the_count_is_always_there_and_the_last_four_columns_are_free(width):
     ("width", "task", "bar", "time", "detail"),
     [
         (100, True, True, True, True),
-        (70, True, True, True, False),
+        (80, True, True, True, True),
+        (60, True, False, True, True),
         (40, True, False, True, False),
         (20, False, False, False, False),
     ],
 )
-def test_in_a_short_line_the_detail_goes_first_and_then_the_bar(width, task, bar, time, detail):
+def test_in_a_short_line_the_bar_goes_first_and_then_the_detail(width, task, bar, time, detail):
     line = line_of(width)
     assert ("Training" in line, "━━━" in line, "--:--" in line, "loss" in line) == (task, bar, time, detail)
 
