@@ -40,7 +40,7 @@ def test_the_count_is_always_there_and_the_last_four_columns_are_free(width):
 )
 def test_in_a_short_line_the_bar_goes_first_and_then_the_detail(width, task, bar, time, detail):
     line = line_of(width)
-    assert ("Training" in line, "━━━" in line, "--:--" in line, "loss" in line) == (task, bar, time, detail)
+    assert ("Training" in line, "━" in line, "--:--" in line, "loss" in line) == (task, bar, time, detail)
 
 
 def test_an_unknown_total_is_a_question_mark():
