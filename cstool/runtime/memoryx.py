@@ -176,8 +176,10 @@ class MemoryX:
         """Yield an array of the store by panels, for a checkpoint; `drain` first."""
         for start, stop in self._cuts(array):
             part = self.store.borrow(array, start, stop)
-            yield part
-            self.store.give_back(array, start, stop, part, changed=False)
+            try:
+                yield part
+            finally:
+                self.store.give_back(array, start, stop, part, changed=False)
 
     def load(self, array: str, read: Callable[[Array, int, int], object]) -> None:
         """Fill an array of the store by panels with read(out, start, stop)."""

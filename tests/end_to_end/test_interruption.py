@@ -8,9 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cstool.errors import Interrupted
+from cstool.runtime import Appliance
 from cstool.store import list_checkpoints
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 
@@ -102,4 +105,39 @@ def test_the_environment_has_no_say(tmp_path: Path, data: Path, straight: str) -
     environment = {**os.environ, "PYTHONHASHSEED": "77", "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "cstool", "run", "-p", str(file), "--lanes", "3"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert latest_bits(tmp_path / "model_dir") == straight
+
+
+def signalled(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None:
+    """Have SIGTERM arrive whenever a method is called."""
+    original = getattr(owner, method)
+
+    def call(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, method, call)
+
+
+def test_a_signal_during_an_evaluation_ends_it_between_two_batches(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_file(gpt_params(tmp_path, data))
+    signalled(monkeypatch, Appliance, "evaluate")
+    with pytest.raises(Interrupted) as caught:
+        run_file(gpt_params(tmp_path, data), mode="eval")
+    assert str(caught.value) == ("stopped by SIGTERM during the evaluation after step 4\nhint: --mode eval repeats it")
+
+
+def test_a_signal_during_an_evaluation_between_steps_saves_the_step(
+    tmp_path: Path, data: Path, straight: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {**DROPOUT, "init__loop": {"max_steps": STEPS, "eval_frequency": 3}, "init__checkpoint": {"steps": STEPS}}
+    file = gpt_params(tmp_path, data, **changes)
+    with monkeypatch.context() as patch:
+        signalled(patch, Appliance, "evaluate")
+        with pytest.raises(Interrupted) as caught:
+            run_file(file, mode="train_and_eval")
+    assert caught.value.message == f"stopped by SIGTERM after step 3; it is saved in {tmp_path / 'model_dir'}"
+    run_file(file, mode="train_and_eval")
     assert latest_bits(tmp_path / "model_dir") == straight
