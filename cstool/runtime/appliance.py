@@ -23,6 +23,8 @@ from cstool.store import RamStore, Store
 ACTIVATION_SHARE = 0.8
 """of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it a batch goes
 in waves"""
+EVALUATION_PART = 4
+"""evaluation beside training takes at most one part in so many of that: its batches go in waves all the sooner"""
 
 
 class TrainStep(NamedTuple):
@@ -127,9 +129,15 @@ class Appliance:
                 memoryx=self.memoryx,
                 seed=self.seed,
                 trains=trains,
-                memory_bytes=self._memory_bytes - sum(other.activation_bytes for other in self._systems.values()),
+                memory_bytes=self._room_bytes(trains),
             )
         return found
+
+    def _room_bytes(self, trains: bool) -> int:
+        """Return what the activations of one more kind of batch may take [bytes]."""
+        if not trains and self.memoryx.optimizer is not None:
+            return self._memory_bytes // EVALUATION_PART
+        return self._memory_bytes - sum(other.activation_bytes for other in self._systems.values())
 
     def train_step(self, batch: Batch, step: int, learning_rate: float) -> TrainStep:
         """Run one step: stream forward, stream backward, reduce, update.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -172,8 +172,8 @@ class MemoryX:
             update.result()
         self._updates.clear()
 
-    def chunks(self, array: str) -> Iterator[Array]:
-        """Yield an array of the store by panels, for a checkpoint; `drain` first."""
+    def chunks(self, array: str) -> Generator[Array, None, None]:
+        """Yield an array of the store by panels, for a checkpoint; `drain` first, close it if it is not used up."""
         for start, stop in self._cuts(array):
             part = self.store.borrow(array, start, stop)
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,10 +66,9 @@ def save_state(
     total_bytes = sum(4 * int(np.prod(memoryx.store.shape(name))) for name in names)
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
         for name in names:
-            chunks = memoryx.chunks(name)
-            if name.startswith("model."):
-                chunks = _finite(chunks, name.removeprefix("model."), position.step)
-            writer.add_tensor(name, memoryx.store.shape(name), "float32", chunks)
+            with closing(memoryx.chunks(name)) as chunks:
+                checked = _finite(chunks, name, position.step) if name.startswith("model.") else chunks
+                writer.add_tensor(name, memoryx.store.shape(name), "float32", checked)
         writer.add_value("global_step", position.step)
         writer.add_value("dataloader", {"batches_streamed": position.batches, "batch_size": position.batch_size})
         writer.add_value("random", {"seed": seed, "generator": "philox4x32-10"})
@@ -179,12 +179,12 @@ def _count(reader: CheckpointReader, key: str, value: object) -> int:
     return value
 
 
-def _finite(chunks: Iterable[Array], weight: str, step: int) -> Iterator[Array]:
+def _finite(chunks: Iterable[Array], name: str, step: int) -> Iterator[Array]:
     """Pass the chunks of a weight on, as long as they are finite."""
     for chunk in chunks:
         if first_non_finite(chunk.reshape(-1)) >= 0:
             raise NonFiniteError(
-                f"step {step}: the weight {weight} is not finite, so nothing is saved",
+                f"step {step}: the weight {name.removeprefix('model.')} is not finite, so nothing is saved",
                 "a lower learning rate, max_gradient_norm or a longer warm-up may help",
             )
         yield chunk

@@ -9,9 +9,10 @@ import pytest
 
 from cstool.errors import ClusterError
 from cstool.ir import Graph, _panel
-from cstool.params import AdamW
+from cstool.params import SGD, AdamW
 from cstool.runtime.appliance import Appliance, available_memory_bytes
 from cstool.runtime.optimizer import make_optimizer
+from cstool.runtime.plan import make_plan
 from tests.models import decoder, fc_mnist
 from tests.reference import models as reference
 from tests.unit.runtime.machines import (
@@ -221,3 +222,12 @@ def test_later_steps_allocate_no_gradients() -> None:
 
 def test_there_is_memory_on_this_host() -> None:
     assert available_memory_bytes() > 2**24
+
+
+def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory() -> None:
+    graph = decoder()
+    slot_bytes = make_plan(graph, 1, trains=False).slot_bytes
+    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}
+    with Appliance(graph, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **settings) as appliance:  # type: ignore[arg-type]
+        evaluation = appliance.prepare(4, trains=False, where="p.yaml: val_dataloader")
+    assert (evaluation.waves, evaluation.slots_per_csx) == (2, 2)
