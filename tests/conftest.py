@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code; in CI every run tries the same examples.
+settings.register_profile("cstool", deadline=None, derandomize=os.environ.get("CI") == "true")
+settings.load_profile("cstool")
 
 GOLDEN = Path(__file__).parent / "golden"
 

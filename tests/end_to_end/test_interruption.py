@@ -17,7 +17,7 @@ from cstool.runtime import Appliance
 from cstool.store import list_checkpoints
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 
-STEPS = 12
+STEPS = 20
 LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": 1}}
 DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
 
