@@ -123,8 +123,9 @@ class BackendParams(Section):
     cluster_config: ClusterParams = ClusterParams()
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
-        "backend_type compile_dir compile_only drop_data max_checkpoints retrace_every_iteration validate_only".split()
+        "backend_type compile_dir drop_data max_checkpoints retrace_every_iteration".split()
     )
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"compile_only": (False,), "validate_only": (False,)}
 
 
 class InitKeys(Section):

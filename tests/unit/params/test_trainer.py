@@ -167,3 +167,10 @@ def test_other_keys_of_init_without_effect_are_noted(load, key) -> None:
 )
 def test_a_section_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
     assert failure({f"init.{key}": value}) == message
+
+
+@pytest.mark.parametrize("key", ["compile_only", "validate_only"])
+def test_a_run_that_is_only_to_compile_is_refused_for_it_would_train(failure, key) -> None:
+    assert failure({f"init.backend.{key}": True}).endswith(
+        f"not supported: {I}.backend.{key}: true\nhint: supported: false"
+    )
