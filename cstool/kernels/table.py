@@ -29,7 +29,7 @@ Scratch = Callable[[str, tuple[int, ...]], Array]
 
 
 class LossResult(NamedTuple):
-    """What the loss of one grain comes to."""
+    """What the loss of a grain, or of a whole batch, comes to."""
 
     total: float
     """sum of the losses of the unmasked tokens [nats]"""

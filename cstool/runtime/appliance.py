@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,13 @@ from threadpoolctl import threadpool_limits
 
 from cstool.errors import ClusterError
 from cstool.ir import Graph
-from cstool.runtime.grains import check_systems, grain_samples, lanes_for
+from cstool.kernels.table import LossResult
+from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.runtime.inputs import Batch
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.swarmx import BufferPool
-from cstool.runtime.systems import BatchLoss, Systems
+from cstool.runtime.systems import Systems
 from cstool.store import RamStore, Store
 
 ACTIVATION_SHARE = 0.8
@@ -80,7 +82,7 @@ class Appliance:
         self._memory_bytes = memory_bytes
         self.store = RamStore() if store is None else store
         self.buffers = BufferPool()
-        self._workers = ThreadPoolExecutor(lanes or os.cpu_count() or 1, thread_name_prefix="memoryx")
+        self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
         self.memoryx = MemoryX(graph, self.store, optimizer, max_gradient_norm, self.buffers, self._workers)
         self._systems: dict[tuple[int, bool], Systems] = {}
         # One level of parallelism: the lanes. BLAS with two threads also gives other bits than with one.
@@ -114,9 +116,7 @@ class Appliance:
         """
         found = self._systems.get((batch_size, trains))
         if found is None:
-            sequence = 1
-            for length in self.graph.tensors[self.graph.loss].shape:
-                sequence *= length
+            sequence = math.prod(self.graph.tensors[self.graph.loss].shape)
             grain = grain_samples(batch_size, sequence)
             check_systems(self.num_csx, batch_size, grain, where)
             grains = batch_size // grain
@@ -156,14 +156,13 @@ class Appliance:
         loss = self._systems[len(batch.arrays["mask"]), True].run(batch, step=step, scale=scale)
         return TrainStep(loss.total * scale, self.memoryx.finish_step())
 
-    def evaluate(self, batch: Batch, step: int) -> BatchLoss:
+    def evaluate(self, batch: Batch, step: int) -> LossResult:
         """Run one batch forward, without dropout; `step` is for messages."""
         return self._systems[len(batch.arrays["mask"]), False].run(batch, step=step, scale=1.0)
 
     def memory_account(self) -> Mapping[str, int]:
         """Say what memory is for what [bytes]."""
-        shape_bytes = {name: 4 * weight.size for name, weight in self.graph.weights.items()}
-        weights = sum(shape_bytes.values())
+        weights = 4 * self.graph.parameter_count
         states = len(self.memoryx.optimizer.states) if self.memoryx.optimizer else 0
         return {
             "weights": weights,

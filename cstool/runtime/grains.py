@@ -54,5 +54,9 @@ def lanes_for(graph: Graph, grain: int, sequence: int, grains: int) -> int:
     """Return how many lanes to use: one per core, but one only where the ops are too small to share."""
     matrices = [weight.size for weight in graph.weights.values() if len(weight.shape) > 1]
     mean_flops = 2 * grain * sequence * sum(matrices) / len(matrices)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(cores, grains))
+    return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(available_cores(), grains))
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

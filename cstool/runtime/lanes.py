@@ -78,7 +78,7 @@ class Lane:
             pace.reach(self.index, position)
             calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
             vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
-            for panel, is_first, is_last in _stages(planned.matrix_panels):
+            for panel, is_first, is_last in stages(planned.matrix_panels):
                 matrix = [] if panel is None else [self.swarmx.acquire(panel)]
                 for call in calls:
                     call.hold(matrix + vectors, panel, is_first, is_last)
@@ -96,7 +96,7 @@ class Lane:
             slots = [slot for slot in self.slots if slot.grain is not None]
             vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
             of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
-            for panel, is_first, is_last in _stages(planned.matrix_panels[::-1]):
+            for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
                 matrix = [] if panel is None else [self.swarmx.acquire(panel)]
                 for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                     call = slot.calls[position]
@@ -124,7 +124,7 @@ class Lane:
         self.swarmx.reduce(panel, planned.op.name, slot.grain, gradient)
 
 
-def _stages(panels: Sequence[Panel]) -> Iterator[tuple[Panel | None, bool, bool]]:
+def stages(panels: Sequence[Panel]) -> Iterator[tuple[Panel | None, bool, bool]]:
     """Yield (panel, is first, is last); once with no panel for an op without a matrix."""
     if not panels:
         yield None, True, True

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,15 @@ class MemoryX:
                 self._borrowed[panel] = (array, users - 1)
             else:
                 self.store.give_back(f"model.{panel.weight}", panel.start, panel.stop, array, changed=False)
+
+    @contextmanager
+    def held(self, panel: Panel) -> Iterator[Array]:
+        """Lend the weights of a panel for the length of a context."""
+        array = self.acquire(panel)
+        try:
+            yield array
+        finally:
+            self.release(panel)
 
     def begin_step(self, step: int, learning_rate: float) -> None:
         """Say which step the gradients that arrive from now on belong to (steps count from 1)."""

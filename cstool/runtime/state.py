@@ -6,7 +6,6 @@ import platform
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +105,7 @@ def load_state(
     for name in memoryx.array_names:
         if name.partition(".")[0] not in wanted or (name not in stored and not strict):
             continue
-        reader.verify(name)
-        memoryx.load(name, partial(reader.read, name))
+        memoryx.load(name, reader.in_order(name))
     values = reader.values()
     if not trains:
         position = Position(_count(reader, "global_step", values.get("global_step", 0)))

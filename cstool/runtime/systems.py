@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph
+from cstool.kernels.table import LossResult
 from cstool.runtime.csx import Csx, GrainSlot
 from cstool.runtime.inputs import Batch
 from cstool.runtime.lanes import Lane, LaneStopped, Pace
@@ -18,15 +18,6 @@ from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.nonfinite import first_bad_tensor
 from cstool.runtime.plan import Plan, make_plan
 from cstool.runtime.swarmx import SwarmX
-
-
-class BatchLoss(NamedTuple):
-    """What a global batch comes to."""
-
-    total: float
-    """sum of the losses of the unmasked tokens [nats]"""
-    correct: int
-    """unmasked tokens whose label is the likeliest class"""
 
 
 class Systems:
@@ -98,7 +89,7 @@ class Systems:
         """Memory of the lanes' work space [bytes]."""
         return sum(lane.scratch.allocated_bytes for lane in self.lanes)
 
-    def run(self, batch: Batch, *, step: int, scale: float) -> BatchLoss:
+    def run(self, batch: Batch, *, step: int, scale: float) -> LossResult:
         """Run a global batch forward and, for training, backward.
 
         Args:
@@ -109,13 +100,13 @@ class Systems:
         Raises:
             NonFiniteError: the loss is NaN or infinite; nothing has been updated
         """
-        losses: dict[int, BatchLoss] = {}
+        losses: dict[int, LossResult] = {}
         for wave in range(self.waves):
             slots = self._load(batch, wave, step, scale)
             self._on_all_lanes(Lane.forward)
             for slot in slots:
                 assert slot.grain is not None and slot.calls[-1].loss is not None
-                losses[slot.grain] = BatchLoss(*slot.calls[-1].loss)
+                losses[slot.grain] = slot.calls[-1].loss
                 if not math.isfinite(losses[slot.grain].total):
                     found = first_bad_tensor(self.plan, slots, self._memoryx)
                     raise NonFiniteError(
@@ -127,7 +118,7 @@ class Systems:
             if self.trains:
                 self._on_all_lanes(Lane.backward)
         ordered = [losses[grain] for grain in sorted(losses)]
-        return BatchLoss(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
+        return LossResult(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
 
     def close(self) -> None:
         """End the threads."""

@@ -6,7 +6,7 @@ import difflib
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -145,27 +145,30 @@ class CheckpointReader:
             self._check_crc32(key, tensor, zlib.crc32(data.data))
         return out
 
-    def chunks(self, key: str, rows: int) -> Iterator[NDArray[Any]]:
-        """Yield a tensor by `rows` rows at a time, each in a new array; a damaged one is noticed after the last.
+    def in_order(self, key: str) -> Callable[[NDArray[Any], int, int], object]:
+        """Return a function read(out, start, stop) for range after range of rows, in order and without gaps.
+
+        So a tensor is read once, piece by piece, and its checksum is verified with the last one.
 
         Raises:
-            CheckpointError: there is no such tensor, or it is damaged
-            ValueError: rows is not positive
+            CheckpointError: there is no such tensor, or (by the function) it is damaged
+            ValueError: (by the function) the rows are not the next ones
         """
-        tensor = self._tensor(key)
-        if rows < 1:
-            raise ValueError(f"{key}: rows must be at least 1, got {rows}")
-        if not tensor.shape:
-            yield self.read(key)
-            return
-        crc32 = 0
-        for start in range(0, tensor.rows, rows):
-            chunk = np.empty((min(rows, tensor.rows - start), *tensor.shape[1:]), tensor.dtype)
-            data = chunk.reshape(-1).view(np.uint8)
-            self._read_at(tensor.offset + tensor.row_bytes * start, data)
-            crc32 = zlib.crc32(data.data, crc32)
-            yield chunk
-        self._check_crc32(key, tensor, crc32)
+        tensor, crc32, next_row = self._tensor(key), 0, 0
+
+        def read_next(out: NDArray[Any], start: int, stop: int) -> None:
+            nonlocal crc32, next_row
+            if start != next_row:
+                raise ValueError(f"{key}: rows must be read in order, the next is {next_row}, got {start}")
+            self.read(key, out, start, stop)
+            next_row = stop
+            if stop - start == tensor.rows:
+                return  # `read` has verified it
+            crc32 = zlib.crc32(out.reshape(-1).view(np.uint8).data, crc32)
+            if stop == tensor.rows:
+                self._check_crc32(key, tensor, crc32)
+
+        return read_next
 
     def verify(self, key: str) -> None:
         """Verify the checksum of a tensor, in bounded memory.

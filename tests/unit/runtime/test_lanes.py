@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from cstool.ir import Panel
-from cstool.runtime.lanes import OPS_APART, LaneStopped, Pace, _stages
+from cstool.runtime.lanes import OPS_APART, LaneStopped, Pace, stages
 
 PATIENCE_S = 30.0
 """how long a thread may take that has nothing to wait for"""
@@ -103,10 +103,10 @@ def test_a_stopped_pass_lets_no_lane_begin_another_op() -> None:
 
 
 def test_an_op_without_a_matrix_has_one_stage() -> None:
-    assert list(_stages([])) == [(None, True, True)]
+    assert list(stages([])) == [(None, True, True)]
 
 
 def test_an_op_with_a_matrix_has_a_stage_for_each_panel() -> None:
     a, b, c = (Panel("w", i, i, i + 1, (1, 4)) for i in range(3))
-    assert list(_stages([a, b, c])) == [(a, True, False), (b, False, False), (c, False, True)]
-    assert list(_stages([b])) == [(b, True, True)]
+    assert list(stages([a, b, c])) == [(a, True, False), (b, False, False), (c, False, True)]
+    assert list(stages([b])) == [(b, True, True)]

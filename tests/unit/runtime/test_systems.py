@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from cstool.errors import ClusterError, NonFiniteError
+from cstool.kernels.table import LossResult
 from cstool.runtime.inputs import Batch
 from cstool.runtime.lanes import Lane, Pace
 from cstool.runtime.plan import make_plan
-from cstool.runtime.systems import BatchLoss, Systems
+from cstool.runtime.systems import Systems
 from tests.models import decoder
 from tests.unit.runtime.machines import arrays_of, machine, random_batch, set_array
 
@@ -108,7 +109,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_grains() -> None:
         for i in range(6):
             arrays = {name: array[i : i + 1] for name, array in batch.arrays.items()}
             parts.append(alone.run(Batch(0, arrays, 1, 1), step=1, scale=1.0))
-    assert whole == BatchLoss(pytest.approx(sum(part.total for part in parts)), sum(part.correct for part in parts))
+    assert whole == LossResult(pytest.approx(sum(part.total for part in parts)), sum(part.correct for part in parts))
 
 
 def run_in_time(found: Systems) -> BaseException | None:
