@@ -18,14 +18,24 @@ class OpKind(StrEnum):
     """ids -> rows of a table"""
     POSITION_EMBEDDING = "position_embedding"
     """x -> dropout(x + row of its position)"""
+    FIXED_POSITION_EMBEDDING = "fixed_position_embedding"
+    """x -> dropout(x + sinusoids of its position)"""
+    SCALE = "scale"
+    """x -> dropout(x * factor)"""
     LAYER_NORM = "layer_norm"
-    """x -> normalised, scaled, shifted"""
+    """x -> mean taken away, normalised, scaled, shifted"""
+    RMS_NORM = "rms_norm"
+    """x -> normalised by its root mean square, scaled"""
     LINEAR = "linear"
     """x -> x weight^T (+ bias)"""
+    ROTARY = "rotary"
+    """query or key -> turned by the angle of its position, pair by pair of each head"""
     ATTENTION = "attention"
-    """query, key, value -> context"""
+    """query, key, value -> context; a key and value head may serve several query heads"""
     ACTIVATION = "activation"
     """x -> dropout(function(x + bias))"""
+    GATED_ACTIVATION = "gated_activation"
+    """x, gate -> (x + bias) * function(gate + bias of the gate)"""
     RESIDUAL = "residual"
     """x, residual -> residual + dropout(x + bias)"""
     SOFTMAX_LOSS = "softmax_loss"
@@ -84,16 +94,26 @@ class Op:
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of ops, `count` times. In names, `{n}` is the number of the repetition and `{n+1}` the next."""
+    """A run of ops, `count` times.
+
+    In names, `{n}` is the number of the repetition: `first`, then every `stride`-th. `{n+1}` and `{n+2}` follow it.
+    """
 
     ops: tuple[Op, ...]
     tensors: tuple[Tensor, ...]
     weights: tuple[Weight, ...] = ()
     count: int = 1
+    first: int = 0
+    stride: int = 1
+
+    @property
+    def numbers(self) -> range:
+        """What `{n}` stands for."""
+        return range(self.first, self.first + self.count * self.stride, self.stride)
 
 
 def _numbered(name: str, n: int) -> str:
-    return name.replace("{n+1}", str(n + 1)).replace("{n}", str(n))
+    return name.replace("{n+2}", str(n + 2)).replace("{n+1}", str(n + 1)).replace("{n}", str(n))
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,7 @@ class Graph:
                 weights=tuple(_numbered(w, n) for w in op.weights),
             )
             for segment in self.segments
-            for n in range(segment.count)
+            for n in segment.numbers
             for op in segment.ops
         )
 
@@ -134,7 +154,7 @@ class Graph:
         written_out = [
             replace(tensor, name=_numbered(tensor.name, n))
             for segment in self.segments
-            for n in range(segment.count)
+            for n in segment.numbers
             for tensor in segment.tensors
         ]
         return MappingProxyType({t.name: t for t in (*self.inputs, *written_out)})
@@ -145,7 +165,7 @@ class Graph:
         written_out = [
             replace(weight, name=_numbered(weight.name, n))
             for segment in self.segments
-            for n in range(segment.count)
+            for n in segment.numbers
             for weight in segment.weights
         ]
         return MappingProxyType({w.name: w for w in written_out})

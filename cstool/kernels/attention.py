@@ -1,21 +1,28 @@
-"""Multi-head causal attention, by blocks; probabilities are computed again in backward, not kept.
+"""Causal attention by blocks; probabilities are computed again in backward, not kept.
 
 Forward goes by blocks of query rows, so that a block sees no key beyond its last row; backward by blocks of key rows,
 so that the deltas of keys and values need no accumulation. Small (sample, head) pairs go through one call together.
+Heads of queries that share a head of keys and values follow each other; nothing is repeated in memory for them.
+
+With a window a block of queries sees the first few keys (the sinks) and a range that ends with its last row. Its scores
+then have these two side by side.
 
 Source: Vaswani et al., "Attention is all you need", 2017; Dao et al., "FlashAttention", 2022, section 3 and
-appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of those of delta x probability).
+appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of those of delta x probability); Ainslie
+et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from cstool.kernels._jit import reduction
-from cstool.kernels.exponential import exp, maximum
+from cstool.kernels._jit import inlined, reduction
+from cstool.kernels.exponential import exp, maximum, tanh
 from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.random import Dropout, draws_of, mask_elements, mask_memory
 from cstool.kernels.scratch import Scratch
@@ -27,11 +34,80 @@ SCORES_PER_CALL = 256 * 1024
 """scores of the pairs that go through one call together: 1 MiB, so that they stay in a core's L2 cache"""
 
 
+class Attention(NamedTuple):
+    """What is attended to, and how scores are made.
+
+    Args:
+        heads: A, of queries
+        kv_heads: heads of keys and values, a divisor of A
+        sequence: S
+        scale: of the products of queries and keys, positive
+        softcap: scores stay below it: softcap * tanh(score / softcap); None for no cap
+        slopes: for each head, what a score falls per token of distance (ALiBi); empty for none
+        window: tokens that a token sees, itself included; None for all before it
+        sinks: first tokens that are seen whatever the window
+    """
+
+    heads: int
+    kv_heads: int
+    sequence: int
+    scale: float
+    softcap: float | None = None
+    slopes: tuple[float, ...] = ()
+    window: int | None = None
+    sinks: int = 0
+
+    @property
+    def reach(self) -> int:
+        """Tokens that a token sees, itself included."""
+        return self.sequence if self.window is None else min(self.window, self.sequence)
+
+
+@inlined
+def _bend(row, factor, cap, slope, distance):  # type: ignore[no-untyped-def]
+    """Scale scores, cap them, and take away what distance costs: `distance` for the first, one less for each next."""
+    if cap > 0:
+        top = row.dtype.type(cap)
+        share = factor / top
+        for j in range(row.shape[0]):
+            row[j] = top * tanh(row[j] * share) - slope * row.dtype.type(distance - j)
+    else:
+        for j in range(row.shape[0]):
+            row[j] = row[j] * factor - slope * row.dtype.type(distance - j)
+
+
+@inlined
+def _delta_of_scores(row, delta, factor, cap, slope, distance, total, dot):  # type: ignore[no-untyped-def]
+    """Turn scores into probabilities, and the deltas of these into those of q k^T; see `_bend`."""
+    if cap > 0:
+        one = row.dtype.type(1)
+        top = row.dtype.type(cap)
+        share = factor / top
+        for j in range(row.shape[0]):
+            bent = tanh(row[j] * share)
+            probability = exp(top * bent - slope * row.dtype.type(distance - j) - total)
+            row[j] = probability
+            delta[j] = probability * (delta[j] - dot) * (factor * (one - bent * bent))
+    elif slope == 0:
+        for j in range(row.shape[0]):
+            probability = exp(row[j] * factor - total)
+            row[j] = probability
+            delta[j] = probability * (delta[j] - dot) * factor
+    else:
+        for j in range(row.shape[0]):
+            probability = exp(row[j] * factor - slope * row.dtype.type(distance - j) - total)
+            row[j] = probability
+            delta[j] = probability * (delta[j] - dot) * factor
+
+
 @reduction
-def _softmax(scores, sample, head, first_row, sequence, scale, logsumexp, draws):  # type: ignore[no-untyped-def]
-    """Turn the scores of a block of queries into probabilities, dropped ones included; 0 beyond the diagonal."""
+def _softmax(scores, sample, head, first_row, lead, shift, reach, sequence, scale, cap, slopes, logsumexp, draws):  # type: ignore[no-untyped-def]
+    """Turn the scores of a block of queries into probabilities, dropped ones included; 0 where nothing is seen.
+
+    Columns below `lead` are the first keys, which all may see; from there on column j is key j + `shift`.
+    """
     samples, heads, rows, columns = scores.shape
-    zero = scores.dtype.type(0)
+    zero, one = scores.dtype.type(0), scores.dtype.type(1)
     factor = scores.dtype.type(scale)
     memory = mask_memory(columns, scores)
     for b in range(samples):
@@ -39,32 +115,56 @@ def _softmax(scores, sample, head, first_row, sequence, scale, logsumexp, draws)
             for i in range(rows):
                 row = scores[b, h, i]
                 position = first_row + i
-                seen = position + 1
-                largest = row[0]
-                for j in range(seen):
-                    largest = maximum(largest, row[j])
+                seen = min(lead, position + 1)
+                stop = position + 1 - shift
+                start = min(max(position + 1 - reach - shift, lead), max(stop, seen))
+                # Views of what is seen: loops from 0 vectorise; in others an index may be negative, for all LLVM knows.
+                sinks, window = row[:seen], row[start:stop]
+                unit = factor
+                if cap > 0 or slopes.shape[0] > 0:
+                    unit = one
+                    slope = slopes[head + h] if slopes.shape[0] > 0 else zero
+                    _bend(sinks, factor, cap, slope, position)
+                    _bend(window, factor, cap, slope, position - shift - start)
+                largest = sinks[0] if seen > 0 else window[0]
+                for j in range(sinks.shape[0]):
+                    largest = maximum(largest, sinks[j])
+                for j in range(window.shape[0]):
+                    largest = maximum(largest, window[j])
                 total = zero
-                for j in range(seen):
-                    row[j] = exp((row[j] - largest) * factor)
-                    total += row[j]
-                logsumexp[head + h, (sample + b) * sequence + position] = largest * factor + math.log(total)
-                share = scores.dtype.type(1) / total
+                for j in range(sinks.shape[0]):
+                    sinks[j] = exp((sinks[j] - largest) * unit)
+                    total += sinks[j]
+                for j in range(window.shape[0]):
+                    window[j] = exp((window[j] - largest) * unit)
+                    total += window[j]
+                logsumexp[head + h, (sample + b) * sequence + position] = largest * unit + math.log(total)
+                probability = one / total
                 if draws[0] > 0:
                     element = ((head + h) * sequence + position) * sequence
-                    mask = mask_elements(memory, draws, sample + b, element, seen)
-                    for j in range(seen):
-                        row[j] *= share * mask[j]
+                    mask = mask_elements(memory, draws, sample + b, element, sinks.shape[0])
+                    for j in range(sinks.shape[0]):
+                        sinks[j] *= probability * mask[j]
+                    mask = mask_elements(memory, draws, sample + b, element + start + shift, window.shape[0])
+                    for j in range(window.shape[0]):
+                        window[j] *= probability * mask[j]
                 else:
-                    for j in range(seen):
-                        row[j] *= share
-                row[seen:] = zero
+                    for j in range(sinks.shape[0]):
+                        sinks[j] *= probability
+                    for j in range(window.shape[0]):
+                        window[j] *= probability
+                row[seen:start] = zero
+                row[max(stop, start) :] = zero
 
 
 @reduction
-def _softmax_backward(scores, delta, sample, head, first_key, sequence, scale, logsumexp, dots, draws):  # type: ignore[no-untyped-def]
+def _softmax_backward(  # type: ignore[no-untyped-def]
+    scores, delta, sample, head, first_key, lead, reach, sequence, scale, cap, slopes, logsumexp, dots, draws
+):
     """Turn scores into dropped probabilities, and the deltas of these into those of q k^T.
 
-    Both are (samples, heads, rows, keys): the block of keys from `first_key` on, and the queries from there on.
+    Both are (samples, heads, rows, keys): the block of keys from `first_key` on, of which the first `lead` are seen
+    by all, and the queries from there on.
     """
     samples, heads, rows, keys = scores.shape
     zero = scores.dtype.type(0)
@@ -72,28 +172,35 @@ def _softmax_backward(scores, delta, sample, head, first_key, sequence, scale, l
     memory = mask_memory(keys, scores)
     for b in range(samples):
         for h in range(heads):
+            slope = slopes[head + h] if slopes.shape[0] > 0 else zero
             for i in range(rows):
                 row = scores[b, h, i]
                 delta_row = delta[b, h, i]
                 position = first_key + i
-                seen = min(i + 1, keys)
+                seen = min(lead, i + 1)
+                stop = min(i + 1, keys)
+                start = min(max(i + 1 - reach, lead), max(stop, seen))
                 token = (sample + b) * sequence + position
                 total = logsumexp[head + h, token]
                 dot = dots[head + h, token]
-                if draws[0] > 0:
-                    element = ((head + h) * sequence + position) * sequence + first_key
-                    mask = mask_elements(memory, draws, sample + b, element, seen)
-                    for j in range(seen):
-                        probability = exp(row[j] * factor - total)
-                        row[j] = probability * mask[j]
-                        delta_row[j] = probability * (delta_row[j] * mask[j] - dot) * factor
-                else:
-                    for j in range(seen):
-                        probability = exp(row[j] * factor - total)
-                        row[j] = probability
-                        delta_row[j] = probability * (delta_row[j] - dot) * factor
-                row[seen:] = zero
-                delta_row[seen:] = zero
+                element = ((head + h) * sequence + position) * sequence + first_key
+                for first, last in ((0, seen), (start, stop)):
+                    if last <= first:
+                        continue
+                    part, part_delta = row[first:last], delta_row[first:last]
+                    if draws[0] > 0:
+                        mask = mask_elements(memory, draws, sample + b, element + first, part.shape[0])
+                        for j in range(part.shape[0]):
+                            part_delta[j] *= mask[j]
+                        _delta_of_scores(part, part_delta, factor, cap, slope, i - first, total, dot)
+                        for j in range(part.shape[0]):
+                            part[j] *= mask[j]
+                    else:
+                        _delta_of_scores(part, part_delta, factor, cap, slope, i - first, total, dot)
+                row[seen:start] = zero
+                delta_row[seen:start] = zero
+                row[max(stop, start) :] = zero
+                delta_row[max(stop, start) :] = zero
 
 
 def _blocks(sequence: int) -> Iterator[tuple[int, int]]:
@@ -103,55 +210,114 @@ def _blocks(sequence: int) -> Iterator[tuple[int, int]]:
     return zip(edges, edges[1:], strict=False)
 
 
-def _groups(samples: int, heads: int, scores_per_pair: int) -> Iterator[tuple[slice, slice]]:
-    """Group (sample, head) pairs: several samples with all heads, or several heads of one sample."""
+class _Group(NamedTuple):
+    """(sample, head) pairs that go through one call: several samples with all heads, or several heads of one sample.
+
+    The heads are all of some heads of keys and values, or some of one.
+    """
+
+    samples: slice
+    kv_heads: slice
+    sharing: slice
+    """of the query heads that share a head of keys and values"""
+    first_head: int
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Samples, heads of keys and values, query heads for each of these."""
+        sizes = [part.stop - part.start for part in self[:3]]
+        return sizes[0], sizes[1], sizes[2]
+
+
+def _groups(samples: int, form: Attention, scores_per_pair: int) -> Iterator[_Group]:
     pairs = max(1, SCORES_PER_CALL // scores_per_pair)
-    sample_step, head_step = max(1, pairs // heads), min(pairs, heads)
+    sharing = form.heads // form.kv_heads
+    sample_step = max(1, pairs // form.heads)
+    kv_step = min(max(1, pairs // sharing), form.kv_heads)
+    sharing_step = max(n for n in range(1, sharing + 1) if sharing % n == 0 and n <= max(1, pairs))
     for sample in range(0, samples, sample_step):
-        for head in range(0, heads, head_step):
-            yield slice(sample, min(sample + sample_step, samples)), slice(head, min(head + head_step, heads))
+        for kv in range(0, form.kv_heads, kv_step):
+            for head in range(0, sharing, sharing_step):
+                yield _Group(
+                    slice(sample, min(sample + sample_step, samples)),
+                    slice(kv, min(kv + kv_step, form.kv_heads)),
+                    slice(head, head + sharing_step),
+                    kv * sharing + head,
+                )
 
 
-def _by_head(x: np.ndarray, heads: int, sequence: int) -> np.ndarray:
-    """View (T, A * D) as (B, A, S, D)."""
+def _by_head(x: np.ndarray, form: Attention, heads: int) -> np.ndarray:
+    """View (T, heads * D) as (B, kv heads, heads that share one, S, D)."""
     tokens, width = x.shape
-    return x.reshape(tokens // sequence, sequence, heads, width // heads).transpose(0, 2, 1, 3)
+    shape = tokens // form.sequence, form.sequence, form.kv_heads, heads // form.kv_heads, width // heads
+    return x.reshape(shape).transpose(0, 2, 3, 1, 4)
+
+
+@lru_cache(maxsize=16)
+def _slopes(slopes: tuple[float, ...], dtype: np.dtype) -> np.ndarray:
+    return np.array(slopes, dtype)
 
 
 def attention_forward(
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,
-    heads: int,
-    sequence: int,
-    scale: float,
+    form: Attention,
     context: np.ndarray,
     logsumexp: np.ndarray,
     dropout: Dropout | None,
     scratch: Scratch,
 ) -> None:
-    """Compute softmax(q k^T x scale) v, each token seeing itself and those before it.
+    """Compute softmax(scores) v, each token seeing itself and those before it, as far as the window reaches.
 
     Args:
-        q, k, v: (T, A * D) float32, rows grouped by sample
-        heads: A
-        sequence: S
-        scale: of the scores, positive
+        q: (T, A * D) float32, rows grouped by sample
+        k, v: (T, kv_heads * D) float32
+        form: how scores are made, and which of them
         context: (T, A * D) float32, written
         logsumexp: (A, T) float32, written: log of the sum of exp of a row's scores
         dropout: of the probabilities, element (head * S + query) * S + key of a sample; None for none
-        scratch: lends up to `SCORES_PER_CALL` elements, or those of one block of one pair
+        scratch: lends up to `SCORES_PER_CALL` elements, or those of one block of one pair; with sinks, a block's
+            contexts in addition
     """
-    queries, keys, values, contexts = (_by_head(x, heads, sequence) for x in (q, k, v, context))
-    draws = draws_of(dropout)
-    for start, stop in _blocks(sequence):
-        rows = stop - start
-        for samples, pairs in _groups(queries.shape[0], heads, rows * stop):
-            shape = (samples.stop - samples.start, pairs.stop - pairs.start, rows, stop)
-            scores = scratch("attention.scores", shape)
-            matmul(queries[samples, pairs, start:stop], keys[samples, pairs, :stop].swapaxes(2, 3), scores)
-            _softmax(scores, samples.start, pairs.start, start, sequence, float(scale), logsumexp, draws)
-            matmul(scores, values[samples, pairs, :stop], contexts[samples, pairs, start:stop])
+    queries, contexts = _by_head(q, form, form.heads), _by_head(context, form, form.heads)
+    keys, values = _by_head(k, form, form.kv_heads), _by_head(v, form, form.kv_heads)
+    draws, slopes = draws_of(dropout), _slopes(form.slopes, q.dtype)
+    for start, stop in _blocks(form.sequence):
+        rows, first = stop - start, max(0, start + 1 - form.reach)
+        lead = min(form.sinks, stop)
+        shift = first - lead
+        if shift <= 0:
+            first, shift = 0, 0
+        # Where the sinks lie apart from the window, they are `lead` columns of their own.
+        apart = lead if shift > 0 else 0
+        columns = apart + stop - first
+        for group in _groups(queries.shape[0], form, rows * columns):
+            here, kv_here = group[:3], group[:2]
+            scores = scratch("attention.scores", (*group.size, rows, columns))
+            matmul(queries[*here, start:stop], keys[*kv_here, :, first:stop].swapaxes(3, 4), scores[..., apart:])
+            if apart:
+                matmul(queries[*here, start:stop], keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
+            _softmax(
+                scores.reshape(group.size[0], -1, rows, columns),
+                group.samples.start,
+                group.first_head,
+                start,
+                lead,
+                shift,
+                form.reach,
+                form.sequence,
+                float(form.scale),
+                float(form.softcap or 0.0),
+                slopes,
+                logsumexp,
+                draws,
+            )
+            target = contexts[*here, start:stop]
+            matmul(scores[..., apart:], values[*kv_here, :, first:stop], target)
+            if apart:
+                product = scratch("attention.context", target.shape)
+                matmul_add(scores[..., :apart], values[*kv_here, :, :apart], target, product)
 
 
 @quiet
@@ -162,9 +328,7 @@ def attention_backward(
     context: np.ndarray,
     logsumexp: np.ndarray,
     delta_context: np.ndarray,
-    heads: int,
-    sequence: int,
-    scale: float,
+    form: Attention,
     delta_q: np.ndarray,
     delta_k: np.ndarray,
     delta_v: np.ndarray,
@@ -174,34 +338,76 @@ def attention_backward(
     """Compute the deltas of query, key and value.
 
     Args:
-        q, k, v, context, logsumexp, heads, sequence, scale, dropout: as in forward
+        q, k, v, context, logsumexp, form, dropout: as in forward
         delta_context: (T, A * D) float32
-        delta_q, delta_k, delta_v: (T, A * D) float32, written; apart from the inputs in memory
+        delta_q: (T, A * D) float32, written; apart from the inputs in memory
+        delta_k, delta_v: (T, kv_heads * D) float32, written; apart from the inputs in memory
         scratch: lends twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition
     """
-    tokens, width = q.shape
-    queries, keys, values = (_by_head(x, heads, sequence) for x in (q, k, v))
-    deltas, delta_queries, delta_keys, delta_values = (
-        _by_head(x, heads, sequence) for x in (delta_context, delta_q, delta_k, delta_v)
-    )
-    draws = draws_of(dropout)
-    by_token = (tokens, heads, width // heads)
-    dots = scratch("attention.dots", (heads, tokens))
+    tokens = q.shape[0]
+    queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (q, delta_context, delta_q))
+    keys, values, delta_keys, delta_values = (_by_head(x, form, form.kv_heads) for x in (k, v, delta_k, delta_v))
+    draws, slopes = draws_of(dropout), _slopes(form.slopes, q.dtype)
+    by_token = (tokens, form.heads, q.shape[1] // form.heads)
+    dots = scratch("attention.dots", (form.heads, tokens))
     np.vecdot(delta_context.reshape(by_token), context.reshape(by_token), out=dots.T)
-    for start, stop in _blocks(sequence):
-        keys_here, rows = stop - start, sequence - start
-        for samples, pairs in _groups(queries.shape[0], heads, rows * keys_here):
-            here, below = (samples, pairs, slice(start, stop)), (samples, pairs, slice(start, None))
-            shape = (samples.stop - samples.start, pairs.stop - pairs.start, rows, keys_here)
+    written = 0
+    """rows of delta_q that have something already"""
+    for start, stop in _blocks(form.sequence):
+        lead = min(max(form.sinks - start, 0), stop - start)
+        last = form.sequence if lead else min(form.sequence, stop - 1 + form.reach)
+        keys_here, rows = stop - start, last - start
+        for group in _groups(queries.shape[0], form, rows * keys_here):
+            below = (*group[:3], slice(start, last))
+            here = (*group[:2], slice(None), slice(start, stop))
+            shape = (*group.size, rows, keys_here)
             scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
-            matmul(queries[below], keys[here].swapaxes(2, 3), scores)
-            matmul(deltas[below], values[here].swapaxes(2, 3), delta)
-            first = samples.start, pairs.start, start
-            _softmax_backward(scores, delta, *first, sequence, float(scale), logsumexp, dots, draws)
-            matmul(scores.swapaxes(2, 3), deltas[below], delta_values[here])
-            matmul(delta.swapaxes(2, 3), queries[below], delta_keys[here])
-            if start == 0:
-                matmul(delta, keys[here], delta_queries[below])
-            else:
-                product = scratch("attention.delta_q", (*shape[:3], width // heads))
-                matmul_add(delta, keys[here], delta_queries[below], product)
+            matmul(queries[below], keys[here].swapaxes(3, 4), scores)
+            matmul(deltas[below], values[here].swapaxes(3, 4), delta)
+            _softmax_backward(
+                scores.reshape(group.size[0], -1, rows, keys_here),
+                delta.reshape(group.size[0], -1, rows, keys_here),
+                group.samples.start,
+                group.first_head,
+                start,
+                lead,
+                form.reach,
+                form.sequence,
+                float(form.scale),
+                float(form.softcap or 0.0),
+                slopes,
+                logsumexp,
+                dots,
+                draws,
+            )
+            is_first = group.sharing.start == 0
+            _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, scratch)
+            _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, scratch)
+            old = min(max(written - start, 0), rows)
+            target = delta_queries[below]
+            if old:
+                product = scratch("attention.delta_q", (*group.size, old, by_token[2]))
+                matmul_add(delta[..., :old, :], keys[here], target[..., :old, :], product)
+            if old < rows:
+                matmul(delta[..., old:, :], keys[here], target[..., old:, :])
+        written = max(written, last)
+
+
+def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, scratch: Scratch) -> None:
+    """Write a^T b, summed over the heads that share a head of keys and values, or add it if others came first.
+
+    Args:
+        a: (B, kv heads, sharing, rows, keys) float32
+        b: (B, kv heads, sharing, rows, D) float32
+        out: (B, kv heads, 1, keys, D) float32
+    """
+    if is_first and a.shape[2] == 1:
+        matmul(a.swapaxes(3, 4), b, out)
+        return
+    product = scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
+    matmul(a.swapaxes(3, 4), b, product)
+    if is_first:
+        np.add.reduce(product, axis=2, keepdims=True, out=out)
+        return
+    for head in range(a.shape[2]):
+        np.add(out[:, :, 0], product[:, :, head], out=out[:, :, 0])

@@ -8,7 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from cstool.kernels import activation, attention, embedding, loss, norm, optimizer, random, residual
+from cstool.kernels import (
+    activation,
+    attention,
+    embedding,
+    gated,
+    loss,
+    norm,
+    optimizer,
+    random,
+    residual,
+    rotary,
+    scale,
+)
 
 _MARK = "complete"
 """file in the folder of kernels that says that all of them are there"""
@@ -22,17 +34,22 @@ def _lend(_name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.empty(shape, np.float32)
 
 
-def _layer_norm() -> None:
+def _norm() -> None:
     x, row = _float32(2, 8), _float32(8)
     mean, rstd = _float32(2), _float32(2)
     norm.layer_norm_forward(x, row, row, 1e-5, _float32(2, 8), mean, rstd)
     norm.layer_norm_backward(x, row, mean, rstd, x, _float32(2, 8), True, _float32(8), _float32(8))
+    norm.rms_norm_forward(x, row, 1e-5, _float32(2, 8), rstd)
+    norm.rms_norm_backward(x, row, rstd, x, _float32(2, 8), True, _float32(8))
 
 
 def _activation() -> None:
     x = _float32(2, 8)
     activation.activation_forward("gelu", x, None, _float32(2, 8), None)
     activation.activation_backward("gelu", x, None, x, _float32(2, 8), None, None)
+    gated.gated_activation_forward("silu", x, x, None, None, _float32(2, 8), None)
+    deltas = _float32(2, 8), _float32(2, 8)
+    gated.gated_activation_backward("silu", x, x, None, None, x, *deltas, None, None, None)
 
 
 def _residual() -> None:
@@ -43,8 +60,13 @@ def _residual() -> None:
 def _attention() -> None:
     x, lse = _float32(2, 8), _float32(2, 2)
     delta_q, delta_k, delta_v = _float32(2, 8), _float32(2, 8), _float32(2, 8)
-    attention.attention_forward(x, x, x, 2, 2, 0.5, _float32(2, 8), lse, None, _lend)
-    attention.attention_backward(x, x, x, x, lse, x, 2, 2, 0.5, delta_q, delta_k, delta_v, None, _lend)
+    form = attention.Attention(2, 2, 2, 0.5)
+    attention.attention_forward(x, x, x, form, _float32(2, 8), lse, None, _lend)
+    attention.attention_backward(x, x, x, x, lse, x, form, delta_q, delta_k, delta_v, None, _lend)
+
+
+def _rotary() -> None:
+    rotary.rotary_forward(_float32(2, 8), 4, 2, (1.0,), 1.0, _float32(2, 8))
 
 
 def _embedding() -> None:
@@ -53,6 +75,7 @@ def _embedding() -> None:
     embedding.embedding_backward(ids, x, 0, 4)
     embedding.position_forward(x, _float32(2, 8), 2, _float32(2, 8), None)
     embedding.position_backward(x, 2, _float32(2, 8), _float32(2, 8), None)
+    scale.scale_forward(x, 2.0, _float32(2, 8), None)
 
 
 def _loss() -> None:
@@ -60,9 +83,9 @@ def _loss() -> None:
     x, weight, state = _float32(2, 8), _float32(4, 8), _float32(loss.STATE_ROWS, 2)
     loss.softmax_loss_begin(state)
     loss.softmax_loss_forward(x, weight, None, 0, labels, state, _lend)
-    loss.softmax_loss_backward(
-        x, weight, None, 0, labels, mask, 1.0, state, _float32(2, 8), False, _float32(4, 8), None, _lend
-    )
+    for softcap in (None, 2.0):
+        deltas = _float32(2, 8), False, _float32(4, 8), None
+        loss.softmax_loss_backward(x, weight, None, 0, labels, mask, 1.0, state, *deltas, _lend, logits_softcap=softcap)
 
 
 def _optimizer() -> None:
@@ -81,11 +104,12 @@ def _random() -> None:
 
 _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("random numbers", _random),
-    ("layer norm", _layer_norm),
-    ("activation", _activation),
+    ("norms", _norm),
+    ("activations", _activation),
     ("residual", _residual),
     ("attention", _attention),
-    ("embedding", _embedding),
+    ("rotary positions", _rotary),
+    ("embeddings", _embedding),
     ("softmax loss", _loss),
     ("optimizer", _optimizer),
 )

@@ -1,11 +1,17 @@
-"""Tables of vectors, by panels: that of tokens, and that of positions."""
+"""Tables of vectors, by panels: that of tokens, and that of positions, which may be fixed sinusoids instead."""
 
 from __future__ import annotations
+
+import math
+from functools import lru_cache
 
 import numpy as np
 
 from cstool.kernels._jit import elementwise
-from cstool.kernels.random import Dropout, draws_of, mask_memory, mask_row
+from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
+
+_LONGEST_TIMESCALE = 1e4
+"""of the sinusoids; the shortest is 1 [positions per radian]"""
 
 
 @elementwise
@@ -127,3 +133,48 @@ def position_backward(
         start: first position of the panel
     """
     _position_backward(delta_y, start, sequence, delta_x, grad_table, draws_of(dropout))
+
+
+@lru_cache(maxsize=4)
+def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
+    """Return the fixed vectors of positions, (S, H), rounded once from float64; only to be read, since calls share it.
+
+    Columns 2i and 2i + 1 are the sine and the cosine of position / timescale i. The timescales grow geometrically from
+    1 to 10000. The last of an odd number of columns is 0.
+
+    Source: Vaswani et al., "Attention is all you need", 2017, section 3.5, with the exponent of tensor2tensor's
+    `get_timing_signal`, i / (number of timescales - 1).
+    """
+    timescales = width // 2
+    exponents = np.arange(timescales) / max(timescales - 1, 1)
+    angles = np.arange(sequence)[:, None] * np.exp(exponents * -math.log(_LONGEST_TIMESCALE))
+    table = np.zeros((sequence, width), dtype)
+    table[:, 0 : 2 * timescales : 2] = np.sin(angles)
+    table[:, 1 : 2 * timescales : 2] = np.cos(angles)
+    return table
+
+
+def fixed_position_forward(x: np.ndarray, sequence: int, y: np.ndarray, dropout: Dropout | None) -> None:
+    """Compute y = dropout(x + the sinusoids of the token's position).
+
+    Args:
+        x: (T, H) float32, rows grouped by sample
+        sequence: S
+        y: (T, H) float32, written; may be x
+        dropout: None for none
+    """
+    position_forward(x, sinusoids(sequence, x.shape[1], x.dtype), sequence, y, dropout)
+
+
+def fixed_position_backward(delta_y: np.ndarray, delta_x: np.ndarray, dropout: Dropout | None) -> None:
+    """Compute the delta of x; without dropout it equals that of y.
+
+    Args:
+        delta_y: (T, H) float32
+        delta_x: (T, H) float32, written; may be delta_y
+        dropout: as in forward
+    """
+    if dropout is not None:
+        dropout_apply(dropout, delta_y, delta_x)
+    elif delta_x is not delta_y:
+        np.copyto(delta_x, delta_y)

@@ -46,6 +46,11 @@ def tanh(x: float) -> float:
     return math.tanh(x)
 
 
+def sigmoid(x: float) -> float:
+    """Return the logistic function 1 / (1 + exp(-x)), relative error below 3e-7 from -87 on; 0 below -88.7."""
+    return 1.0 / (1.0 + math.exp(-x))
+
+
 def normal(x: float) -> tuple[float, float]:
     """Return the cumulative distribution and the density of the standard normal distribution at x.
 
@@ -123,6 +128,10 @@ def _normal_float32(x: Any) -> Any:
     return (_f(1.0) - tail if x > _f(0.0) else tail), bell * _f(0.3989422804)
 
 
+def _sigmoid_float32(x: Any) -> Any:
+    return _f(1.0) / (_f(1.0) + exp(-x))
+
+
 def _tanh_float32(x: Any) -> Any:
     z = x * x
     p = _f(-5.70498872745e-3)
@@ -144,6 +153,10 @@ def _normal_float64(x: Any) -> Any:
     return 0.5 * math.erfc(-x * math.sqrt(0.5)), math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
+def _sigmoid_float64(x: Any) -> Any:
+    return 1.0 / (1.0 + math.exp(-x))
+
+
 def _tanh_float64(x: Any) -> Any:
     return math.tanh(x)
 
@@ -160,6 +173,11 @@ def _exp(x: Any) -> Callable[..., Any]:
 @overload(normal, jit_options=_OPTIONS)
 def _normal(x: Any) -> Callable[..., Any]:
     return _normal_float32 if x == types.float32 else _normal_float64
+
+
+@overload(sigmoid, jit_options=_OPTIONS)
+def _sigmoid(x: Any) -> Callable[..., Any]:
+    return _sigmoid_float32 if x == types.float32 else _sigmoid_float64
 
 
 @overload(tanh, jit_options=_OPTIONS)

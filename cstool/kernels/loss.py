@@ -3,17 +3,21 @@
 What forward must know of the classes seen so far is four numbers per token, the *state*, a (4, T) float32 array:
 largest logit, sum of exp(logit - largest), logit of the label, class of the largest logit.
 
-Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.
+A logit is what the layer gives times a scale; under a softcap it is cap x tanh(scale x what the layer gives / cap).
+
+Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
+improving open language models at a practical size", 2024, section 2: softcap.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from cstool.kernels._jit import reduction
-from cstool.kernels.exponential import exp, maximum
+from cstool.kernels._jit import inlined, reduction
+from cstool.kernels.exponential import exp, maximum, tanh
 from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.linear import column_sum
 from cstool.kernels.scratch import Scratch
@@ -27,17 +31,34 @@ STATE_ROWS = 4
 _LARGEST, _TOTAL, _LABEL, _BEST = range(STATE_ROWS)
 
 
+@inlined
+def _bend(given, slope):  # type: ignore[no-untyped-def]
+    # given - given: 0, or NaN for infinity, which tanh would hide
+    return tanh(given * slope) + (given - given)
+
+
 @reduction
-def _forward(logits, first, labels, state):  # type: ignore[no-untyped-def]
+def _forward(logits, first, labels, state, logits_scale, cap):  # type: ignore[no-untyped-def]
     tokens, classes = logits.shape
+    number = logits.dtype.type
+    factor, ceiling, slope = number(logits_scale), number(cap), number(logits_scale / cap)
     for t in range(tokens):
         row = logits[t]
         before = state[_LARGEST, t]
-        here = row[0]
-        for j in range(classes):
-            here = maximum(here, row[j])
+        here = number(-np.inf)
+        if cap < np.inf:
+            for j in range(classes):
+                row[j] = ceiling * _bend(row[j], slope)
+                here = maximum(here, row[j])
+        elif logits_scale != 1.0:
+            for j in range(classes):
+                row[j] *= factor
+                here = maximum(here, row[j])
+        else:
+            for j in range(classes):
+                here = maximum(here, row[j])
         largest = maximum(before, here)
-        total = logits.dtype.type(0)
+        total = number(0)
         for j in range(classes):
             total += exp(row[j] - largest)
         state[_LARGEST, t] = largest
@@ -63,6 +84,32 @@ def _delta_of_logits(logits, first, labels, mask, scale, state):  # type: ignore
             logits[t, j] = exp(logits[t, j] - largest) * share
         label = labels[t] - first
         if 0 <= label < classes:
+            logits[t, label] -= weight
+
+
+@reduction
+def _delta_of_bent_logits(logits, first, labels, mask, scale, state, logits_scale, cap):  # type: ignore[no-untyped-def]
+    """Do what `_delta_of_logits` does where logits are scaled or capped; apart, so that it is not slower where not."""
+    tokens, classes = logits.shape
+    number = logits.dtype.type
+    one, factor, ceiling, slope = number(1), number(logits_scale), number(cap), number(logits_scale / cap)
+    for t in range(tokens):
+        weight = number(scale) * number(mask[t]) * factor
+        share = weight / state[_TOTAL, t]
+        largest = state[_LARGEST, t]
+        label = labels[t] - first
+        is_here = 0 <= label < classes
+        if cap < np.inf:
+            if is_here:
+                bent = _bend(logits[t, label], slope)
+                weight *= one - bent * bent
+            for j in range(classes):
+                bent = _bend(logits[t, j], slope)
+                logits[t, j] = exp(ceiling * bent - largest) * share * (one - bent * bent)
+        else:
+            for j in range(classes):
+                logits[t, j] = exp(logits[t, j] * factor - largest) * share
+        if is_here:
             logits[t, label] -= weight
 
 
@@ -100,6 +147,8 @@ def softmax_loss_forward(
     labels: np.ndarray,
     state: np.ndarray,
     scratch: Scratch,
+    logits_scale: float = 1.0,
+    logits_softcap: float | None = None,
 ) -> None:
     """Take the classes of one panel into the state; panels come in ascending order.
 
@@ -111,9 +160,12 @@ def softmax_loss_forward(
         labels: (T,) int32
         state: (4, T) float32, updated
         scratch: lends (T, `CHUNK_CLASSES`)
+        logits_scale: a number; 1.0 for none
+        logits_softcap: more than 0; None for none
     """
+    bend = float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap)
     for chunk in _chunks(weight.shape[0]):
-        _forward(_logits(x, weight, bias, chunk, scratch), start + chunk.start, labels, state)
+        _forward(_logits(x, weight, bias, chunk, scratch), start + chunk.start, labels, state, *bend)
 
 
 @quiet
@@ -153,6 +205,8 @@ def softmax_loss_backward(
     grad_weight: np.ndarray,
     grad_bias: np.ndarray | None,
     scratch: Scratch,
+    logits_scale: float = 1.0,
+    logits_softcap: float | None = None,
 ) -> None:
     """Compute what one panel of classes contributes to the delta of x, and the panel's gradients.
 
@@ -166,10 +220,17 @@ def softmax_loss_backward(
         grad_weight: (rows, H) float32, written
         grad_bias: (rows,) float32, written, or None
         scratch: lends (T, `CHUNK_CLASSES`) and (T, H)
+        logits_scale, logits_softcap: as in forward
     """
+    is_bent = logits_scale != 1.0 or logits_softcap is not None
+    bend = float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap)
     for chunk in _chunks(weight.shape[0]):
         delta = _logits(x, weight, bias, chunk, scratch)
-        _delta_of_logits(delta, start + chunk.start, labels, mask, float(scale), state)
+        known = start + chunk.start, labels, mask, float(scale), state
+        if is_bent:
+            _delta_of_bent_logits(delta, *known, *bend)
+        else:
+            _delta_of_logits(delta, *known)
         matmul(delta.T, x, grad_weight[chunk])
         if grad_bias is not None:
             column_sum(delta, grad_bias[chunk])

@@ -15,14 +15,24 @@ import numpy as np
 
 from cstool.ir import OpKind, Panel
 from cstool.kernels.activation import activation_backward, activation_forward
-from cstool.kernels.attention import attention_backward, attention_forward
-from cstool.kernels.embedding import embedding_backward, embedding_forward, position_backward, position_forward
+from cstool.kernels.attention import Attention, attention_backward, attention_forward
+from cstool.kernels.embedding import (
+    embedding_backward,
+    embedding_forward,
+    fixed_position_backward,
+    fixed_position_forward,
+    position_backward,
+    position_forward,
+)
+from cstool.kernels.gated import gated_activation_backward, gated_activation_forward
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_begin, softmax_loss_end, softmax_loss_forward
-from cstool.kernels.norm import layer_norm_backward, layer_norm_forward
+from cstool.kernels.norm import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from cstool.kernels.payload import Payload, Rows
 from cstool.kernels.random import Dropout
 from cstool.kernels.residual import residual_backward, residual_forward
+from cstool.kernels.rotary import rotary_backward, rotary_forward
+from cstool.kernels.scale import scale_backward, scale_forward
 
 Array = np.ndarray[Any, Any]
 Scratch = Callable[[str, tuple[int, ...]], Array]
@@ -150,6 +160,22 @@ def _position_backward(c: Call) -> None:
     position_backward(c.delta_y, c.sequence, c.delta_x(0), c.grad(0), c.dropout, c.start)
 
 
+def _fixed_position_forward(c: Call) -> None:
+    fixed_position_forward(c.inputs[0], c.sequence, c.outputs[0], c.dropout)
+
+
+def _fixed_position_backward(c: Call) -> None:
+    fixed_position_backward(c.delta_y, c.delta_x(0), c.dropout)
+
+
+def _scale_forward(c: Call) -> None:
+    scale_forward(c.inputs[0], c.attributes["factor"], c.outputs[0], c.dropout)
+
+
+def _scale_backward(c: Call) -> None:
+    scale_backward(c.delta_y, c.attributes["factor"], c.delta_x(0), c.dropout)
+
+
 def _layer_norm_forward(c: Call) -> None:
     layer_norm_forward(
         c.inputs[0], c.weights[0], c.vector(1), c.attributes["epsilon"], c.outputs[0], c.kept["mean"], c.kept["rstd"]
@@ -170,6 +196,14 @@ def _layer_norm_backward(c: Call) -> None:
     )
 
 
+def _rms_norm_forward(c: Call) -> None:
+    rms_norm_forward(c.inputs[0], c.weights[0], c.attributes["epsilon"], c.outputs[0], c.kept["rstd"])
+
+
+def _rms_norm_backward(c: Call) -> None:
+    rms_norm_backward(c.inputs[0], c.weights[0], c.kept["rstd"], c.delta_y, c.delta_x(0), c.accumulate[0], c.grad(0))
+
+
 def _linear_forward(c: Call) -> None:
     bias = c.vector(1)
     rows = slice(c.start, c.stop)
@@ -187,10 +221,14 @@ def _linear_backward(c: Call) -> None:
         column_sum(c.delta_y, grad_bias)
 
 
+def _attention_form(c: Call) -> Attention:
+    parts = {name: c.attributes[name] for name in Attention._fields if name != "sequence"}
+    return Attention(**parts, sequence=c.sequence)
+
+
 def _attention_forward(c: Call) -> None:
     q, k, v = c.inputs
-    heads, scale = c.attributes["heads"], c.attributes["scale"]
-    attention_forward(q, k, v, heads, c.sequence, scale, c.outputs[0], c.kept["logsumexp"], c.dropout, c.scratch)
+    attention_forward(q, k, v, _attention_form(c), c.outputs[0], c.kept["logsumexp"], c.dropout, c.scratch)
 
 
 def _attention_backward(c: Call) -> None:
@@ -202,15 +240,23 @@ def _attention_backward(c: Call) -> None:
         c.outputs[0],
         c.kept["logsumexp"],
         c.delta_y,
-        c.attributes["heads"],
-        c.sequence,
-        c.attributes["scale"],
+        _attention_form(c),
         c.delta_x(0),
         c.delta_x(1),
         c.delta_x(2),
         c.dropout,
         c.scratch,
     )
+
+
+def _rotary_forward(c: Call) -> None:
+    a = c.attributes
+    rotary_forward(c.inputs[0], a["head_width"], c.sequence, a["frequencies"], a["amplitude"], c.outputs[0])
+
+
+def _rotary_backward(c: Call) -> None:
+    a = c.attributes
+    rotary_backward(c.delta_y, a["head_width"], c.sequence, a["frequencies"], a["amplitude"], c.delta_x(0))
 
 
 def _activation_forward(c: Call) -> None:
@@ -225,6 +271,28 @@ def _activation_backward(c: Call) -> None:
         c.delta_y,
         c.delta_x(0),
         c.gradient(0),
+        c.dropout,
+    )
+
+
+def _gated_activation_forward(c: Call) -> None:
+    x, gate = c.inputs
+    gated_activation_forward(c.attributes["function"], x, gate, c.vector(0), c.vector(1), c.outputs[0], c.dropout)
+
+
+def _gated_activation_backward(c: Call) -> None:
+    x, gate = c.inputs
+    gated_activation_backward(
+        c.attributes["function"],
+        x,
+        gate,
+        c.vector(0),
+        c.vector(1),
+        c.delta_y,
+        c.delta_x(0),
+        c.delta_x(1),
+        c.gradient(0),
+        c.gradient(1),
         c.dropout,
     )
 
@@ -244,7 +312,15 @@ def _softmax_loss_forward(c: Call) -> None:
         softmax_loss_begin(state)
     bias = c.vector(1)
     softmax_loss_forward(
-        x, c.weights[0], None if bias is None else bias[c.start : c.stop], c.start, labels, state, c.scratch
+        x,
+        c.weights[0],
+        None if bias is None else bias[c.start : c.stop],
+        c.start,
+        labels,
+        state,
+        c.scratch,
+        c.attributes["logits_scale"],
+        c.attributes["logits_softcap"],
     )
     if c.last:
         c.loss = LossResult(*softmax_loss_end(labels, mask, state, c.outputs[0]))
@@ -268,6 +344,8 @@ def _softmax_loss_backward(c: Call) -> None:
         c.grad(0),
         None if grad_bias is None else grad_bias[rows],
         c.scratch,
+        c.attributes["logits_scale"],
+        c.attributes["logits_softcap"],
     )
 
 
@@ -280,6 +358,12 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.POSITION_EMBEDDING: Kernel(
         _position_forward, _position_backward, delta=lambda attributes, index: Delta.IN_PLACE
     ),
+    OpKind.FIXED_POSITION_EMBEDDING: Kernel(
+        _fixed_position_forward,
+        _fixed_position_backward,
+        delta=lambda attributes, index: Delta.IN_PLACE if attributes["dropout"] else Delta.SAME,
+    ),
+    OpKind.SCALE: Kernel(_scale_forward, _scale_backward, delta=lambda attributes, index: Delta.IN_PLACE),
     OpKind.LAYER_NORM: Kernel(
         _layer_norm_forward,
         _layer_norm_backward,
@@ -287,7 +371,15 @@ KERNELS: Mapping[OpKind, Kernel] = {
         reads_inputs=True,
         accumulates=True,
     ),
+    OpKind.RMS_NORM: Kernel(
+        _rms_norm_forward,
+        _rms_norm_backward,
+        kept=lambda attributes, tokens: {"rstd": (tokens,)},
+        reads_inputs=True,
+        accumulates=True,
+    ),
     OpKind.LINEAR: Kernel(_linear_forward, _linear_backward, reads_inputs=True, accumulates=True),
+    OpKind.ROTARY: Kernel(_rotary_forward, _rotary_backward, delta=lambda attributes, index: Delta.IN_PLACE),
     OpKind.ATTENTION: Kernel(
         _attention_forward,
         _attention_backward,
@@ -297,6 +389,12 @@ KERNELS: Mapping[OpKind, Kernel] = {
     ),
     OpKind.ACTIVATION: Kernel(
         _activation_forward, _activation_backward, reads_inputs=True, delta=lambda attributes, index: Delta.IN_PLACE
+    ),
+    OpKind.GATED_ACTIVATION: Kernel(
+        _gated_activation_forward,
+        _gated_activation_backward,
+        reads_inputs=True,
+        delta=lambda attributes, index: Delta.IN_PLACE if index == 0 else Delta.COMPUTED,
     ),
     OpKind.RESIDUAL: Kernel(_residual_forward, _residual_backward, delta=_residual_delta),
     OpKind.SOFTMAX_LOSS: Kernel(

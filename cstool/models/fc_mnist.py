@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
 from cstool.params import FcMnistParams
@@ -23,14 +24,15 @@ def fc_mnist_graph(model: FcMnistParams) -> Graph:
         tensors += [Tensor(f"{layer}.y", (hidden,)), Tensor(f"{layer}.activation", (hidden,))]
         ops.append(Op(OpKind.LINEAR, layer, (x,), (f"{layer}.y",), (matrix.name,)))
         x, width = f"{layer}.activation", hidden
-        attributes = {"function": model.activation_fn, "dropout": model.dropout}
+        attributes: dict[str, Any] = {"function": model.activation_fn, "dropout": model.dropout}
         bias_name = tuple(b.name for b in bias)
         ops.append(Op(OpKind.ACTIVATION, f"{layer}.activation", (f"{layer}.y",), (x,), bias_name, attributes))
     matrix, bias = _linear_weights("last_layer", CLASSES, width, model.use_bias)
     weights += [matrix, *bias]
     tensors.append(Tensor("loss", ()))
     names = (matrix.name, *(b.name for b in bias))
-    ops.append(Op(OpKind.SOFTMAX_LOSS, "last_layer", (x, "labels", "mask"), ("loss",), names))
+    attributes = {"logits_scale": 1.0, "logits_softcap": None}
+    ops.append(Op(OpKind.SOFTMAX_LOSS, "last_layer", (x, "labels", "mask"), ("loss",), names, attributes))
     inputs = (Tensor("x", (PIXELS,)), Tensor("labels", (), "int32"), Tensor("mask", ()))
     return Graph("fc_mnist", inputs, (Segment(tuple(ops), tuple(tensors), tuple(weights)),), "loss")
 

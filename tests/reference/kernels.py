@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
+from cstool.kernels.attention import Attention
 from cstool.kernels.random import Dropout
 from cstool.philox import philox4x32
 
@@ -48,14 +49,76 @@ def layer_norm_deltas(x: Array, weight: Array, epsilon: float, delta_y: Array) -
     return delta_x / deviation, (delta_y * normalised).sum(axis=0), delta_y.sum(axis=0)
 
 
+def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
+    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon) * weight
+
+
+def rms_norm_deltas(x: Array, weight: Array, epsilon: float, delta_y: Array) -> tuple[Array, Array]:
+    """Return the delta of x and the gradient of the weight."""
+    size = np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon)
+    normalised = x / size
+    delta = delta_y * weight
+    delta_x = (delta - normalised * (delta * normalised).mean(axis=1, keepdims=True)) / size
+    return delta_x, (delta_y * normalised).sum(axis=0)
+
+
 def activation(function: str, x: Array) -> Array:
-    return np.maximum(x, 0.0) if function == "relu" else x * ndtr(x)
+    values = {
+        "relu": np.maximum(x, 0.0),
+        "gelu": x * ndtr(x),
+        "silu": x * expit(x),
+        "squared_relu": np.maximum(x, 0.0) ** 2,
+        "gelu_new": 0.5 * x * (1.0 + np.tanh(_gelu_new_inside(x))),
+        "quick_gelu": x * expit(1.702 * x),
+        "linear": x,
+    }
+    return values[function]
 
 
 def activation_derivative(function: str, x: Array) -> Array:
-    if function == "relu":
-        return (x > 0).astype(np.float64)
-    return ndtr(x) + x * np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
+    bell = np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
+    tanh = np.tanh(_gelu_new_inside(x))
+    tanh_slope = (1.0 - tanh**2) * np.sqrt(2.0 / np.pi) * (1.0 + 3.0 * 0.044715 * x**2)
+    values = {
+        "relu": (x > 0).astype(np.float64),
+        "gelu": ndtr(x) + x * bell,
+        "silu": expit(x) + x * expit(x) * expit(-x),
+        "squared_relu": 2.0 * np.maximum(x, 0.0),
+        "gelu_new": 0.5 * (1.0 + tanh) + 0.5 * x * tanh_slope,
+        "quick_gelu": expit(1.702 * x) + 1.702 * x * expit(1.702 * x) * expit(-1.702 * x),
+        "linear": np.ones(x.shape),
+    }
+    return values[function]
+
+
+def _gelu_new_inside(x: Array) -> Array:
+    return np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+
+
+def rotary(
+    x: Array, head_width: int, sequence: int, frequencies: tuple[float, ...], amplitude: float, back: bool = False
+) -> Array:
+    """Return x with the pairs of each head turned, or turned back, as complex numbers."""
+    y = x.copy()
+    position = np.arange(len(x)) % sequence
+    for head in range(0, x.shape[1], head_width):
+        for i, frequency in enumerate(frequencies):
+            real, imaginary = head + 2 * i, head + 2 * i + 1
+            turn = np.exp((-1j if back else 1j) * position * frequency)
+            turned = (x[:, real] + 1j * x[:, imaginary]) * turn * amplitude
+            y[:, real], y[:, imaginary] = turned.real, turned.imag
+    return y
+
+
+def sinusoids(sequence: int, width: int) -> Array:
+    """Return the fixed vectors of positions (S, H)."""
+    table = np.zeros((sequence, width))
+    count = width // 2
+    for i in range(count):
+        timescale = 10000.0 ** (i / (count - 1)) if count > 1 else 1.0
+        table[:, 2 * i] = np.sin(np.arange(sequence) / timescale)
+        table[:, 2 * i + 1] = np.cos(np.arange(sequence) / timescale)
+    return table
 
 
 def softmax(x: Array) -> Array:
@@ -63,51 +126,61 @@ def softmax(x: Array) -> Array:
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def attention(
-    q: Array, k: Array, v: Array, heads: int, sequence: int, scale: float, dropout: Dropout | None
-) -> tuple[Array, Array]:
+def attention(q: Array, k: Array, v: Array, form: Attention, dropout: Dropout | None) -> tuple[Array, Array]:
     """Return the context (T, A * D) and the log-sum-exp (A, T), sample by sample and head by head."""
     context = np.zeros(q.shape)
-    logsumexp = np.zeros((heads, q.shape[0]))
-    for sample, head, rows, columns, mask in _pairs(q, heads, sequence, dropout):
-        del sample
-        scores = _scores(q[rows, columns], k[rows, columns], scale)
-        context[rows, columns] = (softmax(scores) * mask) @ v[rows, columns]
-        logsumexp[head, rows] = np.log(np.exp(scores).sum(axis=1))
+    logsumexp = np.zeros((form.heads, q.shape[0]))
+    for head, here, kv_here, mask in _pairs(q, form, dropout):
+        scores, _ = _scores(q[here], k[kv_here], form, head)
+        context[here] = (softmax(scores) * mask) @ v[kv_here]
+        logsumexp[head, here[0]] = np.log(np.exp(scores).sum(axis=1))
     return context, logsumexp
 
 
 def attention_deltas(
-    q: Array, k: Array, v: Array, delta: Array, heads: int, sequence: int, scale: float, dropout: Dropout | None
+    q: Array, k: Array, v: Array, delta: Array, form: Attention, dropout: Dropout | None
 ) -> tuple[Array, Array, Array]:
-    """Return the deltas of q, k and v, each (T, A * D)."""
-    delta_q, delta_k, delta_v = np.zeros(q.shape), np.zeros(q.shape), np.zeros(q.shape)
-    for _, _, rows, columns, mask in _pairs(q, heads, sequence, dropout):
-        here = rows, columns
-        p = softmax(_scores(q[here], k[here], scale))
-        delta_v[here] = (p * mask).T @ delta[here]
-        delta_p = (delta[here] @ v[here].T) * mask
-        delta_scores = p * (delta_p - (delta_p * p).sum(axis=1, keepdims=True)) * scale
-        delta_q[here] = delta_scores @ k[here]
-        delta_k[here] = delta_scores.T @ q[here]
+    """Return the deltas of q, k and v, each of the shape of what it is of."""
+    delta_q, delta_k, delta_v = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
+    for head, here, kv_here, mask in _pairs(q, form, dropout):
+        scores, slope = _scores(q[here], k[kv_here], form, head)
+        p = softmax(scores)
+        delta_v[kv_here] += (p * mask).T @ delta[here]
+        delta_p = (delta[here] @ v[kv_here].T) * mask
+        delta_scores = p * (delta_p - (delta_p * p).sum(axis=1, keepdims=True)) * slope
+        delta_q[here] = delta_scores @ k[kv_here]
+        delta_k[kv_here] += delta_scores.T @ q[here]
     return delta_q, delta_k, delta_v
 
 
-def _scores(q: Array, k: Array, scale: float) -> Array:
-    return np.where(np.tri(len(q), dtype=bool), q @ k.T * scale, -np.inf)
+def _scores(q: Array, k: Array, form: Attention, head: int) -> tuple[Array, Array]:
+    """Return the scores of a head, and their derivatives with respect to the products of queries and keys."""
+    scores, slope = q @ k.T * form.scale, np.full((len(q), len(k)), form.scale)
+    if form.softcap is not None:
+        capped = np.tanh(scores / form.softcap)
+        scores, slope = form.softcap * capped, slope * (1 - capped**2)
+    distance = np.arange(len(q))[:, None] - np.arange(len(k))
+    if form.slopes:
+        scores = scores - form.slopes[head] * distance
+    near = distance < (len(q) if form.window is None else form.window)
+    seen = (distance >= 0) & (near | (np.arange(len(k)) < form.sinks))
+    return np.where(seen, scores, -np.inf), slope
 
 
-def _pairs(q: Array, heads: int, sequence: int, dropout: Dropout | None):  # type: ignore[no-untyped-def]
-    width = q.shape[1] // heads
+def _pairs(q: Array, form: Attention, dropout: Dropout | None):  # type: ignore[no-untyped-def]
+    """Yield each head of each sample: its number, where its queries are, where its keys are, its dropout mask."""
+    width, sequence = q.shape[1] // form.heads, form.sequence
     square = sequence * sequence
     for sample in range(q.shape[0] // sequence):
-        for head in range(heads):
+        for head in range(form.heads):
             mask = np.ones((sequence, sequence))
             if dropout is not None:
-                mask = elements_mask(dropout, sample, heads * square)[head * square : (head + 1) * square]
+                mask = elements_mask(dropout, sample, form.heads * square)[head * square : (head + 1) * square]
                 mask = mask.reshape(sequence, sequence)
             rows = slice(sample * sequence, (sample + 1) * sequence)
-            yield sample, head, rows, slice(head * width, (head + 1) * width), mask
+            kv = head * form.kv_heads // form.heads
+            columns = slice(head * width, (head + 1) * width), slice(kv * width, (kv + 1) * width)
+            yield head, (rows, columns[0]), (rows, columns[1]), mask
 
 
 def embedding_gradient(ids: Array, delta_y: Array, vocabulary: int) -> Array:
@@ -117,20 +190,44 @@ def embedding_gradient(ids: Array, delta_y: Array, vocabulary: int) -> Array:
     return grad
 
 
-def softmax_losses(x: Array, weight: Array, bias: Array | None, labels: Array) -> Array:
+def softmax_losses(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    labels: Array,
+    logits_scale: float = 1.0,
+    logits_softcap: float | None = None,
+) -> Array:
     """Return the cross entropy of each token."""
-    logits = x @ weight.T + (0.0 if bias is None else bias)
+    logits, _ = _logits(x, weight, bias, logits_scale, logits_softcap)
     return -np.log(softmax(logits)[np.arange(len(labels)), labels])
 
 
 def softmax_loss_deltas(
-    x: Array, weight: Array, bias: Array | None, labels: Array, mask: Array, scale: float
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    labels: Array,
+    mask: Array,
+    scale: float,
+    logits_scale: float = 1.0,
+    logits_softcap: float | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return the delta of x, and the gradients of weight and bias, of scale x sum of mask x loss."""
-    delta = softmax(x @ weight.T + (0.0 if bias is None else bias))
+    logits, slope = _logits(x, weight, bias, logits_scale, logits_softcap)
+    delta = softmax(logits)
     delta[np.arange(len(labels)), labels] -= 1.0
-    delta *= scale * mask[:, None]
+    delta *= scale * mask[:, None] * slope
     return delta @ weight, delta.T @ x, delta.sum(axis=0)
+
+
+def _logits(x: Array, weight: Array, bias: Array | None, scale: float, softcap: float | None) -> tuple[Array, Array]:
+    """Return the logits, and their derivatives with respect to what the layer gives."""
+    logits = scale * (x @ weight.T + (0.0 if bias is None else bias))
+    if softcap is None:
+        return logits, np.full(logits.shape, scale)
+    tanh = np.tanh(logits / softcap)
+    return softcap * tanh, scale * (1.0 - tanh**2)
 
 
 def adam(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cstool.ir import Graph, Op, OpKind
+from cstool.kernels.attention import Attention
 from cstool.kernels.random import Dropout
 from cstool.philox import key_of
 from tests.reference import kernels
@@ -44,25 +45,39 @@ def loss(graph: Graph, weights: Mapping[str, Array], batch: Mapping[str, Array],
 
 
 def _output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dropout: Dropout | None) -> Array:
-    x = inputs[0]
+    x, attributes = inputs[0], op.attributes
     match op.kind:
         case OpKind.EMBEDDING:
             return weights[0][x]
         case OpKind.POSITION_EMBEDDING:
             return _dropped(x + np.tile(weights[0][:sequence], (len(x) // sequence, 1)), dropout)
+        case OpKind.FIXED_POSITION_EMBEDDING:
+            return _dropped(x + np.tile(kernels.sinusoids(sequence, x.shape[1]), (len(x) // sequence, 1)), dropout)
+        case OpKind.SCALE:
+            return _dropped(x * attributes["factor"], dropout)
         case OpKind.LAYER_NORM:
-            return kernels.layer_norm(x, weights[0], weights[1], op.attributes["epsilon"])
+            return kernels.layer_norm(x, weights[0], weights[1] if weights[1:] else None, attributes["epsilon"])
+        case OpKind.RMS_NORM:
+            return kernels.rms_norm(x, weights[0], attributes["epsilon"])
         case OpKind.LINEAR:
             return x @ weights[0].T + sum(weights[1:])
+        case OpKind.ROTARY:
+            turn = attributes["head_width"], sequence, attributes["frequencies"], attributes["amplitude"]
+            return kernels.rotary(x, *turn)
         case OpKind.ATTENTION:
-            heads, scale = op.attributes["heads"], op.attributes["scale"]
-            return kernels.attention(*inputs, heads, sequence, scale, dropout)[0]
+            parts = {name: op.attributes[name] for name in Attention._fields if name != "sequence"}
+            return kernels.attention(*inputs, Attention(**parts, sequence=sequence), dropout)[0]
         case OpKind.ACTIVATION:
-            return _dropped(kernels.activation(op.attributes["function"], x + sum(weights)), dropout)
+            return _dropped(kernels.activation(attributes["function"], x + sum(weights)), dropout)
+        case OpKind.GATED_ACTIVATION:
+            bias, gate_bias = weights or (0.0, 0.0)
+            gated = (x + bias) * kernels.activation(attributes["function"], inputs[1] + gate_bias)
+            return _dropped(gated, dropout)
         case OpKind.RESIDUAL:
             return inputs[1] + _dropped(x + sum(weights), dropout)
         case OpKind.SOFTMAX_LOSS:
-            return kernels.softmax_losses(x, weights[0], weights[1] if weights[1:] else None, inputs[1])
+            bias, bend = weights[1] if weights[1:] else None, (attributes["logits_scale"], attributes["logits_softcap"])
+            return kernels.softmax_losses(x, weights[0], bias, inputs[1], *bend)
 
 
 def _dropped(x: Array, dropout: Dropout | None) -> Array:

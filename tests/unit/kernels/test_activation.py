@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cstool.kernels.activation import FUNCTIONS, activation_backward, activation_forward
 from cstool.kernels.random import Dropout
@@ -87,11 +89,44 @@ def test_the_bits_of_a_column_do_not_depend_on_the_width(function: str, rng: np.
     np.testing.assert_array_equal(part, _forward(function, x, bias, None)[:, :13])
 
 
-def test_gelu_keeps_its_relative_accuracy_where_it_is_nearly_zero() -> None:
+@every_function
+def test_the_bits_of_a_row_do_not_depend_on_the_others(function: str, rng: np.random.Generator) -> None:
+    x, bias, delta_y = _arrays(np.dtype(np.float32), rng)
+    np.testing.assert_array_equal(_forward(function, x[4:], bias, None), _forward(function, x, bias, None)[4:])
+    part, whole = (_backward(function, x[rows], bias, delta_y[rows], None)[0] for rows in (slice(4, 8), slice(0, 8)))
+    np.testing.assert_array_equal(part, whole[4:])
+
+
+@pytest.mark.parametrize(
+    ("function", "largest"), [("gelu", 7e-7), ("silu", 5e-7), ("gelu_new", 1.5e-6), ("quick_gelu", 8e-7)]
+)
+def test_a_function_keeps_its_relative_accuracy_where_it_is_nearly_zero(function: str, largest: float) -> None:
     x = np.linspace(-4.0, -1.0, 1000, dtype=np.float32).reshape(1, -1)
-    y = _forward("gelu", x, None, None)
-    expected = reference.activation("gelu", x.astype(np.float64))
-    assert np.abs(y / expected - 1.0).max() < 7e-7
+    y = _forward(function, x, None, None)
+    expected = reference.activation(function, x.astype(np.float64))
+    assert np.abs(y / expected - 1.0).max() < largest
+
+
+@pytest.mark.parametrize("function", ["gelu", "silu", "gelu_new", "quick_gelu"])
+def test_far_from_zero_a_smooth_function_is_that_of_a_ramp(function: str) -> None:
+    x = np.array([[-1e6, -1e3, 1e3, 1e6]], np.float32)
+    delta_x, _ = _backward(function, x, None, np.ones_like(x), None)
+    np.testing.assert_array_equal(_forward(function, x, None, None), np.maximum(x, 0.0))
+    np.testing.assert_array_equal(delta_x, [[0.0, 0.0, 1.0, 1.0]])
+
+
+@pytest.mark.parametrize("function", ["relu", "gelu", "silu", "gelu_new", "quick_gelu"])
+@given(u=st.floats(-50.0, 50.0))
+def test_what_a_gate_keeps_of_x_and_of_its_opposite_is_x(function: str, u: float) -> None:
+    x = np.array([[u, -u]])
+    y = _forward(function, x, None, None)
+    np.testing.assert_allclose(y[0, 0] - y[0, 1], u, rtol=1e-14, atol=1e-300)  # halves of the smallest numbers are 0
+
+
+def test_linear_without_bias_and_dropout_is_the_identity(rng: np.random.Generator) -> None:
+    x, _, delta_y = _arrays(np.dtype(np.float32), rng)
+    np.testing.assert_array_equal(_forward("linear", x, None, None), x)
+    np.testing.assert_array_equal(_backward("linear", x, None, delta_y, None)[0], delta_y)
 
 
 @every_function
@@ -102,12 +137,20 @@ def test_nan_in_x_comes_out_forward(function: str, rng: np.random.Generator) -> 
     np.testing.assert_array_equal(np.argwhere(np.isnan(y)), [[3, 50]])
 
 
-@every_function
-@pytest.mark.parametrize("spoilt", ["x", "delta_y"])
-def test_nan_comes_out_backward(function: str, spoilt: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if name != "linear"])  # its slope knows no x
+def test_nan_in_x_comes_out_backward(function: str, rng: np.random.Generator) -> None:
     x, bias, delta_y = _arrays(np.dtype(np.float32), rng)
-    x[3, 50] = 1.0
-    (x if spoilt == "x" else delta_y)[3, 50] = np.nan
+    x[3, 50] = np.nan
+    delta_x, grad_bias = _backward(function, x, bias, delta_y, None)
+    np.testing.assert_array_equal(np.argwhere(np.isnan(delta_x)), [[3, 50]])
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(grad_bias)), [50])
+
+
+@every_function
+@pytest.mark.parametrize("x_there", [1.0, -1.0])
+def test_nan_in_a_delta_comes_out_backward(function: str, x_there: float, rng: np.random.Generator) -> None:
+    x, bias, delta_y = _arrays(np.dtype(np.float32), rng)
+    x[3, 50], delta_y[3, 50] = x_there, np.nan
     delta_x, grad_bias = _backward(function, x, bias, delta_y, None)
     np.testing.assert_array_equal(np.argwhere(np.isnan(delta_x)), [[3, 50]])
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(grad_bias)), [50])

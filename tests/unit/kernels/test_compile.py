@@ -12,11 +12,12 @@ from cstool.kernels.compile import compile_kernels, kernels_cached
 
 GROUPS = [
     "random numbers",
-    "layer norm",
-    "activation",
+    "norms",
+    "activations",
     "residual",
     "attention",
-    "embedding",
+    "rotary positions",
+    "embeddings",
     "softmax loss",
     "optimizer",
 ]
@@ -45,7 +46,8 @@ def test_kernels_are_cached_after_they_were_compiled() -> None:
 def test_after_compilation_a_run_compiles_nothing_more() -> None:
     script = """
 import numpy as np
-from cstool.kernels import activation, attention, embedding, loss, norm, optimizer, random, residual
+from cstool.kernels import activation, attention, embedding, gated, loss, norm, optimizer, random, residual
+from cstool.kernels import rotary, scale
 from cstool.kernels.compile import compile_kernels
 
 def one(*shape):
@@ -55,7 +57,7 @@ def lend(name, shape):
     return one(*shape)
 
 def compiled():
-    modules = activation, attention, embedding, loss, norm, optimizer, random, residual
+    modules = activation, attention, embedding, gated, loss, norm, optimizer, random, residual, rotary, scale
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
 
@@ -69,20 +71,35 @@ random.fill("truncated_normal", (1, 2), 3, row, 0, 1, -2, 2)
 random.fill("uniform", (1, 2), 3, row, 0, 1, -2, 2)
 norm.layer_norm_forward(x, row, None, 1, one(6, 8), one(6), one(6))
 norm.layer_norm_backward(x, row, one(6), one(6), x, x, False, grad, None)
+norm.rms_norm_forward(x, row, 1, one(6, 8), one(6))
+norm.rms_norm_backward(x, row, one(6), x, x, False, grad)
 for function in activation.FUNCTIONS:
     activation.activation_forward(function, x, row, one(6, 8), drop)
     activation.activation_backward(function, x, row, x, x, grad, drop)
+for function in gated.GATES:
+    gated.gated_activation_forward(function, x, x, row, row, one(6, 8), drop)
+    gated.gated_activation_backward(function, x, x, row, row, x, x, one(6, 8), grad, one(8), drop)
+scale.scale_forward(x, 2, x, drop)
+scale.scale_backward(x, 2, x, drop)
 residual.residual_forward(x, x, row, one(6, 8), drop)
 residual.residual_backward(x, x, grad, drop)
-attention.attention_forward(x, x, x, 2, 3, 1, one(6, 8), one(2, 6), drop, lend)
-attention.attention_backward(x, x, x, x, one(2, 6), x, 2, 3, 1, one(6, 8), one(6, 8), one(6, 8), drop, lend)
+for kv_heads, more in (2, {}), (1, {"softcap": 2, "slopes": (1, 2), "window": 2, "sinks": 1}):
+    form, kv = attention.Attention(2, kv_heads, 3, 1, **more), one(6, 4 * kv_heads)
+    attention.attention_forward(x, kv, kv, form, one(6, 8), one(2, 6), drop, lend)
+    deltas = one(6, 8), one(*kv.shape), one(*kv.shape)
+    attention.attention_backward(x, kv, kv, x, one(2, 6), x, form, *deltas, drop, lend)
+rotary.rotary_forward(x, 4, 3, (1, 2), 1, x)
+rotary.rotary_backward(x, 4, 3, (1, 2), 1, x)
 embedding.embedding_forward(ids, one(4, 8), 0, 4, x)
 embedding.embedding_backward(ids, x, 0, 4)
 embedding.position_forward(x, one(5, 8), 3, x, drop)
 embedding.position_backward(x, 3, x, one(5, 8), drop)
+embedding.fixed_position_forward(x, 3, x, drop)
+embedding.fixed_position_backward(x, x, drop)
 state, arguments = one(4, 6), (x, one(9, 8), one(9), 0, ids)
-loss.softmax_loss_forward(*arguments, state, lend)
-loss.softmax_loss_backward(*arguments, mask, 1, state, one(6, 8), True, one(9, 8), one(9), lend)
+for bend in (1, None), (2, None), (1, 2), (0.5, 2.5):
+    loss.softmax_loss_forward(*arguments, state, lend, *bend)
+    loss.softmax_loss_backward(*arguments, mask, 1, state, one(6, 8), True, one(9, 8), one(9), lend, *bend)
 optimizer.sgd_update(row, grad, None, 1, 0, 0, True, 1, 1, 1, False)
 optimizer.adam_update(row, grad, one(8), one(8), 1, 0, 0, 1, 1, False, 1, 1, 1, 1)
 optimizer.sum_squares(grad)

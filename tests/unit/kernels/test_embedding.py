@@ -1,11 +1,19 @@
-"""Tables of vectors, whole and by panels."""
+"""Tables of vectors, whole and by panels, and the fixed sinusoids of positions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cstool.kernels.embedding import embedding_backward, embedding_forward, position_backward, position_forward
+from cstool.kernels.embedding import (
+    embedding_backward,
+    embedding_forward,
+    fixed_position_backward,
+    fixed_position_forward,
+    position_backward,
+    position_forward,
+    sinusoids,
+)
 from cstool.kernels.random import Dropout
 from tests.reference import kernels as reference
 from tests.unit.kernels.tolerances import assert_close, assert_derivative
@@ -131,3 +139,55 @@ def test_nan_survives_a_position(rng: np.random.Generator) -> None:
     delta_x, grad = _position_backward(x, 6, DROPOUT)
     spoilt = [np.argwhere(np.isnan(array)).tolist() for array in (y, delta_x, grad)]
     assert spoilt == [[[5, 3]], [[5, 3]], [[1, 3]]]
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 768])
+def test_sinusoids(width: int, dtype: np.dtype) -> None:
+    assert_close(sinusoids(50, width, dtype), reference.sinusoids(50, width), largest=1.0)
+
+
+def test_sinusoids_of_the_first_positions_written_out() -> None:
+    expected = [[0, 1, 0, 1, 0], [np.sin(1), np.cos(1), np.sin(1e-4), np.cos(1e-4), 0]]
+    np.testing.assert_allclose(sinusoids(2, 5, np.dtype(np.float64)), expected, rtol=1e-15)
+
+
+def _fixed_forward(x: np.ndarray, dropout: Dropout | None) -> np.ndarray:
+    y = np.full_like(x, np.nan)
+    fixed_position_forward(x, SEQUENCE, y, dropout)
+    return y
+
+
+def _fixed_backward(delta_y: np.ndarray, dropout: Dropout | None) -> np.ndarray:
+    delta_x = np.full_like(delta_y, np.nan)
+    fixed_position_backward(delta_y, delta_x, dropout)
+    return delta_x
+
+
+@with_and_without_dropout
+def test_fixed_position_forward(dropout: Dropout | None, dtype: np.dtype, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((12, 7)).astype(dtype)
+    positioned = x.astype(np.float64) + np.tile(reference.sinusoids(SEQUENCE, 7), (3, 1))
+    assert_close(_fixed_forward(x, dropout), positioned * reference.dropout_mask(dropout, 12, 7))
+
+
+@with_and_without_dropout
+def test_fixed_position_backward_is_the_slope_of_forward(dropout: Dropout | None, rng: np.random.Generator) -> None:
+    x, delta_y = rng.standard_normal((2, 12, 7))
+    assert_derivative(lambda at: _fixed_forward(at, dropout), x, _fixed_backward(delta_y, dropout), delta_y)
+
+
+@with_and_without_dropout
+def test_fixed_position_in_place_has_the_same_bits(dropout: Dropout | None, rng: np.random.Generator) -> None:
+    x, delta_y = rng.standard_normal((2, 12, 7)).astype(np.float32)
+    apart = _fixed_forward(x, dropout), _fixed_backward(delta_y, dropout)
+    fixed_position_forward(x, SEQUENCE, x, dropout)
+    fixed_position_backward(delta_y, delta_y, dropout)
+    np.testing.assert_array_equal(x, apart[0])
+    np.testing.assert_array_equal(delta_y, apart[1])
+
+
+def test_nan_survives_a_fixed_position(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((12, 7)).astype(np.float32)
+    x[5, 3] = np.nan
+    for array in (_fixed_forward(x, DROPOUT), _fixed_backward(x, DROPOUT), _fixed_backward(x, None)):
+        np.testing.assert_array_equal(np.argwhere(np.isnan(array)), [[5, 3]])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numba import njit
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from cstool.kernels import exponential
-from cstool.kernels.exponential import exp, maximum, normal, tanh
+from cstool.kernels.exponential import exp, maximum, normal, sigmoid, tanh
 
 
 @njit(error_model="numpy")
@@ -21,6 +21,12 @@ def _exp(x, y):
 def _tanh(x, y):
     for i in range(x.shape[0]):
         y[i] = tanh(x[i])
+
+
+@njit(error_model="numpy")
+def _sigmoid(x, y):
+    for i in range(x.shape[0]):
+        y[i] = sigmoid(x[i])
 
 
 @njit(error_model="numpy")
@@ -76,6 +82,20 @@ def test_tanh_saturates_and_keeps_nan() -> None:
     np.testing.assert_array_equal(y, np.array([-1, -1, 0, 1, 1, np.nan], np.float32))
 
 
+def test_sigmoid_has_a_relative_error_below_3e_7() -> None:
+    x = np.linspace(-87.0, 40.0, 400_001).astype(np.float32)
+    y = np.empty_like(x)
+    _sigmoid(x, y)
+    assert _relative_error(y, expit(x.astype(np.float64))) < 3e-7
+
+
+def test_sigmoid_saturates_and_keeps_nan() -> None:
+    x = np.array([-np.inf, -1e30, -89.0, 0.0, 1e30, np.inf, np.nan], np.float32)
+    y = np.empty_like(x)
+    _sigmoid(x, y)
+    np.testing.assert_array_equal(y, np.array([0, 0, 0, 0.5, 1, 1, np.nan], np.float32))
+
+
 def test_normal_distribution_has_a_relative_error_below_8e_7_up_to_four_deviations() -> None:
     x = np.linspace(-4.0, 4.0, 200_001).astype(np.float32)
     below, density = np.empty_like(x), np.empty_like(x)
@@ -114,5 +134,6 @@ def test_maximum_of_an_array_without_nan_is_its_largest() -> None:
 
 @pytest.mark.parametrize("x", [-3.0, 0.0, 0.5])
 def test_outside_of_kernels_the_functions_are_those_of_math(x: float) -> None:
-    values = exponential.exp(x), exponential.tanh(x), exponential.normal(x)[0], exponential.maximum(x, 0.1)
-    assert values == pytest.approx((np.exp(x), np.tanh(x), ndtr(x), max(x, 0.1)), rel=1e-14)
+    values = exponential.exp(x), exponential.tanh(x), exponential.sigmoid(x), exponential.normal(x)[0]
+    assert values == pytest.approx((np.exp(x), np.tanh(x), expit(x), ndtr(x)), rel=1e-14)
+    assert exponential.maximum(x, 0.1) == max(x, 0.1)

@@ -22,11 +22,36 @@ from tests.unit.kernels.tolerances import Scratch, assert_close, assert_derivati
 TOKENS, HIDDEN, CLASSES, SCALE = 9, 12, 40, 0.125
 PANELS = [0, 7, 8, 25, 40]
 
+Bend = tuple[float, float | None]
+"""scale and softcap of the logits"""
+
+BENDS: dict[str, Bend] = {
+    "plain": (1.0, None),
+    "scaled": (0.35, None),
+    "opposite": (-0.7, None),
+    "capped": (1.0, 6.0),
+    "scaled and capped": (0.35, 2.5),
+}
+
+every_bend = pytest.mark.parametrize("bend", BENDS.values(), ids=BENDS)
+any_cut = given(
+    cuts=st.sets(st.integers(1, CLASSES - 1), max_size=6),
+    seed=st.integers(0, 99),
+    bend=st.sampled_from(list(BENDS.values())),
+)
+
 
 class Case:
     """Inputs of the loss, and the loss by panels."""
 
-    def __init__(self, dtype: np.dtype, with_bias: bool, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        dtype: np.dtype,
+        with_bias: bool,
+        rng: np.random.Generator,
+        bend: Bend = (1.0, None),
+    ) -> None:
+        self.bend = bend
         self.x = rng.standard_normal((TOKENS, HIDDEN)).astype(dtype)
         self.weight = rng.standard_normal((CLASSES, HIDDEN)).astype(dtype)
         self.bias = rng.standard_normal(CLASSES).astype(dtype) if with_bias else None
@@ -43,7 +68,8 @@ class Case:
         softmax_loss_begin(state)
         for start, stop in zip(edges, edges[1:], strict=False):
             bias = None if self.bias is None else self.bias[start:stop]
-            softmax_loss_forward(self.x, self.weight[start:stop], bias, start, self.labels, state, scratch)
+            arguments = self.x, self.weight[start:stop], bias, start, self.labels, state, scratch
+            softmax_loss_forward(*arguments, *self.bend)
         return per_token, *softmax_loss_end(self.labels, self.mask, state, per_token), state
 
     def backward(self, scratch: Scratch, edges: list[int]) -> list[np.ndarray]:
@@ -67,6 +93,7 @@ class Case:
                 grad_weight[rows],
                 grad_bias[rows],
                 scratch,
+                *self.bend,
             )
         return [delta_x, grad_weight, grad_bias]
 
@@ -76,9 +103,15 @@ def _chunk_classes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(loss, "CHUNK_CLASSES", request.param)
 
 
+@pytest.fixture(params=BENDS.values(), ids=BENDS)
+def bend(request: pytest.FixtureRequest) -> Bend:
+    bend: Bend = request.param
+    return bend
+
+
 @pytest.fixture(params=[True, False], ids=["bias", "no bias"])
-def case(request: pytest.FixtureRequest, dtype: np.dtype, rng: np.random.Generator) -> Case:
-    return Case(dtype, request.param, rng)
+def case(request: pytest.FixtureRequest, dtype: np.dtype, rng: np.random.Generator, bend: Bend) -> Case:
+    return Case(dtype, request.param, rng, bend)
 
 
 @pytest.fixture
@@ -89,13 +122,13 @@ def plain(rng: np.random.Generator) -> Case:
 @pytest.mark.usefixtures("_chunk_classes")
 @pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
 def test_loss_of_each_token(case: Case, edges: list[int], scratch: Scratch) -> None:
-    assert_close(case.forward(scratch, edges)[0], reference.softmax_losses(*case.wide()))
+    assert_close(case.forward(scratch, edges)[0], reference.softmax_losses(*case.wide(), *case.bend))
 
 
 @pytest.mark.usefixtures("_chunk_classes")
 @pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
 def test_backward(case: Case, edges: list[int], scratch: Scratch) -> None:
-    expected = reference.softmax_loss_deltas(*case.wide(), case.mask, SCALE)
+    expected = reference.softmax_loss_deltas(*case.wide(), case.mask, SCALE, *case.bend)
     for actual, array in zip(case.backward(scratch, edges), expected, strict=True):
         assert_close(actual, array)
 
@@ -118,8 +151,9 @@ def test_of_equal_classes_the_first_is_the_likeliest(plain: Case, scratch32: Scr
     assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum()
 
 
-def test_backward_is_the_slope_of_forward(rng: np.random.Generator, scratch64: Scratch) -> None:
-    case = Case(np.dtype(np.float64), True, rng)
+@every_bend
+def test_backward_is_the_slope_of_forward(bend: Bend, rng: np.random.Generator, scratch64: Scratch) -> None:
+    case = Case(np.dtype(np.float64), True, rng, bend)
     deltas = case.backward(scratch64, PANELS)
     for name, delta in zip(("x", "weight", "bias"), deltas, strict=True):
         before = getattr(case, name)
@@ -133,17 +167,19 @@ def test_backward_is_the_slope_of_forward(rng: np.random.Generator, scratch64: S
 
 
 @settings(deadline=None, max_examples=30)
-@given(cuts=st.sets(st.integers(1, CLASSES - 1), max_size=6), seed=st.integers(0, 99))
-def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts: set[int], seed: int) -> None:
-    case, scratch = Case(np.dtype(np.float32), True, np.random.default_rng(seed)), lender(np.dtype(np.float32))
+@any_cut
+def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts: set[int], seed: int, bend: Bend) -> None:
+    case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)
+    scratch = lender(np.dtype(np.float32))
     edges = [0, *sorted(cuts), CLASSES]
     assert_close(case.forward(scratch, edges)[0], case.forward(scratch, [0, CLASSES])[0].astype(np.float64))
 
 
 @settings(deadline=None, max_examples=30)
-@given(cuts=st.sets(st.integers(1, CLASSES - 1), max_size=6), seed=st.integers(0, 99))
-def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts: set[int], seed: int) -> None:
-    case, scratch = Case(np.dtype(np.float32), True, np.random.default_rng(seed)), lender(np.dtype(np.float32))
+@any_cut
+def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts: set[int], seed: int, bend: Bend) -> None:
+    case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)
+    scratch = lender(np.dtype(np.float32))
     whole = case.backward(scratch, [0, CLASSES])
     for actual, expected in zip(case.backward(scratch, [0, *sorted(cuts), CLASSES]), whole, strict=True):
         assert_close(actual, expected.astype(np.float64))
@@ -158,6 +194,28 @@ def test_delta_is_added_when_asked(plain: Case, scratch32: Scratch) -> None:
     np.testing.assert_array_equal(added, 1.0 + alone[0])
 
 
+@given(exponent=st.integers(-3, 3), seed=st.integers(0, 99))
+def test_a_scale_does_to_the_loss_what_it_does_to_the_weights(exponent: int, seed: int) -> None:
+    scaled = Case(np.dtype(np.float32), True, np.random.default_rng(seed), (2.0**exponent, None))
+    plain, scratch = Case(np.dtype(np.float32), True, np.random.default_rng(seed)), lender(np.dtype(np.float32))
+    plain.weight, plain.bias = np.ldexp(plain.weight, exponent), np.ldexp(plain.bias, exponent)
+    np.testing.assert_array_equal(scaled.forward(scratch, PANELS)[3], plain.forward(scratch, PANELS)[3])
+
+
+@given(cap=st.floats(0.1, 50.0), seed=st.integers(0, 99))
+def test_under_a_cap_no_loss_is_larger_than_the_cap_allows(cap: float, seed: int) -> None:
+    case = Case(np.dtype(np.float64), True, np.random.default_rng(seed), (1.0, cap))
+    case.x *= 100.0
+    losses = case.forward(lender(np.dtype(np.float64)), PANELS)[0]
+    assert 0.0 <= losses.min() <= losses.max() <= (2.0 * cap + np.log(CLASSES)) * (1 + 1e-14)
+
+
+def test_under_a_cap_the_likeliest_class_stays_the_likeliest(plain: Case, scratch32: Scratch) -> None:
+    plain.labels[:] = np.argmax(plain.x @ plain.weight.T, axis=1)
+    plain.bend = (1.0, 20.0)
+    assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum()
+
+
 def test_masked_tokens_have_no_delta(plain: Case, scratch32: Scratch) -> None:
     delta_x, _, _ = plain.backward(scratch32, PANELS)
     np.testing.assert_array_equal((delta_x == 0.0).all(axis=1), plain.mask == 0)
@@ -169,26 +227,34 @@ def test_a_masked_token_may_have_a_label_that_is_no_class(plain: Case, scratch32
     assert plain.forward(scratch32, PANELS)[1] == expected
 
 
-def test_logits_of_any_size_are_safe(plain: Case, scratch32: Scratch) -> None:
+@every_bend
+def test_logits_of_any_size_are_safe(bend: Bend, plain: Case, scratch32: Scratch) -> None:
     plain.x *= 1e4
+    plain.bend = bend
     assert np.isfinite(plain.forward(scratch32, PANELS)[1])
     assert all(np.isfinite(array).all() for array in plain.backward(scratch32, PANELS))
 
 
+@every_bend
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
-def test_nan_comes_out_of_the_loss(masked: bool, plain: Case, scratch32: Scratch) -> None:
+def test_nan_comes_out_of_the_loss(masked: bool, bend: Bend, plain: Case, scratch32: Scratch) -> None:
+    plain.bend = bend
     plain.x[2 if masked else 0, 3] = np.nan
     assert np.isnan(plain.forward(scratch32, PANELS)[1])
 
 
+@every_bend
 @pytest.mark.parametrize("row", [0, 39])
-def test_nan_in_a_weight_comes_out_of_everything(row: int, plain: Case, scratch32: Scratch) -> None:
+def test_nan_in_a_weight_comes_out_of_everything(row: int, bend: Bend, plain: Case, scratch32: Scratch) -> None:
+    plain.bend = bend
     plain.weight[row, 3] = np.nan
     assert np.isnan(plain.forward(scratch32, PANELS)[0]).all()
     assert all(np.isnan(array).all() for array in plain.backward(scratch32, PANELS))
 
 
-def test_infinite_logits_come_out_as_nan_without_a_warning(plain: Case, scratch32: Scratch) -> None:
+@every_bend
+def test_infinite_logits_come_out_as_nan_without_a_warning(bend: Bend, plain: Case, scratch32: Scratch) -> None:
+    plain.bend = bend
     plain.x[0, 0], plain.weight[:, 0] = 1e30, 1e30
     assert np.isnan(plain.forward(scratch32, PANELS)[0][0])
     assert np.isnan(plain.backward(scratch32, PANELS)[0][0]).all()

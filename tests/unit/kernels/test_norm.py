@@ -1,11 +1,13 @@
-"""Layer normalisation against its slow twin and its own slopes."""
+"""Normalisation of rows against its slow twins and its own slopes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cstool.kernels.norm import layer_norm_backward, layer_norm_forward
+from cstool.kernels.norm import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from tests.reference import kernels as reference
 from tests.unit.kernels.tolerances import assert_close, assert_derivative
 
@@ -97,3 +99,89 @@ def test_nan_in_a_delta_spoils_its_row_and_column(rng: np.random.Generator) -> N
     delta_x, grad_weight, grad_bias = _backward(x, weight, delta_y)
     assert np.isnan(delta_x[3]).all()
     assert np.isnan([grad_weight[50], grad_bias[50]]).all()
+
+
+def _rms_forward(x: np.ndarray, weight: np.ndarray, epsilon: float = EPSILON) -> list[np.ndarray]:
+    y, rstd = np.full_like(x, np.nan), np.full(len(x), np.nan, x.dtype)
+    rms_norm_forward(x, weight, epsilon, y, rstd)
+    return [y, rstd]
+
+
+def _rms_backward(x: np.ndarray, weight: np.ndarray, delta_y: np.ndarray) -> list[np.ndarray]:
+    _, rstd = _rms_forward(x, weight)
+    delta_x, grad_weight = np.full_like(x, np.nan), np.full_like(weight, np.nan)
+    rms_norm_backward(x, weight, rstd, delta_y, delta_x, False, grad_weight)
+    return [delta_x, grad_weight]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rms_forward(width: int, dtype: np.dtype, rng: np.random.Generator) -> None:
+    x, weight, _, _ = _arrays(width, dtype, rng)
+    y, rstd = _rms_forward(x, weight)
+    wide = x.astype(np.float64)
+    assert_close(y, reference.rms_norm(wide, weight.astype(np.float64), EPSILON))
+    assert_close(rstd, 1.0 / np.sqrt((wide**2).mean(axis=1) + EPSILON))
+
+
+@pytest.mark.parametrize("width", WIDTHS[1:])
+def test_rms_backward(width: int, dtype: np.dtype, rng: np.random.Generator) -> None:
+    x, weight, _, delta_y = _arrays(width, dtype, rng)
+    wide = (array.astype(np.float64) for array in (x, weight))
+    expected = reference.rms_norm_deltas(*wide, EPSILON, delta_y.astype(np.float64))
+    for actual, array in zip(_rms_backward(x, weight, delta_y), expected, strict=True):
+        assert_close(actual, array)
+
+
+def test_rms_backward_is_the_slope_of_forward(rng: np.random.Generator) -> None:
+    x, weight, _, delta_y = _arrays(10, np.dtype(np.float64), rng)
+    delta_x, grad_weight = _rms_backward(x, weight, delta_y)
+    assert_derivative(lambda at: _rms_forward(at, weight)[0], x, delta_x, delta_y)
+    assert_derivative(lambda at: _rms_forward(x, at)[0], weight, grad_weight, delta_y)
+
+
+def test_rms_backward_adds_to_a_delta_when_asked(rng: np.random.Generator) -> None:
+    x, weight, _, delta_y = _arrays(10, np.dtype(np.float32), rng)
+    delta_x, grad = _rms_backward(x, weight, delta_y)
+    added = np.ones_like(x)
+    rms_norm_backward(x, weight, _rms_forward(x, weight)[1], delta_y, added, True, grad)
+    np.testing.assert_array_equal(added, 1.0 + delta_x)
+
+
+def test_rms_backward_in_place_has_the_same_bits(rng: np.random.Generator) -> None:
+    x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
+    delta_x, grad_weight = _rms_backward(x, weight, delta_y)
+    grad = np.empty_like(weight)
+    rms_norm_backward(x, weight, _rms_forward(x, weight)[1], delta_y, delta_y, False, grad)
+    np.testing.assert_array_equal(delta_y, delta_x)
+    np.testing.assert_array_equal(grad, grad_weight)
+
+
+def test_rms_of_a_row_does_not_depend_on_the_others(rng: np.random.Generator) -> None:
+    x, weight, _, _ = _arrays(100, np.dtype(np.float32), rng)
+    for part, whole in zip(_rms_forward(x[4:], weight), _rms_forward(x, weight), strict=True):
+        np.testing.assert_array_equal(part, whole[4:])
+
+
+@given(exponent=st.integers(-40, 40), seed=st.integers(0, 99))
+def test_rms_does_not_see_the_size_of_a_row(exponent: int, seed: int) -> None:
+    x, weight, _, _ = _arrays(10, np.dtype(np.float32), np.random.default_rng(seed))
+    y, _ = _rms_forward(x, weight, 0.0)
+    scaled, _ = _rms_forward(np.ldexp(x, exponent), weight, 0.0)
+    np.testing.assert_array_equal(scaled, y)
+
+
+@pytest.mark.parametrize(("value", "places"), [(np.nan, range(100)), (np.inf, [50])])
+def test_rms_of_a_row_with_nan_or_infinity_is_spoilt(value: float, places: list[int], rng: np.random.Generator) -> None:
+    x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
+    x[3, 50] = value
+    for array in (_rms_forward(x, weight)[0], _rms_backward(x, weight, delta_y)[0]):
+        assert np.isnan(array[3, places]).all()
+        assert np.isfinite(array[np.arange(9) != 3]).all()
+
+
+def test_nan_in_a_delta_of_rms_spoils_its_row_and_column(rng: np.random.Generator) -> None:
+    x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
+    delta_y[3, 50] = np.nan
+    delta_x, grad_weight = _rms_backward(x, weight, delta_y)
+    assert np.isnan(delta_x[3]).all()
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(grad_weight)), [50])

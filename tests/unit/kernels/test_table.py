@@ -10,7 +10,16 @@ import pytest
 from cstool.ir import OpKind
 from cstool.kernels.table import KERNELS, Call, Delta
 from cstool.runtime.plan import make_plan
-from tests.models import decoder, fc_mnist
+from tests.models import FAMILIES, decoder, fc_mnist
+
+GRAPHS = {
+    "fc_mnist": fc_mnist(),
+    "fixed positions": decoder(position_embedding_type="fixed", norm_type="rmsnorm", embedding_layer_norm=True),
+    "fixed positions, dropout": decoder(position_embedding_type="fixed", dropout=0.2),
+    "gpt2, dropout": decoder(dropout=0.2),
+    "gemma2, dropout": decoder(dropout=0.2, **FAMILIES["gemma2"]),
+    **{name: decoder(layers=2, **keys) for name, keys in FAMILIES.items()},
+}
 
 
 def test_every_kind_of_op_has_a_kernel() -> None:
@@ -18,17 +27,18 @@ def test_every_kind_of_op_has_a_kernel() -> None:
 
 
 def test_the_models_of_these_tests_use_every_kind() -> None:
-    assert {op.kind for graph in (decoder(), fc_mnist()) for op in graph.ops} == set(OpKind)
+    assert {op.kind for graph in GRAPHS.values() for op in graph.ops} == set(OpKind)
 
 
 @pytest.mark.parametrize("kind", OpKind)
 def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind: OpKind) -> None:
     expected: dict[OpKind, dict[str, tuple[int, ...]]] = {
         OpKind.LAYER_NORM: {"mean": (24,), "rstd": (24,)},
+        OpKind.RMS_NORM: {"rstd": (24,)},
         OpKind.ATTENTION: {"logsumexp": (2, 24)},
         OpKind.SOFTMAX_LOSS: {"state": (4, 24)},
     }
-    assert KERNELS[kind].kept({"heads": 2}, 24) == expected.get(kind, {})
+    assert KERNELS[kind].kept({"heads": 2, "kv_heads": 1}, 24) == expected.get(kind, {})
 
 
 def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped() -> None:
@@ -37,9 +47,20 @@ def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped()
     assert found == [Delta.SAME, Delta.SAME, Delta.COMPUTED, Delta.SAME]
 
 
-@pytest.mark.parametrize("graph", [decoder(layers=2), decoder(dropout=0.2), fc_mnist()])
-def test_backward_reads_only_what_the_table_says_it_reads(graph: Any) -> None:
+def test_the_delta_of_a_sum_with_fixed_positions_is_that_of_the_sum_unless_some_of_it_is_dropped() -> None:
+    kernel = KERNELS[OpKind.FIXED_POSITION_EMBEDDING]
+    assert [kernel.delta({"dropout": rate}, 0) for rate in (0.0, 0.1)] == [Delta.SAME, Delta.IN_PLACE]
+
+
+def test_the_delta_of_a_gate_needs_a_buffer_of_its_own() -> None:
+    kernel = KERNELS[OpKind.GATED_ACTIVATION]
+    assert [kernel.delta({}, index) for index in (0, 1)] == [Delta.IN_PLACE, Delta.COMPUTED]
+
+
+@pytest.mark.parametrize("model", GRAPHS)
+def test_backward_reads_only_what_the_table_says_it_reads(model: str) -> None:
     """Poison every input and output that a kernel does not claim to read; no delta may notice."""
+    graph = GRAPHS[model]
     for planned in make_plan(graph, 2, trains=True).ops:
         clean, poisoned = (_backward(planned, graph, np.random.default_rng(1), poison) for poison in (False, True))
         for a, b in zip(clean, poisoned, strict=True):

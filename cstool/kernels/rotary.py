@@ -1,0 +1,87 @@
+"""Rotary positions: each pair of a head turns by the angle of its position.
+
+Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021, section 3.4.2.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from cstool.kernels._jit import elementwise
+
+
+@elementwise
+def _turn(x, cosines, sines, head_width, y):  # type: ignore[no-untyped-def]
+    tokens, width = x.shape
+    sequence, pairs = cosines.shape
+    row = np.empty(head_width, x.dtype)
+    for t in range(tokens):
+        cosine = cosines[t % sequence]
+        sine = sines[t % sequence]
+        for h in range(width // head_width):
+            begin = h * head_width
+            head = x[t, begin : begin + head_width]
+            turned = y[t, begin : begin + head_width]
+            # Through a row of its own, so that y may be x and still the loops vectorise.
+            for i in range(pairs):
+                row[2 * i] = head[2 * i] * cosine[i] - head[2 * i + 1] * sine[i]
+                row[2 * i + 1] = head[2 * i + 1] * cosine[i] + head[2 * i] * sine[i]
+            for j in range(2 * pairs, head_width):
+                row[j] = head[j]
+            for j in range(head_width):
+                turned[j] = row[j]
+
+
+@lru_cache(maxsize=16)
+def rotary_table(
+    sequence: int, frequencies: tuple[float, ...], amplitude: float, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cosines and sines of all angles, times the amplitude, each (S, r / 2), rounded once from float64.
+
+    Only to be read: kernels share it.
+    """
+    angles = np.arange(sequence)[:, None] * np.array(frequencies, np.float64)
+    return (amplitude * np.cos(angles)).astype(dtype), (amplitude * np.sin(angles)).astype(dtype)
+
+
+def rotary_forward(
+    x: np.ndarray,
+    head_width: int,
+    sequence: int,
+    frequencies: tuple[float, ...],
+    amplitude: float,
+    y: np.ndarray,
+) -> None:
+    """Turn pair i of each head, its elements 2i and 2i + 1, by position x frequencies[i]; pass on what is no pair.
+
+    Args:
+        x: (T, n * D) float32, rows grouped by sample
+        head_width: D
+        sequence: S
+        frequencies: r / 2 angles [radians per position], r at most D
+        amplitude: what the turned elements are multiplied by
+        y: (T, n * D) float32, written; may be x
+    """
+    cosines, sines = rotary_table(sequence, frequencies, amplitude, x.dtype)
+    _turn(x, cosines, sines, head_width, y)
+
+
+def rotary_backward(
+    delta_y: np.ndarray,
+    head_width: int,
+    sequence: int,
+    frequencies: tuple[float, ...],
+    amplitude: float,
+    delta_x: np.ndarray,
+) -> None:
+    """Compute the delta of x: the delta of y turned back, with the same amplitude.
+
+    Args:
+        delta_y: (T, n * D) float32
+        head_width, sequence, frequencies, amplitude: as in forward
+        delta_x: (T, n * D) float32, written; may be delta_y
+    """
+    back = tuple(-frequency for frequency in frequencies)
+    rotary_forward(delta_y, head_width, sequence, back, amplitude, delta_x)
