@@ -7,11 +7,14 @@ from typing import Any
 from cstool.ir import Graph
 from cstool.models import build_graph
 from cstool.params import DecoderParams, FcMnistParams
+from cstool.params.model import MODELS
 
 
-def decoder(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> Graph:
-    """A decoder of width 8 with 2 heads over 11 tokens."""
+def decoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> DecoderParams:
+    """The params of a decoder of width 8 with 2 heads over 11 tokens."""
     settings = {
+        "name": "gpt2",
+        "num_hidden_layers": layers,
         "vocab_size": 11,
         "hidden_size": 8,
         "num_heads": 2,
@@ -19,9 +22,85 @@ def decoder(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys:
         "max_position_embeddings": sequence,
         "dropout_rate": dropout,
         "attention_dropout_rate": dropout,
+        **keys,
     }
-    model = DecoderParams.model_validate({"name": "gpt2", "num_hidden_layers": layers, **settings, **keys})
-    return build_graph(model, sequence)
+    model = MODELS[settings["name"]].model_validate(settings)
+    assert isinstance(model, DecoderParams)
+    return model
+
+
+def decoder(*, sequence: int = 8, **keys: Any) -> Graph:
+    """A decoder of width 8 with 2 heads over 11 tokens."""
+    return build_graph(decoder_params(sequence=sequence, **keys), sequence)
+
+
+_NO_BIASES = {"use_projection_bias_in_attention": False, "use_ffn_bias_in_attention": False, "use_ffn_bias": False}
+_FEW_KEYS = {"attention_module": "multiquery_attention", "num_heads": 4, "hidden_size": 16}
+_LLAMA = {
+    **_NO_BIASES,
+    **_FEW_KEYS,
+    "extra_attention_params": {"num_kv_groups": 2},
+    "name": "llama",
+    "norm_type": "rmsnorm",
+    "position_embedding_type": "rotary",
+    "rotary_dim": 4,
+    "nonlinearity": "swiglu",
+    "share_embedding_weights": False,
+}
+_FALCON = {
+    **_NO_BIASES,
+    **_FEW_KEYS,
+    "name": "falcon",
+    "rotary_dim": 4,
+}
+_MUP = {"mup_base_hidden_size": 4, "mup_base_filter_size": 4, "embeddings_scale": 3.0, "output_logits_alpha": 2.0}
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "llama": _LLAMA,
+    "mistral": {**_LLAMA, "name": "mistral", "attention_sliding_window_length": 3},
+    "falcon, one norm": _FALCON,
+    "falcon, two norms": {
+        **_FALCON,
+        "use_untied_layer_norm": True,
+        "extra_attention_params": {"num_kv_groups": 2},
+    },
+    "bloom": {
+        "name": "bloom",
+        "position_embedding_type": "alibi",
+        "embedding_layer_norm": True,
+        "nonlinearity": "gelu_new",
+    },
+    "gptj": {
+        "name": "gptj",
+        "rotary_dim": 2,
+        "nonlinearity": "gelu_new",
+        "use_projection_bias_in_attention": False,
+        "use_ffn_bias_in_attention": False,
+        "use_ffn_bias": True,
+        "share_embedding_weights": False,
+        "use_bias_in_output": True,
+    },
+    "gpt-neox": {"name": "gpt-neox", "rotary_dim": 2, "use_untied_layer_norm": True, "share_embedding_weights": False},
+    "gemma2": {
+        **_LLAMA,
+        "name": "gemma2",
+        "share_embedding_weights": True,
+        "attention_inner_dim": 8,
+        "rotary_dim": 2,
+        "norm_first_sandwich": True,
+        "nonlinearity": "geglu",
+        "embeddings_scale": 4.0,
+        "attention_sliding_window_length": 3,
+        "sliding_window_every_other_decoder_layer": True,
+        "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first",
+        "attention_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0,
+    },
+    "jais": {"name": "jais", "position_embedding_type": "alibi", "nonlinearity": "swiglu", **_MUP},
+    "starcoder": {**_FEW_KEYS, "name": "starcoder", "nonlinearity": "gelu_new"},
+}
+"""one model of each family, by what sets it apart"""
 
 
 def fc_mnist(*sizes: int, **keys: Any) -> Graph:

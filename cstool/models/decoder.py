@@ -1,145 +1,241 @@
-"""GPT-2 and GPT-3 style decoders: learned positions, norm before each part, multi-head attention, gelu."""
+"""GPT-2, Llama, Falcon, Bloom, GPT-J, Gemma 2 and their kin: one graph, whose parts follow from the params."""
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass, field
 from typing import Any
 
 from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
-from cstool.params import DecoderParams
+from cstool.models.positions import alibi_slopes, rotary_frequencies
+from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 
 WORD_EMBEDDINGS = "embedding_layer.word_embeddings.weight"
-POSITION_EMBEDDINGS = "embedding_layer.position_embeddings.embed.weight"
-LAYER = "transformer_decoder.layers.{n}"
 
 _ONES, _ZEROS = Initializer("constant", mean=1.0), Initializer("constant", mean=0.0)
+_INPUTS = (("input_ids", "int32"), ("labels", "int32"), ("mask", "float32"))
 
 
 def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
     """Build the graph of a decoder for samples of `sequence_length` tokens (S). Weight names are the vendor's."""
     inputs = tuple(Tensor(name, (sequence_length,), dtype) for name, dtype in _INPUTS)
-    block = Segment(*_block(model, sequence_length), count=model.num_hidden_layers)
-    segments = (_embedding(model, sequence_length), block, _output(model, sequence_length))
+    segments = (_embedding(model, sequence_length), *_layers(model, sequence_length), _output(model, sequence_length))
     return Graph(model.name, inputs, segments, "loss")
 
 
-_INPUTS = (("input_ids", "int32"), ("labels", "int32"), ("mask", "float32"))
+@dataclass
+class _Parts:
+    """Ops, tensors and weights of one segment while they are put together."""
+
+    model: DecoderParams
+    sequence_length: int
+    ops: list[Op] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    weights: list[Weight] = field(default_factory=list)
+
+    def segment(self, count: int = 1, first: int = 0, stride: int = 1) -> Segment:
+        return Segment(tuple(self.ops), tuple(self.tensors), tuple(self.weights), count, first, stride)
+
+    def op(
+        self,
+        kind: OpKind,
+        name: str,
+        inputs: tuple[str, ...],
+        output: str,
+        width: int,
+        weights: tuple[str, ...] = (),
+        **attributes: Any,
+    ) -> str:
+        """Add an op with its only output, (S, width), and return the output's name."""
+        self.tensors.append(Tensor(output, (self.sequence_length, width)))
+        self.ops.append(Op(kind, name, inputs, (output,), weights, attributes))
+        return output
+
+    def matrix(self, layer: str, name: str, rows: int, columns: int) -> str:
+        initializer = self.model.matrix_initializer(layer, rows, columns)
+        self.weights.append(Weight(name, (rows, columns), initializer))
+        return name
+
+    def bias(self, name: str, width: int, wanted: bool) -> tuple[str, ...]:
+        if not wanted:
+            return ()
+        self.weights.append(Weight(f"{name}.bias", (width,), _ZEROS, decays=False))
+        return (f"{name}.bias",)
+
+    def norm(self, name: str, x: str, output: str | None = None) -> str:
+        model = self.model
+        self.weights.append(Weight(f"{name}.weight", (model.hidden_size,), _ONES, decays=False))
+        weights = (f"{name}.weight", *self.bias(name, model.hidden_size, model.norm_type == "layernorm"))
+        kind = OpKind.RMS_NORM if model.norm_type == "rmsnorm" else OpKind.LAYER_NORM
+        output = output or f"{name}.y"
+        return self.op(kind, name, (x,), output, model.hidden_size, weights, epsilon=model.layer_norm_epsilon)
+
+    def linear(self, layer: str, name: str, x: str, rows: int, columns: int, bias: bool = False) -> str:
+        """Add x weight^T, with the bias only where nothing that follows could take it along."""
+        weights = (self.matrix(layer, f"{name}.weight", rows, columns), *self.bias(name, rows, bias))
+        return self.op(OpKind.LINEAR, name, (x,), f"{name}.y", rows, weights)
+
+    def scale(self, name: str, x: str, output: str, factor: float, dropout: float) -> str:
+        return self.op(OpKind.SCALE, name, (x,), output, self.model.hidden_size, factor=factor, dropout=dropout)
 
 
 def _embedding(model: DecoderParams, sequence_length: int) -> Segment:
-    shape = (sequence_length, model.hidden_size)
-    initializer = model.embedding_initializer
-    return Segment(
-        ops=(
-            Op(OpKind.EMBEDDING, "embedding_layer.word_embeddings", ("input_ids",), ("words",), (WORD_EMBEDDINGS,)),
-            Op(
-                OpKind.POSITION_EMBEDDING,
-                "embedding_layer.position_embeddings",
-                ("words",),
-                ("residual.0",),
-                (POSITION_EMBEDDINGS,),
-                {"dropout": model.embedding_dropout_rate},
-            ),
-        ),
-        tensors=(Tensor("words", shape), Tensor("residual.0", shape)),
-        weights=(
-            Weight(WORD_EMBEDDINGS, (model.vocab_size, model.hidden_size), initializer),
-            Weight(POSITION_EMBEDDINGS, (model.max_position_embeddings, model.hidden_size), initializer),
-        ),
+    """From token ids to residual.0: words, positions, norm, scale, dropout, as far as they are wanted."""
+    parts = _Parts(model, sequence_length)
+    hidden, dropout = model.hidden_size, model.embedding_dropout_rate
+    adds_positions = model.position_embedding_type in ("learned", "fixed")
+    scales = model.embeddings_scale != 1.0 or (dropout > 0 and (model.embedding_layer_norm or not adds_positions))
+    outputs = ["words"] * (adds_positions or model.embedding_layer_norm or scales)
+    outputs += ["positioned"] * (adds_positions and (model.embedding_layer_norm or scales))
+    outputs += ["normed"] * (model.embedding_layer_norm and scales)
+    names = iter([*outputs, "residual.0"])
+
+    words = parts.matrix("embedding", WORD_EMBEDDINGS, model.vocab_size, hidden)
+    name = "embedding_layer.word_embeddings"
+    x = parts.op(OpKind.EMBEDDING, name, ("input_ids",), next(names), hidden, (words,))
+    if adds_positions:
+        name, kind = "embedding_layer.position_embeddings", OpKind.FIXED_POSITION_EMBEDDING
+        weights: tuple[str, ...] = ()
+        if model.position_embedding_type == "learned":
+            kind = OpKind.POSITION_EMBEDDING
+            table = parts.matrix("embedding", f"{name}.embed.weight", model.max_position_embeddings, hidden)
+            weights = (table,)
+        here = 0.0 if scales or model.embedding_layer_norm else dropout
+        x = parts.op(kind, name, (x,), next(names), hidden, weights, dropout=here)
+    if model.embedding_layer_norm:
+        x = parts.norm("embedding_ln_f", x, next(names))
+    if scales:
+        parts.scale("embedding_layer.scale", x, next(names), model.embeddings_scale, dropout)
+    return parts.segment()
+
+
+def _layers(model: DecoderParams, sequence_length: int) -> list[Segment]:
+    """Return all layers, written once for as many as are alike."""
+    count = model.num_hidden_layers
+    if model.scale_qk_dot_by_layer_idx:
+        period, units = 1, [(n, 1) for n in range(count)]
+    elif model.sliding_window_every_other_decoder_layer and count > 1:
+        period, units = 2, [(0, count // 2)]
+    else:
+        period, units = 1, [(0, count)]
+    segments = []
+    for first, repetitions in units:
+        parts = _Parts(model, sequence_length)
+        for offset in range(period):
+            _add_layer(parts, first + offset, offset)
+        segments.append(parts.segment(repetitions, first, period))
+    if rest := count % period:
+        parts = _Parts(model, sequence_length)
+        _add_layer(parts, count - rest, 0)
+        segments.append(parts.segment(1, count - rest))
+    return segments
+
+
+def _add_layer(parts: _Parts, number: int, offset: int) -> None:
+    """Add the layer from residual.{n + offset} to the next; `number` is that of the first one built from it."""
+    model = parts.model
+    before, after = (f"{{n+{k}}}" if k else "{n}" for k in (offset, offset + 1))
+    layer = f"transformer_decoder.layers.{before}"
+    before, middle, after = f"residual.{before}", f"{layer}.residual", f"residual.{after}"
+    x = parts.norm(f"{layer}.norm1", before)
+    name = f"{layer}.self_attn.proj_output_dense_layer"
+    bias = model.use_ffn_bias_in_attention
+    context = _attention(parts, layer, x, number)
+    _join(parts, "attention_output", name, context, model.inner_size, bias, before, middle, f"{layer}.norm1_post")
+    if not model.is_parallel:
+        x = parts.norm(f"{layer}.norm3", middle)
+    elif model.norms_per_layer == 2:
+        x = parts.norm(f"{layer}.norm3", before)
+    name = f"{layer}.ffn.ffn.1.linear_layer"
+    y = _feed_forward(parts, f"{layer}.ffn.ffn.0", x)
+    bias = model.use_ffn_bias
+    _join(parts, "ffn_output", name, y, model.filter_size, bias, middle, after, f"{layer}.norm3_post")
+
+
+def _attention(parts: _Parts, layer: str, x: str, number: int) -> str:
+    """Add query, key and value, what positions do to them, and attention; return the context (S, inner_size)."""
+    model, attention = parts.model, f"{layer}.self_attn"
+    widths = {"q": model.inner_size, "k": model.kv_heads * model.head_width, "v": model.kv_heads * model.head_width}
+    qkv = {
+        part: parts.linear(
+            "attention",
+            f"{attention}.proj_{part}_dense_layer",
+            x,
+            width,
+            model.hidden_size,
+            model.use_projection_bias_in_attention,
+        )
+        for part, width in widths.items()
+    }
+    if model.position_embedding_type == "rotary":
+        frequencies, amplitude = rotary_frequencies(model)
+        for part in "qk":
+            qkv[part] = parts.op(
+                OpKind.ROTARY,
+                f"{attention}.rotary_{part}",
+                (qkv[part],),
+                f"{attention}.rotary_{part}.y",
+                widths[part],
+                head_width=model.head_width,
+                frequencies=frequencies,
+                amplitude=amplitude,
+            )
+    uses_alibi = model.position_embedding_type == "alibi"
+    window = model.window(number)
+    return parts.op(
+        OpKind.ATTENTION,
+        attention,
+        tuple(qkv.values()),
+        f"{attention}.context",
+        model.inner_size,
+        heads=model.num_heads,
+        kv_heads=model.kv_heads,
+        scale=model.attention_scale(number),
+        softcap=model.attention_logit_softcapping,
+        slopes=alibi_slopes(model.num_heads, model.pos_scaling_factor) if uses_alibi else (),
+        window=window,
+        sinks=(model.attention_sink_tokens or 0) if window is not None else 0,
+        dropout=model.attention_dropout_rate,
     )
 
 
-def _block(model: DecoderParams, sequence_length: int) -> tuple[tuple[Op, ...], tuple[Tensor, ...], tuple[Weight, ...]]:
-    """Return ops, tensors and weights of one layer: from residual.{n} to residual.{n+1}."""
-    hidden, filter_size = model.hidden_size, model.filter_size
-    attention, ffn = f"{LAYER}.self_attn", f"{LAYER}.ffn.ffn"
-    ops: list[Op] = []
-    tensors: list[Tensor] = []
-    weights: list[Weight] = []
+def _feed_forward(parts: _Parts, name: str, x: str) -> str:
+    """Add the first linear layer (and the gate) and the nonlinearity; return (S, filter_size)."""
+    model = parts.model
+    names = [f"{name}.linear_layer"]
+    if model.nonlinearity in GATED_NONLINEARITIES:
+        names.append(f"{name}.linear_layer_for_glu")
+    ys = tuple(parts.linear("ffn", linear, x, model.filter_size, model.hidden_size) for linear in names)
+    biases = tuple(b for linear in names for b in parts.bias(linear, model.filter_size, model.use_ffn_bias))
+    is_gated = len(ys) > 1
+    kind = OpKind.GATED_ACTIVATION if is_gated else OpKind.ACTIVATION
+    function = (GATED_NONLINEARITIES if is_gated else NONLINEARITIES)[model.nonlinearity]
+    output = f"{names[0]}.activation"
+    return parts.op(kind, output, ys, output, model.filter_size, biases, function=function, dropout=0.0)
 
-    def tensor(name: str, width: int = hidden) -> str:
-        tensors.append(Tensor(name, (sequence_length, width)))
-        return name
 
-    def bias(name: str, width: int, wanted: bool) -> tuple[str, ...]:
-        if not wanted:
-            return ()
-        weights.append(Weight(f"{name}.bias", (width,), _ZEROS, decays=False))
-        return (f"{name}.bias",)
-
-    def norm(name: str, x: str) -> str:
-        weights.append(Weight(f"{name}.weight", (hidden,), _ONES, decays=False))
-        names = (f"{name}.weight", *bias(name, hidden, True))
-        y = tensor(f"{name}.y")
-        ops.append(Op(OpKind.LAYER_NORM, name, (x,), (y,), names, {"epsilon": model.layer_norm_epsilon}))
-        return y
-
-    def linear(name: str, x: str, rows: int, columns: int, initializer: Initializer) -> str:
-        weights.append(Weight(f"{name}.weight", (rows, columns), initializer))
-        y = tensor(f"{name}.y", rows)
-        ops.append(Op(OpKind.LINEAR, name, (x,), (y,), (f"{name}.weight",)))
-        return y
-
-    def residual(name: str, x: str, before: str, after: str, biases: tuple[str, ...]) -> None:
-        attributes = {"dropout": model.residual_dropout_rate}
-        ops.append(Op(OpKind.RESIDUAL, f"{name}.residual", (x, before), (tensor(after),), biases, attributes))
-
-    x = norm(f"{LAYER}.norm1", "residual.{n}")
-    qkv = []
-    for part in "qkv":
-        name = f"{attention}.proj_{part}_dense_layer"
-        y = linear(name, x, hidden, hidden, model.initializer)
-        # Here the bias belongs to the linear op: attention wants query, key and value complete.
-        biases = bias(name, hidden, model.use_projection_bias_in_attention)
-        ops[-1] = Op(OpKind.LINEAR, name, (x,), (y,), (f"{name}.weight", *biases))
-        qkv.append(y)
-    context = tensor(f"{attention}.context")
-    attributes: dict[str, Any] = {
-        "heads": model.num_heads,
-        "scale": 1 / math.sqrt(hidden // model.num_heads),
-        "dropout": model.attention_dropout_rate,
-    }
-    ops.append(Op(OpKind.ATTENTION, attention, tuple(qkv), (context,), (), attributes))
-    name = f"{attention}.proj_output_dense_layer"
-    y = linear(name, context, hidden, hidden, model.output_layer_initializer)
-    middle = f"{LAYER}.residual"
-    residual(name, y, "residual.{n}", middle, bias(name, hidden, model.use_ffn_bias_in_attention))
-
-    x = norm(f"{LAYER}.norm3", middle)
-    up, down = f"{ffn}.0.linear_layer", f"{ffn}.1.linear_layer"
-    y = linear(up, x, filter_size, hidden, model.initializer)
-    activation = tensor(f"{up}.activation", filter_size)
-    biases = bias(up, filter_size, model.use_ffn_bias)
-    attributes = {"function": model.nonlinearity, "dropout": 0.0}
-    ops.append(Op(OpKind.ACTIVATION, f"{up}.activation", (y,), (activation,), biases, attributes))
-    y = linear(down, activation, hidden, filter_size, model.output_layer_initializer)
-    residual(down, y, middle, "residual.{n+1}", bias(down, hidden, model.use_ffn_bias))
-    return tuple(ops), tuple(tensors), tuple(weights)
+def _join(
+    parts: _Parts, layer: str, name: str, x: str, columns: int, bias: bool, before: str, after: str, post_norm: str
+) -> None:
+    """Add the linear layer that ends a part, and the residual connection around the part."""
+    model, hidden, dropout = parts.model, parts.model.hidden_size, parts.model.residual_dropout_rate
+    y = parts.linear(layer, name, x, hidden, columns, bias and model.norm_first_sandwich)
+    biases = parts.bias(name, hidden, bias and not model.norm_first_sandwich)
+    if model.norm_first_sandwich:
+        if dropout:
+            y = parts.scale(f"{name}.dropout", y, f"{name}.dropout.y", 1.0, dropout)
+        y, dropout = parts.norm(post_norm, y), 0.0
+    parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, before), after, hidden, biases, dropout=dropout)
 
 
 def _output(model: DecoderParams, sequence_length: int) -> Segment:
     """The last norm, then the output layer with its loss, by panels of the vocabulary."""
-    hidden, vocab = model.hidden_size, model.vocab_size
-    norm = "transformer_decoder.norm"
-    weights = [
-        Weight(f"{norm}.weight", (hidden,), _ONES, decays=False),
-        Weight(f"{norm}.bias", (hidden,), _ZEROS, decays=False),
-    ]
+    parts = _Parts(model, sequence_length)
+    x = parts.norm("transformer_decoder.norm", f"residual.{model.num_hidden_layers}", "final")
     head = WORD_EMBEDDINGS
     if not model.share_embedding_weights:
-        head = "lm_head.weight"
-        weights.append(Weight(head, (vocab, hidden), model.initializer))
-    bias: tuple[str, ...] = ()
-    if model.use_bias_in_output:
-        bias = ("lm_head.bias",)
-        weights.append(Weight("lm_head.bias", (vocab,), _ZEROS, decays=False))
-    last = f"residual.{model.num_hidden_layers}"
-    attributes = {"epsilon": model.layer_norm_epsilon}
-    return Segment(
-        ops=(
-            Op(OpKind.LAYER_NORM, norm, (last,), ("final",), (f"{norm}.weight", f"{norm}.bias"), attributes),
-            Op(OpKind.SOFTMAX_LOSS, "lm_head", ("final", "labels", "mask"), ("loss",), (head, *bias)),
-        ),
-        tensors=(Tensor("final", (sequence_length, hidden)), Tensor("loss", (sequence_length,))),
-        weights=tuple(weights),
-    )
+        head = parts.matrix("lm_head", "lm_head.weight", model.vocab_size, model.hidden_size)
+    weights = (head, *parts.bias("lm_head", model.vocab_size, model.use_bias_in_output))
+    attributes = {"logits_scale": model.logits_scale, "logits_softcap": model.final_logit_softcapping}
+    parts.tensors.append(Tensor("loss", (sequence_length,)))
+    parts.ops.append(Op(OpKind.SOFTMAX_LOSS, "lm_head", (x, "labels", "mask"), ("loss",), weights, attributes))
+    return parts.segment()

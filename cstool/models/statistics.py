@@ -1,0 +1,212 @@
+"""What a graph holds and computes, by counting: parameters by part, floating-point operations by kind of op.
+
+Repeated segments are counted once and multiplied; nothing is measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cstool.ir import Graph, Op, OpKind
+from cstool.params import SGD, Adam
+
+FLOAT32_BYTES = 4
+"""of an element of weights, gradients and optimizer state"""
+
+_NUMBER = re.compile(r"\{n(\+\d)?\}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The weights of one module, in all layers that have it.
+
+    Args:
+        name: the vendor's, `*` for the number of the layer
+        count: in how many layers it is; 1 for what stands outside of them
+        shapes: of its weights -> how many there are in all layers together
+        role: `embedding` (a table of tokens or positions), `output` (an output layer's own weights) or `inner`
+    """
+
+    name: str
+    count: int
+    shapes: Mapping[tuple[int, ...], int]
+    role: str
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all its weights."""
+        return sum(count * math.prod(shape) for shape, count in self.shapes.items())
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations; a multiply-add is two of them."""
+
+    forward: int = 0
+    backward: int = 0
+
+    @property
+    def total(self) -> int:
+        """Of both directions."""
+        return self.forward + self.backward
+
+    def __add__(self, other: Flops) -> Flops:
+        return Flops(self.forward + other.forward, self.backward + other.backward)
+
+    def __mul__(self, times: int) -> Flops:
+        return Flops(self.forward * times, self.backward * times)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a graph holds and computes.
+
+    Args:
+        parts: in the order of first use
+        flops: of one sample, for the kinds of op that compute products
+        tokens: per sample; 1 for models without a sequence
+    """
+
+    parts: tuple[Part, ...]
+    flops: Mapping[OpKind, Flops]
+    tokens: int
+
+    def parameters(self, *roles: str) -> int:
+        """Return the number of parameters of the parts in these roles; of all without any."""
+        return sum(part.parameters for part in self.parts if not roles or part.role in roles)
+
+    @property
+    def sample_flops(self) -> Flops:
+        """Of one sample, all kinds of op together."""
+        return sum(self.flops.values(), Flops())
+
+    @property
+    def rule_of_six(self) -> int | None:
+        """6 N, the usual estimate of what a token costs in both directions; None without embeddings.
+
+        N are the parameters between embeddings and output layer: 2 N forward, 4 N backward. It leaves out the products
+        of attention and of the output layer. Source: Kaplan et al., "Scaling laws for neural language models", 2020,
+        section 2.1 and table 1; N has biases and norms here.
+        """
+        return 6 * self.parameters("inner") if self.parameters("embedding") else None
+
+
+def count_statistics(graph: Graph) -> Statistics:
+    """Count parameters and floating-point operations of a graph."""
+    tokens = next(math.prod(t.shape) for s in graph.segments for t in s.tensors if t.name == graph.loss)
+    shapes = {weight.name: weight.shape for segment in graph.segments for weight in segment.weights}
+    without_delta = {tensor.name for tensor in graph.inputs}
+    flops: dict[OpKind, Flops] = {}
+    for segment in graph.segments:
+        shapes |= {tensor.name: tensor.shape for tensor in segment.tensors}
+        for op in segment.ops:
+            # What a repetition gets from the one before it is taken to need a delta: it comes from weights.
+            if not op.weights and without_delta.issuperset(op.inputs):
+                without_delta.update(op.outputs)
+            else:
+                without_delta.difference_update(op.outputs)
+            counted = PRODUCTS[op.kind](op, shapes, frozenset(op.inputs) - without_delta)
+            if counted.total:
+                flops[op.kind] = flops.get(op.kind, Flops()) + counted * segment.count
+    return Statistics(_parts(graph), flops, tokens)
+
+
+def optimizer_state_arrays(optimizer: SGD | Adam) -> int:
+    """Return how many arrays an optimizer keeps beside each weight, each of its shape: momentum, or both of Adam's."""
+    if isinstance(optimizer, Adam):
+        return 2
+    return 1 if optimizer.momentum else 0
+
+
+def visible_pairs(tokens: int, window: int | None = None, sinks: int = 0) -> int:
+    """Return how many pairs of query and key the mask of attention lets through, per head of one sample.
+
+    A token sees itself and what came before it: all of it, or the last `window` tokens, itself included, and the first
+    `sinks` of the sample.
+    """
+    if window is None:
+        return _capped_sum(tokens, tokens)
+    return _capped_sum(tokens, window) + _capped_sum(tokens - window, sinks)
+
+
+def _capped_sum(last: int, cap: int) -> int:
+    """Return the sum of min(i, cap) for i from 1 to `last`."""
+    rising = max(0, min(last, cap))
+    return rising * (rising + 1) // 2 + max(0, last - rising) * cap
+
+
+def _parts(graph: Graph) -> tuple[Part, ...]:
+    roles: dict[str, str] = {}
+    for op in (op for segment in graph.segments for op in segment.ops):
+        if op.kind in (OpKind.EMBEDDING, OpKind.POSITION_EMBEDDING):
+            roles.update(dict.fromkeys(op.weights, "embedding"))
+        elif op.kind is OpKind.SOFTMAX_LOSS:
+            roles.update((name, "output") for name in op.weights if name not in roles)
+    counts: Counter[str] = Counter()
+    shapes: dict[str, Counter[tuple[int, ...]]] = {}
+    part_roles: dict[str, str] = {}
+    for segment in graph.segments:
+        modules = {_module(weight.name): None for weight in segment.weights}
+        for written in modules:
+            counts[_NUMBER.sub("*", written)] += segment.count
+        for weight in segment.weights:
+            name = _NUMBER.sub("*", _module(weight.name))
+            shapes.setdefault(name, Counter())[weight.shape] += segment.count
+            part_roles.setdefault(name, roles.get(weight.name, "inner"))
+    return tuple(Part(name, counts[name], dict(shapes[name]), part_roles[name]) for name in shapes)
+
+
+def _module(weight: str) -> str:
+    return weight.rpartition(".")[0]
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""of a sample's tensors, and of weights, by name"""
+
+
+def _matrix(op: Op, shapes: Shapes, with_delta: frozenset[str]) -> Flops:
+    """Count x weight^T; backward the gradient of the weight, and the delta of x where somebody needs it."""
+    rows, columns = shapes[op.weights[0]]
+    # The output is (..., rows), but for the loss, which is one number per token.
+    tokens = math.prod(shapes[op.outputs[0]]) // (1 if op.kind is OpKind.SOFTMAX_LOSS else rows)
+    product = 2 * tokens * rows * columns
+    return Flops(product, product * (1 + (op.inputs[0] in with_delta)))
+
+
+def _attention(op: Op, shapes: Shapes, with_delta: frozenset[str]) -> Flops:
+    """Count query key^T and scores value, for the pairs that the mask lets through; backward each gives two deltas."""
+    tokens, width = shapes[op.outputs[0]]
+    product = 2 * visible_pairs(tokens, op.attributes["window"], op.attributes["sinks"]) * width
+    query, key, value = (name in with_delta for name in op.inputs)
+    return Flops(2 * product, product * (query + key + value + (query or key)))
+
+
+PRODUCTS: Mapping[OpKind, Callable[[Op, Shapes, frozenset[str]], Flops]] = {
+    OpKind.LINEAR: _matrix,
+    OpKind.ATTENTION: _attention,
+    OpKind.SOFTMAX_LOSS: _matrix,
+    # Element by element, or rows looked up: left out, as is usual; it is little beside the products of matrices.
+    **dict.fromkeys(
+        (
+            OpKind.EMBEDDING,
+            OpKind.POSITION_EMBEDDING,
+            OpKind.FIXED_POSITION_EMBEDDING,
+            OpKind.SCALE,
+            OpKind.LAYER_NORM,
+            OpKind.RMS_NORM,
+            OpKind.ROTARY,
+            OpKind.ACTIVATION,
+            OpKind.GATED_ACTIVATION,
+            OpKind.RESIDUAL,
+        ),
+        lambda op, shapes, with_delta: Flops(),
+    ),
+}
+"""for each kind of op, the products of one op on one sample, given which of its inputs need a delta
+
+What backward computes again (scores, logits) counts once: that is how it is done, not what is done.
+"""

@@ -1,0 +1,490 @@
+"""The `model` section of decoders: GPT-2 and its kin, whose parts follow each other, and GPT-J and its, in parallel.
+
+Keys, defaults and rules are the vendor's. Source: its GPT-2 and GPT-J models, 2.10.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from cstool.ir import Initializer
+from cstool.params.initializers import InitializerParams
+from cstool.params.section import Count, NotNegative, Positive, Rate, Section, Whole, rule_error
+
+MAX_VOCAB_SIZE = 512_000
+MAX_LAYERS = 1000
+"""Source: the vendor's GPT-2 schema."""
+
+PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
+"""arithmetic is float32 throughout"""
+
+NONLINEARITIES = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "squared_relu": "squared_relu",
+    "gelu_new": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "quick_gelu": "quick_gelu",
+    "linear": "linear",
+}
+"""the vendor's names of the functions of a feed-forward layer -> those of the kernels"""
+GATED_NONLINEARITIES = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "liglu": "linear"}
+"""the names of those with a gate -> the function of the gate"""
+
+_AS_INITIALIZER = object()
+"""stands for an output_layer_initializer that is not given, beside an initializer that is"""
+
+
+class AttentionExtraParams(Section):
+    """What multi-query attention needs to know: how many heads of keys and values there are."""
+
+    num_kv_groups: Count | None = None
+
+    without_effect: ClassVar[frozenset[str]] = frozenset({"attention_kernel"})
+
+
+class MoeParams(Section):
+    """A mixture of experts, which cannot be had: one expert is none."""
+
+    without_effect: ClassVar[frozenset[str]] = frozenset(
+        "expert_weighting_nonlinearity expert_weighting_normalization gate_initializer load_balancing_loss_coef "
+        "moe_implementation null_expert_bias probability_before_ffn router_fp32 router_selection_nonlinearity "
+        "router_use_bias routing_algorithm sinkhorn_n_iters top_k".split()
+    )
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"num_experts": (0, 1), "num_shared_experts": (0,)}
+
+
+class PositionScalingParams(Section):
+    """What stretches rotary positions: the middle keys for llama3, the last ones for YaRN."""
+
+    original_max_position_embeddings: Count | None = None
+    low_freq_factor: Positive = 1.0
+    high_freq_factor: Positive = Field(4.0, validate_default=True)
+    extrapolation_factor: NotNegative = 1.0
+    beta_fast: Positive = 32.0
+    beta_slow: Positive = 1.0
+    mscale_a: NotNegative = 0.1
+    mscale_b: NotNegative = 1.0
+    truncate: bool = True
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
+        ("long_factor", "short_factor", "long_mscale", "short_mscale", "attention_factor"), ()
+    )
+
+    @field_validator("high_freq_factor")
+    @classmethod
+    def _frequencies_are_ordered(cls, high: float, info: ValidationInfo) -> float:
+        low = info.data.get("low_freq_factor")
+        if low is not None and high <= low:
+            raise rule_error(f"must be greater than low_freq_factor ({low:g})")
+        return high
+
+
+class DecoderParams(Section):
+    """A decoder in which the feed-forward part follows attention.
+
+    Initializers left out are filled in: truncated normals of width `initializer_range`, for the layers that write to
+    the residual stream divided by sqrt(2 num_hidden_layers) unless `initializer` is given, which then is for them too.
+    """
+
+    name: Literal[
+        "gpt2",
+        "gpt3",
+        "llama",
+        "LlamaModel",
+        "mistral",
+        "mixtral",
+        "bloom",
+        "btlm",
+        "jais",
+        "starcoder",
+        "santacoder",
+        "gemma2",
+    ]
+    vocab_size: Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)] = 50257
+    max_position_embeddings: Count = 1024
+    share_embedding_weights: bool = True
+    embedding_layer_norm: bool = False
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 12
+    norm_type: Literal["layernorm", "biasless-layernorm", "rmsnorm"] = "layernorm"
+    layer_norm_epsilon: Positive = 1e-5
+    norm_first_sandwich: bool = False
+    num_heads: Count = 12
+    hidden_size: Count = Field(768, validate_default=True)
+    attention_inner_dim: Count | None = None
+    attention_type: Literal["scaled_dot_product", "dot_product"] = "scaled_dot_product"
+    attention_module: Literal["aiayn_attention", "multiquery_attention"] = "aiayn_attention"
+    extra_attention_params: AttentionExtraParams = Field(None, validate_default=True)
+    attention_sliding_window_length: Count | None = None
+    sliding_window_every_other_decoder_layer: bool = False
+    sliding_window_every_other_decoder_layer_pattern: Literal["full_attention_first", "sliding_window_first"] = (
+        "full_attention_first"
+    )
+    attention_sink_tokens: Whole | None = None
+    attention_logit_softcapping: Positive | None = None
+    position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "learned"
+    rotary_dim: Count | None = Field(None, validate_default=True)
+    rope_theta: Positive = 10000.0
+    pos_scaling_type: Literal["linear", "llama3", "yarn"] = "linear"
+    pos_scaling_factor: Positive = 1.0
+    pos_scaling_extra_args: PositionScalingParams | None = Field(None, validate_default=True)
+    filter_size: Count = 3072
+    nonlinearity: Literal[tuple(NONLINEARITIES | GATED_NONLINEARITIES)] = "gelu"  # type: ignore[valid-type]
+    dropout_rate: Rate = 0.1
+    attention_dropout_rate: Rate = 0.1
+    residual_dropout_rate: Rate = Field(None, validate_default=True)
+    embedding_dropout_rate: Rate = Field(None, validate_default=True)
+    use_projection_bias_in_attention: bool = True
+    use_ffn_bias_in_attention: bool = True
+    use_ffn_bias: bool = True
+    use_bias_in_output: bool = False
+    loss_scaling: Literal["num_tokens", "batch_size"] = "num_tokens"
+    loss_weight: Positive = 1.0
+    mup_base_hidden_size: Positive | None = None
+    mup_base_filter_size: Positive | None = Field(None, validate_default=True)
+    embeddings_scale: Positive = 1.0
+    scale_qk_dot_by_d: bool = Field(None, validate_default=True)
+    scale_qk_dot_by_layer_idx: bool = False
+    attention_logits_alpha: Positive = 1.0
+    scale_output_logits_by_d: bool = True
+    output_logits_alpha: Positive | None = None
+    output_logits_scale: Positive | None = None
+    final_logit_softcapping: Positive | None = None
+    initializer_range: Positive = 0.02
+    initializer_params: InitializerParams = Field(None, alias="initializer", validate_default=True)
+    embedding_initializer_params: InitializerParams = Field(None, alias="embedding_initializer", validate_default=True)
+    output_layer_initializer_params: InitializerParams = Field(
+        None, alias="output_layer_initializer", validate_default=True
+    )
+    ffn_initializer_params: InitializerParams = Field(None, alias="ffn_initializer", validate_default=True)
+    ffn_output_layer_initializer_params: InitializerParams = Field(
+        None, alias="ffn_output_layer_initializer", validate_default=True
+    )
+    moe: MoeParams = Field(MoeParams(), exclude=True)
+
+    other_names: ClassVar[dict[str, str]] = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
+    null_counts: ClassVar[frozenset[str]] = frozenset({"attention_dropout_rate", "position_embedding_type"})
+    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS | {
+        "attention_kernel",
+        "attention_qk_norm_eps",
+        "attention_softmax_fp32",
+        "boundary_casting",
+        "compute_eval_metrics",
+        "fold_rope_consts",
+        "num_relative_attention_buckets",
+        "use_experimental_flex_api",
+        # of older releases
+        "alibi_implementation",
+        "tf_summary",
+        # of generating text, which training and evaluation do not do
+        "loop_dim",
+        "max_tokens",
+        "start_token",
+        "stop_sequences",
+        "temperature",
+        "top_k",
+        "top_p",
+    }
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "nonlinearity": tuple(NONLINEARITIES | GATED_NONLINEARITIES),
+        "norm_type": ("layernorm", "biasless-layernorm", "rmsnorm"),
+        "position_embedding_type": ("learned", "fixed", "rotary", "alibi", None),
+        "pos_scaling_type": ("linear", "llama3", "yarn", "YaRN"),
+        "position_embedding_offset": (0,),
+        "num_extra_input_vocab_tokens": (0,),
+        "rel_distance_mode": ("default",),
+        "label_smoothing": (0.0,),
+        "extra_ffn_params": ({},),
+        "cross_attention_layers": ([],),
+        "alibi_trainable_slopes": (),
+        "attention_chunk_size": (),
+        "attention_qk_norm_layer": (),
+        "attention_vertical_column_spacing": (),
+        "attention_vertical_column_width": (),
+        "constant_pos_embedding": (),
+        "fixed_sparse_attention": (),
+        "lr_adjustment_groups": (),
+        "memory_tokens": (),
+        "rel_distance_extra_args": (),
+        "use_sink_token": (),
+        "use_untied_layer_norm": (),
+        # of older releases
+        "use_position_embedding": (True,),
+    }
+
+    @field_validator("hidden_size", "attention_inner_dim")
+    @classmethod
+    def _heads_divide_width(cls, width: int | None, info: ValidationInfo) -> int | None:
+        heads = info.data.get("num_heads", 1)
+        if width is not None and width % heads:
+            below = width // heads * heads
+            near = [str(size) for size in (below, below + heads) if size > 0]
+            raise rule_error(f"must be a multiple of num_heads ({heads})", _nearest(near))
+        return width
+
+    @field_validator("extra_attention_params", mode="before")
+    @classmethod
+    def _fill_extra_attention(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @field_validator("extra_attention_params")
+    @classmethod
+    def _kv_groups_divide_heads(cls, extra: AttentionExtraParams, info: ValidationInfo) -> AttentionExtraParams:
+        groups, heads = extra.num_kv_groups, info.data.get("num_heads")
+        if groups is None or heads is None:
+            return extra
+        if info.data.get("attention_module") == "aiayn_attention":
+            raise rule_error("needs attention_module multiquery_attention for its num_kv_groups")
+        if heads % groups:
+            fitting = [n for n in range(1, heads + 1) if heads % n == 0]
+            near = [str(n) for n in (*[n for n in fitting if n < groups][-1:], *[n for n in fitting if n > groups][:1])]
+            raise rule_error(f"must have num_kv_groups that divide num_heads ({heads}), not {groups}", _nearest(near))
+        return extra
+
+    @field_validator("sliding_window_every_other_decoder_layer", "attention_sink_tokens")
+    @classmethod
+    def _needs_a_window(cls, value: Any, info: ValidationInfo) -> Any:
+        if value and info.data.get("attention_sliding_window_length", 1) is None:
+            raise rule_error("needs attention_sliding_window_length")
+        return value
+
+    @field_validator("rotary_dim", mode="before")
+    @classmethod
+    def _fill_rotary_dim(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and info.data.get("position_embedding_type") == "rotary":
+            # Source: the vendor's default, a quarter of a head.
+            return int(info.data.get("hidden_size", 8) // info.data.get("num_heads", 1) * 0.25)
+        return value
+
+    @field_validator("rotary_dim")
+    @classmethod
+    def _rotary_dim_fits_a_head(cls, rotary_dim: int | None, info: ValidationInfo) -> int | None:
+        if rotary_dim is None or not {"position_embedding_type", "num_heads", "hidden_size"} <= info.data.keys():
+            return rotary_dim
+        if (kind := info.data["position_embedding_type"]) != "rotary":
+            written = "null" if kind is None else kind
+            raise rule_error(f"needs position_embedding_type rotary, and that is {written}", "leave one of them out")
+        width = (info.data.get("attention_inner_dim") or info.data["hidden_size"]) // info.data["num_heads"]
+        if rotary_dim % 2 or rotary_dim > width:
+            raise rule_error(f"must be an even number up to the width of a head ({width})")
+        return rotary_dim
+
+    @field_validator("pos_scaling_type", mode="before")
+    @classmethod
+    def _one_spelling_of_yarn(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("pos_scaling_type", "pos_scaling_factor")
+    @classmethod
+    def _scaling_fits_positions(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = info.data.get("position_embedding_type", "rotary")
+        fitting = ("rotary", "alibi") if info.field_name == "pos_scaling_factor" else ("rotary",)
+        if value not in (1.0, "linear") and kind not in fitting:
+            written = "null" if kind is None else kind
+            raise rule_error(f"needs position_embedding_type {' or '.join(fitting)}, and that is {written}")
+        return value
+
+    @field_validator("pos_scaling_extra_args", mode="before")
+    @classmethod
+    def _fill_position_scaling(cls, value: Any, info: ValidationInfo) -> Any:
+        return {} if value is None and info.data.get("pos_scaling_type", "linear") != "linear" else value
+
+    @field_validator("pos_scaling_extra_args")
+    @classmethod
+    def _scaling_knows_the_original_length(
+        cls, extra: PositionScalingParams | None, info: ValidationInfo
+    ) -> PositionScalingParams | None:
+        kind = info.data.get("pos_scaling_type", "linear")
+        if extra is None or kind == "linear" or extra.original_max_position_embeddings is not None:
+            return extra
+        if kind == "yarn":
+            raise rule_error("must give original_max_position_embeddings for pos_scaling_type yarn")
+        return extra.model_copy(update={"original_max_position_embeddings": 8192})
+
+    @field_validator("attention_dropout_rate", "residual_dropout_rate", "embedding_dropout_rate", mode="before")
+    @classmethod
+    def _follow_dropout_rate(cls, value: Any, info: ValidationInfo) -> Any:
+        return info.data.get("dropout_rate", 0.0) if value is None else value
+
+    @field_validator("mup_base_filter_size")
+    @classmethod
+    def _mup_has_both_sizes(cls, filter_size: float | None, info: ValidationInfo) -> float | None:
+        if "mup_base_hidden_size" in info.data and (filter_size is None) != (info.data["mup_base_hidden_size"] is None):
+            raise rule_error("must be given together with mup_base_hidden_size")
+        return filter_size
+
+    @field_validator("scale_qk_dot_by_d", mode="before")
+    @classmethod
+    def _fill_scale_by_d(cls, value: Any, info: ValidationInfo) -> Any:
+        return info.data.get("mup_base_hidden_size") is not None if value is None else value
+
+    @field_validator("output_logits_scale")
+    @classmethod
+    def _one_way_to_scale_logits(cls, scale: float | None, info: ValidationInfo) -> float | None:
+        if scale is not None and info.data.get("mup_base_hidden_size") is not None:
+            raise rule_error("cannot stand beside mup_base_hidden_size, from which it follows", "leave it out")
+        return scale
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_initializer_is_for_all(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "initializer" in data and not data.get("mup_base_hidden_size"):
+            return {"output_layer_initializer": _AS_INITIALIZER, **data}
+        return data
+
+    @field_validator(
+        "initializer_params",
+        "embedding_initializer_params",
+        "output_layer_initializer_params",
+        "ffn_initializer_params",
+        "ffn_output_layer_initializer_params",
+        mode="before",
+    )
+    @classmethod
+    def _fill_initializer(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if value is not None and value is not _AS_INITIALIZER:
+            return value
+        return cls._default_initializer(str(info.field_name), value is _AS_INITIALIZER, info.data)
+
+    @classmethod
+    def _default_initializer(cls, field: str, as_initializer: bool, given: dict[str, Any]) -> Any:
+        std = given.get("initializer_range", 0.02)
+        if as_initializer:
+            return given.get("initializer_params", _truncated_normal(std))
+        if field == "ffn_initializer_params":
+            return given.get("initializer_params", _truncated_normal(std))
+        if given.get("mup_base_hidden_size") is None:
+            if field == "output_layer_initializer_params":
+                return _truncated_normal(std * (2 * given.get("num_hidden_layers", 1)) ** -0.5)
+            if field == "ffn_output_layer_initializer_params":
+                output = given.get("output_layer_initializer_params", _truncated_normal(std))
+                same = output is given.get("initializer_params")
+                return given.get("ffn_initializer_params", output) if same else output
+        return _truncated_normal(std)
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data, defaults filled in; a null of position_embedding_type is a value."""
+        return {**super().dump(), "position_embedding_type": self.position_embedding_type}
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the feed-forward part reads what attention reads."""
+        return False
+
+    @property
+    def norms_per_layer(self) -> int:
+        """Norms before the parts of a layer: parallel parts may share one."""
+        return 2
+
+    @property
+    def inner_size(self) -> int:
+        """Width of all heads together."""
+        return self.hidden_size if self.attention_inner_dim is None else self.attention_inner_dim
+
+    @property
+    def head_width(self) -> int:
+        """D."""
+        return self.inner_size // self.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        is_shared = self.attention_module == "multiquery_attention"
+        return (self.extra_attention_params.num_kv_groups or 1) if is_shared else self.num_heads
+
+    def window(self, layer: int) -> int | None:
+        """Return how many tokens, itself included, a token of a layer sees; None for all before it."""
+        if self.sliding_window_every_other_decoder_layer:
+            first = self.sliding_window_every_other_decoder_layer_pattern == "sliding_window_first"
+            if (layer % 2 == 0) != first:
+                return None
+        return self.attention_sliding_window_length
+
+    def attention_scale(self, layer: int) -> float:
+        """Return what the products of queries and keys are multiplied by."""
+        scale = self.attention_logits_alpha
+        if self.attention_type == "scaled_dot_product":
+            scale *= 1 / self.head_width if self.scale_qk_dot_by_d else self.head_width**-0.5
+        return scale / (layer + 1) if self.scale_qk_dot_by_layer_idx else scale
+
+    @property
+    def logits_scale(self) -> float:
+        """What the output logits are multiplied by.
+
+        Source: Yang et al., "Tensor Programs V", 2022, table 8; with `scale_output_logits_by_d` off, its square root.
+        """
+        if self.mup_base_hidden_size is None:
+            return self.output_logits_scale or 1.0
+        shrink = self.mup_base_hidden_size / self.hidden_size
+        return (self.output_logits_alpha or 1.0) * (shrink if self.scale_output_logits_by_d else shrink**0.5)
+
+    @property
+    def mup_width_factors(self) -> tuple[float, float]:
+        """1 over how many times wider than muP's base model the residual stream and the feed-forward layer are."""
+        if self.mup_base_hidden_size is None or self.mup_base_filter_size is None:
+            return 1.0, 1.0
+        return self.mup_base_hidden_size / self.hidden_size, self.mup_base_filter_size / self.filter_size
+
+    def matrix_initializer(self, layer: str, rows: int, columns: int) -> Initializer:
+        """Return how a matrix begins.
+
+        Args:
+            layer: `embedding`, `attention`, `attention_output`, `ffn`, `ffn_output` or (untied) `lm_head`
+            rows, columns: of the matrix
+        """
+        if layer == "lm_head":
+            return Initializer("normal", 0.0, self.initializer_range)
+        by_width, by_filter = (factor**0.5 for factor in self.mup_width_factors)
+        by_depth = 1.0 if self.mup_base_hidden_size is None else (2 * self.num_hidden_layers) ** -0.5
+        params, factor = {
+            "embedding": (self.embedding_initializer_params, 1.0),
+            "attention": (self.initializer_params, by_width),
+            "attention_output": (self.output_layer_initializer_params, by_width * by_depth),
+            "ffn": (self.ffn_initializer_params, by_width),
+            "ffn_output": (self.ffn_output_layer_initializer_params, by_filter * by_depth),
+        }[layer]
+        return params.scaled(factor).initializer(columns, rows)
+
+
+class ParallelDecoderParams(DecoderParams):
+    """A decoder whose feed-forward part reads the same tokens as attention, through the same norm or one of its own."""
+
+    name: Literal["gptj", "gpt-neox", "falcon"]  # type: ignore[assignment]
+    position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "rotary"
+    use_ffn_bias: bool = False
+    use_untied_layer_norm: bool = False
+    scale_qk_dot_by_d: bool = False
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        key: value for key, value in DecoderParams.supported.items() if key != "use_untied_layer_norm"
+    } | {"norm_first_sandwich": ()}
+
+    @classmethod
+    def _default_initializer(cls, field: str, _as_initializer: bool, given: dict[str, Any]) -> Any:
+        if field in ("ffn_initializer_params", "ffn_output_layer_initializer_params"):
+            return given.get("output_layer_initializer_params", _truncated_normal(0.02))
+        return _truncated_normal(given.get("initializer_range", 0.02))
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the feed-forward part reads what attention reads."""
+        return True
+
+    @property
+    def norms_per_layer(self) -> int:
+        """Norms before the parts of a layer: parallel parts may share one."""
+        return 2 if self.use_untied_layer_norm else 1
+
+
+def _truncated_normal(std: float) -> dict[str, Any]:
+    return {"name": "truncated_normal", "mean": 0.0, "std": std, "a": -2 * std, "b": 2 * std}
+
+
+def _nearest(near: list[str]) -> str:
+    return f"{' and '.join(near)} {'are' if len(near) > 1 else 'is'} the nearest"

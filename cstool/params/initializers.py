@@ -1,0 +1,116 @@
+"""How weights begin, as the vendor's files say it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
+
+from cstool.ir import Initializer
+from cstool.params.section import NotNegative, Positive, Section, rule_error
+
+_KEYS: dict[str, tuple[str, ...]] = {
+    "normal": ("mean", "std"),
+    "truncated_normal": ("mean", "std", "a", "b"),
+    "uniform": ("a", "b"),
+    "constant": ("val",),
+    "zeros": (),
+    "ones": (),
+    **dict.fromkeys(("xavier_normal", "glorot_normal", "xavier_uniform", "glorot_uniform"), ("gain",)),
+    **dict.fromkeys(("kaiming_normal", "kaiming_uniform"), ("mode", "nonlinearity", "a")),
+    **dict.fromkeys(("variance_scaling", "lecun_normal", "lecun_uniform"), ("scale", "mode", "distribution")),
+}
+"""the distributions by name, with the keys that count for each"""
+_SCALABLE = ("normal", "truncated_normal")
+"""what muP can make narrower"""
+_TRUNCATED_STD = 0.87962566103423978
+"""standard deviation of a standard normal distribution cut off at -2 and 2"""
+
+
+class InitializerParams(Section):
+    """A distribution by name; which of the keys count depends on it.
+
+    `a` and `b` bound a truncated_normal (default: 2 std to either side of 0) or a uniform; for kaiming, `a` is the
+    slope of the leaky relu. Source: the vendor's initializers, 2.10; torch.nn.init for xavier and kaiming.
+    """
+
+    name: Literal[tuple(_KEYS)]  # type: ignore[valid-type]
+    mean: float = 0.0
+    std: NotNegative = 0.05
+    val: float = 0.0
+    a: float | None = None
+    b: float | None = None
+    gain: Positive = 1.0
+    mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
+    nonlinearity: Literal["leaky_relu", "relu"] = "leaky_relu"
+    scale: Positive = 1.0
+    distribution: Literal["truncated_normal", "normal", "uniform"] = Field("truncated_normal", validate_default=True)
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": tuple(_KEYS)}
+
+    @field_validator("b")
+    @classmethod
+    def _bounds_are_ordered(cls, b: float | None, info: ValidationInfo) -> float | None:
+        a = info.data.get("a")
+        if a is not None and b is not None and b <= a:
+            raise rule_error(f"must be greater than a ({a:g})")
+        return b
+
+    @field_validator("distribution", mode="before")
+    @classmethod
+    def _lecun_uniform_is_uniform(cls, value: Any, info: ValidationInfo) -> Any:
+        return "uniform" if info.data.get("name") == "lecun_uniform" else value
+
+    @model_serializer(mode="wrap")
+    def _keys_that_count(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        counting = ("name", *_KEYS[self.name])
+        return {key: value for key, value in dump(self).items() if key in counting}
+
+    def scaled(self, factor: float) -> InitializerParams:
+        """Return it with its width times `factor`, as muP wants it; other distributions stay as they are."""
+        if self.name not in _SCALABLE:
+            return self
+        bounds = {key: value * factor for key in "ab" if (value := getattr(self, key)) is not None}
+        return self.model_copy(update={"std": self.std * factor, **bounds})
+
+    def initializer(self, fan_in: int, fan_out: int) -> Initializer:
+        """Return it as the graph has it, for a matrix of `fan_out` rows and `fan_in` columns."""
+        match self.name:
+            case "normal":
+                return Initializer("normal", self.mean, self.std)
+            case "truncated_normal":
+                low = -2 * self.std if self.a is None else self.a
+                high = 2 * self.std if self.b is None else self.b
+                if self.std == 0:
+                    return Initializer("constant", mean=self.mean)
+                return Initializer("truncated_normal", self.mean, self.std, low, high)
+            case "uniform":
+                low, high = (-0.05 if self.a is None else self.a), (0.05 if self.b is None else self.b)
+                return Initializer("uniform", low=low, high=high)
+            case "constant":
+                return Initializer("constant", mean=self.val)
+            case "zeros" | "ones":
+                return Initializer("constant", mean=float(self.name == "ones"))
+            case "xavier_normal" | "glorot_normal" | "xavier_uniform" | "glorot_uniform":
+                variance = self.gain**2 * 2 / (fan_in + fan_out)
+                return _spread("uniform" if self.name.endswith("uniform") else "normal", variance)
+            case "kaiming_normal" | "kaiming_uniform":
+                slope = 0.0 if self.a is None else self.a
+                gain_squared = 2.0 if self.nonlinearity == "relu" else 2 / (1 + slope**2)
+                fan = fan_out if self.mode == "fan_out" else fan_in
+                return _spread(self.name.removeprefix("kaiming_"), gain_squared / fan)
+        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+        return _spread(self.distribution, self.scale / max(1.0, fans[self.mode]))
+
+
+def _spread(distribution: str, variance: float) -> Initializer:
+    """Return a distribution around 0 of a given variance."""
+    match distribution:
+        case "uniform":
+            bound = math.sqrt(3 * variance)
+            return Initializer("uniform", low=-bound, high=bound)
+        case "normal":
+            return Initializer("normal", 0.0, math.sqrt(variance))
+    # The vendor cuts it off at -2 and 2, not at two standard deviations.
+    return Initializer("truncated_normal", 0.0, math.sqrt(variance) / _TRUNCATED_STD, -2.0, 2.0)
