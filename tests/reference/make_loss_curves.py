@@ -7,13 +7,44 @@ tests, only to make their numbers anew::
     pip install torch            # the extra "bench" has it
     python tests/reference/make_loss_curves.py
 
-writes `loss_curves.json` beside this file. `losses` of a case are those before the update of steps 1 to 10, in float32;
-`losses_float64`, where recorded, are the same curve in double precision: how far the two are apart is the noise of
-float32 itself. `config` uses the vendor's keys, so that the other side can read it as params.
+writes `loss_curves.json` beside this file. What is trained is in `loss_curve_cases.py`, the models in
+`torch_decoders.py`. `losses` of a case are those before the update of steps 1 to 10, in float32; `losses_float64` are
+the same curve in double precision: how far the two are apart is the noise of float32 itself, 4e-7 at most. Nor does a
+decoder's curve fork: weights changed by 6e-8 of their size at random, in float64, move no loss by more than 2e-7.
+`config` uses the vendor's keys, so that the other side can read it as params.
 
-What a tolerance sees, measured by making the mistake here, as the largest relative change of a loss of `decoder_tied`:
-1.9e-7 the noise of float32, 1.4e-5 an eps of 1e-6 in AdamW, 1.5e-5 the tanh form of gelu, 1.3e-4 no weight decay,
-1.5e-4 decay of biases and norms too, 2e-3 no clipping, 2e-2 a schedule that is one step off. 5e-6 sees them all.
+What a tolerance sees, measured by making the mistake here, as the largest relative change of a loss of the case. 5e-6
+sees them all::
+
+    decoder_tied      eps of 1e-6 in AdamW 1.4e-5, tanh form of gelu 1.5e-5, no weight decay 1.3e-4, decay of biases and
+                      norms too 1.5e-4, no clipping 2e-3, a schedule one step off 2e-2
+    llama             pairs of halves, not neighbours 4e-2, turned the other way 2e-2, frequencies not scaled 3e-2, all
+                      divided 3e-2, the middle ones divided 9e-3, low_freq_factor 1 9e-3, high_freq_factor 4 9e-3, base
+                      10000 2e-2, key-value heads in turns 4e-2, gate and up exchanged 2e-2, layer norm 2e-2, epsilon
+                      1e-6 6e-5
+    llama_yarn        no amplitude 8e-3, amplitude on what does not turn 9e-3, beta_fast 32 1e-2, beta_slow doubled
+                      1e-2, bounds not rounded 2e-3, whole head turned 2e-2
+    llama_linear      no factor 4e-2, factor upside down 5e-2
+    mistral           window one shorter 2e-2, one longer 2e-2, none 2e-2
+    mistral_sinks     no sinks 2e-2, one less 1e-2, sinks that count as part of the window 3e-2
+    falcon            sequential 3e-1, a quarter of the head turned 9e-3, epsilon 1e-6 3e-5
+    falcon_two_norms  the first norm for both 6e-3, no shift of the second 3e-3, key-value heads in turns 2e-2
+    bloom             slopes sorted 2e-2, reversed 1e-2, of one row 7e-3, scaled as the scores are 2e-2, none 2e-2, no
+                      embedding norm 1e-1, no shift of it 5e-3
+    gptj              whole head turned 1e-2, pairs of halves 6e-3, no bias of the logits 7e-4, of the network 3e-3
+    gpt-neox          whole head turned by default 1e-2, erf form of gelu 3e-5, no bias of keys 1e-4
+    gemma2            no cap of scores 7e-3, cap before scale 2e-2, no cap of logits 3e-2, window in the other layers
+                      2e-2, in all 2e-2, no norm1_post 1e-1, no norm3_post 1e-2, width H / heads 4e-3, tanh form of
+                      gelu 2e-5, scales 1 + w 2e-1, embeddings not scaled 1e-1, epsilon 1e-5 8e-6
+    mup               scores / sqrt(D) 1e-2, no alpha of scores 2e-3, of logits 6e-2, logits / sqrt of the width 2e-1,
+                      positions not scaled 4e-2, one rate for all 1e-2, attention not slowed 2e-2, rates of the network
+                      exchanged 2e-3, decay at the unscaled rate 3e-3
+    mup_parallel      scores / sqrt(D) 1e-1, logits / width 1e-1, bias of logits not scaled 3e-4, adjust_learning_rate
+                      ignored 4e-2, on top of muP's 8e-2
+    adjusted_rates    ignored 7e-3, word embeddings alone 1e-3, erf form of gelu 2e-4, decay at the unscaled rate 5e-5
+    jais              no pos_scaling_factor 3e-2, gate and up exchanged 2e-2, no bias of the gate 2e-3, of queries 1e-3
+    starcoder         scores not divided by the layer 5e-3, layers counted from 0 2e-3, no bias of values 4e-3
+    fixed_positions   sines before cosines 3e-2, increment by H / 2 2e-3, scores scaled 8e-3, plain relu 1e-2
 """
 
 from __future__ import annotations
@@ -27,99 +58,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch_decoders
 from deterministic import STEPS, digest, image_batches, text_batches, weights
+from loss_curve_cases import CASES
 from torch.nn import functional
+from torch_decoders import Config, Weights, linear
 
 OUTPUT = Path(__file__).with_name("loss_curves.json")
-Weights = Mapping[str, torch.Tensor]
-Config = Mapping[str, Any]
-
-DECODER = {
-    "name": "gpt2",
-    "vocab_size": 97,
-    "hidden_size": 64,
-    "num_hidden_layers": 3,
-    "num_heads": 4,
-    "filter_size": 256,
-    "max_position_embeddings": 32,
-    "position_embedding_type": "learned",
-    "nonlinearity": "gelu",
-    "layer_norm_epsilon": 1.0e-5,
-    "dropout_rate": 0.0,
-    "attention_dropout_rate": 0.0,
-}
-CASES: dict[str, Config] = {
-    "decoder_tied": {
-        "seed": 1,
-        "batch_size": 8,
-        "model": DECODER
-        | {
-            "share_embedding_weights": True,
-            "use_projection_bias_in_attention": True,
-            "use_ffn_bias_in_attention": True,
-            "use_ffn_bias": True,
-            "use_bias_in_output": False,
-            "loss_scaling": "num_tokens",
-            "loss_weight": 1.0,
-        },
-        "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1.0e-8, "weight_decay": 0.1}},
-        "schedulers": [
-            {
-                "SequentialLR": {
-                    "schedulers": [
-                        {
-                            "LinearLR": {
-                                "initial_learning_rate": 1.0e-3,
-                                "end_learning_rate": 1.0e-2,
-                                "total_iters": 4,
-                            }
-                        },
-                        {
-                            "CosineDecayLR": {
-                                "initial_learning_rate": 1.0e-2,
-                                "end_learning_rate": 1.0e-3,
-                                "total_iters": 6,
-                            }
-                        },
-                    ]
-                }
-            }
-        ],
-        "precision": {"enabled": False, "max_gradient_norm": 1.0},
-    },
-    "decoder_untied": {
-        "seed": 2,
-        "batch_size": 8,
-        "model": DECODER
-        | {
-            "share_embedding_weights": False,
-            "use_projection_bias_in_attention": False,
-            "use_ffn_bias_in_attention": False,
-            "use_ffn_bias": False,
-            "use_bias_in_output": True,
-            "loss_scaling": "batch_size",
-            "loss_weight": 1.0 / 32.0,
-        },
-        "optimizer": {"Adam": {"betas": [0.9, 0.999], "eps": 1.0e-8, "weight_decay": 0.0}},
-        "schedulers": [{"ConstantLR": {"learning_rate": 3.0e-3}}],
-        "precision": {"enabled": False, "max_gradient_value": 0.01},
-    },
-    "fc_mnist": {
-        "seed": 3,
-        "batch_size": 16,
-        "model": {"name": "fc_mnist", "hidden_sizes": [64, 32], "activation_fn": "relu", "dropout": 0.0},
-        "optimizer": {"SGD": {"momentum": 0.9}},
-        "schedulers": [{"ConstantLR": {"learning_rate": 0.05}}],
-    },
-    "fc_mnist_nesterov": {
-        "seed": 4,
-        "batch_size": 16,
-        "model": {"name": "fc_mnist", "depth": 3, "hidden_size": 50, "activation_fn": "relu", "dropout": 0.0},
-        "optimizer": {"SGD": {"momentum": 0.9, "nesterov": True, "dampening": 0.0, "weight_decay": 0.1}},
-        "schedulers": [{"ConstantLR": {"learning_rate": 0.02}}],
-    },
-}
-WITH_FLOAT64 = ("decoder_tied", "fc_mnist")
 
 
 def hidden_sizes(model: Config) -> list[int]:
@@ -129,44 +74,15 @@ def hidden_sizes(model: Config) -> list[int]:
 
 def weight_shapes(model: Config) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight of a model by the vendor's name; matrices are (out, in)."""
-    if model["name"] == "fc_mnist":
-        sizes = [784, *hidden_sizes(model), 10]
-        names = [*(f"fc_layers.{n}" for n in range(len(sizes) - 2)), "last_layer"]
-        return {
-            name: shape
-            for i, layer in enumerate(names)
-            for name, shape in ((f"{layer}.weight", (sizes[i + 1], sizes[i])), (f"{layer}.bias", (sizes[i + 1],)))
-        }
-    h, f, v = model["hidden_size"], model["filter_size"], model["vocab_size"]
-    shapes: dict[str, tuple[int, ...]] = {
-        "embedding_layer.word_embeddings.weight": (v, h),
-        "embedding_layer.position_embeddings.embed.weight": (model["max_position_embeddings"], h),
+    if model["name"] != "fc_mnist":
+        return torch_decoders.weight_shapes(model)
+    sizes = [784, *hidden_sizes(model), 10]
+    names = [*(f"fc_layers.{n}" for n in range(len(sizes) - 2)), "last_layer"]
+    return {
+        name: shape
+        for i, layer in enumerate(names)
+        for name, shape in ((f"{layer}.weight", (sizes[i + 1], sizes[i])), (f"{layer}.bias", (sizes[i + 1],)))
     }
-    for n in range(model["num_hidden_layers"]):
-        layer = f"transformer_decoder.layers.{n}"
-        linears = [
-            *((f"{layer}.self_attn.proj_{x}_dense_layer", h, h, "use_projection_bias_in_attention") for x in "qkv"),
-            (f"{layer}.self_attn.proj_output_dense_layer", h, h, "use_ffn_bias_in_attention"),
-            (f"{layer}.ffn.ffn.0.linear_layer", f, h, "use_ffn_bias"),
-            (f"{layer}.ffn.ffn.1.linear_layer", h, f, "use_ffn_bias"),
-        ]
-        for name, outputs, inputs, bias_key in linears:
-            shapes[f"{name}.weight"] = (outputs, inputs)
-            if model[bias_key]:
-                shapes[f"{name}.bias"] = (outputs,)
-    norms = [f"layers.{n}.{norm}" for n in range(model["num_hidden_layers"]) for norm in ("norm1", "norm3")]
-    for norm in (*norms, "norm"):
-        shapes[f"transformer_decoder.{norm}.weight"] = shapes[f"transformer_decoder.{norm}.bias"] = (h,)
-    if not model["share_embedding_weights"]:
-        shapes["lm_head.weight"] = (v, h)
-    if model["use_bias_in_output"]:
-        shapes["lm_head.bias"] = (v,)
-    return shapes
-
-
-def linear(x: torch.Tensor, w: Weights, layer: str) -> torch.Tensor:
-    """Return x weight^T + bias, without the bias where the layer has none."""
-    return functional.linear(x, w[f"{layer}.weight"], w.get(f"{layer}.bias"))
 
 
 def fc_logits(model: Config, w: Weights, x: torch.Tensor) -> torch.Tensor:
@@ -174,38 +90,6 @@ def fc_logits(model: Config, w: Weights, x: torch.Tensor) -> torch.Tensor:
     for n in range(len(hidden_sizes(model))):
         x = torch.relu(linear(x, w, f"fc_layers.{n}"))
     return linear(x, w, "last_layer")
-
-
-def attention(model: Config, w: Weights, x: torch.Tensor, layer: str) -> torch.Tensor:
-    """Return causal multi-head self-attention of x (B, S, H), softmax(q k^T / sqrt(D)) v written out."""
-    batch, sequence, hidden = x.shape
-    heads = model["num_heads"]
-    q, k, v = (
-        linear(x, w, f"{layer}.proj_{name}_dense_layer").view(batch, sequence, heads, -1).transpose(1, 2)
-        for name in "qkv"
-    )
-    scores = q @ k.transpose(2, 3) / math.sqrt(hidden // heads)
-    future = torch.ones(sequence, sequence, dtype=torch.bool).triu(1)
-    context = scores.masked_fill(future, -math.inf).softmax(dim=-1) @ v
-    return linear(context.transpose(1, 2).reshape(batch, sequence, hidden), w, f"{layer}.proj_output_dense_layer")
-
-
-def decoder_logits(model: Config, w: Weights, ids: torch.Tensor) -> torch.Tensor:
-    """Return the logits (B, S, V) of token ids (B, S)."""
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        scale, shift = w[f"transformer_decoder.{name}.weight"], w[f"transformer_decoder.{name}.bias"]
-        return functional.layer_norm(x, (model["hidden_size"],), scale, shift, model["layer_norm_epsilon"])
-
-    word_embeddings = w["embedding_layer.word_embeddings.weight"]
-    x = word_embeddings[ids] + w["embedding_layer.position_embeddings.embed.weight"][: ids.shape[1]]
-    for n in range(model["num_hidden_layers"]):
-        layer = f"transformer_decoder.layers.{n}"
-        x = x + attention(model, w, norm(x, f"layers.{n}.norm1"), f"{layer}.self_attn")
-        up = linear(norm(x, f"layers.{n}.norm3"), w, f"{layer}.ffn.ffn.0.linear_layer")
-        x = x + linear(functional.gelu(up, approximate="none"), w, f"{layer}.ffn.ffn.1.linear_layer")
-    output = word_embeddings if model["share_embedding_weights"] else w["lm_head.weight"]
-    return functional.linear(norm(x, "norm"), output, w.get("lm_head.bias"))
 
 
 def losses_of_steps(config: Config, arrays: Mapping[str, np.ndarray], w: Weights) -> Iterator[torch.Tensor]:
@@ -218,10 +102,11 @@ def losses_of_steps(config: Config, arrays: Mapping[str, np.ndarray], w: Weights
             yield functional.cross_entropy(fc_logits(model, w, x), torch.from_numpy(arrays["labels"][step]).long())
             continue
         ids, mask, labels = torch.from_numpy(arrays["text"][step]).long().unbind(dim=1)
-        logits = decoder_logits(model, w, ids)
+        logits = torch_decoders.decoder_logits(model, w, ids)
         token_losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-        divisor = mask.sum() if model["loss_scaling"] == "num_tokens" else config["batch_size"]
-        yield (token_losses * mask.flatten()).sum() * (model["loss_weight"] / divisor)
+        keys = torch_decoders.complete(model)
+        divisor = mask.sum() if keys["loss_scaling"] == "num_tokens" else config["batch_size"]
+        yield (token_losses * mask.flatten()).sum() * (keys["loss_weight"] / divisor)
 
 
 def learning_rate(scheduler: Config, step: int) -> float:
@@ -245,16 +130,20 @@ def learning_rate(scheduler: Config, step: int) -> float:
 
 
 def make_optimizer(config: Config, w: Weights) -> torch.optim.Optimizer:
-    """Return the optimizer of a case; weight decay spares biases and norms."""
+    """Return the optimizer of a case; weight decay spares biases and norms, `scale` multiplies the learning rate."""
     ((name, keys),) = config["optimizer"].items()
-    decay = keys.get("weight_decay", 0.0)
+    scales = torch_decoders.learning_rate_scales(config["model"], keys.get("adjust_learning_rate", {}))
     groups = [
-        {"params": [p for p in w.values() if p.ndim == 2], "weight_decay": decay},
-        {"params": [p for p in w.values() if p.ndim == 1], "weight_decay": 0.0},
+        {
+            "params": [parameter],
+            "weight_decay": keys.get("weight_decay", 0.0) if parameter.ndim == 2 else 0.0,
+            "scale": scales.get(weight, 1.0),
+        }
+        for weight, parameter in w.items()
     ]
     if name == "SGD":
         return torch.optim.SGD(groups, lr=0.1, momentum=keys["momentum"], nesterov=keys.get("nesterov", False))
-    kind = torch.optim.AdamW if name == "AdamW" else torch.optim.Adam
+    kind = torch.optim.Adam if name == "Adam" else torch.optim.AdamW
     return kind(groups, lr=0.1, betas=tuple(keys["betas"]), eps=keys["eps"])
 
 
@@ -281,12 +170,13 @@ def train(config: Config, dtype: torch.dtype) -> dict[str, list[float]]:
         norm = torch.nn.utils.clip_grad_norm_(w.values(), limit)
         if "max_gradient_value" in precision:
             torch.nn.utils.clip_grad_value_(w.values(), precision["max_gradient_value"])
+        rate = learning_rate(config["schedulers"][0], step)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(config["schedulers"][0], step)
+            group["lr"] = rate * group["scale"]
         optimizer.step()
         curve["losses"].append(loss.item())
         curve["gradient_norms"].append(norm.item())
-        curve["learning_rates"].append(optimizer.param_groups[0]["lr"])
+        curve["learning_rates"].append(rate)
     return curve
 
 
@@ -295,11 +185,10 @@ def nine_digits(numbers: list[float]) -> list[float]:
     return [float(f"{number:.9g}") for number in numbers]
 
 
-def record(name: str, config: Config) -> dict[str, Any]:
+def record(config: Config) -> dict[str, Any]:
     """Return what the file holds of a case."""
     curve = {key: nine_digits(numbers) for key, numbers in train(config, torch.float32).items()}
-    if name in WITH_FLOAT64:
-        curve["losses_float64"] = nine_digits(train(config, torch.float64)["losses"])
+    curve["losses_float64"] = nine_digits(train(config, torch.float64)["losses"])
     initial = weights(weight_shapes(config["model"]), config["seed"])
     return {"config": config, "weights_digest": digest(initial), "data_digest": digest(make_arrays(config)), **curve}
 
@@ -309,7 +198,7 @@ def main() -> None:
     torch.set_num_threads(1)
     document = {
         "made_by": f"make_loss_curves.py, torch {torch.__version__}, numpy {np.__version__}",
-        "cases": {name: record(name, config) for name, config in CASES.items()},
+        "cases": {name: record(config) for name, config in CASES.items()},
     }
     text = json.dumps(document, indent=2)
     # Lists of numbers read better on one line.
