@@ -35,7 +35,8 @@ golden: install  ## rewrite the golden files of the tests; read the difference b
 
 bench: install  ## compare with PyTorch on this machine (installs the extra `bench`)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench]'
-	$(BIN)/python -m benchmarks.gpt2_step
+	$(BIN)/python -m benchmarks.step --model gpt2
+	$(BIN)/python -m benchmarks.step --model llama
 
 clean:  ## remove what make, Python and the tools left behind; data sets and checkpoints stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

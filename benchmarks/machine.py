@@ -49,31 +49,6 @@ def _gemm_flops_per_s(pool: ThreadPoolExecutor, threads: int, shape: tuple[int, 
     return 2.0 * rows * inner * columns * GEMMS_PER_ROUND * threads / elapsed_s
 
 
-def step_flops(
-    *,
-    batch_size: int,
-    sequence_length: int,
-    hidden_size: int,
-    num_hidden_layers: int,
-    filter_size: int,
-    vocab_size: int,
-) -> int:
-    """Return the FLOPs that a training step of a GPT-2 decoder cannot do without: its matrix products.
-
-    With T = B S tokens, a multiplication and an addition as two FLOPs, and one product forward, two backward:
-
-    - linear layers and the output layer, 3 x 2 T (L (4 H^2 + 2 H F) + H V);
-    - attention, 3 x 2 products of 2 H FLOPs for each of the B S (S + 1) / 2 pairs of a query and a key that it may see.
-
-    The masked half of attention is counted for nobody, nor is what an implementation computes twice in backward; so who
-    computes more than needed gets no credit. Embeddings, norms, gelu, softmax and the optimizer are not counted.
-    """
-    tokens = batch_size * sequence_length
-    weights = num_hidden_layers * (4 * hidden_size**2 + 2 * hidden_size * filter_size) + hidden_size * vocab_size
-    pairs = batch_size * sequence_length * (sequence_length + 1) // 2
-    return 6 * tokens * weights + 12 * num_hidden_layers * pairs * hidden_size
-
-
 def alternate(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each call, `rounds` per side, the sides taking turns in this one process.
 
@@ -99,7 +74,7 @@ def report(
         seconds: per side, equally many
         ours: the side whose speed is asked for
         theirs: the side it is compared with
-        flops: of one call, as from `step_flops`
+        flops: of one call: the matrix products that it cannot do without
         limit_flops_per_s: as from `gemm_limit_flops_per_s`, measured in the same run [FLOP/s]
     """
     width = max(len(name) for name in seconds)

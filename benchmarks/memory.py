@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks import gpt2_step
+from benchmarks.step import cstool_side
 from cstool.kernels.compile import compile_kernels
 
 STEPS = 3
@@ -30,7 +30,7 @@ def main() -> None:
     """Train, and print the account."""
     compile_kernels(lambda _name, _done, _total: None)
     libraries = status_bytes("VmRSS")
-    step, appliance = gpt2_step.cstool_side(batch_size=2)
+    step, appliance = cstool_side("gpt2", batch_size=2)
     for _ in range(STEPS):
         step()
     peak = status_bytes("VmHWM")

@@ -6,6 +6,7 @@ from cstool.data.dataset import Array, Dataset, Field, allocate
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.mnist import MnistDataset, open_mnist
 from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
+from cstool.data.sink_tokens import SinkTokensDataset
 from cstool.data.text import Progress, TextPart, TextSummary, prepare_text
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "MnistDataset",
     "Progress",
     "Sampler",
+    "SinkTokensDataset",
     "TextPart",
     "TextSummary",
     "allocate",

@@ -1,8 +1,8 @@
-"""Alternate a training step of GPT-2 small, 4 x 512 tokens, float32: cstool against PyTorch eager.
+"""Alternate a training step of a small model, 4 x 512 tokens, float32: cstool against PyTorch eager.
 
 Run from the project's folder, with the extra "bench" installed::
 
-    python -m benchmarks.gpt2_step --rounds 5
+    python -m benchmarks.step --model gpt2 --rounds 5
 
 Both sides live in one process and share its cores. cstool pins BLAS to one thread per lane; PyTorch uses all cores by
 OpenMP, whose idle threads (libgomp) by default spin for some 5 ms after an operation and then sleep. `alternate` waits
@@ -23,30 +23,43 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machine import alternate, gemm_limit_flops_per_s, report, step_flops
+from benchmarks.machine import alternate, gemm_limit_flops_per_s, report
 from cstool.models import build_graph
+from cstool.models.statistics import count_statistics
 from cstool.params import load_params
 from cstool.runtime import Appliance
 from cstool.runtime.inputs import Batch
 from cstool.runtime.optimizer import make_optimizer
 
-PARAMS = Path(__file__).parent.parent / "params" / "gpt2_small.yaml"
+FOLDER = Path(__file__).parent.parent / "params"
+_NO_DROPOUT = ("dropout_rate=0.0", "attention_dropout_rate=0.0")
+MODELS: dict[str, tuple[Path, tuple[str, ...]]] = {
+    "gpt2": (FOLDER / "gpt2_small.yaml", _NO_DROPOUT),
+    "llama": (
+        FOLDER / "llama3_8b.yaml",
+        (
+            *_NO_DROPOUT,
+            *("vocab_size=32000", "hidden_size=768", "num_hidden_layers=12", "num_heads=12", "filter_size=2048"),
+            *("extra_attention_params.num_kv_groups=4", "rotary_dim=64", "pos_scaling_type=linear"),
+            *("pos_scaling_factor=1.0", "pos_scaling_extra_args=null", "rope_theta=10000.0"),
+        ),
+    ),
+}
+"""by name: a stock file, and what is changed in its model section"""
 BATCH_SIZE = 4
 SEQUENCE_LENGTH = 512
 
 
-def cstool_side(batch_size: int) -> tuple[Callable[[], None], Appliance]:
-    """Return a function that trains one step of params/gpt2_small.yaml on 512 random tokens a sample.
+def cstool_side(model: str, batch_size: int) -> tuple[Callable[[], None], Appliance]:
+    """Return a function that trains one step of a model on 512 random tokens a sample.
 
     Dropout is off. Each call ends with `drain`, so that the updates that would overlap the next forward pass are on
     its own clock.
     """
-    overrides = [
-        f"trainer.fit.train_dataloader.batch_size={batch_size}",
-        "trainer.init.model.dropout_rate=0.0",
-        "trainer.init.model.attention_dropout_rate=0.0",
-    ]
-    params = load_params(PARAMS, overrides=overrides)
+    file, changes = MODELS[model]
+    overrides = [f"trainer.fit.train_dataloader.batch_size={batch_size}"]
+    overrides += [f"trainer.init.model.{change}" for change in changes]
+    params = load_params(file, overrides=overrides)
     graph = build_graph(params.model, SEQUENCE_LENGTH)
     appliance = Appliance(
         graph,
@@ -57,7 +70,7 @@ def cstool_side(batch_size: int) -> tuple[Callable[[], None], Appliance]:
         seed=1,
     )
     appliance.memoryx.initialize(seed=1)
-    appliance.prepare(batch_size, trains=True, where=str(PARAMS))
+    appliance.prepare(batch_size, trains=True, where=str(file))
     vocab_size: int = graph.weights["embedding_layer.word_embeddings.weight"].shape[0]
     tokens = np.random.default_rng(0).integers(0, vocab_size, (batch_size, SEQUENCE_LENGTH + 1)).astype(np.int32)
     arrays = {
@@ -78,7 +91,8 @@ def cstool_side(batch_size: int) -> tuple[Callable[[], None], Appliance]:
 
 def main() -> None:
     """Run the comparison and print its report."""
-    parser = argparse.ArgumentParser(description="GPT-2 small training step: cstool against PyTorch eager, float32")
+    parser = argparse.ArgumentParser(description="A training step: cstool against PyTorch eager, float32")
+    parser.add_argument("--model", choices=MODELS, default="gpt2", help="what is trained (default: gpt2)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (default: 5)")
     parser.add_argument("--huge_pages", action="store_true", help="let PyTorch allocate huge pages")
     arguments = parser.parse_args()
@@ -88,24 +102,19 @@ def main() -> None:
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1" if arguments.huge_pages else "0"
     peer = "PyTorch eager, huge pages" if arguments.huge_pages else "PyTorch eager"
 
-    ours, _ = cstool_side(BATCH_SIZE)
+    ours, appliance = cstool_side(arguments.model, BATCH_SIZE)
     # Late: OpenMP and PyTorch read their environment when they are loaded.
-    from benchmarks.gpt2_torch import Gpt2Shape, torch_step_runner
+    from benchmarks.torch_models import torch_step_runner
 
-    shape = Gpt2Shape()
-    theirs = torch_step_runner(threads=threads, batch_size=BATCH_SIZE, sequence_length=SEQUENCE_LENGTH, shape=shape)
+    theirs = torch_step_runner(
+        name=arguments.model, threads=threads, batch_size=BATCH_SIZE, sequence_length=SEQUENCE_LENGTH
+    )
     # Before and after: a neighbour that was busy during one of them does not lower the limit.
     limit_before = gemm_limit_flops_per_s(threads)
     seconds = alternate({"cstool": ours, peer: theirs}, arguments.rounds)
     limit = max(limit_before, gemm_limit_flops_per_s(threads))
-    flops = step_flops(
-        batch_size=BATCH_SIZE,
-        sequence_length=SEQUENCE_LENGTH,
-        hidden_size=shape.hidden_size,
-        num_hidden_layers=shape.num_hidden_layers,
-        filter_size=shape.filter_size,
-        vocab_size=shape.vocab_size,
-    )
+    # Causal pairs only, logits once: who computes more than needed gets no credit.
+    flops = BATCH_SIZE * count_statistics(appliance.graph).sample_flops.total
     print(report(seconds, ours="cstool", theirs=peer, flops=flops, limit_flops_per_s=limit))
 
 
