@@ -72,6 +72,14 @@ def test_the_commands_after_the_demo_work(after_the_demo: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+def test_the_commands_about_a_file_work(after_the_demo: Path) -> None:
+    commands = [line.removeprefix("$ ") for line in CONSOLES[2].splitlines()]
+    assert len(commands) == 4
+    for command in commands:
+        done = run(command, after_the_demo)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
 def test_the_mistakes_that_it_shows_are_told_in_these_words(after_the_demo: Path) -> None:
     command, *expected = CONSOLES[1].splitlines()
     done = run(command.removeprefix("$ "), after_the_demo)
