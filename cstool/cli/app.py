@@ -11,6 +11,7 @@ import typer
 from cstool import __version__
 from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group
+from cstool.cli.config import config_app
 from cstool.cli.data import data_app
 from cstool.cli.report import print_usage_error
 from cstool.cli.run import RunCommand, run
@@ -32,6 +33,7 @@ app = typer.Typer(
     },
 )
 app.command("run", cls=RunCommand, no_args_is_help=False)(run)
+app.add_typer(config_app, name="config")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(data_app, name="data")
 

@@ -102,13 +102,13 @@ def run(
         typer.Option("--checkpoint_path", metavar="FILE", help="Start from this checkpoint, not from the latest."),
     ] = None,
     load_checkpoint_states: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--load_checkpoint_states",
             metavar="STATES",
             help="Comma-separated parts of the checkpoint to load; model loads the weights only.",
         ),
-    ] = "all",
+    ] = None,
     disable_strict_checkpoint_loading: Annotated[
         bool | None,
         typer.Option(
@@ -152,7 +152,7 @@ def run(
     """Train or evaluate the model of a params file.
 
     Without a checkpoint given, a run continues from the latest one in its model_dir.
-    Only flags that are typed override the file.
+    Only flags that are typed override the file. A file with several trainers runs them in order.
     """
     flags = _typed(
         model_dir=None if model_dir is None else str(model_dir.absolute()),
@@ -171,25 +171,33 @@ def run(
     )
     lane_count = parse_lanes(lanes)
     with errors_as_messages(debug):
-        from cstool.params import load_params
+        from cstool.params import load_all_params
 
-        loaded = load_params(params, overrides=set_ or (), flags=flags)
+        trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        for trainer in trainers:
+            trainer.check_trainable()
         from cstool import runtime
         from cstool.cli.render import print_json
-        from cstool.cli.run_log import run_log
+        from cstool.cli.run_log import LOG, run_log
         from cstool.cli.screen import screen_on
 
-        with (
-            screen_on(sys.stderr if as_json else sys.stdout) as screen,
-            run_log(loaded.model_dir, loaded.logging.log_level, screen.handler, loaded.resolved()),
-        ):
-            result = runtime.run(
-                loaded,
-                mode=mode.value,
-                checkpoint_path=checkpoint_path,
-                load_checkpoint_states=load_checkpoint_states,
-                lanes=lane_count,
-                progress=screen.progress,
-            )
+        results = []
+        for number, trainer in enumerate(trainers, start=1):
+            with (
+                screen_on(sys.stderr if as_json else sys.stdout) as screen,
+                run_log(trainer.model_dir, trainer.logging.log_level, screen.handler, trainer.resolved()),
+            ):
+                if len(trainers) > 1:
+                    LOG.info("Trainer %d of %d", number, len(trainers))
+                result = runtime.run(
+                    trainer,
+                    mode=mode.value,
+                    # Later trainers go on from where the one before them came to.
+                    checkpoint_path=checkpoint_path if number == 1 else None,
+                    load_checkpoint_states=load_checkpoint_states if number == 1 else None,
+                    lanes=lane_count,
+                    progress=screen.progress,
+                )
+            results.append(result.as_dict())
         if as_json:
-            print_json(result.as_dict())
+            print_json(results[0] if len(results) == 1 else {"trainers": results})

@@ -25,7 +25,8 @@ def rotary_frequencies(model: DecoderParams) -> tuple[tuple[float, ...], float]:
     if model.pos_scaling_type == "llama3":
         low, high = extra.low_freq_factor, extra.high_freq_factor
         # How many turns the original length holds decides how much of the plain frequency is kept.
-        kept = [(original * frequency / (2 * math.pi) - low) / (high - low) for frequency in plain]
+        turns = [(original * frequency / (2 * math.pi) - low) / (high - low) for frequency in plain]
+        kept = [min(max(share, 0.0), 1.0) for share in turns]
         return _blend(plain, factor, kept), 1.0
 
     def pair_with(turns: float) -> float:
@@ -43,9 +44,8 @@ def rotary_frequencies(model: DecoderParams) -> tuple[tuple[float, ...], float]:
 
 def _blend(plain: list[float], factor: float, kept: list[float]) -> tuple[float, ...]:
     """Return frequencies between the stretched (kept: 0) and the plain ones (kept: 1)."""
-    shares = [min(max(share, 0.0), 1.0) for share in kept]
     return tuple(
-        frequency / factor * (1 - share) + frequency * share for frequency, share in zip(plain, shares, strict=True)
+        frequency / factor * (1 - share) + frequency * share for frequency, share in zip(plain, kept, strict=True)
     )
 
 

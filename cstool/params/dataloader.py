@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_serializer, field_validator
 
 from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.params.section import Count, Section, Whole, rule_error
+from cstool.params.section import Count, List, Section, Whole, rule_error
+
+
+class SinkTokensParams(Section):
+    """Tokens put into every sample for later ones to attend to."""
+
+    name: Literal["add_sink_tokens"]
+    sink_token_id: Whole = 0
+    num_sink_tokens: Count = 1
+    sink_token_start_pos: Whole = 0
+    truncate_to_original_length: bool = False
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": ("add_sink_tokens",), "use_vsl": ()}
 
 
 class DataloaderParams(Section):
@@ -22,24 +34,22 @@ class DataloaderParams(Section):
     drop_last: bool = True
     split: Literal["train", "val"]
     max_sequence_length: Count | None = None
+    data_transforms: Annotated[tuple[SinkTokensParams, ...], List] = ()
 
     other_names: ClassVar[dict[str, str]] = {"drop_last_batch": "drop_last"}
     without_effect: ClassVar[frozenset[str]] = frozenset(
-        {
-            "micro_batch_size",
-            "num_samples",
-            "num_workers",
-            "persistent_workers",
-            "pin_memory",
-            "prefetch_factor",
-            "to_float16",
-            "use_worker_cache",
-        }
+        "fake_data_seed micro_batch_size mixed_precision num_examples num_workers persistent_workers pin_memory "
+        "prefetch_factor repeat to_float16 use_multiple_workers use_worker_cache vocab_size".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "data_subset": (),
         "dataset_map_fn": (),
+        "features_list": (["input_ids", "attention_mask", "labels"],),
         "mixture": (),
+        "num_samples": (),
+        "pad_last": (),
         "sampler": (),
+        "sort_files": (True,),
         "use_fake_data": (),
         "use_vsl": (),
     }
@@ -55,6 +65,10 @@ class DataloaderParams(Section):
     @field_serializer("folders")
     def _write_folders(self, folders: tuple[ResolvedPath, ...]) -> list[str]:
         return [str(folder.path) for folder in folders]
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data, defaults filled in, what is null or empty left out."""
+        return {name: value for name, value in super().dump().items() if value != []}
 
     @property
     def data_dir(self) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from cstool.ir import Initializer
-from cstool.params.initializers import InitializerParams
+from cstool.params.initializers import SCALABLE, InitializerParams
 from cstool.params.section import Count, NotNegative, Positive, Rate, Section, Whole, rule_error
 
 MAX_VOCAB_SIZE = 512_000
@@ -128,15 +128,15 @@ class DecoderParams(Section):
     attention_logit_softcapping: Positive | None = None
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "learned"
     rotary_dim: Count | None = Field(None, validate_default=True)
-    rope_theta: Positive = 10000.0
+    rope_theta: Annotated[float, Field(gt=1)] = 10000.0
     pos_scaling_type: Literal["linear", "llama3", "yarn"] = "linear"
     pos_scaling_factor: Positive = 1.0
     pos_scaling_extra_args: PositionScalingParams | None = Field(None, validate_default=True)
     filter_size: Count = 3072
     nonlinearity: Literal[tuple(NONLINEARITIES | GATED_NONLINEARITIES)] = "gelu"  # type: ignore[valid-type]
     dropout_rate: Rate = 0.1
-    attention_dropout_rate: Rate = 0.1
     residual_dropout_rate: Rate = Field(None, validate_default=True)
+    attention_dropout_rate: Rate = 0.1
     embedding_dropout_rate: Rate = Field(None, validate_default=True)
     use_projection_bias_in_attention: bool = True
     use_ffn_bias_in_attention: bool = True
@@ -166,6 +166,8 @@ class DecoderParams(Section):
     )
     moe: MoeParams = Field(MoeParams(), exclude=True)
 
+    _dropout_source: ClassVar[str] = "dropout_rate"
+    """what an attention_dropout_rate of null follows"""
     other_names: ClassVar[dict[str, str]] = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts: ClassVar[frozenset[str]] = frozenset({"attention_dropout_rate", "position_embedding_type"})
     without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS | {
@@ -252,12 +254,22 @@ class DecoderParams(Section):
             raise rule_error("needs attention_sliding_window_length")
         return value
 
+    @field_validator("sliding_window_every_other_decoder_layer_pattern")
+    @classmethod
+    def _needs_every_other_layer(cls, pattern: str, info: ValidationInfo) -> str:
+        if pattern != "full_attention_first" and info.data.get("sliding_window_every_other_decoder_layer") is False:
+            raise rule_error("needs sliding_window_every_other_decoder_layer")
+        return pattern
+
     @field_validator("rotary_dim", mode="before")
     @classmethod
     def _fill_rotary_dim(cls, value: Any, info: ValidationInfo) -> Any:
         if value is None and info.data.get("position_embedding_type") == "rotary":
             # Source: the vendor's default, a quarter of a head.
-            return int(info.data.get("hidden_size", 8) // info.data.get("num_heads", 1) * 0.25)
+            width = info.data.get("hidden_size", 8) // info.data.get("num_heads", 1)
+            if (quarter := int(width * 0.25)) % 2 or quarter == 0:
+                raise rule_error(f"must be given: a quarter of the width of a head ({width}) is no even number")
+            return quarter
         return value
 
     @field_validator("rotary_dim")
@@ -308,7 +320,11 @@ class DecoderParams(Section):
     @field_validator("attention_dropout_rate", "residual_dropout_rate", "embedding_dropout_rate", mode="before")
     @classmethod
     def _follow_dropout_rate(cls, value: Any, info: ValidationInfo) -> Any:
-        return info.data.get("dropout_rate", 0.0) if value is None else value
+        if value is not None:
+            return value
+        return info.data.get(
+            cls._dropout_source if info.field_name == "attention_dropout_rate" else "dropout_rate", 0.0
+        )
 
     @field_validator("mup_base_filter_size")
     @classmethod
@@ -351,6 +367,18 @@ class DecoderParams(Section):
         if value is not None and value is not _AS_INITIALIZER:
             return value
         return cls._default_initializer(str(info.field_name), value is _AS_INITIALIZER, info.data)
+
+    @field_validator(
+        "initializer_params",
+        "output_layer_initializer_params",
+        "ffn_initializer_params",
+        "ffn_output_layer_initializer_params",
+    )
+    @classmethod
+    def _mup_can_scale_it(cls, initializer: InitializerParams, info: ValidationInfo) -> InitializerParams:
+        if info.data.get("mup_base_hidden_size") is not None and initializer.name not in SCALABLE:
+            raise rule_error(f"must be {' or '.join(SCALABLE)}, which muP can make narrower, not {initializer.name}")
+        return initializer
 
     @classmethod
     def _default_initializer(cls, field: str, as_initializer: bool, given: dict[str, Any]) -> Any:
@@ -461,6 +489,7 @@ class ParallelDecoderParams(DecoderParams):
     use_untied_layer_norm: bool = False
     scale_qk_dot_by_d: bool = False
 
+    _dropout_source: ClassVar[str] = "residual_dropout_rate"
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         key: value for key, value in DecoderParams.supported.items() if key != "use_untied_layer_norm"
     } | {"norm_first_sandwich": ()}

@@ -39,15 +39,37 @@ class Place:
 
 @dataclass
 class Document:
-    """Plain data (dict, list, str, int, float, bool, None) and the place of each value."""
+    """Plain data (dict, list, str, int, float, bool, None) and the place of each value.
+
+    Args:
+        places: by the keys as written
+        moved: key of the data -> key as written, where they differ; it counts for all keys below, too
+        names: key of the data that ends in a name -> key at which that name was written as a value
+    """
 
     name: str
     text: str
     data: Any = None
     places: dict[Key, Place] = field(default_factory=dict)
+    moved: dict[Key, Key] = field(default_factory=dict)
+    names: dict[Key, Key] = field(default_factory=dict)
+
+    def written(self, key: Key) -> Key:
+        """Return the key at which a value was written."""
+        for length in range(len(key), 0, -1) if self.moved else ():
+            if (found := self.moved.get(key[:length])) is not None:
+                return (*found, *key[length:])
+        return key
+
+    def forget(self, key: Key) -> None:
+        """Forget where a value and all below it were written."""
+        for known in (self.places, self.moved, self.names):
+            for old in [old for old in known if old[: len(key)] == key]:
+                del known[old]
 
     def place(self, key: Key) -> Place:
         """Return the place of a value, or of the nearest mapping around it."""
+        key = self.written(key)
         for length in range(len(key), -1, -1):
             if (found := self.places.get(key[:length])) is not None:
                 return found

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from cstool.ir import Initializer
 from cstool.params.section import NotNegative, Positive, Section, rule_error
@@ -22,7 +29,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("variance_scaling", "lecun_normal", "lecun_uniform"), ("scale", "mode", "distribution")),
 }
 """the distributions by name, with the keys that count for each"""
-_SCALABLE = ("normal", "truncated_normal")
+SCALABLE = ("normal", "truncated_normal")
 """what muP can make narrower"""
 _TRUNCATED_STD = 0.87962566103423978
 """standard deviation of a standard normal distribution cut off at -2 and 2"""
@@ -38,14 +45,14 @@ class InitializerParams(Section):
     name: Literal[tuple(_KEYS)]  # type: ignore[valid-type]
     mean: float = 0.0
     std: NotNegative = 0.05
-    val: float = 0.0
+    val: float | None = None
     a: float | None = None
     b: float | None = None
     gain: Positive = 1.0
     mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
     nonlinearity: Literal["leaky_relu", "relu"] = "leaky_relu"
     scale: Positive = 1.0
-    distribution: Literal["truncated_normal", "normal", "uniform"] = Field("truncated_normal", validate_default=True)
+    distribution: Literal["truncated_normal", "normal", "uniform"] = Field(None, validate_default=True)
 
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": tuple(_KEYS)}
 
@@ -59,8 +66,29 @@ class InitializerParams(Section):
 
     @field_validator("distribution", mode="before")
     @classmethod
-    def _lecun_uniform_is_uniform(cls, value: Any, info: ValidationInfo) -> Any:
-        return "uniform" if info.data.get("name") == "lecun_uniform" else value
+    def _fill_distribution(cls, value: Any, info: ValidationInfo) -> Any:
+        default = "uniform" if info.data.get("name") == "lecun_uniform" else "truncated_normal"
+        return default if value is None else value
+
+    @model_validator(mode="after")
+    def _says_what_it_needs(self) -> InitializerParams:
+        if self.name == "constant" and self.val is None:
+            raise rule_error("must give val, the constant")
+        if self.name.startswith("kaiming") and self.mode == "fan_avg":
+            raise rule_error("must have mode fan_in or fan_out, as kaiming has", "variance_scaling has fan_avg")
+        low, high = self._bounds
+        if self.name in ("uniform", "truncated_normal") and low >= high and self.std > 0:
+            raise rule_error(f"must have a below b, and they are {low:g} and {high:g}", "give both")
+        if self.name == "truncated_normal" and not low - 2 * self.std <= self.mean <= high + 2 * self.std:
+            rule = f"must have its mean ({self.mean:g}) within 2 std of its bounds, and they are {low:g} and {high:g}"
+            raise rule_error(rule, "give a and b")
+        return self
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        """Of a uniform or truncated normal distribution, as given or by default."""
+        width = 2 * self.std if self.name == "truncated_normal" else 0.05
+        return (-width if self.a is None else self.a), (width if self.b is None else self.b)
 
     @model_serializer(mode="wrap")
     def _keys_that_count(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -69,7 +97,7 @@ class InitializerParams(Section):
 
     def scaled(self, factor: float) -> InitializerParams:
         """Return it with its width times `factor`, as muP wants it; other distributions stay as they are."""
-        if self.name not in _SCALABLE:
+        if self.name not in SCALABLE:
             return self
         bounds = {key: value * factor for key in "ab" if (value := getattr(self, key)) is not None}
         return self.model_copy(update={"std": self.std * factor, **bounds})
@@ -80,16 +108,14 @@ class InitializerParams(Section):
             case "normal":
                 return Initializer("normal", self.mean, self.std)
             case "truncated_normal":
-                low = -2 * self.std if self.a is None else self.a
-                high = 2 * self.std if self.b is None else self.b
                 if self.std == 0:
                     return Initializer("constant", mean=self.mean)
-                return Initializer("truncated_normal", self.mean, self.std, low, high)
+                return Initializer("truncated_normal", self.mean, self.std, *self._bounds)
             case "uniform":
-                low, high = (-0.05 if self.a is None else self.a), (0.05 if self.b is None else self.b)
+                low, high = self._bounds
                 return Initializer("uniform", low=low, high=high)
             case "constant":
-                return Initializer("constant", mean=self.val)
+                return Initializer("constant", mean=self.val or 0.0)
             case "zeros" | "ones":
                 return Initializer("constant", mean=float(self.name == "ones"))
             case "xavier_normal" | "glorot_normal" | "xavier_uniform" | "glorot_uniform":

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cstool.errors import ParamsError
-from cstool.params.dataloader import DataloaderParams
+from cstool.params import legacy
+from cstool.params.dataloader import DataloaderParams, SinkTokensParams
+from cstool.params.decoder import DecoderParams
 from cstool.params.document import Document, Key, read_document
-from cstool.params.model import MODELS, OTHER_FAMILIES, DecoderParams, FcMnistParams
-from cstool.params.optimizers import OPTIMIZERS, SGD, Adam
+from cstool.params.model import MODELS, OTHER_FAMILIES, FcMnistParams
+from cstool.params.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, SGD, Adam
 from cstool.params.overrides import apply_overrides
 from cstool.params.params import Params
 from cstool.params.paths import resolve_path
 from cstool.params.problems import Problems
-from cstool.params.schedules import SCHEDULES, Schedule, SequentialLR
+from cstool.params.schedules import OTHER_SCHEDULES, SCHEDULES, ScalePerParamLR, Schedule, SequentialLR
 from cstool.params.section import MAX_STEPS, Section
+from cstool.params.sparsity import check_sparsity
 from cstool.params.trainer import (
+    CALLBACK_SECTIONS,
     CALLBACKS,
+    FLAG_CALLBACKS,
+    LOGGERS,
     OTHER_CALLBACKS,
+    AutorestartParams,
     BackendParams,
     CheckpointParams,
     FitKeys,
     InitKeys,
+    LoadCheckpointStates,
     LoggingParams,
     LoopParams,
     PrecisionParams,
     TrainerKeys,
+    ValidateAllKeys,
     ValidateKeys,
 )
 
-_OLDER_LAYOUT = ("train_input", "eval_input", "model", "optimizer", "runconfig")
+_TRAINER: Key = ("trainer",)
 _INIT: Key = ("trainer", "init")
 
 
@@ -43,62 +52,130 @@ def load_params(
     overrides: Sequence[str] = (),
     flags: Mapping[str, tuple[str, Any]] | None = None,
 ) -> Params:
-    """Read and check a params file.
+    """Read and check a params file of one trainer.
 
     Args:
-        path: of a YAML file in the trainer layout
-        overrides: what stood behind `--set`, for example `trainer.init.loop.max_steps=20`
+        path: of a YAML file in the trainer layout, or in the older one
+        overrides: what stood behind `--set`, for example `trainer.init.loop.max_steps=20`; for a file in the older
+            layout they may name the keys of either
         flags: what other flags were typed: dotted key -> (flag, value), for example
             `{"trainer.init.backend.cluster_config.num_csx": ("--num_csx", 3)}`; they win over `overrides`
 
     Raises:
+        ParamsError: with all problems of the file at once; or the file holds several trainers.
+    """
+    loaded = _load(Path(path), overrides, flags or {}, several=False)
+    return loaded[0]
+
+
+def load_all_params(
+    path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+) -> tuple[Params, ...]:
+    """Read and check a params file of one trainer or a list of them.
+
+    Args:
+        path, overrides, flags: as for `load_params`; in a list, `trainer.1.init...` is a key of one trainer (the first
+            is 0), and `trainer.init...` that of all
+
+    Raises:
         ParamsError: with all problems of the file at once.
     """
-    path = Path(path)
+    return _load(Path(path), overrides, flags or {}, several=True)
+
+
+def _load(
+    path: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]], several: bool
+) -> tuple[Params, ...]:
     document = read_document(path)
-    _require_trainer_layout(document)
-    apply_overrides(document, overrides, flags or {})
-    problems = Problems(document, path.parent)
-    _refuse_other_keys(document, problems)
-    params = _Loader(document, problems, path).load()
+    _require_one_layout(document)
+    conversion: legacy.LegacyConversion | None = None
+    warnings: tuple[str, ...] = ()
+    if legacy.is_legacy(document.data):
+        older = [text for text in overrides if text.split("=")[0].split(".")[0].strip() in legacy.SECTIONS]
+        apply_overrides(document, older, {})
+        overrides = [text for text in overrides if text not in older]
+        warnings = (_legacy_warning(document),)
+        document, conversion = legacy.convert_legacy(document)
+    else:
+        _unpack_list(document, several)
+    apply_overrides(document, overrides, flags)
+    # A list may have come from the command line.
+    _unpack_list(document, several)
+    loaded: list[Params] = []
+    problems: Problems | None = None
+    for phase in _phases(document):
+        problems = Problems(phase, path.parent, problems)
+        if conversion is not None:
+            conversion.check_keys(problems)
+        _refuse_other_keys(phase, problems)
+        if (params := _Loader(phase, problems, path, warnings).load()) is not None:
+            loaded.append(params)
+    assert problems is not None
     problems.raise_found()
-    assert params is not None
-    return params
+    return tuple(loaded)
 
 
-def _require_trainer_layout(document: Document) -> None:
-    """Leave one trainer, as a mapping, at `trainer`; raise what stands in the way of that."""
+def _require_one_layout(document: Document) -> None:
+    """Raise what stands in the way of reading the file as either layout."""
     problems = Problems(document, Path())
     data = document.data
     if not isinstance(data, dict):
         problems.add((), "must hold a mapping", data)
-        problems.raise_found()
-    if "trainer" not in data:
-        if old := [key for key in _OLDER_LAYOUT if key in data]:
-            where = document.place((old[0],)).label
-            message = f"{where}: this is the older layout ({', '.join(old)}), which is not read yet"
-            raise ParamsError([(message, "write it in the trainer layout: trainer: {init: ..., fit: ...}")])
+    elif newer := [key for key in legacy.TRAINER_KEYS if key in data]:
+        older = [key for key in legacy.SECTIONS if key in data]
+        if older:
+            line = document.place((newer[0],)).label.rpartition(":")[2]
+            rule = f"is of the older layout, {newer[0]} (line {line}) of the trainer layout: a file is in one of them"
+            problems.add((older[0],), rule)
+    elif not legacy.is_legacy(data):
         near = difflib.get_close_matches("trainer", data, n=1)
         if near:
             problems.add((near[0],), "is not a known key", hint="did you mean trainer?")
         else:
             problems.add(("trainer",), "is missing")
-        problems.raise_found()
-    _refuse_other_keys(document, problems)
-    trainer = data["trainer"]
-    if isinstance(trainer, list):
-        if len(trainer) != 1:
-            rule = f"must be one trainer, got a list of {len(trainer)}"
-            problems.add(("trainer",), rule, hint="give each phase a file of its own" if trainer else None)
-        else:
-            prefix: Key = ("trainer", 0)
-            entry = trainer[0]
-            if isinstance(entry, dict) and list(entry) == ["trainer"]:
-                entry, prefix = entry["trainer"], (*prefix, "trainer")
-            data["trainer"] = entry
-            for key in [key for key in document.places if key[: len(prefix)] == prefix]:
-                document.places["trainer", *key[len(prefix) :]] = document.places.pop(key)
     problems.raise_found()
+
+
+def _legacy_warning(document: Document) -> str:
+    sections = ", ".join(name for name in legacy.SECTIONS if name in document.data)
+    command = f"cstool config convert_legacy {shlex.quote(document.name)}"
+    return f"{document.name}: is in the older layout ({sections}); `{command}` writes it in the trainer layout"
+
+
+def _unpack_list(document: Document, several: bool) -> None:
+    """Make each entry of a list of trainers a trainer: `{trainer: {...}}` and `{...}` are the same."""
+    trainers = document.data.get("trainer")
+    if not isinstance(trainers, list):
+        return
+    problems = Problems(document, Path())
+    if not trainers:
+        problems.add(("trainer",), "must hold at least one trainer", trainers)
+    if len(trainers) > 1 and not several:
+        rule = f"must be one trainer, got a list of {len(trainers)}"
+        problems.add(("trainer",), rule, hint="give each phase a file of its own")
+    problems.raise_found()
+    for index, entry in enumerate(trainers):
+        if isinstance(entry, dict) and list(entry) == ["trainer"]:
+            trainers[index] = entry["trainer"]
+            prefix: Key = ("trainer", index, "trainer")
+            for key in [key for key in document.places if key[:3] == prefix]:
+                document.places["trainer", index, *key[3:]] = document.places.pop(key)
+
+
+def _phases(document: Document) -> list[Document]:
+    """Return a document for each trainer."""
+    trainers = document.data.get("trainer")
+    if not isinstance(trainers, list):
+        return [document]
+    rest = {key: value for key, value in document.data.items() if key != "trainer"}
+    name, text, places = document.name, document.text, document.places
+    return [
+        Document(name, text, {"trainer": trainer, **rest}, places, {_TRAINER: (*_TRAINER, index)})
+        for index, trainer in enumerate(trainers)
+    ]
 
 
 def _refuse_other_keys(document: Document, problems: Problems) -> None:
@@ -112,47 +189,63 @@ def _refuse_other_keys(document: Document, problems: Problems) -> None:
 class _Loader:
     """Checks the sections of a document one by one."""
 
-    def __init__(self, document: Document, problems: Problems, path: Path) -> None:
+    def __init__(self, document: Document, problems: Problems, path: Path, warnings: tuple[str, ...]) -> None:
         self._document = document
         self._problems = problems
         self._path = path
+        self._warnings = warnings
+        self._vocab_size: int | None = None
+        self._processor: dict[str, str] = {}
 
     def load(self) -> Params | None:
-        """Return the params; None, or params that must not be used, where there are problems."""
+        """Return the params; None if there are problems."""
         check = self._problems.check
-        keys = self._keys(TrainerKeys, self._document.data["trainer"], ("trainer",))
+        keys = self._keys(TrainerKeys, self._document.data["trainer"], _TRAINER)
         raw = keys.get("init")
         init = self._keys(InitKeys, raw, _INIT) if raw is not None else {}
         model = self._model(init.get("model"))
+        self._vocab_size = getattr(model, "vocab_size", None)
+        if isinstance(model, FcMnistParams):
+            # Old files leave out what can only be one.
+            self._processor = {"data_processor": "MNISTDataProcessor"}
         optimizer = self._optimizer(init.get("optimizer"))
         schedules = self._schedules(init.get("schedulers"))
         if optimizer and schedules == () and optimizer.learning_rate is None:
-            name = type(optimizer).__name__
+            name = next(iter(init["optimizer"]))
             self._problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
         precision = check(PrecisionParams, init.get("precision"), (*_INIT, "precision"))
+        sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
         loop = check(LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
         checkpoint = check(CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
         logging = check(LoggingParams, init.get("logging"), (*_INIT, "logging"))
         backend = check(BackendParams, init.get("backend"), (*_INIT, "backend"))
-        self._callbacks(init.get("callbacks"))
+        check(AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
+        states = self._callbacks(init.get("callbacks"))
+        self._loggers(init.get("loggers"))
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
         fit = self._keys(FitKeys, keys.get("fit"), ("trainer", "fit"))
         train = self._dataloader(fit.get("train_dataloader"), ("trainer", "fit", "train_dataloader"), "train", seed)
-        val = self._dataloader(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"), "val", seed)
+        val = self._dataloaders(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"), seed)
         validate = self._keys(ValidateKeys, keys.get("validate"), ("trainer", "validate"))
         key = ("trainer", "validate", "val_dataloader")
         own = self._dataloader(validate.get("val_dataloader"), key, "val", seed)
-        self._problems.raise_found()
-        assert model and optimizer and schedules is not None
+        self._validate_all(keys.get("validate_all"), seed)
+        if self._problems.any_found:
+            return None
+        assert model and optimizer and schedules is not None and sparsity is not None
         assert precision and loop and checkpoint and logging and backend
-        written = fit.get("ckpt_path")
-        if "ckpt_path" in fit and written is None:
+        if "ckpt_path" in fit and fit["ckpt_path"] is None:
             checkpoint = checkpoint.model_copy(update={"autoload_last_checkpoint": False})
+        paths = [
+            resolve_path(written, self._path.parent) if (written := run.get("ckpt_path")) else None
+            for run in (fit, validate)
+        ]
         return Params(
             model=model,
             optimizer=optimizer,
             schedulers=schedules,
             precision=precision,
+            sparsity=sparsity,
             loop=loop,
             checkpoint=checkpoint,
             logging=logging,
@@ -162,10 +255,14 @@ class _Loader:
             train_dataloader=train,
             val_dataloader=val,
             eval_dataloader=own or val,
-            checkpoint_path=resolve_path(written, self._path.parent) if written else None,
+            checkpoint_path=paths[0],
+            eval_checkpoint_path=paths[1] or paths[0],
+            load_checkpoint_states=states,
             path=self._path,
             text=self._document.text,
             notes=self._problems.notes,
+            warnings=self._warnings,
+            sparsity_place=self._problems.where((*_INIT, "sparsity")),
         )
 
     def _keys(self, section: type[Section], raw: Any, key: Key) -> dict[str, Any]:
@@ -189,6 +286,7 @@ class _Loader:
         if not isinstance(raw, dict):
             self._problems.add(key, "must be a mapping", raw)
             return None
+        raw = self._one_name(raw, key)
         name = raw.get("name")
         names = ", ".join(MODELS)
         if name is None:
@@ -196,15 +294,31 @@ class _Loader:
         elif isinstance(name, str) and name in MODELS:
             return self._problems.check(MODELS[name], raw, key)
         elif isinstance(name, str) and name in OTHER_FAMILIES:
-            self._problems.add_unsupported((*key, "name"), name, tuple(MODELS))
+            hint = f"the names are {names}"
+            rule = f"must be a model that is built here, and {name} is {OTHER_FAMILIES[name]}"
+            self._problems.add((*key, "name"), rule, hint=hint)
         else:
             near = difflib.get_close_matches(str(name), MODELS, n=1)
-            hint = f"did you mean {near[0]}?" if near else None
-            self._problems.add((*key, "name"), f"must be one of {names}", name, hint)
+            did_you_mean = f"did you mean {near[0]}?" if near else None
+            self._problems.add((*key, "name"), f"must be one of {names}", name, did_you_mean)
         return None
 
+    def _one_name(self, raw: dict[str, Any], key: Key) -> dict[str, Any]:
+        """Return the model section with its name at `name`: before release 2.4 it stood at `model_name`."""
+        if (older := raw.get("model_name")) is None:
+            return {key: value for key, value in raw.items() if key != "model_name"}
+        if raw.get("name") not in (None, older):
+            self._problems.add((*key, "model_name"), "is another name of name: give one of the two")
+        elif raw.get("name") is None:
+            self._document.moved[(*key, "name")] = self._document.written((*key, "model_name"))
+            raw = {**raw, "name": older}
+        return {key: value for key, value in raw.items() if key != "model_name"}
+
     def _optimizer(self, raw: Any) -> SGD | Adam | None:
-        if raw is None or (entry := self._problems.only_entry(raw, (*_INIT, "optimizer"), OPTIMIZERS)) is None:
+        if raw is None:
+            return None
+        entry = self._problems.only_entry(raw, (*_INIT, "optimizer"), OPTIMIZERS, OTHER_OPTIMIZERS)
+        if entry is None:
             return None
         name, value, key = entry
         return self._problems.check(OPTIMIZERS[name], value, key)
@@ -222,7 +336,7 @@ class _Loader:
         return None if None in schedules else tuple(schedule for schedule in schedules if schedule)
 
     def _schedule(self, raw: Any, key: Key) -> Schedule | None:
-        entry = self._problems.only_entry(raw, key, SCHEDULES)
+        entry = self._problems.only_entry(raw, key, SCHEDULES, OTHER_SCHEDULES)
         if entry is None:
             return None
         name, value, key = entry
@@ -232,28 +346,96 @@ class _Loader:
             if None in parts:
                 return None
             value = {**value, "schedulers": parts}
+        elif SCHEDULES[name] is ScalePerParamLR and isinstance(value, dict) and value.get("scheduler") is not None:
+            if (inner := self._schedule(value["scheduler"], (*key, "scheduler"))) is None:
+                return None
+            value = {**value, "scheduler": inner}
         return self._problems.check(SCHEDULES[name], value, key)
 
-    def _callbacks(self, raw: Any) -> None:
-        key: Key = (*_INIT, "callbacks")
+    def _callbacks(self, raw: Any) -> str:
+        """Check the callbacks; return the states that LoadCheckpointStates names."""
+        states = "all"
+        known = sorted([*CALLBACKS, *FLAG_CALLBACKS, *CALLBACK_SECTIONS])
+        for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, OTHER_CALLBACKS):
+            if name in CALLBACK_SECTIONS and value is not None:
+                section = self._problems.check(CALLBACK_SECTIONS[name], value, key)
+                if isinstance(section, LoadCheckpointStates):
+                    states = section.load_checkpoint_states
+                    continue
+            elif value is not None:
+                self._problems.check_keys(value, key, value if name in FLAG_CALLBACKS else CALLBACKS[name])
+            self._note_arguments(value, key)
+        return states
+
+    def _loggers(self, raw: Any) -> None:
+        for name, value, key in self._entries(raw, (*_INIT, "loggers"), sorted(LOGGERS), ()):
+            if value is not None:
+                self._problems.check_keys(value, key, LOGGERS[name])
+            self._note_arguments(value, key)
+
+    def _entries(
+        self, raw: Any, key: Key, names: Sequence[str], others: Sequence[str]
+    ) -> Iterator[tuple[str, Any, Key]]:
+        """Yield name, value and key of each entry of a list of mappings with one name."""
         if raw is None:
             return
         if not isinstance(raw, list):
             self._problems.add(key, "must be a list", raw)
             return
-        known = dict.fromkeys(sorted(CALLBACKS | OTHER_CALLBACKS))
         for index, item in enumerate(raw):
-            if (entry := self._problems.only_entry(item, (*key, index), known)) is not None:
-                name, value, below = entry
-                if name in OTHER_CALLBACKS:
-                    self._problems.add_unsupported(below, value if value is not None else {})
-                else:
-                    self._problems.note(below)
+            if (entry := self._problems.only_entry(item, (*key, index), names, others)) is not None:
+                yield entry
+
+    def _note_arguments(self, value: Any, key: Key) -> None:
+        """Note each argument, or the name if there are none."""
+        for argument in value if isinstance(value, dict) and value else ():
+            self._problems.note((*key, argument))
+        if not value:
+            self._problems.note(key)
+
+    def _validate_all(self, raw: Any, seed: int) -> None:
+        """Check what is evaluated later, and note that nothing is now."""
+        key: Key = ("trainer", "validate_all")
+        if raw is None:
+            return
+        keys = self._keys(ValidateAllKeys, raw, key)
+        self._dataloaders(keys.get("val_dataloaders"), (*key, "val_dataloaders"), seed)
+        paths = keys.get("ckpt_paths")
+        written = paths if isinstance(paths, list) else [paths]
+        if paths is not None and not all(isinstance(path, str) and path for path in written):
+            self._problems.add((*key, "ckpt_paths"), "must be a path or a list of paths", paths)
+        self._problems.note(key)
+
+    def _dataloaders(self, raw: Any, key: Key, seed: int) -> DataloaderParams | None:
+        """Check a dataloader or a list of them; return the first, which is the one that counts."""
+        if not isinstance(raw, list):
+            return self._dataloader(raw, key, "val", seed)
+        if not raw:
+            self._problems.add(key, "must hold at least one dataloader", raw)
+        loaders = [self._dataloader(part, (*key, index), "val", seed) for index, part in enumerate(raw)]
+        for index in range(1, len(raw)):
+            self._problems.note((*key, index))
+        return loaders[0] if loaders else None
 
     def _dataloader(self, raw: Any, key: Key, split: str, seed: int) -> DataloaderParams | None:
         if raw is None:
             return None
         if isinstance(raw, dict):
-            defaults = {"split": split, "shuffle_seed": seed}
+            defaults = {"split": split, "shuffle_seed": seed, **self._processor}
             raw = {**raw, **{name: value for name, value in defaults.items() if raw.get(name) is None}}
+            size = raw.get("vocab_size")
+            if type(size) is int and self._vocab_size is not None and size != self._vocab_size:
+                rule = f"must be the vocab_size of the model ({self._vocab_size})"
+                self._problems.add((*key, "vocab_size"), rule, size, "leave it out")
+            if isinstance(transforms := raw.get("data_transforms"), list):
+                below: Key = (*key, "data_transforms")
+                checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
+                raw["data_transforms"] = [each for each in checked if each is not None]
         return self._problems.check(DataloaderParams, raw, key)
+
+    def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:
+        sinks = self._problems.check(SinkTokensParams, raw if raw is not None else [], key)
+        if sinks is not None and self._vocab_size is not None and sinks.sink_token_id >= self._vocab_size:
+            rule = f"must be less than the vocab_size of the model ({self._vocab_size})"
+            self._problems.add((*key, "sink_token_id"), rule, sinks.sink_token_id)
+        return sinks

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from cstool.params.learning_rates import GROUPS
 from cstool.params.section import NotNegative, Positive, Rate, Section, rule_error
 
 
 class Optimizer(Section):
-    """What all optimizers share. `learning_rate` counts where there is no scheduler."""
+    """What all optimizers share.
+
+    Args:
+        learning_rate: counts where there is no scheduler
+        adjust_learning_rate: group of weights -> what its learning rate is multiplied by
+    """
 
     learning_rate: NotNegative | None = None
     weight_decay: NotNegative = 0.0
+    adjust_learning_rate: Mapping[str, NotNegative] = Field({}, validate_default=True)
 
     other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"amsgrad": (), "maximize": ()}
+    without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "amsgrad": (),
+        "differentiable": (),
+        "disable_lr_steps_reset": (),
+        "maximize": (),
+    }
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data, defaults filled in, what is null or empty left out."""
+        return {name: value for name, value in super().dump().items() if value != {}}
+
+    @field_validator("adjust_learning_rate")
+    @classmethod
+    def _groups_are_known(cls, factors: Mapping[str, float]) -> Mapping[str, float]:
+        if unknown := [group for group in factors if group not in GROUPS]:
+            raise rule_error(f"must name groups of weights, not {unknown[0]}", f"the groups are {', '.join(GROUPS)}")
+        return factors
 
 
 class SGD(Optimizer):
@@ -52,4 +77,6 @@ class AdamW(Adam):
     """Adam; weight decay is taken from the weight itself."""
 
 
+OTHER_OPTIMIZERS = "Adadelta Adafactor Adagrad Adamax ASGD Lamb Lion NAdam RAdam RMSprop Rprop".split()
+"""the vendor's optimizers that cannot be had"""
 OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW}

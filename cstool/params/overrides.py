@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,21 @@ def apply_overrides(document: Document, overrides: Sequence[str], flags: Mapping
         changes.append((name, label, str(value) if isinstance(value, Path) else value))
     for name, label, value in changes:
         order += 1
-        if (rule := _change(document, name, value, Place(label, order))) is not None:
-            problems.append((f"{label}: {rule}", None))
+        for each in _in_all_trainers(document, name):
+            if (rule := _change(document, each, copy.deepcopy(value), Place(label, order))) is not None:
+                problems.append((f"{label}: {rule}", None))
+                break
     if problems:
         raise ParamsError(problems)
+
+
+def _in_all_trainers(document: Document, name: str) -> list[str]:
+    """Return the keys that a dotted key means: `trainer.init.seed` that of every trainer of a list."""
+    first, _, rest = name.partition(".")
+    trainers = document.data.get("trainer")
+    if first != "trainer" or not isinstance(trainers, list) or not rest or rest.partition(".")[0].isdecimal():
+        return [name]
+    return [f"trainer.{index}.{rest}" for index in range(len(trainers))]
 
 
 def _change(document: Document, name: str, value: Any, place: Place) -> str | None:
@@ -63,8 +75,7 @@ def _change(document: Document, name: str, value: Any, place: Place) -> str | No
             return f"{dotted(key)} must be a mapping to hold {part!r}"
         key = (*key, at)
         if last:
-            for old in [old for old in document.places if old[: len(key)] == key]:
-                del document.places[old]
+            document.forget(key)
             holder[at] = value
             touched.append(key)
         elif isinstance(holder, dict) and holder.get(part) is None:
@@ -72,5 +83,7 @@ def _change(document: Document, name: str, value: Any, place: Place) -> str | No
             touched.append(key)
         holder = holder[at]
     for changed in touched:
+        if document.moved:
+            document.moved[changed] = changed
         document.places[changed] = Place(place.label, place.order, key)
     return None

@@ -8,10 +8,13 @@ from typing import Any
 
 from cstool.errors import ParamsError
 from cstool.params.dataloader import DataloaderParams
-from cstool.params.model import DecoderParams, FcMnistParams
+from cstool.params.decoder import DecoderParams
+from cstool.params.learning_rates import learning_rate_scale
+from cstool.params.model import FcMnistParams
 from cstool.params.optimizers import SGD, Adam
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.schedules import Schedule
+from cstool.params.sparsity import SparsityParams
 from cstool.params.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
 
 
@@ -23,15 +26,20 @@ class Params:
         val_dataloader: for evaluation between training steps
         eval_dataloader: for mode eval: that of `validate`, else `val_dataloader`
         checkpoint_path: to start from; None leaves it to `checkpoint.autoload_last_checkpoint`
+        eval_checkpoint_path: to evaluate alone: that of `validate`, else `checkpoint_path`
+        load_checkpoint_states: which parts of them to load, as the flag of that name has them: `all`, or names
         path: of the file, as given
         text: of the file, as read
         notes: what was accepted and has no effect
+        warnings: what is worth a warning before anything runs
+        sparsity_place: place and key of `sparsity`
     """
 
     model: FcMnistParams | DecoderParams
     optimizer: SGD | Adam
     schedulers: tuple[Schedule, ...]
     precision: PrecisionParams
+    sparsity: tuple[SparsityParams, ...]
     loop: LoopParams
     checkpoint: CheckpointParams
     logging: LoggingParams
@@ -42,9 +50,13 @@ class Params:
     val_dataloader: DataloaderParams | None
     eval_dataloader: DataloaderParams | None
     checkpoint_path: ResolvedPath | None
+    eval_checkpoint_path: ResolvedPath | None
+    load_checkpoint_states: str
     path: Path = field(compare=False)
     text: str = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(compare=False, repr=False)
+    warnings: tuple[str, ...] = field(compare=False, repr=False)
+    sparsity_place: tuple[str, str] = field(compare=False, repr=False)
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -52,6 +64,20 @@ class Params:
             return self.schedulers[0].rate(step)
         assert self.optimizer.learning_rate is not None, "load_params sees to it"
         return self.optimizer.learning_rate
+
+    def learning_rate_scale(self, weight: str) -> float:
+        """Return what the learning rate of a weight is multiplied by."""
+        return learning_rate_scale(self.model, self.optimizer.adjust_learning_rate, weight)
+
+    def check_trainable(self) -> None:
+        """Check that training can do what the file asks for.
+
+        Raises:
+            ParamsError: it asks for sparsity.
+        """
+        if self.sparsity:
+            label, key = self.sparsity_place
+            raise ParamsError([(f"{label}: not supported: {key}", "leave it out to train dense")])
 
     def resolve(self, written: str | Path) -> ResolvedPath:
         """Resolve a path against the folder of the params file, then the working directory."""
@@ -79,10 +105,13 @@ class Params:
             "optimizer": {type(self.optimizer).__name__: self.optimizer.dump()},
             "schedulers": [schedule.entry() for schedule in self.schedulers],
             "precision": self.precision.dump(),
+            **({"sparsity": [group.dump() for group in self.sparsity]} if self.sparsity else {}),
             "loop": self.loop.dump(),
             "checkpoint": self.checkpoint.dump(),
             "logging": self.logging.dump(),
         }
+        if self.load_checkpoint_states != "all":
+            init["callbacks"] = [{"LoadCheckpointStates": {"load_checkpoint_states": self.load_checkpoint_states}}]
         fit: dict[str, Any] = {}
         for name in ("train_dataloader", "val_dataloader"):
             if (dataloader := getattr(self, name)) is not None:
@@ -90,6 +119,11 @@ class Params:
         if self.checkpoint_path is not None:
             fit["ckpt_path"] = str(self.checkpoint_path.path)
         trainer = {"init": init, "fit": fit}
+        validate: dict[str, Any] = {}
         if self.eval_dataloader is not None:
-            trainer["validate"] = {"val_dataloader": self.eval_dataloader.dump()}
+            validate["val_dataloader"] = self.eval_dataloader.dump()
+        if self.eval_checkpoint_path is not None:
+            validate["ckpt_path"] = str(self.eval_checkpoint_path.path)
+        if validate:
+            trainer["validate"] = validate
         return {"trainer": trainer}

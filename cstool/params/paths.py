@@ -19,6 +19,11 @@ class ResolvedPath:
     path: Path
     tried: tuple[Path, ...] = field(compare=False)
 
+    @property
+    def now(self) -> Path:
+        """The first candidate that exists by now, else as above: something may have been written since."""
+        return next((path for path in self.tried if path.exists()), self.path)
+
 
 def resolve_path(written: str | Path, folder: Path) -> ResolvedPath:
     """Resolve a path as written in a params file that lies in `folder`."""

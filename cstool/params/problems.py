@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -38,14 +38,26 @@ _MISSING = object()
 
 
 class Problems:
-    """The problems and notes of one document."""
+    """The problems and notes of one document.
 
-    def __init__(self, document: Document, folder: Path) -> None:
+    Args:
+        folder: that of the file, in which its paths are looked for
+        beside: the problems of another trainer of the file; those found here are added to them
+    """
+
+    def __init__(self, document: Document, folder: Path, beside: Problems | None = None) -> None:
         self._document = document
         self._context = {"folder": folder}
         self._found: dict[tuple[str, str | int, str], tuple[int, str, str | None]] = {}
+        if beside is not None:
+            self._found = beside._found
         self._notes: dict[str, str] = {}
-        self._renamed: dict[Key, Key] = {}
+        self._refused: set[Key] = set()
+
+    @property
+    def any_found(self) -> bool:
+        """Whether there are problems."""
+        return bool(self._found)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -65,7 +77,24 @@ class Problems:
 
     def note(self, key: Key) -> None:
         """Note a key that has no effect, once per place of the file."""
-        self._notes.setdefault(self._document.place(key).label + str(key[-1]), f"{dotted(key)}: accepted, no effect")
+        label = self._document.place(key).label
+        key = self._document.written(key)
+        self._notes.setdefault(label + str(key[-1]), f"{dotted(key)}: accepted, no effect")
+
+    def note_text(self, text: str) -> None:
+        """Note something in words."""
+        self._notes.setdefault(text, text)
+
+    def check_keys(self, data: Any, key: Key, known: Collection[str], without_effect: Collection[str] = ()) -> None:
+        """Check that the mapping at `key` has no keys but these, and note those without effect."""
+        if not isinstance(data, dict):
+            self.add(key, "must be a mapping", data)
+            return
+        for name in data:
+            if name in without_effect:
+                self.note((*key, name))
+            elif name not in known:
+                self.add((*key, name), "is not a known key", hint=_nearest(name, [*known, *without_effect]))
 
     def check(self, section: type[S], data: Any, key: Key) -> S | None:
         """Check the mapping at `key`; return the section, or None after adding its problems."""
@@ -83,24 +112,49 @@ class Problems:
             return None
         return checked if len(self._found) == count else None
 
-    def only_entry(self, data: Any, key: Key, names: Mapping[str, Any]) -> tuple[str, Any, Key] | None:
-        """Return name, value and key of a mapping that must hold one of `names` and nothing else."""
+    def check_value(self, section: type[S], name: str, value: Any, key: Key) -> S | None:
+        """Check a value that stands at `key` alone, in place of a section that has it at `name`."""
+        self._document.moved[(*key, name)] = self._document.written(key)
+        return self.check(section, {name: value}, key)
+
+    def only_entry(
+        self, data: Any, key: Key, names: Collection[str], others: Collection[str] = ()
+    ) -> tuple[str, Any, Key] | None:
+        """Return name, value and key of a mapping that must hold one of `names` and nothing else.
+
+        Args:
+            others: names that the vendor has, and that cannot be had here
+        """
+        hint: str | None = f"the names are {', '.join(names)}"
         if not isinstance(data, dict):
-            self.add(key, "must be a mapping with one name", data, f"the names are {', '.join(names)}")
+            self.add(key, "must be a mapping with one name", data, hint)
             return None
         if len(data) != 1:
-            self.add(key, "must hold one name", list(data), f"the names are {', '.join(names)}")
+            self.add(key, "must hold one name", list(data), hint)
             return None
         ((written, value),) = data.items()
-        by_lower = {name.lower(): name for name in names}
+        by_lower = {name.lower(): name for name in (*others, *names)}
         name = by_lower.get(str(written).lower())
-        below = (*key, written)
-        if name is None:
+        below: Key = (*key, written)
+        stands_at = self._document.names.get(below)
+        where = below if stands_at is None else stands_at
+        if name is None or name in others:
             near = difflib.get_close_matches(str(written).lower(), by_lower, n=1)
-            hint = f"did you mean {by_lower[near[0]]}?" if near else f"the names are {', '.join(names)}"
-            self.add(below, "is not a known name", hint=hint)
+            if near and name is None:
+                hint = f"did you mean {by_lower[near[0]]}?"
+            if not written and stands_at is not None:
+                self.add(where, "is missing", hint=hint)
+            elif name is not None:
+                choices = tuple(names) if len(names) <= _MAX_HINTED_KEYS else ()
+                self.add_unsupported(where, {} if stands_at is None else written, choices)
+            else:
+                self.add(where, "is not a known name", _MISSING if stands_at is None else written, hint)
             return None
         return name, value, below
+
+    def where(self, key: Key) -> tuple[str, str]:
+        """Return the place of a value, and its key as written."""
+        return self._document.place(key).label, dotted(self._document.written(key))
 
     def raise_found(self) -> None:
         """Raise all problems, in the order of the file.
@@ -113,8 +167,8 @@ class Problems:
             raise ParamsError([(message, hint) for _, message, hint in found])
 
     def _add(self, key: Key, template: str, hint: str | None) -> None:
-        key = self._written(key)
         place = self._document.place(key)
+        key = self._document.written(key)
         if place.key == key:
             # The label already says the key.
             text = template.removeprefix("{key} ").replace("{key}", dotted(key))
@@ -124,9 +178,6 @@ class Problems:
         identity = (place.label, key[-1] if key else "", template)
         self._found.setdefault(identity, (place.order, f"{place.label}: {text}", hint))
 
-    def _written(self, key: Key) -> Key:
-        return self._renamed.get(key, key)
-
     def _clean(self, section: type[Section], data: dict[str, Any], key: Key) -> dict[str, Any]:
         """Return the data for the section's fields: vendor's other keys judged, nulls and other names gone."""
         fields = section.field_keys()
@@ -135,7 +186,7 @@ class Problems:
             name = section.other_names.get(written, written)
             below = (*key, written)
             if name != written:
-                self._renamed[(*key, name)] = below
+                self._document.moved[(*key, name)] = self._document.written(below)
                 if name in data:
                     self.add(below, f"is another name of {name}: give one of the two")
                     continue
@@ -148,6 +199,7 @@ class Problems:
                 choices = section.supported[name]
                 if value not in (choices or (False,)):
                     self.add_unsupported(below, value, choices)
+                    self._refused.add((*key, name))
                     continue
                 if name not in fields:
                     continue
@@ -164,9 +216,14 @@ class Problems:
                 section = _inner_section(section, str(part)) or section
             self.add(below, "is not a known key", hint=_nearest(str(where[-1]), section.known_keys()))
         elif kind == "missing":
-            self.add(below, "is missing")
+            if below not in self._refused:
+                self.add(below, "is missing")
+        elif where and where[-1] == "[key]":
+            names = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
+            self.add(below[:-1], "is not a known key", hint=_nearest(str(value), names.split(", ")))
         elif kind == "rule":
-            self.add(below, context["rule"], _MISSING if isinstance(value, dict) else value, context["hint"])
+            got = _MISSING if isinstance(value, dict | Section) else value
+            self.add(below, context["rule"], got, context["hint"])
         else:
             expected = str(context.get("expected", "")).replace("'", "")
             rule = _RULES.get(kind)
@@ -193,9 +250,9 @@ def show(value: Any) -> str:
 def _inner_section(section: type[Section], key: str) -> type[Section] | None:
     """Return the section that stands at a key of a section, if one does."""
     for name, field in section.model_fields.items():
-        inner = field.annotation
-        if key == (field.alias or name) and isinstance(inner, type) and issubclass(inner, Section):
-            return inner
+        if key == (field.alias or name):
+            kinds = (field.annotation, *get_args(field.annotation))
+            return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
     return None
 
 

@@ -59,6 +59,9 @@ class _Decay(Schedule):
     end_learning_rate: NotNegative
     total_iters: Count
 
+    # Old files say it beside the end rate that follows from it.
+    without_effect: ClassVar[frozenset[str]] = frozenset({"alpha"})
+
     @abstractmethod
     def _left(self, progress: float) -> float:
         """Return the share of the way that is left, from 1 down to 0."""
@@ -75,7 +78,7 @@ class LinearLR(_Decay):
     """Along a straight line."""
 
     # The vendor's formula comes out the same with and without it.
-    without_effect: ClassVar[frozenset[str]] = frozenset({"cycle"})
+    without_effect: ClassVar[frozenset[str]] = frozenset({"alpha", "cycle"})
 
     @override
     def _left(self, progress: float) -> float:
@@ -247,6 +250,35 @@ class SequentialLR(Schedule):
         return {"schedulers": [s.entry() for s in self.schedulers], "milestones": list(self.milestones)}
 
 
+class ScalePerParamLR(Schedule):
+    """Another schedule. The factors of `adjust_learning_rate`, for which the vendor has it, count with any schedule."""
+
+    scheduler: Schedule
+
+    @override
+    def rate(self, step: int) -> float:
+        return self.scheduler.rate(step)
+
+    @property
+    @override
+    def length(self) -> int | None:
+        return self.scheduler.length
+
+    @override
+    def dump(self) -> dict[str, Any]:
+        return {"scheduler": self.scheduler.entry()}
+
+
+OTHER_SCHEDULES = (
+    "ChainedScheduler",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "LambdaLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+)
+"""the vendor's schedules that cannot be had"""
 SCHEDULES: dict[str, type[Schedule]] = {
     schedule.__name__: schedule
     for schedule in (
@@ -261,5 +293,6 @@ SCHEDULES: dict[str, type[Schedule]] = {
         StepLR,
         MultiStepLR,
         SequentialLR,
+        ScalePerParamLR,
     )
 }

@@ -41,7 +41,8 @@ class Section(BaseModel):
     @classmethod
     def known_keys(cls) -> list[str]:
         """Return all keys that may be written, to find the one nearest to a misspelt one."""
-        return [*cls.field_keys(), *cls.other_names, *sorted(cls.without_effect), *cls.supported]
+        keys = (*cls.field_keys(), *cls.other_names, *sorted(cls.without_effect), *cls.supported)
+        return list(dict.fromkeys(keys))
 
     def dump(self) -> dict[str, Any]:
         """Return the section as plain YAML data, defaults filled in, nulls left out."""

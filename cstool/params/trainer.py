@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
 from cstool.params.section import MAX_STEPS, Count, Positive, Section, Whole, rule_error
 
@@ -59,7 +59,8 @@ class LoopParams(Section):
     eval_frequency: Annotated[int | float, PlainValidator(_frequency)] = 1.0
     eval_steps: Count | None = None
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"grad_accum_steps": (1,)}
+    # As on the vendor's systems: a batch is cut into what fits, and the result is that of the whole.
+    without_effect: ClassVar[frozenset[str]] = frozenset({"grad_accum_steps"})
 
     @model_validator(mode="before")
     @classmethod
@@ -76,7 +77,7 @@ class LoopParams(Section):
 
 
 class CheckpointParams(Section):
-    """When checkpoints are written (`steps`: None is never, else also after the last step), and loaded."""
+    """When checkpoints are written (`steps`: None or 0 is never, else also after the last step), and loaded."""
 
     steps: Count | None = None
     autoload_last_checkpoint: bool = True
@@ -86,6 +87,11 @@ class CheckpointParams(Section):
 
     without_effect: ClassVar[frozenset[str]] = frozenset({"strict_version"})
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"checkpoint_root": ()}
+
+    @field_validator("steps", mode="before")
+    @classmethod
+    def _zero_is_never(cls, steps: Any) -> Any:
+        return None if type(steps) is int and steps == 0 else steps
 
     @field_validator("checkpoint_name")
     @classmethod
@@ -123,9 +129,16 @@ class BackendParams(Section):
     cluster_config: ClusterParams = ClusterParams()
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
-        "backend_type compile_dir drop_data max_checkpoints retrace_every_iteration".split()
+        "backend_type compile_dir dist_addr dist_backend drop_data enable_distributed init_method main_process_id "
+        "max_checkpoints retrace_every_iteration sync_batchnorm".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"compile_only": (False,), "validate_only": (False,)}
+
+
+class AutorestartParams(Section):
+    """How often the vendor's trainer starts again after a failure. Here a run goes on from its last checkpoint."""
+
+    without_effect: ClassVar[frozenset[str]] = frozenset({"max_num_restarts", "min_num_csx"})
 
 
 class InitKeys(Section):
@@ -136,15 +149,17 @@ class InitKeys(Section):
     backend: Any = None
     schedulers: Any = None
     precision: Any = None
+    sparsity: Any = None
     loop: Any = None
     checkpoint: Any = None
     logging: Any = None
     callbacks: Any = None
+    loggers: Any = None
+    autorestart: Any = None
     model_dir: Annotated[str, Field(min_length=1)] | None = None
     seed: Whole = 1
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"device", "loggers", "autorestart"})
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"sparsity": ()}
+    without_effect: ClassVar[frozenset[str]] = frozenset({"device"})
 
 
 class TrainerKeys(Section):
@@ -153,8 +168,7 @@ class TrainerKeys(Section):
     init: Any
     fit: Any = None
     validate_: Any = Field(None, alias="validate")
-
-    without_effect: ClassVar[frozenset[str]] = frozenset({"validate_all"})
+    validate_all: Any = None
 
 
 class FitKeys(Section):
@@ -171,17 +185,77 @@ class ValidateKeys(Section):
     """The keys of `trainer.validate`."""
 
     val_dataloader: Any = None
+    ckpt_path: str | None = None
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"ckpt_path"})
+
+class ValidateAllKeys(Section):
+    """The keys of `trainer.validate_all`, which evaluates many checkpoints on many data sets."""
+
+    val_dataloaders: Any = None
+    ckpt_paths: Any = None
 
 
-CALLBACKS = frozenset(
-    "CheckLoss ComputeNorm CountParams DumpActivations DumpAvailableTensorNames DurationProfiler EmailNotification "
-    "FlopUtilization GlobalFlags KeepNCheckpoints LoadCheckpointStates LogOptimizerParamGroup LogSparsity "
-    "ModelEvalMetrics ModelZooParamsMetadata NaNChecker OpProfiler RateProfiler SamplesStreamedInfo "
-    "SaveCheckpointState SavePerformanceData ScopedTrainFlags ScopedValidateFlags SlackNotification "
-    "WeightCompression".split()
-)
-"""the vendor's callbacks that change no result"""
-OTHER_CALLBACKS = frozenset({"Lora", "SelectiveGrad"})
-"""the vendor's callbacks that change what is trained"""
+def _states(value: Any) -> Any:
+    states = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else []
+    if not states or not all(isinstance(state, str) and state.strip() for state in states):
+        raise rule_error("must be all, or names of states", "for example model")
+    return ",".join(state.strip() for state in states)
+
+
+class LoadCheckpointStates(Section):
+    """Which parts of a checkpoint to load: `all`, or names with commas between them."""
+
+    load_checkpoint_states: Annotated[str, BeforeValidator(_states)] = "all"
+
+
+class KeepNCheckpoints(Section):
+    """How many checkpoints of a run the vendor keeps."""
+
+    n: Count | None = None
+
+
+class SaveCheckpointState(Section):
+    """A second file that the vendor writes beside every k-th checkpoint, with parts of it."""
+
+    k: Count
+    checkpoint_states: Annotated[str, BeforeValidator(_states)] = "model"
+    checkpoint_name: Annotated[str, Field(min_length=1)] = "{checkpoint_states}_{ckpt_name}"
+
+
+CALLBACK_SECTIONS: dict[str, type[Section]] = {
+    section.__name__: section for section in (LoadCheckpointStates, KeepNCheckpoints, SaveCheckpointState)
+}
+"""the vendor's callbacks whose arguments are checked"""
+FLAG_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags", "ScopedValidateFlags")
+"""those that take any argument: flags of the vendor's compiler and cluster"""
+CALLBACKS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        "CheckLoss ComputeNorm DumpAvailableTensorNames DurationProfiler FlopUtilization LogInputSummaries LogSparsity "
+        "ModelEvalMetrics RateProfiler SamplesStreamedInfo SavePerformanceData".split(),
+        (),
+    ),
+    "ComputeNormGNS": ("per_example_grad_norms",),
+    "CountParams": ("search_and_replace", "order_by", "descending"),
+    "DebugArgsPath": ("debug_args_path",),
+    "DumpActivations": ("outdir", "buffer_steps"),
+    "EmailNotification": ("mailto", "mailfrom", "server_name", "port", "notification_endpoint", "subject"),
+    "HFCacheDir": ("cache_dir",),
+    "LogOptimizerParamGroup": ("keys",),
+    "ModelZooParamsMetadata": ("params",),
+    "NaNChecker": ("num_steps",),
+    "NormTensorListener": ("listener_name", "tensor_names"),
+    "OpProfiler": ("start_step", "end_step", "host_activities"),
+    "SlackNotification": ("channels",),
+    "SummaryTensorListener": ("listener_name", "tensor_names"),
+    "WeightCompression": ("compressions",),
+}
+"""the vendor's other callbacks that change no result, and their arguments"""
+OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")
+"""the vendor's callbacks that change what is trained, or evaluate something else"""
+LOGGERS: dict[str, tuple[str, ...]] = {
+    "ProgressLogger": (),
+    "TelemetryLogger": ("max_buffer_size", "max_buffer_seconds"),
+    "TensorBoardLogger": ("summary_dir", "legacy_event_dirs"),
+    "WandbLogger": ("project", "group", "run_id", "run_name", "job_type", "tags", "resume", "entity"),
+}
+"""the vendor's loggers and their arguments"""

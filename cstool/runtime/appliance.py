@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
@@ -48,6 +49,7 @@ class Appliance:
         loss_scaling: what the loss is divided by: "num_tokens" or "batch_size"
         loss_weight: what it is multiplied by
         seed: weights and dropout come from it
+        learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
         num_csx: number of systems
         lanes: host threads; None to choose
         store: where MemoryX keeps its arrays
@@ -66,6 +68,7 @@ class Appliance:
         loss_scaling: str,
         loss_weight: float,
         seed: int,
+        learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
         num_csx: int = 1,
         lanes: int | None = None,
         store: Store | None = None,
@@ -83,7 +86,9 @@ class Appliance:
         self.store = RamStore() if store is None else store
         self.buffers = BufferPool()
         self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
-        self.memoryx = MemoryX(graph, self.store, optimizer, max_gradient_norm, self.buffers, self._workers)
+        self.memoryx = MemoryX(
+            graph, self.store, optimizer, max_gradient_norm, learning_rate_scales, self.buffers, self._workers
+        )
         self._systems: dict[tuple[int, bool], Systems] = {}
         # One level of parallelism: the lanes. BLAS with two threads also gives other bits than with one.
         self._blas = threadpool_limits(1, user_api="blas")

@@ -22,25 +22,28 @@ from cstool.store import (
 log = logging.getLogger("cstool")
 
 
-def restore(session: Session, checkpoint: Path | None, states: str, strict: bool) -> None:
+def restore(session: Session, checkpoint: Path | None, states: str | None, strict: bool) -> None:
     """Load a checkpoint, or begin with random weights.
 
     Args:
         session: MemoryX of its appliance receives the state
         checkpoint: None for that of the params, or the latest in model_dir if there is one
-        states: "all", or which parts to load
+        states: "all", or which parts to load; None for what the params say of a checkpoint that was given, and all of
+            one that the run goes on from: an interruption changes nothing
         strict: whether it must hold exactly the weights of the model
 
     Raises:
         CheckpointError: it cannot be read, or is of another model
     """
     params, memoryx = session.params, session.appliance.memoryx
+    given = params.eval_checkpoint_path if memoryx.optimizer is None else params.checkpoint_path
+    if checkpoint is None and given is not None:
+        checkpoint = given.now
+    resumes = checkpoint is None and params.checkpoint.autoload_last_checkpoint
+    states = states or (None if resumes else params.load_checkpoint_states) or "all"
     wanted = parse_states(states)
     if memoryx.optimizer is None and "model" not in wanted:
         raise CheckpointError(f"--load_checkpoint_states: must have model in it for an evaluation, got {states}")
-    if checkpoint is None and params.checkpoint_path is not None:
-        checkpoint = params.checkpoint_path.path
-    resumes = checkpoint is None and params.checkpoint.autoload_last_checkpoint
     session.resumes = resumes and states == "all"
     if resumes:
         checkpoint = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)

@@ -38,6 +38,7 @@ class MemoryX:
         store: an empty store; MemoryX creates its arrays in it
         optimizer: None for a run that only evaluates
         max_gradient_norm: clip the gradients to this global norm; None for not at all
+        learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
         buffers: where gradient buffers go when they are used up
         workers: run updates beside the systems
     """
@@ -48,6 +49,7 @@ class MemoryX:
         store: Store,
         optimizer: Optimizer | None,
         max_gradient_norm: float | None,
+        learning_rate_scales: Mapping[str, float],
         buffers: BufferPool,
         workers: Executor,
     ) -> None:
@@ -55,6 +57,7 @@ class MemoryX:
         self.store = store
         self.optimizer = optimizer
         self.max_gradient_norm = max_gradient_norm
+        self.learning_rate_scales = learning_rate_scales
         self.panels: Mapping[str, tuple[Panel, ...]] = {n: panels_of(w) for n, w in graph.weights.items()}
         self.buffers = buffers
         self.waited_s = 0.0
@@ -210,6 +213,8 @@ class MemoryX:
         names = [f"model.{panel.weight}", *(f"optimizer.{panel.weight}.{s}" for s in self.optimizer.states)]
         arrays = [self.store.borrow(name, panel.start, panel.stop) for name in names]
         weight, *states = (array.reshape(-1) for array in arrays)
+        scale = self.learning_rate_scales.get(panel.weight, 1.0)
+        step = step._replace(learning_rate=step.learning_rate * scale)
         self.optimizer.update(weight, gradient.reshape(-1), states, step, self.graph.weights[panel.weight].decays)
         for name, array in zip(names, arrays, strict=True):
             self.store.give_back(name, panel.start, panel.stop, array, changed=True)

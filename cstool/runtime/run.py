@@ -7,7 +7,14 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from cstool.data import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, Dataset, batches_per_epoch, open_dataset
+from cstool.data import (
+    HDF5_TEXT_PROCESSORS,
+    MNIST_PROCESSOR,
+    Dataset,
+    SinkTokensDataset,
+    batches_per_epoch,
+    open_dataset,
+)
 from cstool.errors import CheckpointError, DataError, Interrupted
 from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.models import build_graph
@@ -33,7 +40,7 @@ def run(
     *,
     mode: str,
     checkpoint_path: Path | None = None,
-    load_checkpoint_states: str = "all",
+    load_checkpoint_states: str | None = None,
     strict: bool = True,
     lanes: int | None = None,
     progress: Progress,
@@ -44,7 +51,7 @@ def run(
         params: checked params
         mode: "train", "eval" or "train_and_eval"
         checkpoint_path: start from this one; None for the latest in model_dir, if there is one
-        load_checkpoint_states: "all", or which parts to load
+        load_checkpoint_states: "all", or which parts to load; None for what the params say
         strict: whether a checkpoint must hold exactly the weights of the model
         lanes: host threads; None to choose
         progress: is told what is going on
@@ -52,7 +59,7 @@ def run(
     Raises:
         CstoolError: whatever the user can act on
     """
-    parse_states(load_checkpoint_states)
+    parse_states(load_checkpoint_states or params.load_checkpoint_states or "all")
     trains = mode != "eval"
     train_loader = params.dataloader("train") if trains else None
     val_loader = params.dataloader("val" if trains else "eval") if mode != "train" else None
@@ -72,12 +79,15 @@ def run(
                 loss_scaling=getattr(params.model, "loss_scaling", "num_tokens"),
                 loss_weight=getattr(params.model, "loss_weight", 1.0),
                 seed=params.seed,
+                learning_rate_scales={name: params.learning_rate_scale(name) for name in graph.weights},
                 num_csx=params.num_csx,
                 lanes=lanes,
             )
         )
         result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
         session = Session(params, graph, appliance, progress, result)
+        for warning in params.warnings:
+            log.warning(warning)
         for note in params.notes:
             log.info(note)
         _prepare_systems(session, val_loader, "val_dataloader", trains=False)
@@ -123,7 +133,7 @@ def run(
 def _open(params: Params, loader: DataloaderParams | None, stack: ExitStack) -> Dataset | None:
     if loader is None:
         return None
-    dataset = open_dataset(
+    dataset: Dataset = open_dataset(
         loader.data_processor,
         loader.data_dir,
         split=loader.split,
@@ -132,6 +142,14 @@ def _open(params: Params, loader: DataloaderParams | None, stack: ExitStack) -> 
         tried=loader.tried,
     )
     stack.callback(dataset.close)
+    for sinks in loader.data_transforms:
+        dataset = SinkTokensDataset(
+            dataset,
+            token=sinks.sink_token_id,
+            count=sinks.num_sink_tokens,
+            position=sinks.sink_token_start_pos,
+            keep_length=sinks.truncate_to_original_length,
+        )
     log.info(dataset.describe())
     return dataset
 

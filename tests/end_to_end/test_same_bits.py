@@ -9,6 +9,7 @@ import pytest
 
 from cstool.runtime import appliance
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
+from tests.models import FAMILIES
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "clipped": {},
@@ -37,12 +38,35 @@ def test_the_bits_do_not_depend_on_num_csx_or_lanes(tmp_path: Path, data: Path, 
         assert found == expected, f"num_csx {num_csx}, {lanes} lanes"
 
 
-def test_the_bits_do_not_depend_on_waves(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = bits(run_file(gpt_params(tmp_path / "whole", data)))
-    probe = run_file(gpt_params(tmp_path / "probe", data)).memory_bytes["activations"]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path: Path, data: Path, family: str) -> None:
+    """Two layers, dropout and clipping; 4 grains to a batch."""
+    model = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, **FAMILIES[family]}
+    changes = {f"init__model__{key}": value for key, value in model.items()}
+    found = []
+    for num_csx, lanes in [(1, 1), (2, 2), (4, 1), (4, 2)]:
+        loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
+        changes |= {
+            "init__loop": {"max_steps": 2},
+            "init__checkpoint": {"steps": 2},
+            "fit": {"train_dataloader": loader},
+        }
+        file = gpt_params(tmp_path / f"{num_csx}-{lanes}", data, **changes)
+        found.append(bits(run_file(file, lanes=lanes, **{NUM_CSX: num_csx})))
+    assert found == [found[0]] * 4
+    assert len({*found[0][0]}) == 2
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2"])
+def test_the_bits_do_not_depend_on_waves(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
+    whole = bits(run_file(gpt_params(tmp_path / "whole", data, **model)))
+    probe = run_file(gpt_params(tmp_path / "probe", data, **model)).memory_bytes["activations"]
     for slots in (1, 5, 8):
         monkeypatch.setattr(appliance, "activation_budget_bytes", lambda *_, slots=slots: probe * slots // 12)
-        result = run_file(gpt_params(tmp_path / str(slots), data), lanes=2)
+        result = run_file(gpt_params(tmp_path / str(slots), data, **model), lanes=2)
         assert result.memory_bytes["activations"] < probe
         assert bits(result) == whole
 

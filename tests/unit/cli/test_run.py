@@ -66,7 +66,7 @@ def test_without_flags_the_file_decides(cstool, called):
 def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_chooses(cstool, called):
     cstool("run", "--params", "x.yaml")
     del called["params"], called["progress"]
-    assert called == {"mode": "train", "checkpoint_path": None, "load_checkpoint_states": "all", "lanes": None}
+    assert called == {"mode": "train", "checkpoint_path": None, "load_checkpoint_states": None, "lanes": None}
 
 
 def test_flags_of_the_run_reach_the_runtime(cstool, called):

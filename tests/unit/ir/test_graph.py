@@ -57,6 +57,43 @@ def test_numbers_have_as_many_digits_as_they_need() -> None:
     assert chain(11).ops[9].outputs == ("h.10",)
 
 
+def pairs(*segments: tuple[int, int]) -> Graph:
+    """Return two linear layers with the numbers {n} and {n+1}, for each segment (count, first), without a loss."""
+    ops = (
+        Op(OpKind.LINEAR, "a.{n}", ("h.{n}",), ("h.{n+1}",), ("a.{n}.weight",)),
+        Op(OpKind.LINEAR, "b.{n+1}", ("h.{n+1}",), ("h.{n+2}",), ("b.{n+1}.weight",)),
+    )
+    tensors = (Tensor("h.{n+1}", (3,)), Tensor("h.{n+2}", (3,)))
+    weights = tuple(Weight(op.weights[0], (3, 3), ZEROS) for op in ops)
+    written = (Segment(ops, tensors, weights, count, first, stride=2) for count, first in segments)
+    return Graph("pairs", (Tensor("h.0", (3,)),), tuple(written), "loss")
+
+
+def test_a_segment_may_begin_anywhere_and_go_by_any_stride() -> None:
+    assert list(Segment((), (), (), count=3, first=5, stride=2).numbers) == [5, 7, 9]
+    assert list(Segment((), ()).numbers) == [0]
+    assert list(Segment((), (), count=3).numbers) == [0, 1, 2]
+
+
+def test_a_segment_of_two_layers_numbers_both() -> None:
+    graph = pairs((2, 0))
+    assert [(op.name, op.inputs, op.outputs, op.weights) for op in graph.ops] == [
+        ("a.0", ("h.0",), ("h.1",), ("a.0.weight",)),
+        ("b.1", ("h.1",), ("h.2",), ("b.1.weight",)),
+        ("a.2", ("h.2",), ("h.3",), ("a.2.weight",)),
+        ("b.3", ("h.3",), ("h.4",), ("b.3.weight",)),
+    ]
+    assert list(graph.tensors) == ["h.0", "h.1", "h.2", "h.3", "h.4"]
+    assert list(graph.weights) == ["a.0.weight", "b.1.weight", "a.2.weight", "b.3.weight"]
+
+
+def test_a_segment_goes_on_where_another_ended() -> None:
+    apart, together = pairs((1, 0), (4, 2)), pairs((5, 0))
+    assert (apart.ops, apart.tensors, apart.weights) == (together.ops, together.tensors, together.weights)
+    assert [op.name for op in apart.ops][-2:] == ["a.8", "b.9"]
+    assert apart.ops[-1].outputs == ("h.10",)
+
+
 def test_the_parameter_count_is_that_of_all_elements() -> None:
     assert chain().parameter_count == 2 * 3 * 3 + 5 * 3
 

@@ -76,3 +76,13 @@ def test_names_are_compared_after_repetitions_are_written_out() -> None:
     one_name = Segment((replace(FIRST, inputs=("x",), outputs=("y.{n}",)),), (Tensor("y.{n}", (3,)),), WEIGHTS[:1], 3)
     with pytest.raises(ValueError, match=r"^op name 'first' is used 3 times$"):
         verify(Graph("net", INPUTS, (one_name,), "y.0"))
+
+
+def test_repetitions_by_a_stride_may_overlap_no_others() -> None:
+    op = Op(OpKind.LINEAR, "layer.{n}", ("x",), ("y.{n}",), ("w",))
+    segments = [
+        Segment((op,), (Tensor("y.{n}", (3,)),), (Weight("w", (3, 2), ZEROS),), count, first, 2)
+        for count, first in ((3, 0), (1, 4))
+    ]
+    with pytest.raises(ValueError, match=r"^op name 'layer\.4' is used 2 times$"):
+        verify(Graph("net", INPUTS, tuple(segments), "y.0"))

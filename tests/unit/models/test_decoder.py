@@ -137,13 +137,42 @@ def test_each_rate_of_dropout_goes_to_its_ops() -> None:
 
 def test_attention_divides_by_the_root_of_the_width_of_a_head() -> None:
     [attention] = [op for op in gpt2_small(num_hidden_layers=1).ops if op.kind == "attention"]
-    assert attention.attributes == {"heads": 12, "scale": 1 / math.sqrt(64), "dropout": 0.1}
+    assert attention.attributes == {
+        "heads": 12,
+        "kv_heads": 12,
+        "scale": 1 / math.sqrt(64),
+        "softcap": None,
+        "slopes": (),
+        "window": None,
+        "sinks": 0,
+        "dropout": 0.1,
+    }
 
 
-@pytest.mark.parametrize("function", ["relu", "gelu"])
-def test_the_nonlinearity_is_that_of_the_feed_forward_layer(function: str) -> None:
-    [activation] = [op for op in decoder(nonlinearity=function).ops if op.kind == "activation"]
-    assert activation.attributes["function"] == function
+@pytest.mark.parametrize(
+    ("name", "function"), [("relu", "relu"), ("gelu", "gelu"), ("swish", "silu"), ("gelu_fast", "gelu_new")]
+)
+def test_the_nonlinearity_is_that_of_the_feed_forward_layer(name: str, function: str) -> None:
+    [activation] = [op for op in decoder(nonlinearity=name).ops if op.kind == "activation"]
+    assert activation.attributes == {"function": function, "dropout": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("swiglu", "silu"), ("geglu", "gelu"), ("reglu", "relu"), ("liglu", "linear")]
+)
+def test_a_gated_nonlinearity_has_a_gate_and_its_bias(name: str, function: str) -> None:
+    graph = decoder(nonlinearity=name)
+    [gated] = [op for op in graph.ops if op.kind == "gated_activation"]
+    ffn = f"{LAYER_0}.ffn.ffn.0"
+    assert gated.attributes == {"function": function, "dropout": 0.0}
+    assert gated.inputs == (f"{ffn}.linear_layer.y", f"{ffn}.linear_layer_for_glu.y")
+    assert gated.weights == (f"{ffn}.linear_layer.bias", f"{ffn}.linear_layer_for_glu.bias")
+    assert "activation" not in [op.kind for op in graph.ops]
+
+
+def test_a_gate_may_have_no_bias() -> None:
+    [gated] = [op for op in decoder(nonlinearity="swiglu", use_ffn_bias=False).ops if op.kind == "gated_activation"]
+    assert gated.weights == ()
 
 
 def test_epsilon_goes_to_all_norms() -> None:
@@ -159,7 +188,13 @@ def test_biases_and_norms_do_not_decay() -> None:
 def test_each_initializer_goes_to_its_weights() -> None:
     begin = {
         key: {"name": "constant", "val": value}
-        for key, value in [("initializer", 0.1), ("embedding_initializer", 0.2), ("output_layer_initializer", 0.3)]
+        for key, value in [
+            ("initializer", 0.1),
+            ("embedding_initializer", 0.2),
+            ("output_layer_initializer", 0.3),
+            ("ffn_initializer", 0.4),
+            ("ffn_output_layer_initializer", 0.5),
+        ]
     }
     weights = decoder(share_embedding_weights=False, **begin).weights
     matrices = {name: weight.initializer.mean for name, weight in weights.items() if len(weight.shape) == 2}
@@ -170,10 +205,11 @@ def test_each_initializer_goes_to_its_weights() -> None:
         f"{LAYER_0}.self_attn.proj_k_dense_layer.weight": 0.1,
         f"{LAYER_0}.self_attn.proj_v_dense_layer.weight": 0.1,
         f"{LAYER_0}.self_attn.proj_output_dense_layer.weight": 0.3,
-        f"{LAYER_0}.ffn.ffn.0.linear_layer.weight": 0.1,
-        f"{LAYER_0}.ffn.ffn.1.linear_layer.weight": 0.3,
-        "lm_head.weight": 0.1,
+        f"{LAYER_0}.ffn.ffn.0.linear_layer.weight": 0.4,
+        f"{LAYER_0}.ffn.ffn.1.linear_layer.weight": 0.5,
+        "lm_head.weight": 0.0,
     }
+    assert weights["lm_head.weight"].initializer == Initializer("normal", 0.0, 0.02)
 
 
 def test_norms_begin_with_ones_and_biases_with_zeros() -> None:

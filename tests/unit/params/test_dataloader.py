@@ -80,8 +80,82 @@ T = f"trainer.{TRAIN}"
         ("max_sequence_length", 0, f"x.yaml:17: {T}.max_sequence_length must be at least 1, got 0"),
         ("shuffle_seed", -1, f"x.yaml:17: {T}.shuffle_seed must be at least 0, got -1"),
         ("batchsize", 3, f"x.yaml:17: {T}.batchsize is not a known key\nhint: did you mean batch_size?"),
+        ("num_samples", 5, f"x.yaml:17: not supported: {T}.num_samples: 5\nhint: leave it out"),
+        ("sort_files", False, f"x.yaml:17: not supported: {T}.sort_files: false\nhint: supported: true"),
+        ("data_transforms", 5, f"x.yaml:17: {T}.data_transforms must be a list, got 5"),
         ("use_vsl", True, f"x.yaml:17: not supported: {T}.use_vsl: true\nhint: leave it out"),
     ],
 )
 def test_a_dataloader_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
     assert failure({f"{TRAIN}.{key}": value}) == message
+
+
+VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "val", "batch_size": 4}
+
+
+def test_of_several_dataloaders_the_first_counts_and_the_others_are_noted(load, folder: Path) -> None:
+    params = load({"fit.val_dataloader": [VAL, {**VAL, "data_dir": "test"}]})
+    assert params.dataloader("val").data_dir == (folder / "val",)
+    assert params.notes == ("trainer.fit.val_dataloader.1: accepted, no effect",)
+
+
+def test_the_others_of_several_dataloaders_are_checked(failure) -> None:
+    assert failure({"fit.val_dataloader": [VAL, {**VAL, "batch_size": 0}]}) == (
+        "x.yaml:23: trainer.fit.val_dataloader.1.batch_size must be at least 1, got 0"
+    )
+
+
+def test_an_empty_list_of_dataloaders_is_an_error(failure) -> None:
+    assert failure({"fit.val_dataloader": []}) == (
+        "x.yaml:17: trainer.fit.val_dataloader must hold at least one dataloader, got []"
+    )
+
+
+def test_the_vocab_size_of_the_model_may_be_said_again(load) -> None:
+    changes = {"init.model.vocab_size": 256, f"{TRAIN}.vocab_size": 256}
+    assert load(changes).notes == ("trainer.fit.train_dataloader.vocab_size: accepted, no effect",)
+
+
+def test_another_vocab_size_than_that_of_the_model_is_an_error(failure) -> None:
+    assert failure({"init.model.vocab_size": 256, f"{TRAIN}.vocab_size": 257}) == (
+        "x.yaml:18: trainer.fit.train_dataloader.vocab_size must be the vocab_size of the model (256), got 257\n"
+        "hint: leave it out"
+    )
+
+
+def test_sink_tokens_have_defaults(load) -> None:
+    [sinks] = load({f"{TRAIN}.data_transforms": [{"name": "add_sink_tokens"}]}).dataloader("train").data_transforms
+    assert sinks.dump() == {
+        "name": "add_sink_tokens",
+        "sink_token_id": 0,
+        "num_sink_tokens": 1,
+        "sink_token_start_pos": 0,
+        "truncate_to_original_length": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        ({"name": "add_memory_tokens"}, "not supported: {}.name: add_memory_tokens\nhint: supported: add_sink_tokens"),
+        ({"name": "add_sink_tokens", "num_sink_tokens": 0}, "{}.num_sink_tokens must be at least 1, got 0"),
+        (
+            {"name": "add_sink_tokens", "sink_token_id": 50257},
+            "{}.sink_token_id must be less than the vocab_size of the model (50257), got 50257",
+        ),
+        (
+            {"name": "add_sink_tokens", "sink_tokens": 1},
+            "{}.sink_tokens is not a known key\nhint: did you mean num_sink_tokens?",
+        ),
+        (5, "{} must be a mapping, got 5"),
+        (None, "{} must be a mapping, got []"),
+    ],
+)
+def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, message) -> None:
+    found = failure({f"{TRAIN}.data_transforms": [transform]})
+    assert found.split(": ", 1)[1] == message.format(f"{T}.data_transforms.0")
+
+
+def test_the_model_names_its_only_data_processor(load) -> None:
+    changes = {"init.model": {"name": "fc_mnist"}, f"{TRAIN}.data_processor": None}
+    assert load(changes).dataloader("train").data_processor == "MNISTDataProcessor"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ import pytest
 import yaml
 
 from cstool.errors import ParamsError
-from cstool.params import load_params
+from cstool.params import Params, load_all_params, load_params
+
+ROOT = Path(__file__).parents[3]
 
 MANY_ERRORS = """\
 trainer:
@@ -23,7 +27,7 @@ trainer:
       num_heads: 12
       hidden_size: 770
       vocab_sise: 256
-      rotary_dim: 64
+      memory_tokens: 64
       use_ffn_bias: "true"
     optimizer:
       adamw: {betas: [0.9, 0.95], epsilon: 1e-8}
@@ -31,7 +35,7 @@ trainer:
     - SequentialLR:
         schedulers:
         - LinearLR: {initial_learning_rate: 0, end_learning_rate: 1e-3, total_iter: 10}
-    sparsity: 0.3
+    sparsity: 1.3
     loop: {max_steps: 0}
   fit:
     train_dataloader: &data
@@ -51,7 +55,7 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(fa
         "hint: 768 and 780 are the nearest\n"
         "x.yaml:7: trainer.init.model.vocab_sise is not a known key\n"
         "hint: did you mean vocab_size?\n"
-        "x.yaml:8: not supported: trainer.init.model.rotary_dim: 64\n"
+        "x.yaml:8: not supported: trainer.init.model.memory_tokens: 64\n"
         "hint: leave it out\n"
         "x.yaml:9: trainer.init.model.use_ffn_bias must be true or false, got 'true'\n"
         "x.yaml:11: trainer.init.optimizer.adamw.epsilon is not a known key\n"
@@ -59,8 +63,7 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(fa
         "x.yaml:15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iters is missing\n"
         "x.yaml:15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iter is not a known key\n"
         "hint: did you mean total_iters?\n"
-        "x.yaml:16: not supported: trainer.init.sparsity: 0.3\n"
-        "hint: leave it out\n"
+        "x.yaml:16: trainer.init.sparsity must be at least 0 and less than 1, got 1.3\n"
         "x.yaml:17: trainer.init.loop.max_steps must be at least 1, got 0\n"
         "x.yaml:22: trainer.fit.train_dataloader.batch_size must be at least 1, got -1\n"
         "x.yaml:26: trainer.validat is not a known key\n"
@@ -80,9 +83,80 @@ trainer:
     val_dataloaders: *val
 """
     assert load(text).notes == (
-        "trainer.validate_all: accepted, no effect",
         "trainer.fit.val_dataloader.num_workers: accepted, no effect",
+        "trainer.validate_all: accepted, no effect",
     )
+
+
+LIST = """\
+trainer:
+- trainer:
+    init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}, seed: 5}
+- init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.2}}}
+"""
+
+
+def load_list(folder: Path, text: str = LIST, **options: Any) -> tuple[Params, ...]:
+    (folder / "x.yaml").write_text(text)
+    return load_all_params("x.yaml", **options)
+
+
+def test_each_entry_of_a_list_is_a_trainer_bare_or_not(folder) -> None:
+    assert [(p.seed, p.learning_rate(0)) for p in load_list(folder)] == [(5, 0.1), (1, 0.2)]
+
+
+def test_a_file_of_one_trainer_is_a_list_of_one(folder) -> None:
+    text = "trainer:\n  init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}}\n"
+    assert load_list(folder, text) == (load_params("x.yaml"),)
+
+
+def test_a_key_without_a_number_is_that_of_all_trainers(folder) -> None:
+    params = load_list(folder, overrides=["trainer.init.seed=7"], flags={"trainer.init.loop.max_steps": ("--m", 3)})
+    assert [(p.seed, p.loop.max_steps) for p in params] == [(7, 3), (7, 3)]
+
+
+def test_a_key_with_a_number_is_that_of_one_trainer(folder) -> None:
+    assert [p.seed for p in load_list(folder, overrides=["trainer.1.init.seed=7"])] == [5, 7]
+
+
+def test_trainers_of_a_list_share_nothing_that_an_override_changes(folder) -> None:
+    text = LIST.replace("optimizer: {SGD: {lr: 0.1}}", "optimizer: &o {SGD: {lr: 0.1}}")
+    text = text.replace("optimizer: {SGD: {lr: 0.2}}", "optimizer: *o")
+    params = load_list(folder, text, overrides=["trainer.init.loop={max_steps: 3}", "trainer.1.init.loop.max_steps=4"])
+    assert [p.loop.max_steps for p in params] == [3, 4]
+
+
+def test_all_errors_of_all_trainers_come_at_once(folder) -> None:
+    text = LIST.replace("0.1", "-1").replace("gpt2", "gptx").replace("0.2", "-2")
+    with pytest.raises(ParamsError) as caught:
+        load_list(folder, text, overrides=["trainer.init.seed=-3"])
+    assert [message.partition(" must")[0] for message, _ in caught.value.problems] == [
+        "x.yaml:3: trainer.0.init.model.name",
+        "x.yaml:3: trainer.0.init.optimizer.SGD.lr",
+        "x.yaml:4: trainer.1.init.model.name",
+        "x.yaml:4: trainer.1.init.optimizer.SGD.lr",
+        "--set trainer.init.seed=-3:",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[]", "--set trainer=[]: must hold at least one trainer, got []"),
+        (
+            "[1, 2]",
+            "--set trainer=[1, 2]: must be one trainer, got a list of 2\nhint: give each phase a file of its own",
+        ),
+    ],
+)
+def test_a_list_from_the_command_line_is_judged_like_one_of_the_file(failure, value, message) -> None:
+    assert failure({}, overrides=[f"trainer={value}"]) == message
+
+
+def test_an_entry_that_is_no_trainer_is_an_error_at_its_line(folder) -> None:
+    with pytest.raises(ParamsError) as caught:
+        load_list(folder, LIST + "- 5\n- {fit: {}}\n")
+    assert str(caught.value) == ("x.yaml:5: trainer.2 must be a mapping, got 5\nx.yaml:6: trainer.3.init is missing")
 
 
 def test_a_list_of_one_trainer_is_that_trainer(load) -> None:
@@ -92,17 +166,12 @@ def test_a_list_of_one_trainer_is_that_trainer(load) -> None:
 
 def test_lines_in_a_list_of_one_trainer_are_known(failure) -> None:
     text = "trainer:\n- trainer:\n    init:\n      model: {name: gpt2}\n      optimizer: {SGD: {lr: -1}}\n"
-    assert failure(text) == "x.yaml:5: trainer.init.optimizer.SGD.lr must be at least 0, got -1"
+    assert failure(text) == "x.yaml:5: trainer.0.init.optimizer.SGD.lr must be at least 0, got -1"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "# old\ntrain_input: {}\nmodel: {}\noptimizer: {}\nrunconfig: {}\n",
-            "x.yaml:2: this is the older layout (train_input, model, optimizer, runconfig), which is not read yet\n"
-            "hint: write it in the trainer layout: trainer: {init: ..., fit: ...}",
-        ),
         ("- trainer\n", "x.yaml:1: the file must hold a mapping, got ['trainer']"),
         ("just text\n", "x.yaml:1: the file must hold a mapping, got 'just text'"),
         ("trianer: {}\n", "x.yaml:1: trianer is not a known key\nhint: did you mean trainer?"),
@@ -117,13 +186,22 @@ def test_lines_in_a_list_of_one_trainer_are_known(failure) -> None:
         ),
         (
             "trainer: {init: {}}\nmodel: {}\n",
-            "x.yaml:2: model is not a known key\nhint: all keys stand below trainer",
+            "x.yaml:2: model is of the older layout, trainer (line 1) of the trainer layout: a file is in one of them",
+        ),
+        (
+            "model: {}\nfit: {}\n",
+            "x.yaml:1: model is of the older layout, fit (line 2) of the trainer layout: a file is in one of them",
+        ),
+        (
+            "trainer: {init: {}}\nmodels: {}\n",
+            "x.yaml:1: trainer.init.model is missing\nx.yaml:1: trainer.init.optimizer is missing\n"
+            "x.yaml:2: models is not a known key\nhint: all keys stand below trainer",
         ),
         (
             "trainer:\n- {trainer: {}}\n- {trainer: {}}\n",
             "x.yaml:1: trainer must be one trainer, got a list of 2\nhint: give each phase a file of its own",
         ),
-        ("trainer: []\n", "x.yaml:1: trainer must be one trainer, got a list of 0"),
+        ("trainer: []\n", "x.yaml:1: trainer must hold at least one trainer, got []"),
     ],
 )
 def test_a_file_that_is_not_in_the_trainer_layout_is_an_error(failure, text, message) -> None:
@@ -155,23 +233,36 @@ def _paths(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
         yield from _paths(value, (*path, key))
 
 
-@pytest.mark.parametrize(
-    "junk",
-    [None, "x", "", -1, 0.5, True, [], {}, [1], {"a": 1}, float("inf"), 10**400],
-    ids=lambda value: repr(value)[:9],
-)
-def test_whatever_stands_wherever_is_accepted_or_a_params_error(tmp_path: Path, junk: object) -> None:
-    whole = yaml.safe_load((Path(__file__).parents[3] / "params" / "gpt_tiny.yaml").read_text())
+JUNK: list[Any] = [None, "x", "", -1, 0.5, True, [], {}, [1], {"a": 1}, float("inf"), 10**400]
+INTEROP = sorted((ROOT / "tests" / "interop").glob("*.yaml"))
+
+
+def test_there_are_files_of_the_vendor() -> None:
+    assert len(INTEROP) == 9
+
+
+@pytest.mark.parametrize("path", INTEROP, ids=lambda path: path.name)
+def test_a_file_of_the_vendor_loads_as_it_is_and_soon(path: Path) -> None:
+    start = time.process_time()
+    load_params(path)
+    assert time.process_time() - start < 0.2
+
+
+@pytest.mark.parametrize("path", [ROOT / "params" / "gpt_tiny.yaml", *INTEROP], ids=lambda path: path.name)
+def test_whatever_stands_wherever_is_accepted_or_a_params_error(tmp_path: Path, path: Path) -> None:
+    whole = yaml.safe_load(path.read_text())
+    rng = random.Random(path.name)
     refused = 0
-    for path in _paths(whole):
-        data = copy.deepcopy(whole)
-        holder = data
-        for part in path[:-1]:
-            holder = holder[part]
-        holder[path[-1]] = junk
-        (tmp_path / "x.yaml").write_text(yaml.dump(data, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
-        try:
-            load_params(tmp_path / "x.yaml")
-        except ParamsError:
-            refused += 1
+    for key in _paths(whole):
+        for junk in rng.sample(JUNK, 12 if path not in INTEROP else 1):
+            data = copy.deepcopy(whole)
+            holder = data
+            for part in key[:-1]:
+                holder = holder[part]
+            holder[key[-1]] = junk
+            (tmp_path / "x.yaml").write_text(yaml.dump(data, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
+            try:
+                load_params(tmp_path / "x.yaml")
+            except ParamsError:
+                refused += 1
     assert refused > 0

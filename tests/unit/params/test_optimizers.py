@@ -56,7 +56,8 @@ O = "trainer.init.optimizer"  # noqa: E741
             f"x.yaml:7: {O} must hold one name, got ['AdamW', 'SGD']\nhint: the names are SGD, Adam, AdamW",
         ),
         ({"AdamM": {}}, f"x.yaml:8: {O}.AdamM is not a known name\nhint: did you mean Adam?"),
-        ({"Lion": {}}, f"x.yaml:8: {O}.Lion is not a known name\nhint: the names are SGD, Adam, AdamW"),
+        ({"lion": {}}, f"x.yaml:8: not supported: {O}.lion\nhint: supported: SGD, Adam, AdamW"),
+        ({"Foo": {}}, f"x.yaml:8: {O}.Foo is not a known name\nhint: the names are SGD, Adam, AdamW"),
         ({"SGD": None}, f"x.yaml:8: {O}.SGD.learning_rate is missing\nhint: or give schedulers"),
         ({"SGD": 5}, f"x.yaml:8: {O}.SGD must be a mapping, got 5"),
         (

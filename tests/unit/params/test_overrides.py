@@ -81,8 +81,8 @@ def test_a_typed_length_replaces_the_lengths_of_the_file(load, name) -> None:
         ),
         ("trainer.init.backend=5", "--set trainer.init.backend=5: must be a mapping, got 5"),
         (
-            "trainer.init.model.rotary_dim=8",
-            "--set trainer.init.model.rotary_dim=8: not supported: trainer.init.model.rotary_dim: 8\n"
+            "trainer.init.model.memory_tokens=8",
+            "--set trainer.init.model.memory_tokens=8: not supported: trainer.init.model.memory_tokens: 8\n"
             "hint: leave it out",
         ),
         (

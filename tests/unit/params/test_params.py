@@ -32,9 +32,9 @@ def test_a_stock_file_survives_being_resolved_and_read_again(path: Path, tmp_pat
     assert (again, again.resolved()) == (params, params.resolved())
 
 
-@pytest.mark.parametrize("path", STOCK, ids=lambda path: path.name)
-def test_a_stock_schedule_ends_with_the_run(path: Path) -> None:
-    params = load_params(path)
+@pytest.mark.parametrize("name", ["fc_mnist", "gpt2_small", "gpt_tiny"])
+def test_a_schedule_of_our_own_ends_with_the_run(name: str) -> None:
+    params = load_params(STOCK[0].with_name(f"{name}.yaml"))
     assert params.schedulers[0].length == params.loop.max_steps
 
 
@@ -49,6 +49,12 @@ CHANGES: list[dict[str, Any]] = [
     {"fit.val_dataloader": VAL, "validate.val_dataloader": {**VAL, "drop_last": False}},
     {"fit.ckpt_path": "checkpoint_5.mdl"},
     {"fit.ckpt_path": None},
+    {"fit.ckpt_path": "a.mdl", "validate.ckpt_path": "b.mdl"},
+    {"init.callbacks": [{"LoadCheckpointStates": {"load_checkpoint_states": "model"}}]},
+    {"init.schedulers": [{"ScalePerParamLR": {"scheduler": {"ConstantLR": {"learning_rate": 1}}}}]},
+    {"init.optimizer": {"adamw": {"lr": 0.1, "adjust_learning_rate": {"decoder_kernel": 0.1}}}},
+    {"init.sparsity": 0.5},
+    {"init.sparsity": [{"sparsity": [0.1, 0.2], "algorithm": "gmp", "update": {"freq": 5}, "param_filter": "*"}]},
     {"fit": None, "validate.val_dataloader": VAL},
     {"init.callbacks": [{"ComputeNorm": {}}], "fit.train_dataloader.num_workers": 8},
 ]
@@ -124,3 +130,21 @@ def test_a_checkpoint_of_null_means_to_start_fresh(load) -> None:
 
 def test_other_paths_can_be_resolved_the_same_way(load, folder: Path) -> None:
     assert load({}).resolve("a/b").path == folder / "a" / "b"
+
+
+@pytest.mark.parametrize(("fit", "validate", "found"), [("a", None, "a"), (None, "b", "b"), ("a", "b", "b")])
+def test_evaluation_alone_takes_the_checkpoint_of_validate_if_there_is_one(load, folder, fit, validate, found) -> None:
+    written = {"fit.ckpt_path": fit, "validate.ckpt_path": validate}
+    params = load({key: value for key, value in written.items() if value is not None})
+    assert params.eval_checkpoint_path.path == folder / found
+
+
+def test_training_takes_a_dense_file(load) -> None:
+    load({"init.sparsity": None}).check_trainable()
+
+
+def test_training_refuses_a_sparse_file(load) -> None:
+    params = load({"init.sparsity": 0.5})
+    with pytest.raises(ParamsError) as caught:
+        params.check_trainable()
+    assert str(caught.value) == "x.yaml:12: not supported: trainer.init.sparsity\nhint: leave it out to train dense"

@@ -176,16 +176,34 @@ CASES = [
         "x.yaml:13: trainer.init.schedulers.0.LinearLr2 is not a known name\nhint: did you mean LinearLR?",
     ),
     (
+        {"CyclicLR": {}},
+        "x.yaml:13: not supported: trainer.init.schedulers.0.CyclicLR\n"
+        "hint: supported: ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
+        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR, "
+        "ScalePerParamLR",
+    ),
+    (
+        {"ScalePerParamLR": {"scheduler": {"ConstantLR": {"learning_rate": -1}}}},
+        "x.yaml:16: trainer.init.schedulers.0.ScalePerParamLR.scheduler.ConstantLR.learning_rate must be at least 0, "
+        "got -1",
+    ),
+    (
+        {"ScalePerParamLR": None},
+        "x.yaml:13: trainer.init.schedulers.0.ScalePerParamLR.scheduler is missing",
+    ),
+    (
         {"Warp": {}},
         "x.yaml:13: trainer.init.schedulers.0.Warp is not a known name\n"
         "hint: the names are ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
-        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR",
+        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR, "
+        "ScalePerParamLR",
     ),
     (
         "LinearLR",
         "x.yaml:13: trainer.init.schedulers.0 must be a mapping with one name, got 'LinearLR'\n"
         "hint: the names are ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
-        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR",
+        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR, "
+        "ScalePerParamLR",
     ),
 ]
 
@@ -207,4 +225,20 @@ def test_cycle_is_noted_because_the_formula_does_not_depend_on_it(load) -> None:
     entry["LinearLR"]["cycle"] = True
     assert load({"init.schedulers": [entry]}).notes == (
         "trainer.init.schedulers.0.LinearLR.cycle: accepted, no effect",
+    )
+
+
+def test_scale_per_param_has_the_rates_and_the_length_of_the_schedule_in_it(load) -> None:
+    inner = linear(1.0, 0.0, 4)
+    params = load({"init.schedulers": [{"ScalePerParamLR": {"scheduler": inner}}]})
+    plain = load({"init.schedulers": [inner]})
+    assert [params.learning_rate(step) for step in range(6)] == [plain.learning_rate(step) for step in range(6)]
+    assert params.schedulers[0].length == 4
+
+
+def test_alpha_is_noted_because_the_end_rate_says_it(load) -> None:
+    entry = linear(0.0, 1.0, 4)
+    entry["LinearLR"]["alpha"] = 0.1
+    assert load({"init.schedulers": [entry]}).notes == (
+        "trainer.init.schedulers.0.LinearLR.alpha: accepted, no effect",
     )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from cstool.params.dataloader import DataloaderParams
-from cstool.params.model import DecoderParams, FcMnistParams, InitializerParams
+from cstool.params.dataloader import DataloaderParams, SinkTokensParams
+from cstool.params.initializers import InitializerParams
+from cstool.params.model import DecoderParams, FcMnistParams
 from cstool.params.optimizers import OPTIMIZERS
 from cstool.params.schedules import SCHEDULES
 from cstool.params.section import Section
+from cstool.params.sparsity import SHARES, SparsityParams, UpdateParams
 from cstool.params.trainer import (
+    CALLBACK_SECTIONS,
+    AutorestartParams,
     BackendParams,
     CheckpointParams,
     ClusterParams,
@@ -20,10 +24,12 @@ from cstool.params.trainer import (
     LoopParams,
     PrecisionParams,
     TrainerKeys,
+    ValidateAllKeys,
     ValidateKeys,
 )
 
 SECTIONS: list[type[Section]] = [
+    AutorestartParams,
     BackendParams,
     CheckpointParams,
     ClusterParams,
@@ -36,8 +42,14 @@ SECTIONS: list[type[Section]] = [
     LoggingParams,
     LoopParams,
     PrecisionParams,
+    SinkTokensParams,
+    SparsityParams,
     TrainerKeys,
+    UpdateParams,
+    ValidateAllKeys,
     ValidateKeys,
+    *CALLBACK_SECTIONS.values(),
+    *SHARES.values(),
     *OPTIMIZERS.values(),
     *SCHEDULES.values(),
 ]

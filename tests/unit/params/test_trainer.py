@@ -63,16 +63,67 @@ def test_keys_about_the_real_cluster_are_noted(load) -> None:
 
 
 def test_callbacks_that_change_no_result_are_noted(load) -> None:
-    callbacks = [{"ScopedTrainFlags": {"csx.performance.micro_batch_size": 88}}, {"ComputeNorm": None}]
-    assert load({"init.callbacks": callbacks}).notes == (
-        "trainer.init.callbacks.0.ScopedTrainFlags: accepted, no effect",
-        "trainer.init.callbacks.1.ComputeNorm: accepted, no effect",
+    callbacks = [
+        {"ScopedTrainFlags": {"csx.performance.micro_batch_size": 88}},
+        {"ComputeNorm": None},
+        {"computenorm": {}},
+        {"KeepNCheckpoints": {"n": 3}},
+        {"SaveCheckpointState": {"k": 2, "checkpoint_states": ["model"]}},
+        {"LogOptimizerParamGroup": {"keys": "lr"}},
+    ]
+    assert load({"init.callbacks": callbacks}).notes == tuple(
+        f"trainer.init.callbacks.{key}: accepted, no effect"
+        for key in (
+            "0.ScopedTrainFlags.csx.performance.micro_batch_size",
+            "1.ComputeNorm",
+            "2.computenorm",
+            "3.KeepNCheckpoints.n",
+            "4.SaveCheckpointState.k",
+            "4.SaveCheckpointState.checkpoint_states",
+            "5.LogOptimizerParamGroup.keys",
+        )
     )
 
 
-@pytest.mark.parametrize("key", ["device", "loggers", "autorestart"])
-def test_other_keys_of_init_without_effect_are_noted(load, key) -> None:
-    assert load({f"init.{key}": "CSX"}).notes == (f"trainer.init.{key}: accepted, no effect",)
+@pytest.mark.parametrize(
+    ("written", "states"),
+    [("model", "model"), ("model, optimizer", "model,optimizer"), (["model", "optimizer"], "model,optimizer")],
+)
+def test_the_states_to_load_from_a_checkpoint_are_acted_on(load, written, states) -> None:
+    params = load({"init.callbacks": [{"LoadCheckpointStates": {"load_checkpoint_states": written}}]})
+    assert (params.load_checkpoint_states, params.notes) == (states, ())
+
+
+@pytest.mark.parametrize("callback", [None, {}, {"load_checkpoint_states": None}])
+def test_all_states_are_loaded_unless_the_callback_names_some(load, callback) -> None:
+    assert load({"init.callbacks": [{"LoadCheckpointStates": callback}]}).load_checkpoint_states == "all"
+
+
+def test_loggers_are_noted(load) -> None:
+    loggers = [{"ProgressLogger": {}}, {"WandbLogger": {"project": "p"}}, {"TensorBoardLogger": None}]
+    assert load({"init.loggers": loggers}).notes == (
+        "trainer.init.loggers.0.ProgressLogger: accepted, no effect",
+        "trainer.init.loggers.1.WandbLogger.project: accepted, no effect",
+        "trainer.init.loggers.2.TensorBoardLogger: accepted, no effect",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"init.device": "CSX"}, "trainer.init.device"),
+        ({"init.autorestart": {"max_num_restarts": 3}}, "trainer.init.autorestart.max_num_restarts"),
+        ({"init.loop.grad_accum_steps": 4}, "trainer.init.loop.grad_accum_steps"),
+        ({"init.backend.sync_batchnorm": True}, "trainer.init.backend.sync_batchnorm"),
+        ({"validate_all.ckpt_paths": ["a", "b"]}, "trainer.validate_all"),
+    ],
+)
+def test_other_keys_without_effect_are_noted(load, changes, note) -> None:
+    assert load(changes).notes == (f"{note}: accepted, no effect",)
+
+
+def test_checkpoints_every_0_steps_are_none(load) -> None:
+    assert load({"init.checkpoint.steps": 0}).checkpoint.steps is None
 
 
 @pytest.mark.parametrize(
@@ -111,13 +162,8 @@ def test_other_keys_of_init_without_effect_are_noted(load, key) -> None:
             f"x.yaml:11: {I}.loop.eval_frequency must be a number of steps, or a share of the run up to 1.0, "
             "got 'never'",
         ),
-        (
-            "loop",
-            {"grad_accum_steps": 4},
-            f"x.yaml:11: not supported: {I}.loop.grad_accum_steps: 4\nhint: supported: 1",
-        ),
         ("loop", [], f"x.yaml:10: {I}.loop must be a mapping, got []"),
-        ("checkpoint", {"steps": 0}, f"x.yaml:13: {I}.checkpoint.steps must be at least 1, got 0"),
+        ("checkpoint", {"steps": -1}, f"x.yaml:13: {I}.checkpoint.steps must be at least 1, got -1"),
         (
             "checkpoint",
             {"checkpoint_name": "final.mdl"},
@@ -161,7 +207,58 @@ def test_other_keys_of_init_without_effect_are_noted(load, key) -> None:
         ("seed", -1, f"x.yaml:12: {I}.seed must be at least 0, got -1"),
         ("seed", True, f"x.yaml:12: {I}.seed must be a whole number, got true"),
         ("model_dir", 5, f"x.yaml:12: {I}.model_dir must be text, got 5"),
-        ("sparsity", {"sparsity": 0.5}, f"x.yaml:12: not supported: {I}.sparsity\nhint: leave it out"),
+        (
+            "callbacks",
+            [{"EleutherEvalHarness": {"eeh_args": {}}}],
+            f"x.yaml:13: not supported: {I}.callbacks.0.EleutherEvalHarness\nhint: leave it out",
+        ),
+        (
+            "callbacks",
+            [{"LoadCheckpointStates": {"load_checkpoint_state": "model"}}],
+            f"x.yaml:14: {I}.callbacks.0.LoadCheckpointStates.load_checkpoint_state is not a known key\n"
+            "hint: did you mean load_checkpoint_states?",
+        ),
+        (
+            "callbacks",
+            [{"LoadCheckpointStates": {"load_checkpoint_states": 5}}],
+            f"x.yaml:14: {I}.callbacks.0.LoadCheckpointStates.load_checkpoint_states must be all, or names of states, "
+            "got 5\nhint: for example model",
+        ),
+        (
+            "callbacks",
+            [{"KeepNCheckpoints": {"n": 0}}],
+            f"x.yaml:14: {I}.callbacks.0.KeepNCheckpoints.n must be at least 1, got 0",
+        ),
+        (
+            "callbacks",
+            [{"SaveCheckpointState": {}}],
+            f"x.yaml:13: {I}.callbacks.0.SaveCheckpointState.k is missing",
+        ),
+        (
+            "callbacks",
+            [{"CountParams": {"order": 1}}],
+            f"x.yaml:14: {I}.callbacks.0.CountParams.order is not a known key\nhint: did you mean order_by?",
+        ),
+        (
+            "callbacks",
+            [{"GlobalFlags": 5}],
+            f"x.yaml:13: {I}.callbacks.0.GlobalFlags must be a mapping, got 5",
+        ),
+        (
+            "loggers",
+            [{"WandLogger": {}}],
+            f"x.yaml:13: {I}.loggers.0.WandLogger is not a known name\nhint: did you mean WandbLogger?",
+        ),
+        (
+            "loggers",
+            [{"WandbLogger": {"projet": "p"}}],
+            f"x.yaml:14: {I}.loggers.0.WandbLogger.projet is not a known key\nhint: did you mean project?",
+        ),
+        (
+            "autorestart",
+            {"restarts": 3},
+            f"x.yaml:13: {I}.autorestart.restarts is not a known key\nhint: did you mean max_num_restarts?",
+        ),
         ("sparsty", 0.5, f"x.yaml:12: {I}.sparsty is not a known key\nhint: did you mean sparsity?"),
     ],
 )
@@ -174,3 +271,27 @@ def test_a_run_that_is_only_to_compile_is_refused_for_it_would_train(failure, ke
     assert failure({f"init.backend.{key}": True}).endswith(
         f"not supported: {I}.backend.{key}: true\nhint: supported: false"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (5, "x.yaml:17: trainer.validate_all must be a mapping, got 5"),
+        (
+            {"val_dataloader": {}},
+            "x.yaml:18: trainer.validate_all.val_dataloader is not a known key\nhint: did you mean val_dataloaders?",
+        ),
+        ({"ckpt_paths": [5]}, "x.yaml:18: trainer.validate_all.ckpt_paths must be a path or a list of paths, got [5]"),
+        (
+            {"val_dataloaders": [{"data_processor": "MNISTDataProcessor", "data_dir": "d", "batch_size": 0}]},
+            "x.yaml:21: trainer.validate_all.val_dataloaders.0.batch_size must be at least 1, got 0",
+        ),
+    ],
+)
+def test_a_validate_all_that_makes_no_sense_is_an_error(failure, value, message) -> None:
+    assert failure({"validate_all": value}) == message
+
+
+@pytest.mark.parametrize("key", ["fit.ckpt_path", "validate.ckpt_path"])
+def test_a_checkpoint_path_that_is_no_path_is_an_error(failure, key) -> None:
+    assert failure({key: 5}).endswith(f"trainer.{key} must be text, got 5")

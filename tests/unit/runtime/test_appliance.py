@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from cstool.params import SGD, AdamW
 from cstool.runtime.appliance import Appliance, available_memory_bytes
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.plan import make_plan
-from tests.models import decoder, fc_mnist
+from tests.models import FAMILIES, decoder, fc_mnist
 from tests.reference import models as reference
 from tests.unit.runtime.machines import (
     array_of,
@@ -39,6 +40,63 @@ MODELS: dict[str, Callable[[], Graph]] = {
     "fc_mnist, dropout": lambda: fc_mnist(activation_fn="gelu", dropout=0.3),
     "fc_mnist, no biases": lambda: fc_mnist(use_bias=False),
 }
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learned positions, norm, scale": {"embedding_layer_norm": True, "embeddings_scale": 3.0},
+    "fixed positions": {"position_embedding_type": "fixed"},
+    "fixed positions, norm, scale": {
+        "position_embedding_type": "fixed",
+        "embedding_layer_norm": True,
+        "embeddings_scale": 3.0,
+    },
+    "no positions, scale": {"position_embedding_type": None, "embeddings_scale": 3.0},
+    "norms without biases": {"norm_type": "biasless-layernorm"},
+    "sandwich with biases": {"norm_first_sandwich": True, "name": "gemma2"},
+    "inner size": {"attention_inner_dim": 12},
+    "window, sinks": {"attention_sliding_window_length": 2, "attention_sink_tokens": 1},
+    "window, sinks, alibi, cap": {
+        "position_embedding_type": "alibi",
+        "pos_scaling_factor": 2.0,
+        "attention_sliding_window_length": 3,
+        "attention_sink_tokens": 2,
+        "attention_logit_softcapping": 1.5,
+    },
+    "every other window": {
+        "attention_sliding_window_length": 2,
+        "sliding_window_every_other_decoder_layer": True,
+        "layers": 2,
+    },
+    "scores by layer": {"scale_qk_dot_by_layer_idx": True, "attention_type": "dot_product", "layers": 2},
+    "capped logits, bias": {"final_logit_softcapping": 2.0, "output_logits_scale": 0.5, "use_bias_in_output": True},
+    "llama3": {
+        "position_embedding_type": "rotary",
+        "rotary_dim": 4,
+        "pos_scaling_type": "llama3",
+        "pos_scaling_factor": 8.0,
+        "pos_scaling_extra_args": {"original_max_position_embeddings": 16},
+    },
+    "yarn": {
+        "position_embedding_type": "rotary",
+        "rotary_dim": 4,
+        "pos_scaling_type": "yarn",
+        "pos_scaling_factor": 4.0,
+        "pos_scaling_extra_args": {"original_max_position_embeddings": 64},
+    },
+    "parallel, learned positions, gated": {
+        "name": "gptj",
+        "position_embedding_type": "learned",
+        "use_ffn_bias": True,
+        "nonlinearity": "geglu",
+    },
+    "parallel, windows": {
+        "name": "falcon",
+        "rotary_dim": 2,
+        "attention_sliding_window_length": 2,
+        "sliding_window_every_other_decoder_layer": True,
+        "layers": 2,
+    },
+    **{name: {"nonlinearity": name} for name in ("silu", "squared_relu", "quick_gelu", "linear", "reglu", "liglu")},
+}
+DECODERS: dict[str, dict[str, Any]] = {**{name: {"layers": 2, **FAMILIES[name]} for name in FAMILIES}, **VARIANTS}
 LOSS = 1e-6
 """relative error of a loss in float32: a mean over many tokens, whose errors mostly cancel"""
 
@@ -51,6 +109,21 @@ def test_every_gradient_is_the_derivative_of_the_loss(model: str) -> None:
         appliance.train_step(batch, 5, 0.1)
         weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
     assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5)
+
+
+@pytest.mark.parametrize("model", DECODERS)
+def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_lanes(model: str) -> None:
+    graph = decoder(dropout=0.1, sequence=6, **DECODERS[model])
+    batch = random_batch(graph, 4)
+    memory = 2 * make_plan(graph, 1, trains=True).slot_bytes
+    with machine(graph, 4, lanes=2, memory_bytes=memory) as appliance:
+        assert appliance.systems[0].waves > 1
+        trained = appliance.train_step(batch, 5, 0.1)
+        weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
+    assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5, directions=1)
+    exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
+    expected = reference.loss(graph, exact, batch.arrays, 3, 5) / batch.tokens
+    assert trained.loss == pytest.approx(expected, rel=LOSS)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -142,17 +215,19 @@ def test_weights_in_several_panels_learn_as_weights_in_one(
     np.testing.assert_allclose(found[4], found[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["decoder", "decoder, untied, biases", "fc_mnist"])
+@pytest.mark.parametrize(
+    "model", ["decoder", "decoder, untied, biases", "fc_mnist", "llama", "gemma2", "jais", "capped logits, bias"]
+)
 def test_gradients_of_weights_in_several_panels_are_derivatives_too(
     monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
     monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
-    graph = MODELS[model]()
+    graph = decoder(**DECODERS[model]) if model in DECODERS else MODELS[model]()
     batch = random_batch(graph, 8)
     with machine(graph, 8) as appliance:
         appliance.train_step(batch, 5, 0.1)
         weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
-    assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5)
+    assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5, directions=1)
 
 
 def test_rows_of_an_untied_embedding_that_no_token_reads_have_no_gradient() -> None:
@@ -162,6 +237,18 @@ def test_rows_of_an_untied_embedding_that_no_token_reads_have_no_gradient() -> N
         appliance.train_step(batch, 1, 0.1)
         gradient = array_of(appliance, "optimizer.embedding_layer.word_embeddings.weight.gradient")
     assert set(np.flatnonzero(gradient.any(axis=1))) == set(batch.arrays["input_ids"].ravel())
+
+
+def test_a_weight_whose_learning_rate_is_scaled_to_0_stays_as_it_is() -> None:
+    graph = decoder()
+    scales = {name: 0.0 for name in graph.weights if "ffn" in name}
+    optimizer = make_optimizer(AdamW(learning_rate=0.1, weight_decay=0.1), None)
+    with machine(graph, 4, optimizer=optimizer, learning_rate_scales=scales) as appliance:
+        before = arrays_of(appliance, "model.")
+        appliance.train_step(random_batch(graph, 4), 1, 0.1)
+        after = arrays_of(appliance, "model.")
+    still = {name for name in graph.weights if np.array_equal(before[name], after[name])}
+    assert still == scales.keys()
 
 
 def test_another_step_drops_other_elements() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -31,10 +32,13 @@ PATHS = pytest.mark.parametrize("max_gradient_norm", [None, 1e9], ids=["at once"
 
 @contextmanager
 def memory(
-    graph: Graph, optimizer: Optimizer | None = None, max_gradient_norm: float | None = None
+    graph: Graph,
+    optimizer: Optimizer | None = None,
+    max_gradient_norm: float | None = None,
+    scales: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[MemoryX]:
     with ThreadPoolExecutor(2) as workers:
-        yield MemoryX(graph, RamStore(), optimizer, max_gradient_norm, BufferPool(), workers)
+        yield MemoryX(graph, RamStore(), optimizer, max_gradient_norm, scales, BufferPool(), workers)
 
 
 def values(memoryx: MemoryX, name: str) -> Array:
@@ -63,11 +67,14 @@ def send(memoryx: MemoryX, gradients: dict[str, Array]) -> None:
 
 
 def trained(
-    optimizer: Optimizer, max_gradient_norm: float | None, steps: int = 3
+    optimizer: Optimizer,
+    max_gradient_norm: float | None,
+    steps: int = 3,
+    scales: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[MemoryX, list[float | None]]:
     """Return MemoryX after some steps with random gradients, and the norms of these."""
     graph = fc_mnist()
-    with memory(graph, optimizer, max_gradient_norm) as memoryx:
+    with memory(graph, optimizer, max_gradient_norm, scales) as memoryx:
         memoryx.initialize(1)
         norms = []
         for step in range(1, steps + 1):
@@ -117,6 +124,18 @@ def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm: float | No
     for name, before in first_values(memoryx.graph).items():
         gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
         expected = reference.sgd(before, gradients, 0.01, 0.9, 0.0, False, 0.0)
+        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
+
+
+@PATHS
+def test_the_learning_rate_of_a_weight_is_scaled_and_with_it_its_decay(max_gradient_norm: float | None) -> None:
+    scales = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
+    memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm, scales=scales)
+    for name, before in first_values(memoryx.graph).items():
+        gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        decay = 0.1 if memoryx.graph.weights[name].decays else 0.0
+        rate = 0.01 * scales.get(name, 1.0)
+        expected = reference.adam(before, gradients, rate, (0.9, 0.95), 1e-3, decay, True)
         np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
 
 

@@ -1,0 +1,349 @@
+"""`cstool config`: what a params file asks for, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cstool.cli.command import Command, Group
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.run import RunCommand
+from cstool.errors import ParamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cstool.ir import Graph
+    from cstool.models.statistics import Part, Statistics
+    from cstool.params import Params
+    from cstool.params.keys import KeyTable
+
+config_app = typer.Typer(cls=Group, no_args_is_help=True, help="Check, explain and convert params files.")
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Params file (YAML); no data is needed.", show_default=False)
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the file, by its dotted path."),
+]
+
+
+@config_app.command(
+    "validate", cls=RunCommand, epilog="Example: cstool config validate params/gpt2_small.yaml && echo all right"
+)
+def validate(
+    file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False
+) -> None:
+    """Check a params file as a run would: all mistakes at once, and what is accepted but has no effect."""
+    with errors_as_messages(debug):
+        from cstool.cli.render import print_json
+
+        trainers = _load(file, set_)
+        graphs = [_graph(params) for params in trainers]
+        warnings = list(dict.fromkeys(warning for params in trainers for warning in _warnings(params)))
+        notes = list(dict.fromkeys(note for params in trainers for note in params.notes))
+        if as_json:
+            models = [{"model": graph.name, "parameters": graph.parameter_count} for graph in graphs]
+            print_json({"path": str(file), "valid": True, "trainers": models, "warnings": warnings, "notes": notes})
+            return
+        for line in (*(f"warning: {warning}" for warning in warnings), *notes):
+            print(line)
+        print("Config validation was successful!")
+
+
+@config_app.command(
+    "show", cls=RunCommand, epilog="Example: cstool config show params/gpt_tiny.yaml --set trainer.init.seed=2"
+)
+def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Print a params file as it is understood: all defaults filled in, paths absolute, overrides applied."""
+    with errors_as_messages(debug):
+        trainers = [params.resolved() for params in _load(file, set_)]
+        document = trainers[0] if len(trainers) == 1 else {"trainer": trainers}
+        if as_json:
+            from cstool.cli.render import print_json
+
+            print_json(document)
+        else:
+            print(_yaml_text(document), end="")
+
+
+@config_app.command("stats", cls=RunCommand, epilog="Example: cstool config stats params/gpt2_small.yaml")
+def stats(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Count parameters, bytes and floating-point operations of a model.
+
+    FLOPs are those of the products of matrices; a multiply-add is two of them, and attention counts the pairs
+    that its mask lets through.
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.render import print_json
+        from cstool.models.statistics import count_statistics
+
+        trainers = _load(file, set_)
+        counted = [count_statistics(_graph(params)) for params in trainers]
+        if as_json:
+            documents = [_statistics_document(p, s) for p, s in zip(trainers, counted, strict=True)]
+            print_json({"path": str(file), "trainers": documents})
+            return
+        for number, (params, statistics) in enumerate(zip(trainers, counted, strict=True), start=1):
+            if number > 1:
+                print()
+            which = f"{file}, trainer {number} of {len(trainers)}" if len(trainers) > 1 else str(file)
+            _print_statistics(which, params, statistics)
+
+
+@config_app.command(
+    "convert_legacy", cls=Command, epilog="Example: cstool config convert_legacy params_gpt2.yaml --out gpt2.yaml"
+)
+def convert_legacy(
+    file: FileArgument,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="OUT", help="File to write, instead of {FILE}_v2.yaml.")
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Write a params file of the older layout (train_input, model, runconfig) in the trainer layout.
+
+    What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
+    """
+    with errors_as_messages(debug):
+        from cstool.params.document import read_document
+        from cstool.params.legacy import convert_legacy_data, is_legacy
+
+        data = read_document(file).data
+        if not is_legacy(data):
+            is_new = isinstance(data, dict) and "trainer" in data
+            got = "got the trainer layout" if is_new else "got neither layout"
+            message = f"{file}: must be in the older layout (train_input, model, optimizer, runconfig), {got}"
+            raise ParamsError([(message, "it needs no conversion" if is_new else None)])
+        target = file.with_name(f"{file.stem}_v2.yaml") if out is None else out
+        converted = convert_legacy_data(data, file)
+        if target.absolute().parent != file.absolute().parent:
+            converted = _with_absolute_paths(converted, file.parent)
+        _write_new(target, _yaml_text(converted))
+        print(f"Converted {file} to {target}")
+
+
+@config_app.command("keys", cls=Command, epilog="Example: cstool config keys > docs/keys.md")
+def keys(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Print every key that a params file may hold and what becomes of it, as Markdown."""
+    with errors_as_messages(debug):
+        from dataclasses import asdict
+
+        from cstool.cli.render import print_json
+        from cstool.params.keys import key_tables, legacy_tables
+
+        tables, legacy = key_tables(), legacy_tables()
+        if as_json:
+            print_json({"trainer": [asdict(table) for table in tables], "legacy": [asdict(table) for table in legacy]})
+            return
+        print(_KEYS_TITLE)
+        _print_keys(tables)
+        print(_LEGACY_TITLE)
+        _print_keys(legacy)
+
+
+def _print_keys(tables: Sequence[KeyTable]) -> None:
+    for table in tables:
+        places = ", ".join(_code(place) for place in table.places)
+        print(f"\n## {places}\n\n| key | fate | values | default |\n|---|---|---|---|")
+        for key in table.keys:
+            print(f"| `{key.name}` | {key.fate} | {key.values} | {key.default} |")
+
+
+def _code(place: str) -> str:
+    """Return a place as Markdown, its key as code: *.* is no emphasis."""
+    key, space, kind = place.partition(" ")
+    return f"`{key}`{space}{kind}"
+
+
+_KEYS_TITLE = """# The keys of a params file
+
+Written by `cstool config keys` from the checks themselves; `make golden` writes it again.
+
+- *acted on*: the value counts. What stands at *values* can be had; anything else is an error, with file and line.
+- *noted*: the vendor's, accepted, has no effect here; a run and `cstool config validate` say so.
+- *refused*: the vendor's, would change the result, cannot be had. What stands at *values* (and null) turns it off.
+- Any other key is an error. A key that is null counts as not given, but where null is among the values.
+
+`trainer.init.sparsity` is checked, but nothing trains with it yet: a run refuses it."""
+_LEGACY_TITLE = """
+# The older layout
+
+Its keys have the fates of what they become in the trainer layout. `cstool config convert_legacy` writes it so."""
+
+
+def _load(file: Path, overrides: Sequence[str] | None) -> tuple[Params, ...]:
+    from cstool.params import load_all_params
+
+    return load_all_params(file, overrides=overrides or ())
+
+
+def _warnings(params: Params) -> list[str]:
+    """Return what loading warns of, and what is right but cannot be run yet."""
+    try:
+        params.check_trainable()
+    except ParamsError as error:
+        return [*params.warnings, *(message for message, _ in error.problems)]
+    return [*params.warnings]
+
+
+def _graph(params: Params) -> Graph:
+    """Build the graph for samples as long as the file says, or as long as the model takes."""
+    from cstool.models import build_graph
+
+    return build_graph(params.model, _sequence_length(params))
+
+
+def _sequence_length(params: Params) -> int | None:
+    """Return S: a max_sequence_length of the data, else max_position_embeddings; None for models without a sequence."""
+    loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
+    lengths = [loader.max_sequence_length for loader in loaders if loader is not None]
+    if (longest := getattr(params.model, "max_position_embeddings", None)) is None:
+        return None
+    return next((length for length in lengths if length is not None), longest)
+
+
+def _yaml_text(document: Mapping[str, Any]) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - what stands twice is written twice
+            return True
+
+    return str(yaml.dump(dict(document), Dumper=Dumper, sort_keys=False, allow_unicode=True))
+
+
+def _with_absolute_paths(value: Any, folder: Path, is_path: bool = False) -> Any:
+    """Return data of a params file that lies in `folder`, good for any folder."""
+    if isinstance(value, dict):
+        return {key: _with_absolute_paths(item, folder, key in _PATHS) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_absolute_paths(item, folder, is_path) for item in value]
+    if not (is_path and isinstance(value, str)):
+        return value
+    from cstool.params import resolve_path
+
+    return str(resolve_path(value, folder).path)
+
+
+_PATHS = ("data_dir", "ckpt_path", "ckpt_paths")
+"""keys whose values are looked for from the folder of the file on"""
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        hint = "remove it, or name another file with --out"
+        raise ParamsError([(f"{path}: must be a new file, found one there", hint)]) from None
+    except OSError as error:
+        raise ParamsError([(f"{path}: cannot be written: {error.strerror or error}", None)]) from None
+
+
+def _print_statistics(which: str, params: Params, statistics: Statistics) -> None:
+    from cstool.cli.render import bytes_text, print_facts, print_table
+    from cstool.models.statistics import FLOAT32_BYTES
+
+    tokens, parameters, batch_size = statistics.tokens, statistics.parameters(), _batch_size(params)
+    unit, length = ("token", f", {tokens:,} tokens per sample") if tokens > 1 else ("sample", "")
+    print(f"{which}: {params.model.name}{length}. All numbers are counts; nothing is measured.\n")
+
+    columns = ("part", "layers", "weights", "parameters", "share")
+    rows: list[tuple[str, ...]] = [
+        (
+            part.name,
+            f"{part.count:,}",
+            _shapes_text(part),
+            f"{part.parameters:,}",
+            f"{part.parameters / parameters:.1%}",
+        )
+        for part in statistics.parts
+    ]
+    sums = {"all": parameters}
+    if embedding := statistics.parameters("embedding"):
+        output = statistics.parameters("output")
+        sums |= {"embeddings": embedding} | ({"output layer": output} if output else {})
+        sums["N, the rest"] = statistics.parameters("inner")
+    rows += [(name, "", "", f"{count:,}", f"{count / parameters:.1%}") for name, count in sums.items()]
+    print_table(columns, rows, right=("layers", "parameters", "share"))
+
+    print()
+    rows = [
+        (name, f"{arrays} x {parameters:,} x {FLOAT32_BYTES}", bytes_text(count_bytes))
+        for name, arrays, count_bytes in _memory(params, parameters)
+    ]
+    print_table(("in float32", "bytes", "size"), rows, right=("bytes", "size"))
+
+    print()
+    total = statistics.sample_flops
+    names = (f"FLOPs per {unit}", "forward", "backward", "both", "share")
+    rows = [
+        (
+            name,
+            *(f"{count / tokens:,.0f}" for count in (flops.forward, flops.backward, flops.total)),
+            f"{flops.total / total.total:.1%}",
+        )
+        for name, flops in (*statistics.flops.items(), ("all", total))
+    ]
+    print_table(names, rows, right=names[1:])
+
+    facts = {}
+    if batch_size is not None:
+        facts["FLOPs per step"] = f"{total.total * batch_size:,}, for {batch_size * tokens:,} {unit}s"
+    if (rule := statistics.rule_of_six) is not None:
+        facts["6 N per token"] = f"{rule:,}, which leaves out attention's pairs and the output layer"
+    if facts:
+        print()
+        print_facts(facts)
+
+
+def _statistics_document(params: Params, statistics: Statistics) -> dict[str, Any]:
+    total, batch_size = statistics.sample_flops, _batch_size(params)
+    return {
+        "model": params.model.name,
+        "tokens_per_sample": statistics.tokens,
+        "batch_size": batch_size,
+        "parts": [
+            {
+                "name": part.name,
+                "role": part.role,
+                "layers": part.count,
+                "weights": [{"count": count, "shape": list(shape)} for shape, count in part.shapes.items()],
+                "parameters": part.parameters,
+            }
+            for part in statistics.parts
+        ],
+        "parameters": {
+            "all": statistics.parameters(),
+            **{role: statistics.parameters(role) for role in ("embedding", "output", "inner")},
+        },
+        "bytes": {name.replace(" ", "_"): size for name, _, size in _memory(params, statistics.parameters())},
+        "flops_per_sample": {
+            kind: {"forward": flops.forward, "backward": flops.backward}
+            for kind, flops in (*statistics.flops.items(), ("all", total))
+        },
+        "flops_per_step": None if batch_size is None else total.total * batch_size,
+        "rule_of_six_per_token": statistics.rule_of_six,
+    }
+
+
+def _batch_size(params: Params) -> int | None:
+    return None if params.train_dataloader is None else params.train_dataloader.batch_size
+
+
+def _memory(params: Params, parameters: int) -> list[tuple[str, int, int]]:
+    """Return name, number of arrays as large as the weights, and bytes of what MemoryX holds."""
+    from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+
+    arrays = {"weights": 1, "gradients": 1, "optimizer state": optimizer_state_arrays(params.optimizer)}
+    return [(name, count, count * parameters * FLOAT32_BYTES) for name, count in arrays.items()]
+
+
+def _shapes_text(part: Part) -> str:
+    """Write shapes as `12 x (768 x 3,072), 12 x (768)`."""
+    written = ((count, " x ".join(f"{size:,}" for size in shape)) for shape, count in part.shapes.items())
+    return ", ".join(f"({shape})" if count == 1 else f"{count:,} x ({shape})" for count, shape in written)

@@ -1,0 +1,312 @@
+"""Every key that a params file may hold, and what becomes of it: read off the sections of the schema."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from cstool.params import legacy
+from cstool.params.dataloader import DataloaderParams
+from cstool.params.initializers import InitializerParams
+from cstool.params.model import MODELS
+from cstool.params.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
+from cstool.params.problems import show
+from cstool.params.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
+from cstool.params.section import MAX_STEPS, Section
+from cstool.params.sparsity import SHARES, SparsityParams
+from cstool.params.trainer import (
+    CALLBACK_SECTIONS,
+    CALLBACKS,
+    FLAG_CALLBACKS,
+    LOGGERS,
+    OTHER_CALLBACKS,
+    AutorestartParams,
+    BackendParams,
+    CheckpointParams,
+    FitKeys,
+    InitKeys,
+    LoadCheckpointStates,
+    LoggingParams,
+    LoopParams,
+    PrecisionParams,
+    TrainerKeys,
+    ValidateAllKeys,
+    ValidateKeys,
+)
+
+
+@dataclass(frozen=True)
+class KeyFate:
+    """A key and what becomes of it.
+
+    Args:
+        name: as written in the file
+        fate: `acted on`, `noted` (accepted, no effect) or `refused`
+        values: what may stand there; of a key that is refused, what may stand there all the same
+        default: what is there if the key is not, where it is acted on
+    """
+
+    name: str
+    fate: str
+    values: str
+    default: str = ""
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """The keys of a section, and all places where such a section may stand."""
+
+    places: tuple[str, ...]
+    keys: tuple[KeyFate, ...]
+
+
+IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
+    (InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
+    (DataloaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
+    (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
+    (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
+    (DataloaderParams, "split"): ("train, val", "by where it stands"),
+    (SparsityParams, "sparsity"): ("a number, a list of numbers or a mapping", "must be given"),
+    (SparsityParams, "drop_fraction"): ("a number, a list of numbers or a mapping", "0.3 for set and rigl"),
+    (SparsityParams, "param_filter"): ("a pattern of names or a list of them", "all but embeddings and output layer"),
+}
+"""values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
+
+
+def key_tables() -> tuple[KeyTable, ...]:
+    """Return the keys of every section of the trainer layout, about in the order of a file."""
+    places: dict[tuple[KeyFate, ...], list[str]] = {}
+    for group in _groups():
+        pending = list(group)
+        while pending:
+            place, section = pending.pop(0)
+            keys = tuple(_fates(section) if isinstance(section, type) else section)
+            if keys:
+                found = places.setdefault(keys, [])
+                found += [place] * (place not in found)
+            if isinstance(section, type):
+                pending += [(f"{place.partition(' ')[0]}.{name}", inner) for name, inner in _inner_sections(section)]
+    return tuple(KeyTable(tuple(found), keys) for keys, found in places.items())
+
+
+_SectionOrKeys = type[Section] | list[KeyFate]
+
+
+def legacy_tables() -> tuple[KeyTable, ...]:
+    """Return the keys of the older layout, each with the fate of what it becomes in the trainer layout."""
+    fates = {
+        f"{place.partition(' ')[0]}.{key.name}": key.fate
+        for table in key_tables()
+        for place in table.places
+        for key in table.keys
+    }
+
+    def moved(keys: Mapping[str, str]) -> list[KeyFate]:
+        return [KeyFate(old, _fate_at(new, fates), f"as {new}") for old, new in keys.items()]
+
+    def noted(names: Iterable[str]) -> list[KeyFate]:
+        return [KeyFate(name, "noted", "any") for name in sorted(names)]
+
+    tables = {
+        "sections": [*moved(_LEGACY_SECTIONS), KeyFate("runconfig", "see below", ""), *noted(legacy._OTHER_SECTIONS)],
+        "train_input": moved({"micro_batch_size": f"{_CALLBACK}.ScopedTrainFlags.csx.performance.micro_batch_size"}),
+        "eval_input": moved({"micro_batch_size": f"{_CALLBACK}.ScopedValidateFlags.csx.performance.micro_batch_size"}),
+        "model": [
+            *moved({name: f"trainer.init.precision.{new}" for name, new in legacy._MODEL_PRECISION.items()}),
+            *moved({name: f"{_CALLBACK}.{entry}" for name, entry, _ in legacy._MODEL_CALLBACKS}),
+            *moved({name: f"trainer.init.model.{new}" for name, (_, new, _) in legacy._MODEL_SWITCHES.items()}),
+            *noted(legacy._MODEL_NO_EFFECT),
+        ],
+        "optimizer": [
+            KeyFate("optimizer_type", "acted on", _join(tuple(OPTIMIZERS))),
+            KeyFate("learning_rate", "acted on", "a number, a schedule or a list of schedules"),
+            *moved({name: f"{_ADAM}.{new}" for name, new in legacy._RENAMED.items()}),
+            *moved(dict.fromkeys(("beta1", "beta2"), f"{_ADAM}.betas")),
+            *moved({name: f"trainer.init.precision.{name}" for name in legacy._PRECISION}),
+            *moved({"log_summaries": "trainer.init.precision.log_loss_scale"}),
+            *moved({"grad_accum_steps": "trainer.init.loop.grad_accum_steps"}),
+        ],
+        "optimizer.learning_rate": [
+            KeyFate("scheduler", "acted on", f"{_join(tuple(SCHEDULES))}, with or without LR"),
+            KeyFate("main_scheduler", "refused", "sequential"),
+            *moved(dict.fromkeys(("steps", "decay_steps"), "trainer.init.schedulers.*.LinearLR.total_iters")),
+        ],
+        "runconfig": [
+            *moved({name: ".".join(("trainer.init", *new)) for name, new in legacy._RUNCONFIG.items()}),
+            *moved({name: f"{_CALLBACK}.{'.'.join(new)}" for name, new in legacy._CALLBACKS.items()}),
+            *moved({name: f"{_CALLBACK}.{entry}" for name, entry in legacy._SWITCHES.items()}),
+            *moved({name: f"trainer.init.loggers.*.{'.'.join(new)}" for name, new in legacy._LOGGERS.items()}),
+            *moved({"checkpoint_path": "trainer.fit.ckpt_path", "op_profiler_config": f"{_CALLBACK}.OpProfiler"}),
+            *noted(legacy._NO_EFFECT),
+        ],
+    }
+    return tuple(KeyTable((place,), tuple(keys)) for place, keys in tables.items())
+
+
+_CALLBACK = "trainer.init.callbacks.*"
+_ADAM = "trainer.init.optimizer.Adam"
+_LEGACY_SECTIONS = {
+    "train_input": "trainer.fit.train_dataloader",
+    "eval_input": "trainer.fit.val_dataloader",
+    "model": "trainer.init.model",
+    "optimizer": "trainer.init.optimizer",
+    "sparsity": "trainer.init.sparsity",
+}
+
+
+def _fate_at(place: str, fates: Mapping[str, str]) -> str:
+    """Return the fate of a key; of a callback without arguments given, that of its arguments."""
+    if place in fates:
+        return fates[place]
+    return next(
+        fate
+        for known, fate in fates.items()
+        if known.startswith(f"{place}.") or (known.endswith(".*") and place.startswith(known[:-1]))
+    )
+
+
+def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
+    """Yield what the loader looks up by name, with its places, those of a kind together."""
+    init = "trainer.init"
+    yield [("trainer", TrainerKeys), (init, InitKeys)]
+    names = {model: ", ".join(name for name, found in MODELS.items() if found is model) for model in MODELS.values()}
+    yield [(f"{init}.model (name: {written})", model) for model, written in names.items()]
+    yield [(f"{init}.optimizer", _entries(OPTIMIZERS, OTHER_OPTIMIZERS))]
+    yield [(f"{init}.optimizer.{name}", optimizer) for name, optimizer in OPTIMIZERS.items()]
+    yield [(f"{init}.schedulers.*", _entries(SCHEDULES, OTHER_SCHEDULES))]
+    yield [(f"{init}.schedulers.*.{name}", schedule) for name, schedule in SCHEDULES.items()]
+    yield [(f"{init}.precision", PrecisionParams)]
+    yield [(f"{init}.sparsity", SparsityParams)]
+    shares = [(key, kind, share) for kind, share in SHARES.items() for key in ("sparsity", "drop_fraction")]
+    yield [(f"{init}.sparsity.{key} (type: {kind})", share) for key, kind, share in shares]
+    yield [(f"{init}.loop", LoopParams)]
+    yield [(f"{init}.checkpoint", CheckpointParams)]
+    yield [(f"{init}.logging", LoggingParams)]
+    yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_arguments(LOGGERS)))]
+    yield [(f"{init}.backend", BackendParams)]
+    yield [(f"{init}.autorestart", AutorestartParams)]
+    yield [("trainer.fit", FitKeys), ("trainer.validate", ValidateKeys)]
+    yield [("trainer.validate_all", list(_fates(ValidateAllKeys, "noted")))]
+    loaders = ("fit.train_dataloader", "fit.val_dataloader", "validate.val_dataloader", "validate_all.val_dataloaders")
+    yield [(f"trainer.{loader}", DataloaderParams) for loader in loaders]
+
+
+def _entries(names: Iterable[str], others: Iterable[str]) -> list[KeyFate]:
+    return [
+        *(KeyFate(name, "acted on", "see below") for name in names),
+        *(KeyFate(name, "refused", "nothing") for name in others),
+    ]
+
+
+def _callbacks() -> Iterator[KeyFate]:
+    for name, section in CALLBACK_SECTIONS.items():
+        fate = "acted on" if section is LoadCheckpointStates else "noted"
+        yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section, fate))
+    yield from _arguments({**dict.fromkeys(FLAG_CALLBACKS, ("*",)), **CALLBACKS})
+    yield from (KeyFate(name, "refused", "nothing") for name in OTHER_CALLBACKS)
+
+
+def _arguments(entries: Mapping[str, Iterable[str]]) -> Iterator[KeyFate]:
+    for name, arguments in entries.items():
+        yield from (KeyFate(f"{name}.{key}", "noted", "any") for key in arguments)
+        if not arguments:
+            yield KeyFate(name, "noted", "{}")
+
+
+def _inner_sections(section: type[Section]) -> Iterator[tuple[str, type[Section]]]:
+    for name, field in section.model_fields.items():
+        place = f"{field.alias or name}{'.*' if get_origin(field.annotation) is tuple else ''}"
+        kinds = (field.annotation, *get_args(field.annotation))
+        # Schedules within a schedule are those that are listed by name.
+        yield from ((place, kind) for kind in kinds if _is_section(kind) and kind is not Schedule)
+
+
+def _is_section(kind: Any) -> TypeGuard[type[Section]]:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _fates(section: type[Section], fate: str = "acted on") -> Iterator[KeyFate]:
+    """Yield every key that a section knows: those that fill its fields first, then noted, then refused.
+
+    Args:
+        fate: of those that fill fields
+    """
+    refused = dict(section.supported)
+    for name, field in zip(section.field_keys(), section.model_fields.values(), strict=True):
+        choices = refused.get(name)
+        if field.exclude or choices == ():
+            continue
+        if field.annotation is Any and not field.metadata and fate == "acted on":
+            yield KeyFate(name, "see below", "", _default(field))
+            continue
+        values = _values(field.annotation, field.metadata) if choices is None else _join(refused.pop(name))
+        if name in section.null_counts and "null" not in values:
+            values += ", null"
+        in_words, default = IN_WORDS.get((section, name), ("", _default(field)))
+        yield KeyFate(name, fate, in_words or values, default if fate == "acted on" else "")
+    for other, name in section.other_names.items():
+        yield KeyFate(other, fate, f"another name of {name}")
+    if section in MODELS.values():
+        yield KeyFate("model_name", fate, "another name of name")
+    for name in sorted(section.without_effect):
+        yield KeyFate(name, "noted", "any")
+    for name, choices in sorted(refused.items()):
+        yield KeyFate(name, "refused", _join(choices or (False,)))
+
+
+def _text(value: Any) -> str:
+    return "{}" if value == {} else show(value).strip("'")
+
+
+def _join(values: tuple[Any, ...]) -> str:
+    return ", ".join(_text(value) for value in values)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "must be given"
+    if field.default is None:
+        return "from other keys" if field.validate_default else ""
+    return "" if isinstance(field.default, Section) else _text(field.default)
+
+
+def _values(annotation: Any, metadata: list[Any]) -> str:
+    """Say in words what a field takes."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _values(arguments[0], [*metadata, *arguments[1:]])
+    if origin in (Union, types.UnionType):
+        kinds = dict.fromkeys(_values(part, metadata) for part in arguments if part is not type(None))
+        return " or ".join(kinds)
+    if origin is Literal:
+        return _join(arguments)
+    if origin is tuple:
+        return "a list"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a mapping"
+    if isinstance(annotation, type):
+        if _is_section(annotation):
+            return "a mapping or a name" if annotation is InitializerParams else "a mapping"
+        if issubclass(annotation, bool):
+            return "true, false"
+        if issubclass(annotation, int | float):
+            kind = "a whole number" if issubclass(annotation, int) else "a number"
+            return kind + "".join(_bounds(metadata))
+        if issubclass(annotation, str):
+            return "text"
+    return "see below"
+
+
+def _bounds(metadata: list[Any]) -> Iterator[str]:
+    for item in metadata:
+        if isinstance(item, FieldInfo):
+            yield from _bounds(item.metadata)
+            continue
+        for name, words in (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below")):
+            bound = getattr(item, name, None)
+            if bound is not None and bound != MAX_STEPS:
+                yield f" {words} {bound:,}"

@@ -1,0 +1,442 @@
+"""The older layout (train_input, eval_input, model, optimizer, sparsity, runconfig), turned into the trainer layout.
+
+Names are the vendor's. Source: the conversion of its 2.10 release; what older releases called otherwise, its history.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from cstool.errors import ParamsError
+from cstool.params.document import Document, Key
+from cstool.params.model import MODELS, OTHER_FAMILIES
+from cstool.params.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
+from cstool.params.problems import Problems
+from cstool.params.schedules import OTHER_SCHEDULES, SCHEDULES
+
+SECTIONS = ("train_input", "eval_input", "model", "optimizer", "sparsity", "runconfig")
+"""by which the layout is known"""
+_OTHER_SECTIONS = ("csconfig", "wandb")
+TRAINER_KEYS = ("trainer", "init", "fit", "validate", "validate_all")
+"""of the newer layout, which a file of this one cannot hold"""
+
+_NO_EFFECT = frozenset(
+    "dist_addr experimental mode save_losses show_debug_metrics use_appliance_data use_cs_grad_accum variant".split()
+)
+"""keys of runconfig that have no place in the trainer layout"""
+_CLUSTER = ("backend", "cluster_config")
+_RUNCONFIG: dict[str, tuple[str, ...]] = {
+    "autoload_last_checkpoint": ("checkpoint", "autoload_last_checkpoint"),
+    "cbcore_image": (*_CLUSTER, "cbcore_image"),
+    "checkpoint_steps": ("checkpoint", "steps"),
+    "compile_dir": ("backend", "compile_dir"),
+    "compile_only": ("backend", "compile_only"),
+    "credentials_path": (*_CLUSTER, "credentials_path"),
+    "disable_strict_checkpoint_loading": ("checkpoint", "disable_strict_checkpoint_loading"),
+    "disable_version_check": (*_CLUSTER, "disable_version_check"),
+    "dist_backend": ("backend", "dist_backend"),
+    "enable_act_frequency": ("logging", "enable_act_frequency"),
+    "enable_distributed": ("backend", "enable_distributed"),
+    "eval_frequency": ("loop", "eval_frequency"),
+    "eval_steps": ("loop", "eval_steps"),
+    "init_method": ("backend", "init_method"),
+    "job_labels": (*_CLUSTER, "job_labels"),
+    "job_priority": (*_CLUSTER, "job_priority"),
+    "job_time_sec": (*_CLUSTER, "job_time_sec"),
+    "log_steps": ("logging", "log_steps"),
+    "logging": ("logging", "log_level"),
+    "main_process_id": ("backend", "main_process_id"),
+    "max_steps": ("loop", "max_steps"),
+    "mgmt_address": (*_CLUSTER, "mgmt_address"),
+    "mgmt_namespace": (*_CLUSTER, "mgmt_namespace"),
+    "model_dir": ("model_dir",),
+    "mount_dirs": (*_CLUSTER, "mount_dirs"),
+    "num_act_servers": (*_CLUSTER, "max_act_per_csx"),
+    "num_csx": (*_CLUSTER, "num_csx"),
+    "num_epochs": ("loop", "num_epochs"),
+    "num_steps": ("loop", "num_steps"),
+    "num_wgt_servers": (*_CLUSTER, "max_wgt_servers"),
+    "num_workers_per_csx": (*_CLUSTER, "num_workers_per_csx"),
+    "precision_opt_level": ("precision", "precision_opt_level"),
+    "python_paths": (*_CLUSTER, "python_paths"),
+    "save_initial_checkpoint": ("checkpoint", "save_initial_checkpoint"),
+    "seed": ("seed",),
+    "steps_per_epoch": ("loop", "steps_per_epoch"),
+    "sync_batchnorm": ("backend", "sync_batchnorm"),
+    "target_device": ("backend", "backend_type"),
+    "validate_only": ("backend", "validate_only"),
+    "wsc_log_level": ("logging", "wsc_log_level"),
+}
+"""key of runconfig -> where it stands below trainer.init"""
+_MEMORY = tuple(f"{role}_memory_gi" for role in "compile_crd execute_crd wrk act cmd wgt chf".split())
+_DEBUG = (
+    "ini",
+    "debug_args",
+    "retrace_every_iteration",
+    "lazy_initialization",
+    "log_initialization",
+    "drop_data",
+    "fabric_type_blacklist",
+    *_MEMORY,
+)
+_CALLBACKS: dict[str, tuple[str, str]] = {
+    "transfer_processes": ("GlobalFlags", "csx.performance.transfer_processes"),
+    **{name: ("GlobalFlags", f"csx.debug.{name}") for name in _DEBUG},
+    "debug_args_path": ("DebugArgsPath", "debug_args_path"),
+    "load_checkpoint_states": ("LoadCheckpointStates", "load_checkpoint_states"),
+    "max_checkpoints": ("KeepNCheckpoints", "n"),
+    "keep_checkpoint_max": ("KeepNCheckpoints", "n"),
+    "hf_cache_dir": ("HFCacheDir", "cache_dir"),
+}
+"""key of runconfig -> callback and its argument"""
+_SWITCHES: dict[str, str] = {
+    "log_input_summaries": "LogInputSummaries",
+    "check_loss_values": "CheckLoss",
+    "dump_activations": "DumpActivations",
+}
+"""key of runconfig -> callback that it turns on or off"""
+_LOGGERS: dict[str, tuple[str, str]] = {
+    "summary_dir": ("TensorBoardLogger", "summary_dir"),
+    "legacy_event_dirs": ("TensorBoardLogger", "legacy_event_dirs"),
+}
+_OTHER_RUNCONFIG = ("checkpoint_path", "op_profiler_config")
+_PRECISION = (
+    "loss_scaling_factor",
+    "initial_loss_scale",
+    "steps_per_increase",
+    "min_loss_scale",
+    "max_loss_scale",
+    "max_gradient_norm",
+    "max_gradient_value",
+)
+"""keys of optimizer that moved to precision"""
+_RENAMED = {"weight_decay_rate": "weight_decay", "epsilon": "eps", "use_bias_correction": "correct_bias"}
+"""keys of optimizer in releases before 2.0 -> now"""
+_MODEL_CALLBACKS = (
+    ("compression", "WeightCompression", "compressions"),
+    ("lora_params", "Lora", "lora_params"),
+    ("selective_grad", "SelectiveGrad", "selective_grads"),
+)
+"""key of model, callback that it became, and its argument"""
+_MODEL_PRECISION = {
+    "mixed_precision": "enabled",
+    "fp16_type": "fp16_type",
+    "precision_opt_level": "precision_opt_level",
+}
+"""key of model -> key of precision"""
+_MODEL_NO_EFFECT = ("alibi_implementation", "tf_summary", "use_bfloat16")
+"""keys of model in releases before 2.1"""
+_MODEL_SWITCHES: dict[str, tuple[bool, str, Any]] = {
+    "use_position_embedding": (False, "position_embedding_type", None),
+    "use_rms_norm": (True, "norm_type", "rmsnorm"),
+    "scale_by_layer_index": (True, "scale_qk_dot_by_layer_idx", True),
+}
+"""switch of model in releases before 2.1 -> the value at which it says something, and what, by today's keys"""
+_INIT: Key = ("trainer", "init")
+_INIT_ORDER = (
+    "backend model_dir seed model optimizer schedulers precision sparsity loop checkpoint logging callbacks loggers"
+).split()
+
+
+def is_legacy(data: Any) -> bool:
+    """Whether the data of a file is in the older layout."""
+    return isinstance(data, dict) and "trainer" not in data and any(name in data for name in SECTIONS)
+
+
+def convert_legacy_data(data: Mapping[str, Any], path: Path | None = None) -> dict[str, Any]:
+    """Return data of the older layout in the trainer layout, with nothing filled in that changes what is trained.
+
+    The device, which the vendor's trainer asks for, is CSX. The model's name, which older files may leave out, is taken
+    from `path` (`.../gptj/configs/...`) or the keys.
+
+    Raises:
+        ParamsError: it is not in the older layout, or has a key that it does not know.
+    """
+    document = Document(str(path) if path else "the file", "", dict(data))
+    if not is_legacy(document.data):
+        raise ParamsError([(f"{document.name}: must have one of {', '.join(SECTIONS)}, and no trainer", None)])
+    conversion = LegacyConversion(document.data, path)
+    problems = Problems(document, Path())
+    conversion.check_keys(problems)
+    problems.raise_found()
+    init = conversion.trainer["init"]
+    device = {} if "backend_type" in init.get("backend", {}) else {"device": "CSX"}
+    return {"trainer": {**conversion.trainer, "init": {**device, **init}}}
+
+
+def convert_legacy(document: Document) -> tuple[Document, LegacyConversion]:
+    """Return a document in the trainer layout whose values know where they were written, and how it came about."""
+    conversion = LegacyConversion(document.data, Path(document.name))
+    # Data for evaluation stands in two places, which must not change together. That validate_all has no effect is not
+    # worth a note: nobody wrote it.
+    parts = {name: copy.deepcopy(part) for name, part in conversion.trainer.items() if name != "validate_all"}
+    moved, names = conversion.moved, conversion.names
+    return Document(document.name, document.text, {"trainer": parts}, document.places, moved, names), conversion
+
+
+class LegacyConversion:
+    """Data of the older layout in the other one.
+
+    Args:
+        data: whose sections may hold anything; what is wrong with them shows in the trainer layout, or in `check_keys`
+        path: of the file; its folder may name the model
+
+    Attributes:
+        trainer: what stands at `trainer`
+        moved, names: as in `Document`
+    """
+
+    def __init__(self, data: Mapping[str, Any], path: Path | None) -> None:
+        self.trainer: dict[str, Any] = {}
+        self.moved: dict[Key, Key] = {(*_INIT, name): (name,) for name in ("model", "optimizer", "sparsity")}
+        self.moved |= {(*_INIT, *new): ("runconfig", old) for old, new in _RUNCONFIG.items()}
+        self.names: dict[Key, Key] = {}
+        self.named_by: str | None = None
+        self._data = data
+        self._init: dict[str, Any] = {}
+        self._callbacks: dict[str, Any] = {}
+        self._loggers: dict[str, Any] = {}
+        runconfig = data.get("runconfig")
+        self._runconfig: Mapping[str, Any] = runconfig if isinstance(runconfig, dict) else {}
+        self._convert_runconfig()
+        self._convert_model(path)
+        self._convert_optimizer()
+        self._convert_sparsity()
+        self._convert_data()
+        for name, entries in (("callbacks", self._callbacks), ("loggers", self._loggers)):
+            if entries:
+                self._init[name] = [{entry: value} for entry, value in entries.items()]
+        self.trainer = {"init": {name: self._init[name] for name in _INIT_ORDER if name in self._init}, **self.trainer}
+
+    def check_keys(self, problems: Problems) -> None:
+        """Add a problem for each key that the older layout does not know, a note for each that can change nothing."""
+        problems.check_keys(self._data, (), SECTIONS, _OTHER_SECTIONS)
+        if (runconfig := self._data.get("runconfig")) is not None:
+            known = (*_RUNCONFIG, *_CALLBACKS, *_SWITCHES, *_LOGGERS, *_OTHER_RUNCONFIG)
+            problems.check_keys(runconfig, ("runconfig",), known, _NO_EFFECT)
+        model = self._data.get("model")
+        for name in _MODEL_NO_EFFECT:
+            if isinstance(model, dict) and name in model:
+                problems.note(("model", name))
+        if self.named_by is not None:
+            problems.note_text(f"model.name: not given, taken to be {self._init['model']['name']} from {self.named_by}")
+
+    def _put(self, new: tuple[str, ...], old: Key, value: Any) -> None:
+        """Put a value at a key below trainer.init."""
+        holder = self._init
+        for part in new[:-1]:
+            holder = holder.setdefault(part, {})
+        holder[new[-1]] = value
+        self.moved[(*_INIT, *new)] = old
+
+    def _put_entry(self, entries: dict[str, Any], kind: str, entry: str, argument: str | None, old: Key) -> Any:
+        """Make a callback or logger, or add an argument to it."""
+        value = entries.setdefault(entry, {})
+        below: Key = (*_INIT, kind, list(entries).index(entry), entry)
+        self.moved.setdefault(below, old)
+        if argument is not None:
+            self.moved[*below, argument] = old
+        return value
+
+    def _convert_runconfig(self) -> None:
+        for name, value in self._runconfig.items():
+            old: Key = ("runconfig", name)
+            if value is None:
+                continue
+            if name in _RUNCONFIG:
+                self._put(_RUNCONFIG[name], old, value)
+            elif name in _CALLBACKS:
+                callback, argument = _CALLBACKS[name]
+                self._put_entry(self._callbacks, "callbacks", callback, argument, old)[argument] = value
+            elif name in _SWITCHES:
+                self._put_entry(self._callbacks, "callbacks", _SWITCHES[name], None, old)
+                if value is False:
+                    self._callbacks[_SWITCHES[name]] = None
+            elif name in _LOGGERS:
+                logger, argument = _LOGGERS[name]
+                self._put_entry(self._loggers, "loggers", logger, argument, old)[argument] = value
+            elif name == "op_profiler_config":
+                self._put_entry(self._callbacks, "callbacks", "OpProfiler", None, old)
+                self._callbacks["OpProfiler"] = value
+
+    def _convert_model(self, path: Path | None) -> None:
+        model = self._data.get("model")
+        if not isinstance(model, dict):
+            if model is not None:
+                self._init["model"] = model
+            return
+        rest = dict(model)
+        for name, new in _MODEL_PRECISION.items():
+            if (value := rest.pop(name, None)) is not None:
+                self._put(("precision", new), ("model", name), value)
+        for name in _MODEL_NO_EFFECT:
+            rest.pop(name, None)
+        for name, (value, new, meant) in _MODEL_SWITCHES.items():
+            if isinstance(rest.get(name), bool) and rest.pop(name) is value:
+                rest[new] = meant
+                self.moved[*_INIT, "model", new] = ("model", name)
+        for name, callback, argument in _MODEL_CALLBACKS:
+            if (value := rest.pop(name, None)) is not None:
+                self._put_entry(self._callbacks, "callbacks", callback, argument, ("model", name))[argument] = value
+        is_named = rest.get("name") is not None or rest.get("model_name") is not None
+        if not is_named and (found := _find_model_name(rest, path)) is not None:
+            name, self.named_by = found
+            rest = {"name": name, **{key: value for key, value in rest.items() if key != "name"}}
+        self._init["model"] = rest
+
+    def _convert_optimizer(self) -> None:
+        optimizer = self._data.get("optimizer")
+        if not isinstance(optimizer, dict):
+            if optimizer is not None:
+                self._init["optimizer"] = optimizer
+            return
+        rest = {name: value for name, value in optimizer.items() if value is not None}
+        key: Key = ("optimizer",)
+        kind = _name_of(rest.pop("optimizer_type", None), OPTIMIZERS, OTHER_OPTIMIZERS)
+        below: Key = (*_INIT, "optimizer", kind)
+        self.moved[below] = key
+        self.names[below] = (*key, "optimizer_type")
+        for name in _PRECISION:
+            if name in rest:
+                self._put(("precision", name), (*key, name), rest.pop(name))
+        if "log_summaries" in rest:
+            summaries: Key = (*key, "log_summaries")
+            self._put(("precision", "log_loss_scale"), summaries, value := rest.pop("log_summaries"))
+            self._put_entry(self._callbacks, "callbacks", "ComputeNorm", None, summaries)
+            if value is False:
+                self._callbacks["ComputeNorm"] = None
+        if "grad_accum_steps" in rest:
+            self._put(("loop", "grad_accum_steps"), (*key, "grad_accum_steps"), rest.pop("grad_accum_steps"))
+        for name, new in _RENAMED.items():
+            if name in rest and new not in rest:
+                rest = {new if other == name else other: value for other, value in rest.items()}
+                self.moved[*below, new] = (*key, name)
+        if {"beta1", "beta2"} <= rest.keys() and "betas" not in rest:
+            rest["betas"] = [rest.pop("beta1"), rest.pop("beta2")]
+            self.moved[*below, "betas"] = key
+            self.moved |= {(*below, "betas", index): (*key, f"beta{index + 1}") for index in (0, 1)}
+        if "learning_rate" in rest:
+            self._convert_learning_rate(rest)
+        self._init["optimizer"] = {kind: rest}
+
+    def _convert_learning_rate(self, optimizer: dict[str, Any]) -> None:
+        rate, written = optimizer["learning_rate"], ("optimizer", "learning_rate")
+        key: Key = (*_INIT, "schedulers")
+        self.moved[key] = written
+        key = (*key, 0)
+        wraps = bool(optimizer.get("adjust_learning_rate"))
+        if wraps:
+            key = (*key, "ScalePerParamLR", "scheduler")
+        if not isinstance(rate, list | dict):
+            # Both places of the trainer layout show the rate; this one counts.
+            schedule: Any = {"ConstantLR": {"learning_rate": rate}}
+            self.moved[key] = written
+            self.moved[*key, "ConstantLR", "learning_rate"] = written
+        elif isinstance(rate, dict) or len(rate) == 1:
+            del optimizer["learning_rate"]
+            part = rate if isinstance(rate, dict) else rate[0]
+            schedule = self._convert_schedule(part, key, written if isinstance(rate, dict) else (*written, 0))
+        else:
+            del optimizer["learning_rate"]
+            kinds = [part.get("main_scheduler") for part in rate if isinstance(part, dict)]
+            chained = [index for index, kind in enumerate(kinds) if str(kind).lower() in ("chained", "chainedlr")]
+            kind = "ChainedScheduler" if chained else "SequentialLR"
+            self.moved[key] = written
+            self.moved[*key, kind] = written
+            if chained:
+                self.names[*key, kind] = (*written, chained[0], "main_scheduler")
+            key = (*key, kind, "schedulers")
+            self.moved[key] = written
+            parts = [self._convert_schedule(part, (*key, n), (*written, n)) for n, part in enumerate(rate)]
+            schedule = {kind: {"schedulers": parts}}
+        self._init["schedulers"] = [{"ScalePerParamLR": {"scheduler": schedule}} if wraps else schedule]
+
+    def _convert_schedule(self, part: Any, new: Key, old: Key) -> Any:
+        """Turn {scheduler: Linear, ...} into {LinearLR: ...}."""
+        self.moved[new] = old
+        part = part if isinstance(part, dict) else {}
+        rest = {name: value for name, value in part.items() if name not in ("scheduler", "main_scheduler")}
+        kind = _name_of(part.get("scheduler"), SCHEDULES, OTHER_SCHEDULES, suffix="LR")
+        below: Key = (*new, kind)
+        self.moved[below] = old
+        self.names[below] = (*old, "scheduler")
+        for name in ("steps", "decay_steps"):
+            if name in rest and "total_iters" not in rest:
+                rest = {"total_iters" if other == name else other: value for other, value in rest.items()}
+                self.moved[*below, "total_iters"] = (*old, name)
+        return {kind: rest}
+
+    def _convert_sparsity(self) -> None:
+        sparsity = self._data.get("sparsity")
+        if sparsity is None:
+            return
+        groups = sparsity if isinstance(sparsity, list) else [sparsity]
+        kept = []
+        for index, group in enumerate(groups):
+            if isinstance(group, dict) and "add_summaries" in group:
+                place: Key = ("sparsity", index) if isinstance(sparsity, list) else ("sparsity",)
+                if group["add_summaries"]:
+                    self._put_entry(self._callbacks, "callbacks", "LogSparsity", None, (*place, "add_summaries"))
+                group = {name: value for name, value in group.items() if name != "add_summaries"}
+            kept.append(group)
+        self._init["sparsity"] = kept if isinstance(sparsity, list) else kept[0]
+
+    def _convert_data(self) -> None:
+        loaders: dict[str, Any] = {}
+        for old, callback in (("train_input", "ScopedTrainFlags"), ("eval_input", "ScopedValidateFlags")):
+            loader = self._data.get(old)
+            if loader is None:
+                continue
+            if isinstance(loader, dict) and (size := loader.get("micro_batch_size")) is not None:
+                flag = "csx.performance.micro_batch_size"
+                place: Key = (old, "micro_batch_size")
+                self._put_entry(self._callbacks, "callbacks", callback, flag, place)[flag] = size
+                loader = {name: value for name, value in loader.items() if name != "micro_batch_size"}
+            loaders[old] = loader
+        checkpoint = self._runconfig.get("checkpoint_path")
+        if "train_input" in loaders:
+            self._put_run("fit", "train_dataloader", "train_input", loaders["train_input"], checkpoint)
+            if "eval_input" in loaders:
+                self._put_run("fit", "val_dataloader", "eval_input", loaders["eval_input"], checkpoint)
+        if "eval_input" in loaders:
+            self._put_run("validate", "val_dataloader", "eval_input", loaders["eval_input"], checkpoint)
+            self._put_run("validate_all", "val_dataloaders", "eval_input", loaders["eval_input"], checkpoint)
+
+    def _put_run(self, run: str, name: str, old: str, loader: Any, checkpoint: Any) -> None:
+        section = self.trainer.setdefault(run, {})
+        section[name] = loader
+        self.moved["trainer", run, name] = (old,)
+        if checkpoint is not None:
+            path = "ckpt_paths" if run == "validate_all" else "ckpt_path"
+            section[path] = checkpoint
+            self.moved["trainer", run, path] = ("runconfig", "checkpoint_path")
+
+
+def _name_of(written: Any, names: Mapping[str, Any], others: Collection[str], suffix: str = "") -> str:
+    """Return the name in the vendor's spelling; as written if there is none such, empty if there is none at all."""
+    if written is None:
+        return ""
+    by_lower = {name.lower(): name for name in (*others, *names)}
+    lower = str(written).lower()
+    return by_lower.get(lower) or by_lower.get(lower + suffix.lower()) or str(written)
+
+
+def _find_model_name(model: Mapping[str, Any], path: Path | None) -> tuple[str, str] | None:
+    """Return the name of a model that has none, and what told it.
+
+    The vendor's older files lie in `{name}/configs/` or `{name}/.../configs/`; otherwise the keys must leave no doubt.
+    """
+    folders = [folder.name.lower() for folder in path.absolute().parents] if path is not None else []
+    if "configs" in folders:
+        for name in folders[folders.index("configs") :]:
+            if name in MODELS or name in OTHER_FAMILIES:
+                return name, "the name of the folder"
+    if model.get("use_untied_layer_norm") is not None:
+        return "gptj", "use_untied_layer_norm"
+    kind = model.get("position_embedding_type")
+    if kind in ("learned", "fixed", "alibi") or kind == "rotary" and model.get("norm_type") == "rmsnorm":
+        return "gpt2", "its keys"
+    return None

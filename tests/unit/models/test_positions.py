@@ -1,0 +1,174 @@
+"""Rotary frequencies and ALiBi slopes, against the formulas of the papers written out once more."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.models.positions import alibi_slopes, rotary_frequencies
+from tests.models import decoder_params
+
+CLOSE = 1e-14
+
+
+def frequencies(**keys: Any) -> tuple[tuple[float, ...], float]:
+    """Return what `rotary_frequencies` says of one head of width 64, unless told otherwise."""
+    usual = {"hidden_size": 64, "num_heads": 1, "position_embedding_type": "rotary", "rotary_dim": 64}
+    return rotary_frequencies(decoder_params(**{**usual, **keys}))
+
+
+def test_the_frequencies_fall_from_1_by_equal_ratios() -> None:
+    found, amplitude = frequencies(rotary_dim=8)
+    assert found == pytest.approx((1.0, 0.1, 0.01, 0.001), rel=CLOSE)
+    assert amplitude == 1.0
+
+
+def test_theta_is_where_they_would_end() -> None:
+    found, _ = frequencies(rotary_dim=4, rope_theta=500000.0)
+    assert found == pytest.approx((1.0, 500000.0**-0.5), rel=CLOSE)
+
+
+@pytest.mark.parametrize("rotary_dim", [2, 4, 16, 64])
+def test_there_is_one_for_each_pair_whatever_the_width_of_a_head(rotary_dim: int) -> None:
+    found, _ = frequencies(rotary_dim=rotary_dim)
+    assert len(found) == rotary_dim // 2
+
+
+def test_linear_scaling_divides_positions() -> None:
+    plain, _ = frequencies(rotary_dim=8)
+    found, amplitude = frequencies(rotary_dim=8, pos_scaling_factor=4.0)
+    assert found == tuple(frequency / 4 for frequency in plain)
+    assert amplitude == 1.0
+
+
+def llama3(factor: float, low: float, high: float, original: int, theta: float) -> list[tuple[str, float]]:
+    """Return (branch, frequency) of each pair of 64, by wavelengths as the release has it."""
+    found = []
+    for pair in range(32):
+        frequency = 1 / theta ** (pair / 32)
+        wavelength = 2 * math.pi / frequency
+        if wavelength < original / high:
+            found.append(("short", frequency))
+        elif wavelength > original / low:
+            found.append(("long", frequency / factor))
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            found.append(("between", (1 - smooth) * frequency / factor + smooth * frequency))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("factor", "extra", "theta"),
+    [
+        (8.0, {}, 500000.0),
+        (
+            32.0,
+            {"low_freq_factor": 2.0, "high_freq_factor": 16.0, "original_max_position_embeddings": 1024},
+            10000.0,
+        ),
+        (1.0, {}, 500000.0),
+    ],
+)
+def test_llama3_keeps_short_waves_stretches_long_ones_and_blends_between(
+    factor: float, extra: dict[str, Any], theta: float
+) -> None:
+    found, amplitude = frequencies(
+        rope_theta=theta, pos_scaling_type="llama3", pos_scaling_factor=factor, pos_scaling_extra_args=extra
+    )
+    original = extra.get("original_max_position_embeddings", 8192)
+    expected = llama3(factor, extra.get("low_freq_factor", 1), extra.get("high_freq_factor", 4), original, theta)
+    assert {branch for branch, _ in expected} == {"short", "between", "long"}
+    np.testing.assert_allclose(found, [frequency for _, frequency in expected], rtol=1e-13)
+    assert amplitude == 1.0
+
+
+def yarn(factor: float, original: int, fast: float, slow: float, extrapolation: float, truncate: bool) -> list[float]:
+    """Return the frequency of each pair of 64: plain where more than `fast` turns fit, stretched below `slow`."""
+    ends = []
+    for turns, rounded in ((fast, math.floor), (slow, math.ceil)):
+        pair = 64 * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(10000))
+        ends.append(rounded(pair) if truncate else pair)
+    first, last = max(ends[0], 0), min(ends[1], 63)
+    pairs = np.arange(32)
+    plain = 10000.0 ** (-pairs / 32)
+    stretched = np.clip((pairs - first) / (last - first), 0, 1)
+    kept = (1 - stretched) * extrapolation
+    return list(plain * kept + plain / factor * (1 - kept))
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"original_max_position_embeddings": 2048},
+        {"original_max_position_embeddings": 4096, "beta_fast": 8.0, "beta_slow": 2.0},
+        {"original_max_position_embeddings": 16, "extrapolation_factor": 0.5},
+    ],
+)
+def test_yarn_stretches_the_pairs_that_turn_slowly(extra: dict[str, Any], truncate: bool) -> None:
+    keys = {**extra, "truncate": truncate}
+    found, amplitude = frequencies(pos_scaling_type="yarn", pos_scaling_factor=4.0, pos_scaling_extra_args=keys)
+    fast, slow = extra.get("beta_fast", 32.0), extra.get("beta_slow", 1.0)
+    expected = yarn(
+        4.0, extra["original_max_position_embeddings"], fast, slow, extra.get("extrapolation_factor", 1.0), truncate
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    assert amplitude == pytest.approx(0.1 * math.log(4) + 1, rel=CLOSE)
+
+
+def test_yarn_cuts_where_both_ends_meet() -> None:
+    """With one number of turns for both ends, pairs up to that of so many turns are plain, the others stretched."""
+    turns = 64 / (2 * math.pi) / 10000 ** (7.5 / 32)
+    extra = {"original_max_position_embeddings": 64, "beta_fast": turns, "beta_slow": turns, "truncate": False}
+    found, _ = frequencies(pos_scaling_type="yarn", pos_scaling_factor=2.0, pos_scaling_extra_args=extra)
+    plain, _ = frequencies()
+    assert found == plain[:8] + tuple(frequency / 2 for frequency in plain[8:])
+
+
+@pytest.mark.parametrize(
+    ("factor", "extra", "amplitude"),
+    [
+        (8.0, {}, 0.1 * math.log(8) + 1),
+        (8.0, {"mscale_a": 0.2, "mscale_b": 0.5}, 0.2 * math.log(8) + 0.5),
+        (1.0, {"mscale_a": 0.2, "mscale_b": 0.5}, 1.0),
+        (0.5, {}, 1.0),
+    ],
+)
+def test_yarn_makes_scores_sharper_the_longer_the_samples(
+    factor: float, extra: dict[str, Any], amplitude: float
+) -> None:
+    keys = {"original_max_position_embeddings": 2048, **extra}
+    _, found = frequencies(pos_scaling_type="yarn", pos_scaling_factor=factor, pos_scaling_extra_args=keys)
+    assert found == pytest.approx(amplitude, rel=CLOSE)
+
+
+def test_slopes_of_a_power_of_two_fall_by_equal_ratios_to_2_to_the_minus_8() -> None:
+    assert alibi_slopes(8, 1.0) == tuple(2.0**-k for k in range(1, 9))
+    assert alibi_slopes(1, 1.0) == (2.0**-8,)
+    assert alibi_slopes(2, 1.0) == (2.0**-4, 2.0**-8)
+    assert alibi_slopes(16, 1.0) == pytest.approx([2 ** (-k / 2) for k in range(1, 17)], rel=CLOSE)
+
+
+def test_slopes_of_other_numbers_are_filled_up_with_every_other_one_of_the_next_power() -> None:
+    assert alibi_slopes(12, 1.0) == pytest.approx(
+        [*(2.0**-k for k in range(1, 9)), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5], rel=CLOSE
+    )
+    assert alibi_slopes(3, 1.0) == pytest.approx([2.0**-4, 2.0**-8, 2.0**-2], rel=CLOSE)
+    assert alibi_slopes(71, 1.0) == pytest.approx(
+        [*(2 ** (-k / 8) for k in range(1, 65)), *(2 ** (-k / 16) for k in range(1, 14, 2))], rel=CLOSE
+    )
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 40, 71, 112])
+def test_there_is_one_slope_for_each_head_and_no_two_are_alike(heads: int) -> None:
+    found = alibi_slopes(heads, 1.0)
+    assert len(found) == heads
+    assert len({round(slope, 12) for slope in found}) == heads
+    assert all(0 < slope < 1 for slope in found)
+
+
+def test_scaling_divides_slopes() -> None:
+    assert alibi_slopes(12, 4.0) == tuple(slope / 4 for slope in alibi_slopes(12, 1.0))

@@ -1,0 +1,294 @@
+"""The model section of decoders: what cannot be had, and keys that do not fit together, are errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+M = "trainer.init.model"
+CLASSES = ("gpt2", "gptj")
+ROTARY: dict[str, Any] = {"position_embedding_type": "rotary"}
+MULTIQUERY: dict[str, Any] = {"attention_module": "multiquery_attention"}
+
+
+def gpt(**keys: Any) -> dict[str, Any]:
+    return {"init.model": {"name": "gpt2", **keys}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"num_heads": 12, "hidden_size": 770},
+            f"x.yaml:6: {M}.hidden_size must be a multiple of num_heads (12), got 770\n"
+            "hint: 768 and 780 are the nearest",
+        ),
+        (
+            {"hidden_size": 5},
+            f"x.yaml:5: {M}.hidden_size must be a multiple of num_heads (12), got 5\nhint: 12 is the nearest",
+        ),
+        (
+            {"num_heads": 7},
+            f"x.yaml:3: {M}.hidden_size must be a multiple of num_heads (7), got 768\n"
+            "hint: 763 and 770 are the nearest",
+        ),
+        (
+            {"attention_inner_dim": 770},
+            f"x.yaml:5: {M}.attention_inner_dim must be a multiple of num_heads (12), got 770\n"
+            "hint: 768 and 780 are the nearest",
+        ),
+        ({"hidden_size": 0}, f"x.yaml:5: {M}.hidden_size must be at least 1, got 0"),
+        ({"num_hidden_layers": -1}, f"x.yaml:5: {M}.num_hidden_layers must be at least 1, got -1"),
+        ({"num_hidden_layers": 1001}, f"x.yaml:5: {M}.num_hidden_layers must be at most 1000, got 1001"),
+        ({"vocab_size": 0}, f"x.yaml:5: {M}.vocab_size must be at least 1, got 0"),
+        ({"vocab_size": 512001}, f"x.yaml:5: {M}.vocab_size must be at most 512000, got 512001"),
+        ({"dropout_rate": 1.0}, f"x.yaml:5: {M}.dropout_rate must be less than 1, got 1.0"),
+        ({"dropout_rate": -0.1}, f"x.yaml:5: {M}.dropout_rate must be at least 0, got -0.1"),
+        ({"embedding_dropout_rate": 1}, f"x.yaml:5: {M}.embedding_dropout_rate must be less than 1, got 1"),
+        ({"layer_norm_epsilon": 0}, f"x.yaml:5: {M}.layer_norm_epsilon must be greater than 0, got 0"),
+        (
+            {"layer_norm_epsilon": float("inf")},
+            f"x.yaml:5: {M}.layer_norm_epsilon must be a finite number, got inf",
+        ),
+        ({"rope_theta": 0}, f"x.yaml:5: {M}.rope_theta must be greater than 0, got 0"),
+        ({"embeddings_scale": 0.0}, f"x.yaml:5: {M}.embeddings_scale must be greater than 0, got 0.0"),
+        ({"use_ffn_bias": "true"}, f"x.yaml:5: {M}.use_ffn_bias must be true or false, got 'true'"),
+        ({"use_ffn_bias": 1}, f"x.yaml:5: {M}.use_ffn_bias must be true or false, got 1"),
+        (
+            {"filter_size": 1536.0},
+            f"x.yaml:5: {M}.filter_size must be a whole number, got 1536.0\nhint: write 1536",
+        ),
+        ({"filter_size": 1.5}, f"x.yaml:5: {M}.filter_size must be a whole number, got 1.5"),
+        (
+            {"filter_size": "64"},
+            f"x.yaml:5: {M}.filter_size must be a whole number, got '64'\nhint: write 64, without quotes",
+        ),
+        ({"filter_size": True}, f"x.yaml:5: {M}.filter_size must be a whole number, got true"),
+        ({"filter_size": [64]}, f"x.yaml:5: {M}.filter_size must be a whole number, got [64]"),
+        (
+            {"loss_scaling": "tokens"},
+            f"x.yaml:5: {M}.loss_scaling must be num_tokens or batch_size, got 'tokens'",
+        ),
+        (
+            {"attention_type": "cosine"},
+            f"x.yaml:5: {M}.attention_type must be scaled_dot_product or dot_product, got 'cosine'",
+        ),
+        (
+            {"attention_module": "linformer"},
+            f"x.yaml:5: {M}.attention_module must be aiayn_attention or multiquery_attention, got 'linformer'",
+        ),
+        (
+            {"hiden_size": 64},
+            f"x.yaml:5: {M}.hiden_size is not a known key\nhint: did you mean hidden_size?",
+        ),
+        ({"xyz": None}, f"x.yaml:5: {M}.xyz is not a known key"),
+    ],
+)
+def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None:
+    assert failure(gpt(**keys)) == message
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"rotary_dim": 64},
+            f"x.yaml:5: {M}.rotary_dim needs position_embedding_type rotary, and that is learned, got 64\n"
+            "hint: leave one of them out",
+        ),
+        (
+            {"position_embedding_type": None, "rotary_dim": 64},
+            f"x.yaml:6: {M}.rotary_dim needs position_embedding_type rotary, and that is null, got 64\n"
+            "hint: leave one of them out",
+        ),
+        (
+            {**ROTARY, "rotary_dim": 7},
+            f"x.yaml:6: {M}.rotary_dim must be an even number up to the width of a head (64), got 7",
+        ),
+        (
+            {**ROTARY, "rotary_dim": 66},
+            f"x.yaml:6: {M}.rotary_dim must be an even number up to the width of a head (64), got 66",
+        ),
+        (
+            {**ROTARY, "attention_inner_dim": 384, "rotary_dim": 34},
+            f"x.yaml:7: {M}.rotary_dim must be an even number up to the width of a head (32), got 34",
+        ),
+        ({**ROTARY, "rotary_dim": 0}, f"x.yaml:6: {M}.rotary_dim must be at least 1, got 0"),
+        (
+            {**ROTARY, "hidden_size": 144},
+            f"x.yaml:3: {M}.rotary_dim must be an even number up to the width of a head (12), got null",
+        ),
+        (
+            {"extra_attention_params": {"num_kv_groups": 4}},
+            f"x.yaml:5: {M}.extra_attention_params needs attention_module multiquery_attention for its num_kv_groups",
+        ),
+        (
+            {**MULTIQUERY, "extra_attention_params": {"num_kv_groups": 5}},
+            f"x.yaml:6: {M}.extra_attention_params must have num_kv_groups that divide num_heads (12), not 5\n"
+            "hint: 4 and 6 are the nearest",
+        ),
+        (
+            {**MULTIQUERY, "extra_attention_params": {"num_kv_groups": 13}},
+            f"x.yaml:6: {M}.extra_attention_params must have num_kv_groups that divide num_heads (12), not 13\n"
+            "hint: 12 is the nearest",
+        ),
+        (
+            {**MULTIQUERY, "extra_attention_params": {"num_kv_groups": 0}},
+            f"x.yaml:7: {M}.extra_attention_params.num_kv_groups must be at least 1, got 0",
+        ),
+        (
+            {**MULTIQUERY, "extra_attention_params": {"num_kv_group": 1}},
+            f"x.yaml:7: {M}.extra_attention_params.num_kv_group is not a known key\nhint: did you mean num_kv_groups?",
+        ),
+        (
+            {**MULTIQUERY, "extra_attention_params": 4},
+            f"x.yaml:6: {M}.extra_attention_params must be a mapping, got 4",
+        ),
+        (
+            {"attention_sliding_window_length": 0},
+            f"x.yaml:5: {M}.attention_sliding_window_length must be at least 1, got 0",
+        ),
+        (
+            {"attention_sink_tokens": 4},
+            f"x.yaml:5: {M}.attention_sink_tokens needs attention_sliding_window_length, got 4",
+        ),
+        (
+            {"attention_sliding_window_length": 4, "attention_sink_tokens": -1},
+            f"x.yaml:6: {M}.attention_sink_tokens must be at least 0, got -1",
+        ),
+        (
+            {"sliding_window_every_other_decoder_layer": True},
+            f"x.yaml:5: {M}.sliding_window_every_other_decoder_layer needs attention_sliding_window_length, got true",
+        ),
+        (
+            {"sliding_window_every_other_decoder_layer_pattern": "first"},
+            f"x.yaml:5: {M}.sliding_window_every_other_decoder_layer_pattern must be full_attention_first or "
+            "sliding_window_first, got 'first'",
+        ),
+        (
+            {"pos_scaling_factor": 2.0},
+            f"x.yaml:5: {M}.pos_scaling_factor needs position_embedding_type rotary or alibi, and that is learned, "
+            "got 2.0",
+        ),
+        (
+            {"position_embedding_type": None, "pos_scaling_factor": 2.0},
+            f"x.yaml:6: {M}.pos_scaling_factor needs position_embedding_type rotary or alibi, and that is null, "
+            "got 2.0",
+        ),
+        (
+            {"position_embedding_type": "alibi", "pos_scaling_type": "llama3"},
+            f"x.yaml:6: {M}.pos_scaling_type needs position_embedding_type rotary, and that is alibi, got 'llama3'",
+        ),
+        (
+            {**ROTARY, "pos_scaling_type": "yarn"},
+            f"x.yaml:3: {M}.pos_scaling_extra_args must give original_max_position_embeddings for pos_scaling_type "
+            "yarn, got null",
+        ),
+        (
+            {**ROTARY, "pos_scaling_type": "yarn", "pos_scaling_extra_args": {"beta_fast": 8}},
+            f"x.yaml:7: {M}.pos_scaling_extra_args must give original_max_position_embeddings for pos_scaling_type "
+            "yarn",
+        ),
+        (
+            {**ROTARY, "pos_scaling_extra_args": {"low_freq_factor": 2.0, "high_freq_factor": 2.0}},
+            f"x.yaml:8: {M}.pos_scaling_extra_args.high_freq_factor must be greater than low_freq_factor (2), got 2.0",
+        ),
+        (
+            {**ROTARY, "pos_scaling_type": "llama3", "pos_scaling_extra_args": {"low_freq_factor": 4.5}},
+            f"x.yaml:7: {M}.pos_scaling_extra_args.high_freq_factor must be greater than low_freq_factor (4.5), "
+            "got 4.0",
+        ),
+        (
+            {**ROTARY, "pos_scaling_extra_args": {"long_factor": [1.0]}},
+            f"x.yaml:7: not supported: {M}.pos_scaling_extra_args.long_factor\nhint: leave it out",
+        ),
+        (
+            {**ROTARY, "pos_scaling_extra_args": {"beta": 1}},
+            f"x.yaml:7: {M}.pos_scaling_extra_args.beta is not a known key\nhint: did you mean beta_slow?",
+        ),
+        (
+            {"mup_base_hidden_size": 64},
+            f"x.yaml:3: {M}.mup_base_filter_size must be given together with mup_base_hidden_size, got null",
+        ),
+        (
+            {"mup_base_filter_size": 64},
+            f"x.yaml:5: {M}.mup_base_filter_size must be given together with mup_base_hidden_size, got 64",
+        ),
+        (
+            {"mup_base_filter_size": 64, "mup_base_hidden_size": 32, "output_logits_scale": 0.5},
+            f"x.yaml:7: {M}.output_logits_scale cannot stand beside mup_base_hidden_size, from which it follows, "
+            "got 0.5\nhint: leave it out",
+        ),
+        (
+            {"moe": {}, "moe_params": {}},
+            f"x.yaml:6: {M}.moe_params is another name of moe: give one of the two",
+        ),
+        ({"moe": 8}, f"x.yaml:5: {M}.moe must be a mapping, got 8"),
+        (
+            {"moe": {"experts": 8}},
+            f"x.yaml:6: {M}.moe.experts is not a known key\nhint: did you mean num_experts?",
+        ),
+    ],
+)
+def test_keys_that_do_not_fit_together_are_an_error(failure, keys, message) -> None:
+    assert failure(gpt(**keys)) == message
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("key", ["moe", "moe_params"])
+def test_a_mixture_of_experts_is_refused(failure, name, key) -> None:
+    assert failure({"init.model": {"name": name, key: {"num_experts": 8, "top_k": 2}}}) == (
+        f"x.yaml:6: not supported: {M}.{key}.num_experts: 8\nhint: supported: 0, 1"
+    )
+
+
+def test_a_shared_expert_is_refused(failure) -> None:
+    assert failure(gpt(moe={"num_shared_experts": 1})) == (
+        f"x.yaml:6: not supported: {M}.moe.num_shared_experts: 1\nhint: supported: 0"
+    )
+
+
+FUNCTIONS = (
+    "gelu, relu, silu, swish, squared_relu, gelu_new, gelu_fast, quick_gelu, linear, swiglu, geglu, reglu, liglu"
+)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("nonlinearity", "tanh", f"nonlinearity: tanh\nhint: supported: {FUNCTIONS}"),
+        ("norm_type", "batchnorm", "norm_type: batchnorm\nhint: supported: layernorm, biasless-layernorm, rmsnorm"),
+        (
+            "position_embedding_type",
+            "relative",
+            "position_embedding_type: relative\nhint: supported: learned, fixed, rotary, alibi, null",
+        ),
+        ("pos_scaling_type", "longrope", "pos_scaling_type: longrope\nhint: supported: linear, llama3, yarn, YaRN"),
+        ("position_embedding_offset", 2, "position_embedding_offset: 2\nhint: supported: 0"),
+        ("num_extra_input_vocab_tokens", 8, "num_extra_input_vocab_tokens: 8\nhint: supported: 0"),
+        ("rel_distance_mode", "capped", "rel_distance_mode: capped\nhint: supported: default"),
+        ("label_smoothing", 0.1, "label_smoothing: 0.1\nhint: supported: 0.0"),
+        ("cross_attention_layers", [3], "cross_attention_layers\nhint: supported: []"),
+        ("alibi_trainable_slopes", True, "alibi_trainable_slopes: true\nhint: leave it out"),
+        ("attention_chunk_size", 256, "attention_chunk_size: 256\nhint: leave it out"),
+        ("attention_qk_norm_layer", "rmsnorm", "attention_qk_norm_layer: rmsnorm\nhint: leave it out"),
+        ("attention_vertical_column_spacing", 4, "attention_vertical_column_spacing: 4\nhint: leave it out"),
+        ("attention_vertical_column_width", 4, "attention_vertical_column_width: 4\nhint: leave it out"),
+        ("constant_pos_embedding", 4, "constant_pos_embedding: 4\nhint: leave it out"),
+        ("fixed_sparse_attention", {"n_heads": 1}, "fixed_sparse_attention\nhint: leave it out"),
+        ("lr_adjustment_groups", {"x": {}}, "lr_adjustment_groups\nhint: leave it out"),
+        ("memory_tokens", {"num_memory_tokens_per_chunk": 1}, "memory_tokens\nhint: leave it out"),
+        ("rel_distance_extra_args", {"rope_group_size": 1}, "rel_distance_extra_args\nhint: leave it out"),
+        ("use_sink_token", True, "use_sink_token: true\nhint: leave it out"),
+    ],
+)
+def test_what_the_vendor_has_beyond_this_is_refused_by_key(failure, name, key, value, message) -> None:
+    assert failure({"init.model": {"name": name, key: value}}) == f"x.yaml:5: not supported: {M}.{message}"
+
+
+@pytest.mark.parametrize(("name", "key"), [("gpt2", "use_untied_layer_norm"), ("gptj", "norm_first_sandwich")])
+def test_a_norm_of_the_other_class_is_refused(failure, name, key) -> None:
+    message = f"x.yaml:5: not supported: {M}.{key}: true\nhint: leave it out"
+    assert failure({"init.model": {"name": name, key: True}}) == message

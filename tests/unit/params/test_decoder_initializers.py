@@ -1,0 +1,129 @@
+"""How the weights of decoders begin: which initializer is for which layer, and how muP narrows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cstool.ir import Initializer
+from cstool.params.decoder import DecoderParams, ParallelDecoderParams
+
+
+def params(**keys: Any) -> DecoderParams:
+    return DecoderParams.model_validate({"name": "gpt2", **keys})
+
+
+def parallel(**keys: Any) -> ParallelDecoderParams:
+    return ParallelDecoderParams.model_validate({"name": "gptj", **keys})
+
+
+def begins(model: DecoderParams) -> dict[str, Initializer]:
+    """Return how square matrices of width 4 begin, by layer."""
+    layers = ("embedding", "attention", "attention_output", "ffn", "ffn_output", "lm_head")
+    return {layer: model.matrix_initializer(layer, 4, 4) for layer in layers}
+
+
+def cut(std: float) -> Initializer:
+    """A normal distribution cut off at two standard deviations."""
+    near = (pytest.approx(value, rel=1e-14) for value in (std, -2 * std, 2 * std))
+    return Initializer("truncated_normal", 0.0, *near)
+
+
+def test_initializer_range_is_the_width_of_all_initializers_left_out() -> None:
+    assert begins(params(initializer_range=0.5, num_hidden_layers=2)) == {
+        "embedding": cut(0.5),
+        "attention": cut(0.5),
+        "attention_output": cut(0.25),
+        "ffn": cut(0.5),
+        "ffn_output": cut(0.25),
+        "lm_head": Initializer("normal", 0.0, 0.5),
+    }
+
+
+def test_an_initializer_given_alone_is_for_all_layers_but_embeddings_and_an_untied_output() -> None:
+    given = Initializer("normal", 0.0, 0.1)
+    assert begins(params(initializer={"name": "normal", "std": 0.1})) == {
+        "embedding": cut(0.02),
+        "attention": given,
+        "attention_output": given,
+        "ffn": given,
+        "ffn_output": given,
+        "lm_head": Initializer("normal", 0.0, 0.02),
+    }
+
+
+GIVEN = {
+    "initializer": 1.0,
+    "embedding_initializer": 2.0,
+    "output_layer_initializer": 3.0,
+    "ffn_initializer": 4.0,
+    "ffn_output_layer_initializer": 5.0,
+}
+LAYERS = dict(zip(GIVEN, ("attention", "embedding", "attention_output", "ffn", "ffn_output"), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("build", "keys", "follow"),
+    [
+        (params, ("initializer",), {"attention_output": 1.0, "ffn": 1.0, "ffn_output": 1.0}),
+        (params, ("initializer", "ffn_initializer"), {"attention_output": 1.0, "ffn_output": 4.0}),
+        (params, ("initializer", "output_layer_initializer"), {"ffn": 1.0, "ffn_output": 3.0}),
+        (params, ("embedding_initializer",), {}),
+        (params, ("output_layer_initializer",), {"ffn_output": 3.0}),
+        (params, ("ffn_initializer",), {}),
+        (params, ("ffn_output_layer_initializer",), {}),
+        (params, tuple(GIVEN), {}),
+        (parallel, ("initializer",), {}),
+        (parallel, ("output_layer_initializer",), {"ffn": 3.0, "ffn_output": 3.0}),
+        (parallel, ("output_layer_initializer", "ffn_initializer"), {"ffn_output": 3.0}),
+        (parallel, ("ffn_initializer",), {}),
+        (parallel, tuple(GIVEN), {}),
+    ],
+)
+def test_which_initializers_follow_from_which(build: Any, keys: tuple[str, ...], follow: dict[str, float]) -> None:
+    found = begins(build(**{key: {"name": "constant", "val": GIVEN[key]} for key in keys}))
+    expected = {**begins(build()), **{LAYERS[key]: Initializer("constant", mean=GIVEN[key]) for key in keys}}
+    assert found == {**expected, **{layer: Initializer("constant", mean=value) for layer, value in follow.items()}}
+
+
+def test_an_initializer_of_a_parallel_decoder_is_as_wide_at_any_depth() -> None:
+    assert begins(parallel(num_hidden_layers=2)) == begins(parallel(num_hidden_layers=50))
+
+
+MUP = {"mup_base_hidden_size": 192, "mup_base_filter_size": 768, "num_hidden_layers": 8}
+
+
+@pytest.mark.parametrize("build", [params, parallel])
+def test_mup_narrows_matrices_by_the_root_of_how_much_wider_the_model_is(build: Any) -> None:
+    """Hidden layers are 4 times, filters 4 times as wide as those of the base; layers that end a part, by depth too."""
+    assert begins(build(**MUP)) == {
+        "embedding": cut(0.02),
+        "attention": cut(0.01),
+        "attention_output": cut(0.0025),
+        "ffn": cut(0.01),
+        "ffn_output": cut(0.0025),
+        "lm_head": Initializer("normal", 0.0, 0.02),
+    }
+
+
+def test_mup_narrows_initializers_that_are_given_as_well() -> None:
+    given = {key: {"name": "normal", "std": value} for key, value in GIVEN.items()}
+    assert begins(params(**MUP, **given)) == {
+        "embedding": Initializer("normal", 0.0, 2.0),
+        "attention": Initializer("normal", 0.0, 0.5),
+        "attention_output": Initializer("normal", 0.0, pytest.approx(3.0 / 2 / 4, rel=1e-14)),
+        "ffn": Initializer("normal", 0.0, 2.0),
+        "ffn_output": Initializer("normal", 0.0, pytest.approx(5.0 / 2 / 4, rel=1e-14)),
+        "lm_head": Initializer("normal", 0.0, 0.02),
+    }
+
+
+def test_with_mup_an_initializer_is_not_for_the_layers_that_end_a_part() -> None:
+    found = begins(params(**MUP, initializer={"name": "normal", "std": 1.0}))
+    assert [found[layer] for layer in ("attention", "attention_output", "ffn", "ffn_output")] == [
+        Initializer("normal", 0.0, 0.5),
+        cut(0.0025),
+        Initializer("normal", 0.0, 0.5),
+        cut(0.0025),
+    ]

@@ -1,0 +1,209 @@
+"""The sparsity section: groups, algorithms, schedules, and what older releases called otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+KEY = "init.sparsity"
+S = "trainer.init.sparsity"
+COSINE = {"type": "cosine", "init": 0.3, "half_period": 100}
+
+
+def test_without_the_section_nothing_is_sparse(load) -> None:
+    assert [load({KEY: value}).sparsity for value in (None, [])] == [(), ()]
+
+
+@pytest.mark.parametrize("value", [0.3, {"sparsity": 0.3}, [{"sparsity": 0.3}], [0.3], {"schedule": 0.3}])
+def test_a_number_a_group_and_a_list_of_one_mean_the_same(load, value) -> None:
+    [group] = load({KEY: value}).sparsity
+    assert group.dump() == {"algorithm": "static", "init_method": "random", "sparsity": 0.3}
+
+
+def test_groups_keep_their_order(load) -> None:
+    groups = load(
+        {KEY: [{"sparsity": 0.3, "param_filter": "a*"}, {"sparsity": 0, "param_filter": ["b", "c"]}]}
+    ).sparsity
+    assert [(group.sparsity, group.param_filter) for group in groups] == [(0.3, ("a*",)), (0.0, ("b", "c"))]
+
+
+@pytest.mark.parametrize(("algorithm", "default"), [("set", 0.3), ("RigL", 0.3), ("static", None)])
+def test_only_what_drops_has_a_drop_fraction(load, algorithm, default) -> None:
+    assert load({KEY: {"sparsity": 0.5, "algorithm": algorithm}}).sparsity[0].drop_fraction == default
+
+
+WHOLE: list[dict[str, Any]] = [
+    {
+        "algorithm": "rigl",
+        "init_method": "topk",
+        "param_filter": ["*weight"],
+        "update": {"freq": 100, "start": 5, "stop": 3584},
+        "balance_in_groups": 4,
+        "sparsity": 0.75,
+        "drop_fraction": {"type": "cosine", "init": 0.3, "half_period": 3584.0, "minimum": 0.1},
+    },
+    {
+        "algorithm": "gmp",
+        "init_method": "from_zeros",
+        "update": {"steps": [0, 5, 9]},
+        "sparsity": {"type": "exp", "init": 0.0, "gamma": -0.001, "final": 0.9},
+    },
+    {"algorithm": "gmp", "init_method": "random", "sparsity": [0.1, 0.5, 0.3]},
+    {"algorithm": "gmp", "init_method": "random", "sparsity": {"type": "linear", "init": 0.1, "slope": 0.001}},
+    {
+        "algorithm": "set",
+        "init_method": "checkerboard",
+        "balance_out_groups": None,
+        "sparsity": {"type": "power", "init": 0.5, "beta": 0.999},
+        "drop_fraction": {"type": "constant", "value": 0.2},
+    },
+]
+
+
+@pytest.mark.parametrize("group", WHOLE)
+def test_a_whole_group_is_read_and_written(load, group) -> None:
+    if group.get("balance_out_groups", 1) is None:
+        group = {name: value for name, value in group.items() if name != "balance_out_groups"}
+    assert load({KEY: group}).sparsity[0].dump() == group
+
+
+def test_a_schedule_has_defaults(load) -> None:
+    shares = [{"type": "exp", "init": 0.1, "gamma": -1}, {"type": "COSINE", "init": 0.3, "half_period": 5}]
+    groups = load({KEY: [{"algorithm": "gmp", "sparsity": share} for share in shares]}).sparsity
+    assert [group.sparsity.dump() for group in groups] == [
+        {"type": "exp", "init": 0.1, "gamma": -1.0, "final": 1.0},
+        {"type": "cosine", "init": 0.3, "half_period": 5.0, "minimum": 0.0},
+    ]
+
+
+def test_a_constant_schedule_is_a_number_for_static(load) -> None:
+    assert load({KEY: {"sparsity": {"type": "constant", "value": 0.5}}}).sparsity[0].sparsity.value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1.0, f"{S} must be at least 0 and less than 1, got 1.0"),
+        (-0.1, f"{S} must be at least 0 and less than 1, got -0.1"),
+        ("half", f"{S} must be a number or a mapping, got 'half'"),
+        (True, f"{S} must be a number or a mapping, got true"),
+        ([0.5, "x"], f"{S}.1 must be a number or a mapping, got 'x'"),
+        ([0.5, 2], f"{S}.1 must be at least 0 and less than 1, got 2"),
+        ({}, f"{S}.sparsity is missing"),
+        ({"sparsity": None}, f"{S}.sparsity is missing"),
+        (
+            {"sparsity": "x"},
+            f"{S}.sparsity must be a number, a list of numbers, or a mapping with a type, got 'x'",
+        ),
+        ({"sparsity": 1}, f"{S}.sparsity must be at least 0 and less than 1, got 1"),
+        (
+            {"sparsity": 0.5, "schedule": 0.5},
+            f"{S}.schedule is another name of sparsity: give one of the two",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "riggl"},
+            f"{S}.algorithm must be static, gmp, set or rigl, got 'riggl'",
+        ),
+        (
+            {"sparsity": 0.5, "init_method": "ones"},
+            f"{S}.init_method must be random, topk, from_zeros or checkerboard, got 'ones'",
+        ),
+        (
+            {"sparsity": [0.1, 0.2]},
+            f"{S}.sparsity must be a number for algorithm static\nhint: gmp, set and rigl take a schedule",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "gmp"},
+            f"{S}.sparsity must change over time for algorithm gmp, got 0.5\nhint: algorithm static keeps it as it is",
+        ),
+        (
+            {"sparsity": 0.5, "update": {"freq": 5}},
+            f"{S}.update needs algorithm gmp, set or rigl, and that is static",
+        ),
+        (
+            {"sparsity": 0.5, "drop_fraction": 0.1},
+            f"{S}.drop_fraction needs algorithm set or rigl, and that is static, got 0.1",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "set", "balance_in_groups": 2},
+            f"{S}.balance_in_groups needs algorithm rigl, and that is set, got 2",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "rigl", "balance_in_groups": 2, "balance_out_groups": 2},
+            f"{S}.balance_out_groups cannot stand beside balance_in_groups, got 2\nhint: keep one of the two",
+        ),
+        (
+            {"sparsity": 0.5, "param_filter": []},
+            f"{S}.param_filter must be a pattern of names or a list of them, got []\n"
+            "hint: for example '*linear_layer.weight'",
+        ),
+        ({"sparsity": 0.5, "filter": "a"}, f"{S}.filter is not a known key\nhint: did you mean param_filter?"),
+        (
+            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {"init": 0.3}},
+            f"{S}.drop_fraction.type is missing\nhint: the names are constant, linear, exp, power, cosine",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "type": "sine"}},
+            f"{S}.drop_fraction.type must be one of constant, linear, exp, power, cosine, got 'sine'",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "half_period": 0}},
+            f"{S}.drop_fraction.half_period must be greater than 0, got 0",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "minimum": 0.4}},
+            f"{S}.drop_fraction.minimum must be at most init (0.3), got 0.4",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "period": 1}},
+            f"{S}.drop_fraction.period is not a known key\nhint: did you mean half_period?",
+        ),
+        (
+            {"sparsity": [0.5, 1.5], "algorithm": "gmp"},
+            f"{S}.sparsity.1 must be less than 1, got 1.5",
+        ),
+        ({"sparsity": [], "algorithm": "gmp"}, f"{S}.sparsity must hold at least 1, got []"),
+        (
+            {"sparsity": 0.5, "algorithm": "set", "update": {"start": 5}},
+            f"{S}.update must hold freq or steps\nhint: for example {{freq: 100, stop: 3584}}",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "set", "update": {"freq": 5, "steps": [1]}},
+            f"{S}.update must hold steps or freq, not both",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "set", "update": {"freq": 0}},
+            f"{S}.update.freq must be at least 1, got 0",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "set", "update": {"freq": 1, "start": 5, "stop": 5}},
+            f"{S}.update.stop must be greater than start (5), got 5",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "set", "update": {"steps": [3, 3]}},
+            f"{S}.update.steps must increase, got [3, 3]",
+        ),
+        ({"sparsity": 0.5, "algorithm": "set", "update": 100}, f"{S}.update must be a mapping, got 100"),
+    ],
+)
+def test_a_section_that_makes_no_sense_is_an_error(failure, value, message) -> None:
+    assert failure({KEY: value}).split(": ", 1)[1] == message
+
+
+def test_keys_of_older_releases_point_to_those_of_today(failure) -> None:
+    old = {
+        "sparsity": 0.75,
+        "type": "rigl",
+        "drop_fraction": COSINE,
+        "schedule": {"freq": 100, "stop": 3584},
+        "param_name_patterns": [".*weight"],
+    }
+    assert failure({KEY: old}) == (
+        "x.yaml:14: trainer.init.sparsity.type is called algorithm since release 2.2\n"
+        "hint: write algorithm: rigl\n"
+        "x.yaml:19: trainer.init.sparsity.schedule is called update since release 2.2\n"
+        "hint: schedule now is another name of sparsity, the share of zeros\n"
+        "x.yaml:22: trainer.init.sparsity.param_name_patterns is called param_filter since release 2.2\n"
+        "hint: param_filter takes patterns as file names have them, not regular expressions: '*linear_layer.weight'"
+    )
