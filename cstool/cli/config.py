@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cstool.ir import Graph
     from cstool.models.statistics import Part, Statistics
     from cstool.params import Params
-    from cstool.params.keys import KeyTable
 
 config_app = typer.Typer(cls=Group, no_args_is_help=True, help="Check, explain and convert params files.")
 
@@ -140,17 +139,17 @@ def keys(as_json: JsonOption = False, debug: DebugOption = False) -> None:
             print_json({"trainer": [asdict(table) for table in tables], "legacy": [asdict(table) for table in legacy]})
             return
         print(_KEYS_TITLE)
-        _print_keys(tables)
-        print(_LEGACY_TITLE)
-        _print_keys(legacy)
-
-
-def _print_keys(tables: Sequence[KeyTable]) -> None:
-    for table in tables:
-        places = ", ".join(_code(place) for place in table.places)
-        print(f"\n## {places}\n\n| key | fate | values | default |\n|---|---|---|---|")
-        for key in table.keys:
-            print(f"| `{key.name}` | {key.fate} | {key.values} | {key.default} |")
+        print("\n| key | fate | values | default |\n|---|---|---|---|")
+        for table in (*tables, *legacy):
+            place, space, kind = table.places[0].partition(" ")
+            above = "" if place == "sections" else f"{place}."
+            for key in table.keys:
+                print(f"| `{above}{key.name}`{space}{kind} | {key.fate} | {key.values} | {key.default} |")
+        print("\n## Keys that stand in several places\n")
+        for table in tables:
+            if len(table.places) > 1:
+                first, *others = map(_code, table.places)
+                print(f"- those of {first} at {', '.join(others)} too")
 
 
 def _code(place: str) -> str:
@@ -161,18 +160,18 @@ def _code(place: str) -> str:
 
 _KEYS_TITLE = """# The keys of a params file
 
-Written by `cstool config keys` from the checks themselves; `make golden` writes it again.
+Written by `cstool config keys` from the checks themselves; `make golden` writes it again. First the trainer layout,
+section by section, then the older one, whose keys have the fates of what they become (`cstool config convert_legacy`
+writes it so).
 
 - *acted on*: the value counts. What stands at *values* can be had; anything else is an error, with file and line.
 - *noted*: the vendor's, accepted, has no effect here; a run and `cstool config validate` say so.
 - *refused*: the vendor's, would change the result, cannot be had. What stands at *values* (and null) turns it off.
-- Any other key is an error. A key that is null counts as not given, but where null is among the values.
+- *see below*: a section; its keys follow.
+- Any other key is an error. A key that is null counts as not given, but where null is among the values. `*` is any
+  entry of a list, or the name of one.
 
 `trainer.init.sparsity` is checked, but nothing trains with it yet: a run refuses it."""
-_LEGACY_TITLE = """
-# The older layout
-
-Its keys have the fates of what they become in the trainer layout. `cstool config convert_legacy` writes it so."""
 
 
 def _load(file: Path, overrides: Sequence[str] | None) -> tuple[Params, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
+from cstool.models.initializers import matrix_initializer
 from cstool.models.positions import alibi_slopes, rotary_frequencies
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 
@@ -51,7 +52,7 @@ class _Parts:
         return output
 
     def matrix(self, layer: str, name: str, rows: int, columns: int) -> str:
-        initializer = self.model.matrix_initializer(layer, rows, columns)
+        initializer = matrix_initializer(self.model, layer, rows, columns)
         self.weights.append(Weight(name, (rows, columns), initializer))
         return name
 

@@ -4,11 +4,12 @@
 """
 
 from cstool.params.dataloader import DataloaderParams
-from cstool.params.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, ParallelDecoderParams
+from cstool.params.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 from cstool.params.initializers import InitializerParams
 from cstool.params.load import load_all_params, load_params
 from cstool.params.model import FcMnistParams
 from cstool.params.optimizers import SGD, Adam, AdamW
+from cstool.params.parallel_decoder import ParallelDecoderParams
 from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.schedules import Schedule

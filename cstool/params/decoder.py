@@ -1,6 +1,6 @@
-"""The `model` section of decoders: GPT-2 and its kin, whose parts follow each other, and GPT-J and its, in parallel.
+"""The `model` section of GPT-2 and its kin: decoders whose feed-forward part follows attention.
 
-Keys, defaults and rules are the vendor's. Source: its GPT-2 and GPT-J models, 2.10.
+Keys, defaults and rules are the vendor's. Source: its GPT-2 model, 2.10.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cstool.ir import Initializer
+from cstool.params.decoder_parts import AttentionExtraParams, MoeParams, PositionScalingParams
 from cstool.params.initializers import SCALABLE, InitializerParams
-from cstool.params.section import Count, NotNegative, Positive, Rate, Section, Whole, rule_error
+from cstool.params.section import Count, Positive, Rate, Section, Whole, rule_error
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000
@@ -37,51 +37,6 @@ GATED_NONLINEARITIES = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "lig
 
 _AS_INITIALIZER = object()
 """stands for an output_layer_initializer that is not given, beside an initializer that is"""
-
-
-class AttentionExtraParams(Section):
-    """What multi-query attention needs to know: how many heads of keys and values there are."""
-
-    num_kv_groups: Count | None = None
-
-    without_effect: ClassVar[frozenset[str]] = frozenset({"attention_kernel"})
-
-
-class MoeParams(Section):
-    """A mixture of experts, which cannot be had: one expert is none."""
-
-    without_effect: ClassVar[frozenset[str]] = frozenset(
-        "expert_weighting_nonlinearity expert_weighting_normalization gate_initializer load_balancing_loss_coef "
-        "moe_implementation null_expert_bias probability_before_ffn router_fp32 router_selection_nonlinearity "
-        "router_use_bias routing_algorithm sinkhorn_n_iters top_k".split()
-    )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"num_experts": (0, 1), "num_shared_experts": (0,)}
-
-
-class PositionScalingParams(Section):
-    """What stretches rotary positions: the middle keys for llama3, the last ones for YaRN."""
-
-    original_max_position_embeddings: Count | None = None
-    low_freq_factor: Positive = 1.0
-    high_freq_factor: Positive = Field(4.0, validate_default=True)
-    extrapolation_factor: NotNegative = 1.0
-    beta_fast: Positive = 32.0
-    beta_slow: Positive = 1.0
-    mscale_a: NotNegative = 0.1
-    mscale_b: NotNegative = 1.0
-    truncate: bool = True
-
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
-        ("long_factor", "short_factor", "long_mscale", "short_mscale", "attention_factor"), ()
-    )
-
-    @field_validator("high_freq_factor")
-    @classmethod
-    def _frequencies_are_ordered(cls, high: float, info: ValidationInfo) -> float:
-        low = info.data.get("low_freq_factor")
-        if low is not None and high <= low:
-            raise rule_error(f"must be greater than low_freq_factor ({low:g})")
-        return high
 
 
 class DecoderParams(Section):
@@ -384,17 +339,17 @@ class DecoderParams(Section):
     def _default_initializer(cls, field: str, as_initializer: bool, given: dict[str, Any]) -> Any:
         std = given.get("initializer_range", 0.02)
         if as_initializer:
-            return given.get("initializer_params", _truncated_normal(std))
+            return given.get("initializer_params", truncated_normal(std))
         if field == "ffn_initializer_params":
-            return given.get("initializer_params", _truncated_normal(std))
+            return given.get("initializer_params", truncated_normal(std))
         if given.get("mup_base_hidden_size") is None:
             if field == "output_layer_initializer_params":
-                return _truncated_normal(std * (2 * given.get("num_hidden_layers", 1)) ** -0.5)
+                return truncated_normal(std * (2 * given.get("num_hidden_layers", 1)) ** -0.5)
             if field == "ffn_output_layer_initializer_params":
-                output = given.get("output_layer_initializer_params", _truncated_normal(std))
+                output = given.get("output_layer_initializer_params", truncated_normal(std))
                 same = output is given.get("initializer_params")
                 return given.get("ffn_initializer_params", output) if same else output
-        return _truncated_normal(std)
+        return truncated_normal(std)
 
     def dump(self) -> dict[str, Any]:
         """Return the section as plain YAML data, defaults filled in; a null of position_embedding_type is a value."""
@@ -459,59 +414,9 @@ class DecoderParams(Section):
             return 1.0, 1.0
         return self.mup_base_hidden_size / self.hidden_size, self.mup_base_filter_size / self.filter_size
 
-    def matrix_initializer(self, layer: str, rows: int, columns: int) -> Initializer:
-        """Return how a matrix begins.
 
-        Args:
-            layer: `embedding`, `attention`, `attention_output`, `ffn`, `ffn_output` or (untied) `lm_head`
-            rows, columns: of the matrix
-        """
-        if layer == "lm_head":
-            return Initializer("normal", 0.0, self.initializer_range)
-        by_width, by_filter = (factor**0.5 for factor in self.mup_width_factors)
-        by_depth = 1.0 if self.mup_base_hidden_size is None else (2 * self.num_hidden_layers) ** -0.5
-        params, factor = {
-            "embedding": (self.embedding_initializer_params, 1.0),
-            "attention": (self.initializer_params, by_width),
-            "attention_output": (self.output_layer_initializer_params, by_width * by_depth),
-            "ffn": (self.ffn_initializer_params, by_width),
-            "ffn_output": (self.ffn_output_layer_initializer_params, by_filter * by_depth),
-        }[layer]
-        return params.scaled(factor).initializer(columns, rows)
-
-
-class ParallelDecoderParams(DecoderParams):
-    """A decoder whose feed-forward part reads the same tokens as attention, through the same norm or one of its own."""
-
-    name: Literal["gptj", "gpt-neox", "falcon"]  # type: ignore[assignment]
-    position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "rotary"
-    use_ffn_bias: bool = False
-    use_untied_layer_norm: bool = False
-    scale_qk_dot_by_d: bool = False
-
-    _dropout_source: ClassVar[str] = "residual_dropout_rate"
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        key: value for key, value in DecoderParams.supported.items() if key != "use_untied_layer_norm"
-    } | {"norm_first_sandwich": ()}
-
-    @classmethod
-    def _default_initializer(cls, field: str, _as_initializer: bool, given: dict[str, Any]) -> Any:
-        if field in ("ffn_initializer_params", "ffn_output_layer_initializer_params"):
-            return given.get("output_layer_initializer_params", _truncated_normal(0.02))
-        return _truncated_normal(given.get("initializer_range", 0.02))
-
-    @property
-    def is_parallel(self) -> bool:
-        """Whether the feed-forward part reads what attention reads."""
-        return True
-
-    @property
-    def norms_per_layer(self) -> int:
-        """Norms before the parts of a layer: parallel parts may share one."""
-        return 2 if self.use_untied_layer_norm else 1
-
-
-def _truncated_normal(std: float) -> dict[str, Any]:
+def truncated_normal(std: float) -> dict[str, Any]:
+    """Return the vendor's default initializer, cut off at two standard deviations."""
     return {"name": "truncated_normal", "mean": 0.0, "std": std, "a": -2 * std, "b": 2 * std}
 
 

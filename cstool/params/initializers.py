@@ -79,7 +79,11 @@ class InitializerParams(Section):
         low, high = self._bounds
         if self.name in ("uniform", "truncated_normal") and low >= high and self.std > 0:
             raise rule_error(f"must have a below b, and they are {low:g} and {high:g}", "give both")
-        if self.name == "truncated_normal" and not low - 2 * self.std <= self.mean <= high + 2 * self.std:
+        if (
+            self.name == "truncated_normal"
+            and self.std > 0
+            and not low - 2 * self.std <= self.mean <= high + 2 * self.std
+        ):
             rule = f"must have its mean ({self.mean:g}) within 2 std of its bounds, and they are {low:g} and {high:g}"
             raise rule_error(rule, "give a and b")
         return self

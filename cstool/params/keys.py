@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 
 from pydantic.fields import FieldInfo
 
-from cstool.params import legacy
+from cstool.params import legacy_keys
 from cstool.params.dataloader import DataloaderParams
 from cstool.params.initializers import InitializerParams
 from cstool.params.model import MODELS
@@ -112,21 +112,25 @@ def legacy_tables() -> tuple[KeyTable, ...]:
         return [KeyFate(name, "noted", "any") for name in sorted(names)]
 
     tables = {
-        "sections": [*moved(_LEGACY_SECTIONS), KeyFate("runconfig", "see below", ""), *noted(legacy._OTHER_SECTIONS)],
+        "sections": [
+            *moved(_LEGACY_SECTIONS),
+            KeyFate("runconfig", "see below", ""),
+            *noted(legacy_keys.OTHER_SECTIONS),
+        ],
         "train_input": moved({"micro_batch_size": f"{_CALLBACK}.ScopedTrainFlags.csx.performance.micro_batch_size"}),
         "eval_input": moved({"micro_batch_size": f"{_CALLBACK}.ScopedValidateFlags.csx.performance.micro_batch_size"}),
         "model": [
-            *moved({name: f"trainer.init.precision.{new}" for name, new in legacy._MODEL_PRECISION.items()}),
-            *moved({name: f"{_CALLBACK}.{entry}" for name, entry, _ in legacy._MODEL_CALLBACKS}),
-            *moved({name: f"trainer.init.model.{new}" for name, (_, new, _) in legacy._MODEL_SWITCHES.items()}),
-            *noted(legacy._MODEL_NO_EFFECT),
+            *moved({name: f"trainer.init.precision.{new}" for name, new in legacy_keys.MODEL_PRECISION.items()}),
+            *moved({name: f"{_CALLBACK}.{entry}" for name, entry, _ in legacy_keys.MODEL_CALLBACKS}),
+            *moved({name: f"trainer.init.model.{new}" for name, (_, new, _) in legacy_keys.MODEL_SWITCHES.items()}),
+            *noted(legacy_keys.MODEL_NO_EFFECT),
         ],
         "optimizer": [
             KeyFate("optimizer_type", "acted on", _join(tuple(OPTIMIZERS))),
             KeyFate("learning_rate", "acted on", "a number, a schedule or a list of schedules"),
-            *moved({name: f"{_ADAM}.{new}" for name, new in legacy._RENAMED.items()}),
+            *moved({name: f"{_ADAM}.{new}" for name, new in legacy_keys.RENAMED.items()}),
             *moved(dict.fromkeys(("beta1", "beta2"), f"{_ADAM}.betas")),
-            *moved({name: f"trainer.init.precision.{name}" for name in legacy._PRECISION}),
+            *moved({name: f"trainer.init.precision.{name}" for name in legacy_keys.PRECISION}),
             *moved({"log_summaries": "trainer.init.precision.log_loss_scale"}),
             *moved({"grad_accum_steps": "trainer.init.loop.grad_accum_steps"}),
         ],
@@ -136,12 +140,12 @@ def legacy_tables() -> tuple[KeyTable, ...]:
             *moved(dict.fromkeys(("steps", "decay_steps"), "trainer.init.schedulers.*.LinearLR.total_iters")),
         ],
         "runconfig": [
-            *moved({name: ".".join(("trainer.init", *new)) for name, new in legacy._RUNCONFIG.items()}),
-            *moved({name: f"{_CALLBACK}.{'.'.join(new)}" for name, new in legacy._CALLBACKS.items()}),
-            *moved({name: f"{_CALLBACK}.{entry}" for name, entry in legacy._SWITCHES.items()}),
-            *moved({name: f"trainer.init.loggers.*.{'.'.join(new)}" for name, new in legacy._LOGGERS.items()}),
+            *moved({name: ".".join(("trainer.init", *new)) for name, new in legacy_keys.RUNCONFIG.items()}),
+            *moved({name: f"{_CALLBACK}.{'.'.join(new)}" for name, new in legacy_keys.CALLBACKS.items()}),
+            *moved({name: f"{_CALLBACK}.{entry}" for name, entry in legacy_keys.SWITCHES.items()}),
+            *moved({name: f"trainer.init.loggers.*.{'.'.join(new)}" for name, new in legacy_keys.LOGGERS.items()}),
             *moved({"checkpoint_path": "trainer.fit.ckpt_path", "op_profiler_config": f"{_CALLBACK}.OpProfiler"}),
-            *noted(legacy._NO_EFFECT),
+            *noted(legacy_keys.NO_EFFECT),
         ],
     }
     return tuple(KeyTable((place,), tuple(keys)) for place, keys in tables.items())

@@ -12,129 +12,27 @@ from typing import Any
 
 from cstool.errors import ParamsError
 from cstool.params.document import Document, Key
+from cstool.params.legacy_keys import (
+    CALLBACKS,
+    LOGGERS,
+    MODEL_CALLBACKS,
+    MODEL_NO_EFFECT,
+    MODEL_PRECISION,
+    MODEL_SWITCHES,
+    NO_EFFECT,
+    OTHER_RUNCONFIG,
+    OTHER_SECTIONS,
+    PRECISION,
+    RENAMED,
+    RUNCONFIG,
+    SECTIONS,
+    SWITCHES,
+)
 from cstool.params.model import MODELS, OTHER_FAMILIES
 from cstool.params.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.problems import Problems
 from cstool.params.schedules import OTHER_SCHEDULES, SCHEDULES
 
-SECTIONS = ("train_input", "eval_input", "model", "optimizer", "sparsity", "runconfig")
-"""by which the layout is known"""
-_OTHER_SECTIONS = ("csconfig", "wandb")
-TRAINER_KEYS = ("trainer", "init", "fit", "validate", "validate_all")
-"""of the newer layout, which a file of this one cannot hold"""
-
-_NO_EFFECT = frozenset(
-    "dist_addr experimental mode save_losses show_debug_metrics use_appliance_data use_cs_grad_accum variant".split()
-)
-"""keys of runconfig that have no place in the trainer layout"""
-_CLUSTER = ("backend", "cluster_config")
-_RUNCONFIG: dict[str, tuple[str, ...]] = {
-    "autoload_last_checkpoint": ("checkpoint", "autoload_last_checkpoint"),
-    "cbcore_image": (*_CLUSTER, "cbcore_image"),
-    "checkpoint_steps": ("checkpoint", "steps"),
-    "compile_dir": ("backend", "compile_dir"),
-    "compile_only": ("backend", "compile_only"),
-    "credentials_path": (*_CLUSTER, "credentials_path"),
-    "disable_strict_checkpoint_loading": ("checkpoint", "disable_strict_checkpoint_loading"),
-    "disable_version_check": (*_CLUSTER, "disable_version_check"),
-    "dist_backend": ("backend", "dist_backend"),
-    "enable_act_frequency": ("logging", "enable_act_frequency"),
-    "enable_distributed": ("backend", "enable_distributed"),
-    "eval_frequency": ("loop", "eval_frequency"),
-    "eval_steps": ("loop", "eval_steps"),
-    "init_method": ("backend", "init_method"),
-    "job_labels": (*_CLUSTER, "job_labels"),
-    "job_priority": (*_CLUSTER, "job_priority"),
-    "job_time_sec": (*_CLUSTER, "job_time_sec"),
-    "log_steps": ("logging", "log_steps"),
-    "logging": ("logging", "log_level"),
-    "main_process_id": ("backend", "main_process_id"),
-    "max_steps": ("loop", "max_steps"),
-    "mgmt_address": (*_CLUSTER, "mgmt_address"),
-    "mgmt_namespace": (*_CLUSTER, "mgmt_namespace"),
-    "model_dir": ("model_dir",),
-    "mount_dirs": (*_CLUSTER, "mount_dirs"),
-    "num_act_servers": (*_CLUSTER, "max_act_per_csx"),
-    "num_csx": (*_CLUSTER, "num_csx"),
-    "num_epochs": ("loop", "num_epochs"),
-    "num_steps": ("loop", "num_steps"),
-    "num_wgt_servers": (*_CLUSTER, "max_wgt_servers"),
-    "num_workers_per_csx": (*_CLUSTER, "num_workers_per_csx"),
-    "precision_opt_level": ("precision", "precision_opt_level"),
-    "python_paths": (*_CLUSTER, "python_paths"),
-    "save_initial_checkpoint": ("checkpoint", "save_initial_checkpoint"),
-    "seed": ("seed",),
-    "steps_per_epoch": ("loop", "steps_per_epoch"),
-    "sync_batchnorm": ("backend", "sync_batchnorm"),
-    "target_device": ("backend", "backend_type"),
-    "validate_only": ("backend", "validate_only"),
-    "wsc_log_level": ("logging", "wsc_log_level"),
-}
-"""key of runconfig -> where it stands below trainer.init"""
-_MEMORY = tuple(f"{role}_memory_gi" for role in "compile_crd execute_crd wrk act cmd wgt chf".split())
-_DEBUG = (
-    "ini",
-    "debug_args",
-    "retrace_every_iteration",
-    "lazy_initialization",
-    "log_initialization",
-    "drop_data",
-    "fabric_type_blacklist",
-    *_MEMORY,
-)
-_CALLBACKS: dict[str, tuple[str, str]] = {
-    "transfer_processes": ("GlobalFlags", "csx.performance.transfer_processes"),
-    **{name: ("GlobalFlags", f"csx.debug.{name}") for name in _DEBUG},
-    "debug_args_path": ("DebugArgsPath", "debug_args_path"),
-    "load_checkpoint_states": ("LoadCheckpointStates", "load_checkpoint_states"),
-    "max_checkpoints": ("KeepNCheckpoints", "n"),
-    "keep_checkpoint_max": ("KeepNCheckpoints", "n"),
-    "hf_cache_dir": ("HFCacheDir", "cache_dir"),
-}
-"""key of runconfig -> callback and its argument"""
-_SWITCHES: dict[str, str] = {
-    "log_input_summaries": "LogInputSummaries",
-    "check_loss_values": "CheckLoss",
-    "dump_activations": "DumpActivations",
-}
-"""key of runconfig -> callback that it turns on or off"""
-_LOGGERS: dict[str, tuple[str, str]] = {
-    "summary_dir": ("TensorBoardLogger", "summary_dir"),
-    "legacy_event_dirs": ("TensorBoardLogger", "legacy_event_dirs"),
-}
-_OTHER_RUNCONFIG = ("checkpoint_path", "op_profiler_config")
-_PRECISION = (
-    "loss_scaling_factor",
-    "initial_loss_scale",
-    "steps_per_increase",
-    "min_loss_scale",
-    "max_loss_scale",
-    "max_gradient_norm",
-    "max_gradient_value",
-)
-"""keys of optimizer that moved to precision"""
-_RENAMED = {"weight_decay_rate": "weight_decay", "epsilon": "eps", "use_bias_correction": "correct_bias"}
-"""keys of optimizer in releases before 2.0 -> now"""
-_MODEL_CALLBACKS = (
-    ("compression", "WeightCompression", "compressions"),
-    ("lora_params", "Lora", "lora_params"),
-    ("selective_grad", "SelectiveGrad", "selective_grads"),
-)
-"""key of model, callback that it became, and its argument"""
-_MODEL_PRECISION = {
-    "mixed_precision": "enabled",
-    "fp16_type": "fp16_type",
-    "precision_opt_level": "precision_opt_level",
-}
-"""key of model -> key of precision"""
-_MODEL_NO_EFFECT = ("alibi_implementation", "tf_summary", "use_bfloat16")
-"""keys of model in releases before 2.1"""
-_MODEL_SWITCHES: dict[str, tuple[bool, str, Any]] = {
-    "use_position_embedding": (False, "position_embedding_type", None),
-    "use_rms_norm": (True, "norm_type", "rmsnorm"),
-    "scale_by_layer_index": (True, "scale_qk_dot_by_layer_idx", True),
-}
-"""switch of model in releases before 2.1 -> the value at which it says something, and what, by today's keys"""
 _INIT: Key = ("trainer", "init")
 _INIT_ORDER = (
     "backend model_dir seed model optimizer schedulers precision sparsity loop checkpoint logging callbacks loggers"
@@ -192,7 +90,7 @@ class LegacyConversion:
     def __init__(self, data: Mapping[str, Any], path: Path | None) -> None:
         self.trainer: dict[str, Any] = {}
         self.moved: dict[Key, Key] = {(*_INIT, name): (name,) for name in ("model", "optimizer", "sparsity")}
-        self.moved |= {(*_INIT, *new): ("runconfig", old) for old, new in _RUNCONFIG.items()}
+        self.moved |= {(*_INIT, *new): ("runconfig", old) for old, new in RUNCONFIG.items()}
         self.names: dict[Key, Key] = {}
         self.named_by: str | None = None
         self._data = data
@@ -213,12 +111,12 @@ class LegacyConversion:
 
     def check_keys(self, problems: Problems) -> None:
         """Add a problem for each key that the older layout does not know, a note for each that can change nothing."""
-        problems.check_keys(self._data, (), SECTIONS, _OTHER_SECTIONS)
+        problems.check_keys(self._data, (), SECTIONS, OTHER_SECTIONS)
         if (runconfig := self._data.get("runconfig")) is not None:
-            known = (*_RUNCONFIG, *_CALLBACKS, *_SWITCHES, *_LOGGERS, *_OTHER_RUNCONFIG)
-            problems.check_keys(runconfig, ("runconfig",), known, _NO_EFFECT)
+            known = (*RUNCONFIG, *CALLBACKS, *SWITCHES, *LOGGERS, *OTHER_RUNCONFIG)
+            problems.check_keys(runconfig, ("runconfig",), known, NO_EFFECT)
         model = self._data.get("model")
-        for name in _MODEL_NO_EFFECT:
+        for name in MODEL_NO_EFFECT:
             if isinstance(model, dict) and name in model:
                 problems.note(("model", name))
         if self.named_by is not None:
@@ -246,17 +144,17 @@ class LegacyConversion:
             old: Key = ("runconfig", name)
             if value is None:
                 continue
-            if name in _RUNCONFIG:
-                self._put(_RUNCONFIG[name], old, value)
-            elif name in _CALLBACKS:
-                callback, argument = _CALLBACKS[name]
+            if name in RUNCONFIG:
+                self._put(RUNCONFIG[name], old, value)
+            elif name in CALLBACKS:
+                callback, argument = CALLBACKS[name]
                 self._put_entry(self._callbacks, "callbacks", callback, argument, old)[argument] = value
-            elif name in _SWITCHES:
-                self._put_entry(self._callbacks, "callbacks", _SWITCHES[name], None, old)
+            elif name in SWITCHES:
+                self._put_entry(self._callbacks, "callbacks", SWITCHES[name], None, old)
                 if value is False:
-                    self._callbacks[_SWITCHES[name]] = None
-            elif name in _LOGGERS:
-                logger, argument = _LOGGERS[name]
+                    self._callbacks[SWITCHES[name]] = None
+            elif name in LOGGERS:
+                logger, argument = LOGGERS[name]
                 self._put_entry(self._loggers, "loggers", logger, argument, old)[argument] = value
             elif name == "op_profiler_config":
                 self._put_entry(self._callbacks, "callbacks", "OpProfiler", None, old)
@@ -269,20 +167,20 @@ class LegacyConversion:
                 self._init["model"] = model
             return
         rest = dict(model)
-        for name, new in _MODEL_PRECISION.items():
+        for name, new in MODEL_PRECISION.items():
             if (value := rest.pop(name, None)) is not None:
                 self._put(("precision", new), ("model", name), value)
-        for name in _MODEL_NO_EFFECT:
+        for name in MODEL_NO_EFFECT:
             rest.pop(name, None)
-        for name, (value, new, meant) in _MODEL_SWITCHES.items():
+        for name, (value, new, meant) in MODEL_SWITCHES.items():
             if isinstance(rest.get(name), bool) and rest.pop(name) is value:
                 rest[new] = meant
                 self.moved[*_INIT, "model", new] = ("model", name)
-        for name, callback, argument in _MODEL_CALLBACKS:
+        for name, callback, argument in MODEL_CALLBACKS:
             if (value := rest.pop(name, None)) is not None:
                 self._put_entry(self._callbacks, "callbacks", callback, argument, ("model", name))[argument] = value
         is_named = rest.get("name") is not None or rest.get("model_name") is not None
-        if not is_named and (found := _find_model_name(rest, path)) is not None:
+        if not is_named and (found := find_model_name(rest, path)) is not None:
             name, self.named_by = found
             rest = {"name": name, **{key: value for key, value in rest.items() if key != "name"}}
         self._init["model"] = rest
@@ -299,7 +197,7 @@ class LegacyConversion:
         below: Key = (*_INIT, "optimizer", kind)
         self.moved[below] = key
         self.names[below] = (*key, "optimizer_type")
-        for name in _PRECISION:
+        for name in PRECISION:
             if name in rest:
                 self._put(("precision", name), (*key, name), rest.pop(name))
         if "log_summaries" in rest:
@@ -310,7 +208,7 @@ class LegacyConversion:
                 self._callbacks["ComputeNorm"] = None
         if "grad_accum_steps" in rest:
             self._put(("loop", "grad_accum_steps"), (*key, "grad_accum_steps"), rest.pop("grad_accum_steps"))
-        for name, new in _RENAMED.items():
+        for name, new in RENAMED.items():
             if name in rest and new not in rest:
                 rest = {new if other == name else other: value for other, value in rest.items()}
                 self.moved[*below, new] = (*key, name)
@@ -424,7 +322,7 @@ def _name_of(written: Any, names: Mapping[str, Any], others: Collection[str], su
     return by_lower.get(lower) or by_lower.get(lower + suffix.lower()) or str(written)
 
 
-def _find_model_name(model: Mapping[str, Any], path: Path | None) -> tuple[str, str] | None:
+def find_model_name(model: Mapping[str, Any], path: Path | None) -> tuple[str, str] | None:
     """Return the name of a model that has none, and what told it.
 
     The vendor's older files lie in `{name}/configs/` or `{name}/.../configs/`; otherwise the keys must leave no doubt.

@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cstool.params.decoder import MAX_LAYERS, PRECISION_KEYS, DecoderParams, ParallelDecoderParams
+from cstool.params.decoder import MAX_LAYERS, PRECISION_KEYS, DecoderParams
+from cstool.params.parallel_decoder import ParallelDecoderParams
 from cstool.params.section import Count, List, Rate, Section
 
 

@@ -222,7 +222,8 @@ class Problems:
             names = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
             self.add(below[:-1], "is not a known key", hint=_nearest(str(value), names.split(", ")))
         elif kind == "rule":
-            got = _MISSING if isinstance(value, dict | Section) else value
+            # A null was not written: what breaks the rule is a default.
+            got = _MISSING if value is None or isinstance(value, dict | Section) else value
             self.add(below, context["rule"], got, context["hint"])
         else:
             expected = str(context.get("expected", "")).replace("'", "")

@@ -38,10 +38,12 @@ class PrecisionParams(Section):
 
 
 def _frequency(value: Any) -> int | float:
+    if value is None:
+        return 0
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise rule_error("must be a number of steps, or a share of the run up to 1.0")
-    if isinstance(value, int) and not 1 <= value <= MAX_STEPS or isinstance(value, float) and not 0 < value <= 1:
-        raise rule_error("must be at least 1 step, or a share of the run between 0.0 and 1.0")
+    if isinstance(value, int) and not 0 <= value <= MAX_STEPS or isinstance(value, float) and not 0 <= value <= 1:
+        raise rule_error("must be at least 1 step, or a share of the run between 0.0 and 1.0, or 0 for never")
     return value
 
 
@@ -49,7 +51,8 @@ class LoopParams(Section):
     """How long to train, and when to evaluate.
 
     `num_steps` counts from where the run starts and wins over `max_steps`, which counts from step 0 of the
-    checkpoint. Without any length it is one epoch. `eval_frequency`: steps (an int) or a share of the run (a float).
+    checkpoint. Without any length it is one epoch. `eval_frequency`: steps (an int) or a share of the run (a float); 0
+    or null is never, but for the evaluation after the last step.
     """
 
     num_steps: Count | None = None
@@ -59,6 +62,7 @@ class LoopParams(Section):
     eval_frequency: Annotated[int | float, PlainValidator(_frequency)] = 1.0
     eval_steps: Count | None = None
 
+    null_counts: ClassVar[frozenset[str]] = frozenset({"eval_frequency"})
     # As on the vendor's systems: a batch is cut into what fits, and the result is that of the whole.
     without_effect: ClassVar[frozenset[str]] = frozenset({"grad_accum_steps"})
 
@@ -69,8 +73,10 @@ class LoopParams(Section):
             return {**data, "num_epochs": 1}
         return data
 
-    def eval_interval(self, steps: int) -> int:
-        """Return the number of steps between evaluations in a run of `steps`."""
+    def eval_interval(self, steps: int) -> int | None:
+        """Return the number of steps between evaluations in a run of `steps`; None for no evaluation on the way."""
+        if not self.eval_frequency:
+            return None
         if isinstance(self.eval_frequency, int):
             return self.eval_frequency
         return max(1, round(self.eval_frequency * steps))

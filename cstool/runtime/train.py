@@ -106,7 +106,7 @@ class _Loop:
                 self._step(step)
                 if checkpoint_steps is not None and (step % checkpoint_steps == 0 or step == self.last):
                     self.rates.pause(save(session))
-                if self.evaluate_now is not None and step % eval_steps == 0 and step < self.last:
+                if self.evaluate_now is not None and eval_steps and step % eval_steps == 0 and step < self.last:
                     self.rates.pause(self.evaluate_now())
                 if stop.signal_name is not None and (step < self.last or self.evaluate_now is not None):
                     self._interrupt(stop.signal_name)

@@ -33,6 +33,8 @@ PARAMETERS = {
     "tnlg_17b": (17_176_845_728, (50257 + 1024) * 4256 + 78 * (12 * 4256**2 + 13 * 4256) + 2 * 4256),
     "msft_1t": (1_008_014_617_600, (50257 + 2048) * 25600 + 128 * (12 * 25600**2 + 13 * 25600) + 2 * 25600),
     "gpt_120t": (120_006_530_700_000, (50257 + 2048) * 10**5 + 1000 * (12 * 10**10 + 13 * 10**5) + 2 * 10**5),
+    # The same below with words that are the output layer, too, and two heads of keys and values of 32.
+    "llama_tiny": (771_200, 256 * 128 + 4 * (2 * 128**2 + 2 * 128 * 2 * 32 + 3 * 128 * 352 + 2 * 128) + 128),
     # Words and output layer; queries and output 2 H^2, 8 heads of keys and values of 128, three matrices of the gated
     # feed-forward part, two norms without bias; last norm.
     "llama3_8b": (

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from cstool.params import load_params
+from tests.unit.params.conftest import changed
+
 M = "trainer.init.model"
 CLASSES = ("gpt2", "gptj")
 ROTARY: dict[str, Any] = {"position_embedding_type": "rotary"}
@@ -51,7 +54,7 @@ def gpt(**keys: Any) -> dict[str, Any]:
             {"layer_norm_epsilon": float("inf")},
             f"x.yaml:5: {M}.layer_norm_epsilon must be a finite number, got inf",
         ),
-        ({"rope_theta": 0}, f"x.yaml:5: {M}.rope_theta must be greater than 0, got 0"),
+        ({"rope_theta": 0}, f"x.yaml:5: {M}.rope_theta must be greater than 1, got 0"),
         ({"embeddings_scale": 0.0}, f"x.yaml:5: {M}.embeddings_scale must be greater than 0, got 0.0"),
         ({"use_ffn_bias": "true"}, f"x.yaml:5: {M}.use_ffn_bias must be true or false, got 'true'"),
         ({"use_ffn_bias": 1}, f"x.yaml:5: {M}.use_ffn_bias must be true or false, got 1"),
@@ -117,7 +120,7 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
         ({**ROTARY, "rotary_dim": 0}, f"x.yaml:6: {M}.rotary_dim must be at least 1, got 0"),
         (
             {**ROTARY, "hidden_size": 144},
-            f"x.yaml:3: {M}.rotary_dim must be an even number up to the width of a head (12), got null",
+            f"x.yaml:3: {M}.rotary_dim must be given: a quarter of the width of a head (12) is no even number",
         ),
         (
             {"extra_attention_params": {"num_kv_groups": 4}},
@@ -183,7 +186,7 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
         (
             {**ROTARY, "pos_scaling_type": "yarn"},
             f"x.yaml:3: {M}.pos_scaling_extra_args must give original_max_position_embeddings for pos_scaling_type "
-            "yarn, got null",
+            "yarn",
         ),
         (
             {**ROTARY, "pos_scaling_type": "yarn", "pos_scaling_extra_args": {"beta_fast": 8}},
@@ -209,7 +212,7 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
         ),
         (
             {"mup_base_hidden_size": 64},
-            f"x.yaml:3: {M}.mup_base_filter_size must be given together with mup_base_hidden_size, got null",
+            f"x.yaml:3: {M}.mup_base_filter_size must be given together with mup_base_hidden_size",
         ),
         (
             {"mup_base_filter_size": 64},
@@ -292,3 +295,53 @@ def test_what_the_vendor_has_beyond_this_is_refused_by_key(failure, name, key, v
 def test_a_norm_of_the_other_class_is_refused(failure, name, key) -> None:
     message = f"x.yaml:5: not supported: {M}.{key}: true\nhint: leave it out"
     assert failure({"init.model": {"name": name, key: True}}) == message
+
+
+def test_muP_scales_normal_distributions_only(failure) -> None:  # noqa: N802
+    keys = {"mup_base_hidden_size": 256, "mup_base_filter_size": 1024, "ffn_initializer": "xavier_uniform"}
+    assert failure(gpt(**keys)) == (
+        f"x.yaml:7: {M}.ffn_initializer must be normal or truncated_normal, which muP can make narrower, not "
+        "xavier_uniform, got 'xavier_uniform'"
+    )
+
+
+def test_windows_in_every_other_layer_have_a_pattern_and_others_none(failure) -> None:
+    keys = {
+        "attention_sliding_window_length": 4,
+        "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first",
+    }
+    assert failure(gpt(**keys)) == (
+        f"x.yaml:6: {M}.sliding_window_every_other_decoder_layer_pattern needs "
+        "sliding_window_every_other_decoder_layer, got 'sliding_window_first'"
+    )
+
+
+def test_a_sample_is_no_longer_than_the_positions(failure) -> None:
+    changes = {"init.model.max_position_embeddings": 64, "fit.train_dataloader.max_sequence_length": 65}
+    message = (
+        "trainer.fit.train_dataloader.max_sequence_length must be at most the max_position_embeddings of the model"
+    )
+    assert failure({**gpt(), **changes}).partition(": ")[2] == f"{message} (64), got 65"
+
+
+def test_a_loss_per_token_has_no_weight(load) -> None:
+    params = load(gpt(loss_weight=0.5))
+    assert (params.model.loss_weight, params.notes) == (1.0, (f"{M}.loss_weight: accepted, no effect",))
+    assert load(gpt(loss_scaling="batch_size", loss_weight=0.5)).model.loss_weight == 0.5
+
+
+def test_a_null_attention_dropout_follows_what_the_class_calls_dropout(load) -> None:
+    keys = {"dropout_rate": 0.2, "residual_dropout_rate": 0.3, "attention_dropout_rate": None}
+    rates = [load({"init.model": {"name": name, **keys}}).model.attention_dropout_rate for name in CLASSES]
+    assert rates == [0.2, 0.3]
+
+
+def test_a_file_without_a_name_in_a_folder_of_the_vendors_has_that_of_the_folder(folder) -> None:
+    path = folder / "gptj" / "configs" / "x.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(changed({"init.model": {"rotary_dim": 64}}))
+    params = load_params(path)
+    assert (params.model.name, params.notes) == (
+        "gptj",
+        ("trainer.init.model.name: not given, taken to be gptj from the name of the folder",),
+    )

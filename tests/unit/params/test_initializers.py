@@ -102,7 +102,7 @@ def test_a_fan_below_one_counts_as_one(name: str) -> None:
     assert params.initializer(0, 1) == params.initializer(1, 1)
 
 
-@pytest.mark.parametrize("name", NAMES.replace(" or ", ", ").split(", "))
+@pytest.mark.parametrize("name", [name for name in NAMES.replace(" or ", ", ").split(", ") if name != "constant"])
 def test_a_name_alone_is_an_initializer_with_the_defaults(load, name) -> None:
     model = load(given(name)).model
     assert model.embedding_initializer_params == InitializerParams.model_validate({"name": name})
@@ -202,3 +202,31 @@ def test_scaling_narrows_the_normal_ones_and_leaves_the_others(keys, initializer
 )
 def test_an_initializer_that_cannot_be_had_is_an_error(failure, keys, message) -> None:
     assert failure(given(keys)) == message
+
+
+M = "x.yaml:5: trainer.init.model.embedding_initializer"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("constant", f"{M} must give val, the constant"),
+        (
+            {"name": "kaiming_normal", "mode": "fan_avg"},
+            f"{M} must have mode fan_in or fan_out, as kaiming has\nhint: variance_scaling has fan_avg",
+        ),
+        ({"name": "uniform", "a": 1.0}, f"{M} must have a below b, and they are 1 and 0.05\nhint: give both"),
+        ({"name": "truncated_normal", "a": 1.0}, f"{M} must have a below b, and they are 1 and 0.1\nhint: give both"),
+        (
+            {"name": "truncated_normal", "mean": 3.0},
+            f"{M} must have its mean (3) within 2 std of its bounds, and they are -0.1 and 0.1\nhint: give a and b",
+        ),
+    ],
+)
+def test_a_distribution_that_nothing_can_be_drawn_from_is_an_error(failure, keys, message) -> None:
+    assert failure(given(keys)) == message
+
+
+def test_lecun_uniform_may_be_told_another_distribution(load) -> None:
+    initializer = load(given({"name": "lecun_uniform", "distribution": "normal"})).model.embedding_initializer_params
+    assert initializer.initializer(4, 9) == Initializer("normal", 0.0, 0.5)

@@ -28,7 +28,9 @@ def test_a_loop_without_a_length_is_one_epoch(load, loop) -> None:
     assert load({"init.loop": loop}).loop.num_epochs == 1
 
 
-@pytest.mark.parametrize(("frequency", "interval"), [(7, 7), (1, 1), (1.0, 100), (0.5, 50), (0.001, 1)])
+@pytest.mark.parametrize(
+    ("frequency", "interval"), [(7, 7), (1, 1), (1.0, 100), (0.5, 50), (0.001, 1), (0, None), (0.0, None), (None, None)]
+)
 def test_eval_frequency_is_steps_or_a_share_of_the_run(load, frequency, interval) -> None:
     assert load({"init.loop.eval_frequency": frequency}).loop.eval_interval(100) == interval
 
@@ -146,15 +148,15 @@ def test_checkpoints_every_0_steps_are_none(load) -> None:
         ("loop", {"num_epochs": 1.5}, f"x.yaml:11: {I}.loop.num_epochs must be a whole number, got 1.5"),
         (
             "loop",
-            {"eval_frequency": 0},
+            {"eval_frequency": -1},
             f"x.yaml:11: {I}.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, "
-            "got 0",
+            "or 0 for never, got -1",
         ),
         (
             "loop",
             {"eval_frequency": 1.5},
             f"x.yaml:11: {I}.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, "
-            "got 1.5",
+            "or 0 for never, got 1.5",
         ),
         (
             "loop",

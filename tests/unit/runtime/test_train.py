@@ -129,6 +129,7 @@ def test_a_run_that_goes_on_writes_no_initial_checkpoint(tmp_path: Path) -> None
         ({"max_steps": 6, "eval_frequency": 2}, [2, 4]),
         ({"max_steps": 6, "eval_frequency": 0.5}, [3]),
         ({"max_steps": 6}, []),
+        ({"max_steps": 6, "eval_frequency": 0}, []),
     ],
 )
 def test_evaluation_comes_between_steps_and_not_after_the_last(

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from cstool.ir import Initializer
-from cstool.params.decoder import DecoderParams, ParallelDecoderParams
+from cstool.models.initializers import matrix_initializer
+from cstool.params.decoder import DecoderParams
+from cstool.params.parallel_decoder import ParallelDecoderParams
 
 
 def params(**keys: Any) -> DecoderParams:
@@ -21,7 +23,7 @@ def parallel(**keys: Any) -> ParallelDecoderParams:
 def begins(model: DecoderParams) -> dict[str, Initializer]:
     """Return how square matrices of width 4 begin, by layer."""
     layers = ("embedding", "attention", "attention_output", "ffn", "ffn_output", "lm_head")
-    return {layer: model.matrix_initializer(layer, 4, 4) for layer in layers}
+    return {layer: matrix_initializer(model, layer, 4, 4) for layer in layers}
 
 
 def cut(std: float) -> Initializer:

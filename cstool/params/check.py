@@ -1,0 +1,336 @@
+"""From the plain data of one trainer to `Params`, section by section."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cstool.params import legacy
+from cstool.params.dataloader import DataloaderParams, SinkTokensParams
+from cstool.params.decoder import DecoderParams
+from cstool.params.document import Document, Key, dotted
+from cstool.params.model import MODELS, OTHER_FAMILIES, FcMnistParams
+from cstool.params.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, SGD, Adam
+from cstool.params.params import Params
+from cstool.params.paths import resolve_path
+from cstool.params.problems import Problems
+from cstool.params.schedules import OTHER_SCHEDULES, SCHEDULES, ScalePerParamLR, Schedule, SequentialLR
+from cstool.params.section import MAX_STEPS, Section
+from cstool.params.sparsity import check_sparsity
+from cstool.params.trainer import (
+    CALLBACK_SECTIONS,
+    CALLBACKS,
+    FLAG_CALLBACKS,
+    LOGGERS,
+    OTHER_CALLBACKS,
+    AutorestartParams,
+    BackendParams,
+    CheckpointParams,
+    FitKeys,
+    InitKeys,
+    LoadCheckpointStates,
+    LoggingParams,
+    LoopParams,
+    PrecisionParams,
+    TrainerKeys,
+    ValidateAllKeys,
+    ValidateKeys,
+)
+
+_TRAINER: Key = ("trainer",)
+_INIT: Key = ("trainer", "init")
+
+
+def check_trainer(document: Document, problems: Problems, path: Path, warnings: tuple[str, ...]) -> Params | None:
+    """Check a document with one trainer.
+
+    Args:
+        document: of the trainer layout
+        problems: of the document; what is wrong is added
+        path: of the file
+        warnings: for the params to carry
+
+    Returns:
+        the params; None if there are problems
+
+    Raises:
+        ParamsError: it is of a model that is not built here, about which nothing else is worth saying
+    """
+    return _Checker(document, problems, path, warnings).params()
+
+
+class _Checker:
+    """Checks the sections of a document one by one."""
+
+    def __init__(self, document: Document, problems: Problems, path: Path, warnings: tuple[str, ...]) -> None:
+        self._document = document
+        self._problems = problems
+        self._path = path
+        self._warnings = warnings
+        self._vocab_size: int | None = None
+        self._longest: int | None = None
+        self._processor: dict[str, str] = {}
+
+    def params(self) -> Params | None:
+        """Return the params; None if there are problems."""
+        check = self._problems.check
+        keys = self._keys(TrainerKeys, self._document.data["trainer"], _TRAINER)
+        raw = keys.get("init")
+        init = self._keys(InitKeys, raw, _INIT) if raw is not None else {}
+        model = self._model(init.get("model"))
+        self._vocab_size = getattr(model, "vocab_size", None)
+        self._longest = getattr(model, "max_position_embeddings", None)
+        if isinstance(model, FcMnistParams):
+            # Old files leave out what can only be one.
+            self._processor = {"data_processor": "MNISTDataProcessor"}
+        optimizer = self._optimizer(init.get("optimizer"))
+        schedules = self._schedules(init.get("schedulers"))
+        if optimizer and schedules == () and optimizer.learning_rate is None:
+            name = next(iter(init["optimizer"]))
+            self._problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
+        precision = check(PrecisionParams, init.get("precision"), (*_INIT, "precision"))
+        sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
+        loop = check(LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
+        checkpoint = check(CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
+        logging = check(LoggingParams, init.get("logging"), (*_INIT, "logging"))
+        backend = check(BackendParams, init.get("backend"), (*_INIT, "backend"))
+        check(AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
+        states = self._callbacks(init.get("callbacks"))
+        self._loggers(init.get("loggers"))
+        seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
+        fit = self._keys(FitKeys, keys.get("fit"), ("trainer", "fit"))
+        train = self._dataloader(fit.get("train_dataloader"), ("trainer", "fit", "train_dataloader"), "train", seed)
+        val = self._dataloaders(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"), seed)
+        validate = self._keys(ValidateKeys, keys.get("validate"), ("trainer", "validate"))
+        key = ("trainer", "validate", "val_dataloader")
+        own = self._dataloader(validate.get("val_dataloader"), key, "val", seed)
+        self._validate_all(keys.get("validate_all"), seed)
+        if self._problems.any_found:
+            return None
+        assert model and optimizer and schedules is not None and sparsity is not None
+        assert precision and loop and checkpoint and logging and backend
+        if "ckpt_path" in fit and fit["ckpt_path"] is None:
+            checkpoint = checkpoint.model_copy(update={"autoload_last_checkpoint": False})
+        paths = [
+            resolve_path(written, self._path.parent) if (written := run.get("ckpt_path")) else None
+            for run in (fit, validate)
+        ]
+        return Params(
+            model=model,
+            optimizer=optimizer,
+            schedulers=schedules,
+            precision=precision,
+            sparsity=sparsity,
+            loop=loop,
+            checkpoint=checkpoint,
+            logging=logging,
+            seed=seed,
+            model_dir=Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem))),
+            num_csx=backend.cluster_config.num_csx,
+            train_dataloader=train,
+            val_dataloader=val,
+            eval_dataloader=own or val,
+            checkpoint_path=paths[0],
+            eval_checkpoint_path=paths[1] or paths[0],
+            load_checkpoint_states=states,
+            path=self._path,
+            text=self._document.text,
+            notes=self._problems.notes,
+            warnings=self._warnings,
+            sparsity_place=self._problems.where((*_INIT, "sparsity")),
+        )
+
+    def _keys(self, section: type[Section], raw: Any, key: Key) -> dict[str, Any]:
+        """Check the keys of a mapping; return the values of the known ones, right or wrong."""
+        self._problems.check(section, raw, key)
+        known = section.field_keys()
+        return {name: value for name, value in raw.items() if name in known} if isinstance(raw, dict) else {}
+
+    def _typed_length(self, raw: Any) -> Any:
+        """Return the loop section without the lengths of the file, if another was typed on the command line."""
+        lengths = {name: (*_INIT, "loop", name) for name in ("num_steps", "max_steps", "num_epochs")}
+        if not isinstance(raw, dict):
+            return raw
+        typed = {name for name, key in lengths.items() if name in raw and self._document.place(key).key is not None}
+        return {name: value for name, value in raw.items() if not typed or name in typed or name not in lengths}
+
+    def _model(self, raw: Any) -> FcMnistParams | DecoderParams | None:
+        key: Key = (*_INIT, "model")
+        if raw is None:
+            return None
+        if not isinstance(raw, dict):
+            self._problems.add(key, "must be a mapping", raw)
+            return None
+        raw = self._one_name(raw, key)
+        name = raw.get("name")
+        if name is None and (found := legacy.find_model_name(raw, self._path)) is not None:
+            name = found[0]
+            raw = {**raw, "name": name}
+            self._problems.note_text(f"{dotted((*key, 'name'))}: not given, taken to be {name} from {found[1]}")
+        if name is None:
+            self._problems.add((*key, "name"), "is missing", hint=f"the names are {', '.join(MODELS)}")
+        elif isinstance(name, str) and name in MODELS:
+            return self._counting_loss_weight(self._problems.check(MODELS[name], raw, key), key)
+        elif isinstance(name, str) and name in OTHER_FAMILIES:
+            # Nothing else in such a file says more.
+            alone = Problems(self._document, self._path.parent)
+            alone.add((*key, "name"), f"must be that of a decoder or fc_mnist, and {name} is {OTHER_FAMILIES[name]}")
+            alone.raise_found()
+        else:
+            near = difflib.get_close_matches(str(name), MODELS, n=1)
+            hint = f"did you mean {near[0]}?" if near else None
+            self._problems.add((*key, "name"), f"must be one of {', '.join(MODELS)}", name, hint)
+        return None
+
+    def _counting_loss_weight(
+        self, model: FcMnistParams | DecoderParams | None, key: Key
+    ) -> FcMnistParams | DecoderParams | None:
+        """Return the model with the loss_weight that counts: a loss per token has none, as with the vendor."""
+        if isinstance(model, DecoderParams) and model.loss_scaling == "num_tokens" and model.loss_weight != 1.0:
+            self._problems.note((*key, "loss_weight"))
+            return model.model_copy(update={"loss_weight": 1.0})
+        return model
+
+    def _one_name(self, raw: dict[str, Any], key: Key) -> dict[str, Any]:
+        """Return the model section with its name at `name`: before release 2.4 it stood at `model_name`."""
+        if (older := raw.get("model_name")) is None:
+            return {key: value for key, value in raw.items() if key != "model_name"}
+        if raw.get("name") not in (None, older):
+            self._problems.add((*key, "model_name"), "is another name of name: give one of the two")
+        elif raw.get("name") is None:
+            self._document.moved[(*key, "name")] = self._document.written((*key, "model_name"))
+            raw = {**raw, "name": older}
+        return {key: value for key, value in raw.items() if key != "model_name"}
+
+    def _optimizer(self, raw: Any) -> SGD | Adam | None:
+        if raw is None:
+            return None
+        entry = self._problems.only_entry(raw, (*_INIT, "optimizer"), OPTIMIZERS, OTHER_OPTIMIZERS)
+        if entry is None:
+            return None
+        name, value, key = entry
+        return self._problems.check(OPTIMIZERS[name], value, key)
+
+    def _schedules(self, raw: Any) -> tuple[Schedule, ...] | None:
+        key: Key = (*_INIT, "schedulers")
+        if raw is None:
+            return ()
+        if not isinstance(raw, list):
+            self._problems.add(key, "must be a list", raw)
+            return None
+        if len(raw) > 1:
+            self._problems.add(key, f"must hold one entry, got {len(raw)}", hint="put them below one SequentialLR")
+        schedules = [self._schedule(entry, (*key, index)) for index, entry in enumerate(raw)]
+        return None if None in schedules else tuple(schedule for schedule in schedules if schedule)
+
+    def _schedule(self, raw: Any, key: Key) -> Schedule | None:
+        entry = self._problems.only_entry(raw, key, SCHEDULES, OTHER_SCHEDULES)
+        if entry is None:
+            return None
+        name, value, key = entry
+        if SCHEDULES[name] is SequentialLR and isinstance(value, dict) and isinstance(value.get("schedulers"), list):
+            key_below: Key = (*key, "schedulers")
+            parts = [self._schedule(part, (*key_below, index)) for index, part in enumerate(value["schedulers"])]
+            if None in parts:
+                return None
+            value = {**value, "schedulers": parts}
+        elif SCHEDULES[name] is ScalePerParamLR and isinstance(value, dict) and value.get("scheduler") is not None:
+            if (inner := self._schedule(value["scheduler"], (*key, "scheduler"))) is None:
+                return None
+            value = {**value, "scheduler": inner}
+        return self._problems.check(SCHEDULES[name], value, key)
+
+    def _callbacks(self, raw: Any) -> str:
+        """Check the callbacks; return the states that LoadCheckpointStates names."""
+        states = "all"
+        known = sorted([*CALLBACKS, *FLAG_CALLBACKS, *CALLBACK_SECTIONS])
+        for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, OTHER_CALLBACKS):
+            if name in CALLBACK_SECTIONS and value is not None:
+                section = self._problems.check(CALLBACK_SECTIONS[name], value, key)
+                if isinstance(section, LoadCheckpointStates):
+                    states = section.load_checkpoint_states
+                    continue
+            elif value is not None:
+                self._problems.check_keys(value, key, value if name in FLAG_CALLBACKS else CALLBACKS[name])
+            self._note_arguments(value, key)
+        return states
+
+    def _loggers(self, raw: Any) -> None:
+        for name, value, key in self._entries(raw, (*_INIT, "loggers"), sorted(LOGGERS), ()):
+            if value is not None:
+                self._problems.check_keys(value, key, LOGGERS[name])
+            self._note_arguments(value, key)
+
+    def _entries(
+        self, raw: Any, key: Key, names: Sequence[str], others: Sequence[str]
+    ) -> Iterator[tuple[str, Any, Key]]:
+        """Yield name, value and key of each entry of a list of mappings with one name."""
+        if raw is None:
+            return
+        if not isinstance(raw, list):
+            self._problems.add(key, "must be a list", raw)
+            return
+        for index, item in enumerate(raw):
+            if (entry := self._problems.only_entry(item, (*key, index), names, others)) is not None:
+                yield entry
+
+    def _note_arguments(self, value: Any, key: Key) -> None:
+        """Note each argument, or the name if there are none."""
+        for argument in value if isinstance(value, dict) and value else ():
+            self._problems.note((*key, argument))
+        if not value:
+            self._problems.note(key)
+
+    def _validate_all(self, raw: Any, seed: int) -> None:
+        """Check what is evaluated later, and note that nothing is now."""
+        key: Key = ("trainer", "validate_all")
+        if raw is None:
+            return
+        keys = self._keys(ValidateAllKeys, raw, key)
+        self._dataloaders(keys.get("val_dataloaders"), (*key, "val_dataloaders"), seed)
+        paths = keys.get("ckpt_paths")
+        written = paths if isinstance(paths, list) else [paths]
+        if paths is not None and not all(isinstance(path, str) and path for path in written):
+            self._problems.add((*key, "ckpt_paths"), "must be a path or a list of paths", paths)
+        self._problems.note(key)
+
+    def _dataloaders(self, raw: Any, key: Key, seed: int) -> DataloaderParams | None:
+        """Check a dataloader or a list of them; return the first, which is the one that counts."""
+        if not isinstance(raw, list):
+            return self._dataloader(raw, key, "val", seed)
+        if not raw:
+            self._problems.add(key, "must hold at least one dataloader", raw)
+        loaders = [self._dataloader(part, (*key, index), "val", seed) for index, part in enumerate(raw)]
+        for index in range(1, len(raw)):
+            self._problems.note((*key, index))
+        return loaders[0] if loaders else None
+
+    def _dataloader(self, raw: Any, key: Key, split: str, seed: int) -> DataloaderParams | None:
+        if raw is None:
+            return None
+        if isinstance(raw, dict):
+            defaults = {"split": split, "shuffle_seed": seed, **self._processor}
+            raw = {**raw, **{name: value for name, value in defaults.items() if raw.get(name) is None}}
+            size = raw.get("vocab_size")
+            if type(size) is int and self._vocab_size is not None and size != self._vocab_size:
+                rule = f"must be the vocab_size of the model ({self._vocab_size})"
+                self._problems.add((*key, "vocab_size"), rule, size, "leave it out")
+            length = raw.get("max_sequence_length")
+            if type(length) is int and self._longest is not None and length > self._longest:
+                rule = f"must be at most the max_position_embeddings of the model ({self._longest})"
+                self._problems.add((*key, "max_sequence_length"), rule, length)
+            if isinstance(transforms := raw.get("data_transforms"), list):
+                below: Key = (*key, "data_transforms")
+                checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
+                raw["data_transforms"] = [each for each in checked if each is not None]
+        return self._problems.check(DataloaderParams, raw, key)
+
+    def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:
+        sinks = self._problems.check(SinkTokensParams, raw if raw is not None else [], key)
+        if sinks is not None and self._vocab_size is not None and sinks.sink_token_id >= self._vocab_size:
+            rule = f"must be less than the vocab_size of the model ({self._vocab_size})"
+            self._problems.add((*key, "sink_token_id"), rule, sinks.sink_token_id)
+        return sinks
