@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
 
 
-@pytest.mark.parametrize("name", ["train_and_check.sh", "resume.sh"])
+@pytest.mark.parametrize("name", ["train_and_check.sh", "resume.sh", "check_params.sh"])
 def test_the_example_passes_and_leaves_nothing_behind(name, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -29,4 +29,4 @@ def test_the_example_passes_and_leaves_nothing_behind(name, tmp_path):
 
 
 def test_every_example_is_run():
-    assert {path.name for path in EXAMPLES.iterdir()} == {"train_and_check.sh", "resume.sh", "tiny.sh"}
+    assert {path.name for path in EXAMPLES.iterdir()} == {"train_and_check.sh", "resume.sh", "check_params.sh", "tiny.sh"}
