@@ -125,12 +125,14 @@ class Graph:
         inputs: what input workers deliver, in the shape of one sample
         segments: in execution order
         loss: name of the tensor that holds the loss of a sample's tokens
+        aliases: other names under which a checkpoint has a weight, too -> the weight
     """
 
     name: str
     inputs: tuple[Tensor, ...]
     segments: tuple[Segment, ...]
     loss: str
+    aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:

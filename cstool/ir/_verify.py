@@ -12,8 +12,8 @@ def verify(graph: Graph) -> None:
 
     Raises:
         ValueError: naming the op, when a tensor is used before it is produced, is produced twice or not
-            declared, a weight is not declared or never used, or an op name (the key of its random numbers)
-            is used twice.
+            declared, a weight is not declared or never used, an op name (the key of its random numbers)
+            is used twice, or an alias is none.
     """
     names = Counter(op.name for op in graph.ops)
     if repeated := [name for name, count in names.items() if count > 1]:
@@ -36,5 +36,8 @@ def verify(graph: Graph) -> None:
             used_weights.add(name)
     if idle := set(graph.weights) - used_weights:
         raise ValueError(f"weight {min(idle)!r} is declared but no op uses it")
+    for alias, name in graph.aliases.items():
+        if name not in graph.weights or alias in graph.weights:
+            raise ValueError(f"{alias!r} must be another name of a weight, got {name!r}")
     if graph.loss not in available:
         raise ValueError(f"no op produces the loss {graph.loss!r}")

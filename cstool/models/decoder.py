@@ -20,7 +20,12 @@ def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
     """Build the graph of a decoder for samples of `sequence_length` tokens (S). Weight names are the vendor's."""
     inputs = tuple(Tensor(name, (sequence_length,), dtype) for name, dtype in _INPUTS)
     segments = (_embedding(model, sequence_length), *_layers(model, sequence_length), _output(model, sequence_length))
-    return Graph(model.name, inputs, segments, "loss")
+    # The vendor's module has its last norm at two places, and a tied output layer is the table of words.
+    norm = [weight.name for weight in segments[-1].weights if weight.name.startswith("transformer_decoder.norm.")]
+    aliases = {name.replace("transformer_decoder.norm", "ln_f"): name for name in norm}
+    if model.share_embedding_weights:
+        aliases["lm_head.weight"] = WORD_EMBEDDINGS
+    return Graph(model.name, inputs, segments, "loss", aliases)
 
 
 @dataclass

@@ -68,6 +68,8 @@ def save_state(
             with closing(memoryx.chunks(name)) as chunks:
                 checked = _finite(chunks, name, position.step) if name.startswith("model.") else chunks
                 writer.add_tensor(name, memoryx.store.shape(name), "float32", checked)
+        for alias, weight in memoryx.graph.aliases.items():
+            writer.link(f"model.{alias}", f"model.{weight}")
         writer.add_value("global_step", position.step)
         writer.add_value("dataloader", {"batches_streamed": position.batches, "batch_size": position.batch_size})
         writer.add_value("random", {"seed": seed, "generator": "philox4x32-10"})

@@ -29,4 +29,9 @@ def test_the_example_passes_and_leaves_nothing_behind(name, tmp_path):
 
 
 def test_every_example_is_run():
-    assert {path.name for path in EXAMPLES.iterdir()} == {"train_and_check.sh", "resume.sh", "check_params.sh", "tiny.sh"}
+    assert {path.name for path in EXAMPLES.iterdir()} == {
+        "train_and_check.sh",
+        "resume.sh",
+        "check_params.sh",
+        "tiny.sh",
+    }

@@ -86,3 +86,12 @@ def test_repetitions_by_a_stride_may_overlap_no_others() -> None:
     ]
     with pytest.raises(ValueError, match=r"^op name 'layer\.4' is used 2 times$"):
         verify(Graph("net", INPUTS, tuple(segments), "y.0"))
+
+
+@pytest.mark.parametrize("aliases", [{"other": "none"}, {"w": "w"}])
+def test_an_alias_is_another_name_of_a_weight(aliases: dict[str, str]) -> None:
+    op = Op(OpKind.LINEAR, "layer", ("x",), ("y",), ("w",))
+    segment = Segment((op,), (Tensor("y", (3,)),), (Weight("w", (3, 2), ZEROS),))
+    [(alias, name)] = aliases.items()
+    with pytest.raises(ValueError, match=f"^'{alias}' must be another name of a weight, got '{name}'$"):
+        verify(Graph("net", INPUTS, (segment,), "y", aliases))

@@ -16,7 +16,7 @@ from cstool.runtime.appliance import Appliance
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.state import Position, environment, load_state, save_state
 from cstool.store import CheckpointReader, CheckpointWriter
-from tests.models import fc_mnist
+from tests.models import decoder, fc_mnist
 from tests.unit.runtime.machines import array_of, machine, random_batch, set_array
 
 MOMENTUM = make_optimizer(SGD(momentum=0.9), None)
@@ -246,3 +246,16 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, value: float)
         "hint: a lower learning rate, max_gradient_norm or a longer warm-up may help"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_decoders_weights_are_there_under_all_names_that_the_vendor_has(tmp_path: Path) -> None:
+    for tied in (True, False):
+        path = tmp_path / f"{tied}.mdl"
+        with machine(decoder(share_embedding_weights=tied), 2, optimizer=MOMENTUM) as appliance:
+            save(path, appliance)
+        with CheckpointReader(path) as reader:
+            links = {key: reader.link_of(key) for key in reader.keys() if reader.link_of(key) is not None}  # noqa: SIM118
+        assert links == {
+            "model.ln_f.weight": "model.transformer_decoder.norm.weight",
+            "model.ln_f.bias": "model.transformer_decoder.norm.bias",
+        } | ({"model.lm_head.weight": "model.embedding_layer.word_embeddings.weight"} if tied else {})
