@@ -13,7 +13,9 @@ from cstool.kernels._jit import elementwise
 
 
 @elementwise
-def _turn(x, cosines, sines, head_width, y):  # type: ignore[no-untyped-def]
+def _turn(x, cosines, sines, direction, head_width, y):  # type: ignore[no-untyped-def]
+    """Turn forward (direction 1) or back (-1)."""
+    sign = x.dtype.type(direction)
     tokens, width = x.shape
     sequence, pairs = cosines.shape
     row = np.empty(head_width, x.dtype)
@@ -26,8 +28,8 @@ def _turn(x, cosines, sines, head_width, y):  # type: ignore[no-untyped-def]
             turned = y[t, begin : begin + head_width]
             # Through a row of its own, so that y may be x and still the loops vectorise.
             for i in range(pairs):
-                row[2 * i] = head[2 * i] * cosine[i] - head[2 * i + 1] * sine[i]
-                row[2 * i + 1] = head[2 * i + 1] * cosine[i] + head[2 * i] * sine[i]
+                row[2 * i] = head[2 * i] * cosine[i] - head[2 * i + 1] * (sign * sine[i])
+                row[2 * i + 1] = head[2 * i + 1] * cosine[i] + head[2 * i] * (sign * sine[i])
             for j in range(2 * pairs, head_width):
                 row[j] = head[j]
             for j in range(head_width):
@@ -65,7 +67,7 @@ def rotary_forward(
         y: (T, n * D) float32, written; may be x
     """
     cosines, sines = rotary_table(sequence, frequencies, amplitude, x.dtype)
-    _turn(x, cosines, sines, head_width, y)
+    _turn(x, cosines, sines, 1.0, head_width, y)
 
 
 def rotary_backward(
@@ -83,5 +85,5 @@ def rotary_backward(
         head_width, sequence, frequencies, amplitude: as in forward
         delta_x: (T, n * D) float32, written; may be delta_y
     """
-    back = tuple(-frequency for frequency in frequencies)
-    rotary_forward(delta_y, head_width, sequence, back, amplitude, delta_x)
+    cosines, sines = rotary_table(sequence, frequencies, amplitude, delta_y.dtype)
+    _turn(delta_y, cosines, sines, -1.0, head_width, delta_x)

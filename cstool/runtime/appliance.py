@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from cstool.errors import ClusterError
 from cstool.ir import Graph
-from cstool.kernels.table import LossResult
+from cstool.kernels.call import LossResult
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.runtime.inputs import Batch
 from cstool.runtime.memoryx import MemoryX

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from cstool.kernels.call import Call
 from cstool.kernels.random import Dropout
-from cstool.kernels.table import Call
 from cstool.philox import key_of
 from cstool.runtime.plan import ALIGNMENT_BYTES, After, Plan, PlannedOp
 

@@ -13,7 +13,8 @@ from enum import Enum
 import numpy as np
 
 from cstool.ir import Graph, Op, Panel, panels_of
-from cstool.kernels.table import KERNELS, Delta, Kernel
+from cstool.kernels.call import Delta, Kernel
+from cstool.kernels.table import KERNELS
 
 ALIGNMENT_BYTES = 64
 """one cache line, and one 512-bit vector"""

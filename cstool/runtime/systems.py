@@ -10,7 +10,7 @@ import numpy as np
 
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph
-from cstool.kernels.table import LossResult
+from cstool.kernels.call import LossResult
 from cstool.runtime.csx import Csx, GrainSlot
 from cstool.runtime.inputs import Batch
 from cstool.runtime.lanes import Lane, LaneStopped, Pace

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cstool.ir import OpKind
-from cstool.kernels.table import KERNELS, Call, Delta
+from cstool.kernels.call import Call, Delta
+from cstool.kernels.table import KERNELS
 from cstool.runtime.plan import make_plan
 from tests.models import FAMILIES, decoder, fc_mnist
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cstool.errors import ClusterError, NonFiniteError
-from cstool.kernels.table import LossResult
+from cstool.kernels.call import LossResult
 from cstool.runtime.inputs import Batch
 from cstool.runtime.lanes import Lane, Pace
 from cstool.runtime.plan import make_plan

@@ -1,0 +1,127 @@
+"""What the runtime and the kernels know of each other: a call, and what a kernel says of itself.
+
+A `Call` is all that a kernel sees: the arrays of one op and one grain. Where the op has a matrix it is called once
+per panel of that matrix, in order, with rows `start` to `stop` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.ir import Panel
+from cstool.kernels.payload import Payload
+from cstool.kernels.random import Dropout
+from cstool.kernels.scratch import Scratch
+
+Array = np.ndarray[Any, Any]
+
+
+class LossResult(NamedTuple):
+    """What the loss of a grain, or of a whole batch, comes to."""
+
+    total: float
+    """sum of the losses of the unmasked tokens [nats]"""
+    correct: int
+    """unmasked tokens whose label is the likeliest class"""
+
+
+@dataclass(slots=True)
+class Call:
+    """One op on one grain. T is the tokens of the grain; every activation is (T, width) or (T,)."""
+
+    attributes: Mapping[str, Any]
+    sequence: int
+    """tokens per sample"""
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    kept: Mapping[str, Array]
+    """what forward leaves for backward beside its outputs"""
+    scratch: Scratch = lambda name, shape: np.empty(shape, np.float32)
+    """work space by name and shape; a lane gives its own, which it keeps"""
+    delta_output: Array | None = None
+    """None for the loss, where backward begins"""
+    delta_inputs: tuple[Array | None, ...] = ()
+    """where the deltas go; None where nobody wants one"""
+    accumulate: tuple[bool, ...] = ()
+    """whether a delta is added to what another consumer of the same input left there"""
+    dropout: Dropout | None = None
+    weights: list[Array] = field(default_factory=list)
+    gradients: list[Payload | None] = field(default_factory=list)
+    """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
+    start: int = 0
+    stop: int = 0
+    first: bool = True
+    last: bool = True
+    """whether this is the first or last panel of the op, in the direction of travel"""
+    scale: float = 1.0
+    """what each token's loss is multiplied by"""
+    loss: LossResult | None = None
+
+    def hold(self, weights: list[Array], panel: Panel | None, is_first: bool, is_last: bool) -> None:
+        """Set the weights of the next kernel call: all vectors, and one panel of the matrix if there is one."""
+        self.weights = weights
+        self.first, self.last = is_first, is_last
+        if panel is not None:
+            self.start, self.stop = panel.start, panel.stop
+
+    @property
+    def delta_y(self) -> Array:
+        """The delta of the output."""
+        return _given(self.delta_output)
+
+    def delta_x(self, index: int) -> Array:
+        """Return where the delta of an input goes that wants one."""
+        return _given(self.delta_inputs[index])
+
+    def grad(self, index: int) -> Array:
+        """Return the gradient buffer of a weight that the op always has."""
+        return _given(self.gradient(index))
+
+    def vector(self, index: int) -> Array | None:
+        """Return weight `index`, or None where the op has none (no bias)."""
+        return self.weights[index] if index < len(self.weights) else None
+
+    def gradient(self, index: int) -> Array | None:
+        """Return the gradient buffer of weight `index`, or None where the op has none."""
+        found = self.gradients[index] if index < len(self.gradients) else None
+        return found if isinstance(found, np.ndarray) else None
+
+
+def _given(array: Array | None) -> Array:
+    assert array is not None
+    return array
+
+
+class Delta(Enum):
+    """How the delta of an input comes from the delta of the output."""
+
+    COMPUTED = "computed"
+    """the kernel writes it into a buffer of its own"""
+    IN_PLACE = "in place"
+    """the kernel can write it over the delta of the output"""
+    SAME = "same"
+    """it is the delta of the output"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A forward/backward pair and what it needs kept."""
+
+    forward: Callable[[Call], None]
+    backward: Callable[[Call], None]
+    kept: Callable[[Mapping[str, Any], int], dict[str, tuple[int, ...]]] = lambda attributes, tokens: {}
+    """shapes of what forward leaves for backward, from the op's attributes and T"""
+    reads_inputs: bool = False
+    """whether backward reads the inputs"""
+    reads_outputs: bool = False
+    delta: Callable[[Mapping[str, Any], int], Delta] = lambda attributes, index: Delta.COMPUTED
+    """how the delta of an input comes from that of the output"""
+    accumulates: bool = False
+    """whether backward can add to a delta; the runtime adds for the others"""
+    sparse_gradient: bool = False
+    """whether backward makes its own `Rows` for weight 0 instead of filling a buffer"""
