@@ -15,7 +15,9 @@ Glossary, the field's words and only they:
   activation; *gradient*: the derivative with respect to a weight.
 - *global batch*: the samples of one step. *grain*: the samples that one kernel call of this host works on.
   *panel*: a range of rows of one weight, the unit in which weights and gradients travel.
-  *lane*: a host thread that takes a fixed share of the grains through the stream.
+  *lane*: a host thread that takes a fixed share of the grains through the stream. *slot*: the memory of one grain on
+  a CSX; *wave*: the grains that have one at the same time.
+- *window*: the last tokens that a token attends to; *sink*: a first token that all attend to, whatever the window.
 """
 
 __version__ = "0.1.0"

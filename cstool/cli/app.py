@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -13,7 +14,7 @@ from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
-from cstool.cli.report import print_usage_error
+from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import RunCommand, run
 
 EPILOG = "Flags may be typed with hyphens as well: --num-csx is --num_csx."
@@ -53,6 +54,11 @@ def _root(
     """A wafer-scale cluster in software: train models by weight streaming, from a YAML file."""
 
 
+def _drop_output() -> None:
+    """Let the interpreter's last flush of stdout go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> int:
     """Run the command that the process was started with and return its exit code."""
     try:
@@ -61,7 +67,16 @@ def main() -> int:
     except typer.TyperException as error:
         print_usage_error(error)
         return error.exit_code
-    except BrokenPipeError:  # as in `cstool checkpoint list | head -1`; the interpreter must not flush again at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except (BrokenPipeError, SystemExit) as error:
+        if not isinstance(error.__context__ or error, BrokenPipeError):
+            raise
+        # As in `cstool checkpoint list | head -1`: the reader has what it wanted.
+        _drop_output()
+        return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print_error(f"a file or the output cannot be written: {error.strerror}")
+        return 2
     return code or 0

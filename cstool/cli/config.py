@@ -39,10 +39,12 @@ def validate(
     """Check a params file as a run would: all mistakes at once, and what is accepted but has no effect."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
+        from cstool.models.following import check_following
 
         trainers = _load(file, set_)
         graphs = [_graph(params) for params in trainers]
-        warnings = list(dict.fromkeys(warning for params in trainers for warning in _warnings(params)))
+        following = check_following(trainers, graphs)
+        warnings = list(dict.fromkeys(warning for params in trainers for warning in _warnings(params))) + following
         notes = list(dict.fromkeys(note for params in trainers for note in params.notes))
         if as_json:
             models = [{"model": graph.name, "parameters": graph.parameter_count} for graph in graphs]
@@ -108,11 +110,17 @@ def convert_legacy(
     What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
     """
     with errors_as_messages(debug):
+        from cstool.params import load_all_params
         from cstool.params.document import read_document
         from cstool.params.legacy import convert_legacy_data, is_legacy
+        from cstool.params.legacy_keys import SECTIONS
+        from cstool.params.load import require_one_layout
 
-        data = read_document(file).data
+        document = read_document(file)
+        data = document.data
         if not is_legacy(data):
+            if isinstance(data, dict) and any(name in data for name in SECTIONS):
+                require_one_layout(document)
             is_new = isinstance(data, dict) and "trainer" in data
             got = "got the trainer layout" if is_new else "got neither layout"
             message = f"{file}: must be in the older layout (train_input, model, optimizer, runconfig), {got}"
@@ -123,6 +131,10 @@ def convert_legacy(
             converted = _with_absolute_paths(converted, file.parent)
         _write_new(target, _yaml_text(converted))
         print(f"Converted {file} to {target}")
+        try:
+            load_all_params(target)
+        except ParamsError as error:
+            print(f"warning: {target} needs mending:\n{error}")
 
 
 @config_app.command("keys", cls=Command, epilog="Example: cstool config keys > docs/keys.md")
@@ -138,13 +150,21 @@ def keys(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         if as_json:
             print_json({"trainer": [asdict(table) for table in tables], "legacy": [asdict(table) for table in legacy]})
             return
-        print(_KEYS_TITLE)
+        places = (place.partition(" (name: ")[2].rstrip(")") for table in tables for place in table.places)
+        classes = [names for names in places if ", " in names]
+        print(_KEYS_TITLE.format(sequential=classes[0], parallel=classes[1]))
         print("\n| key | fate | values | default |\n|---|---|---|---|")
+        written = set()
         for table in (*tables, *legacy):
             place, space, kind = table.places[0].partition(" ")
             above = "" if place == "sections" else f"{place}."
+            # The first name of a class stands for all of them.
+            which = f"{kind.partition(',')[0]} ...)" if "," in kind else kind
             for key in table.keys:
-                print(f"| `{above}{key.name}`{space}{kind} | {key.fate} | {key.values} | {key.default} |")
+                row = (f"`{above}{key.name}`", f"{key.fate} | {key.values} | {key.default}")
+                if row not in written:
+                    written.add(row)
+                    print(f"| {row[0]}{space}{which} | {row[1]} |")
         print("\n## Keys that stand in several places\n")
         for table in tables:
             if len(table.places) > 1:
@@ -168,6 +188,9 @@ writes it so).
 - *noted*: the vendor's, accepted, has no effect here; a run and `cstool config validate` say so.
 - *refused*: the vendor's, would change the result, cannot be had. What stands at *values* (and null) turns it off.
 - *see below*: a section; its keys follow.
+- *(name: gpt2 ...)*: of GPT-2 and its kin, which are {sequential}.
+- *(name: gptj ...)*: of GPT-J and its kin, which are {parallel}. They have the keys of GPT-2 and its kin, too;
+  only what differs stands again.
 - Any other key is an error. A key that is null counts as not given, but where null is among the values. `*` is any
   entry of a list, or the name of one.
 
@@ -185,7 +208,8 @@ def _warnings(params: Params) -> list[str]:
     try:
         params.check_trainable()
     except ParamsError as error:
-        return [*params.warnings, *(message for message, _ in error.problems)]
+        refused = [message.partition(": not supported: ") for message, _ in error.problems]
+        return [*params.warnings, *(f"{where}: {key} is checked, but a run refuses it" for where, _, key in refused)]
     return [*params.warnings]
 
 
@@ -199,7 +223,7 @@ def _graph(params: Params) -> Graph:
 def _sequence_length(params: Params) -> int | None:
     """Return S: a max_sequence_length of the data, else max_position_embeddings; None for models without a sequence."""
     loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
-    lengths = [loader.max_sequence_length for loader in loaders if loader is not None]
+    lengths = [loader.sample_length for loader in loaders if loader is not None]
     if (longest := getattr(params.model, "max_position_embeddings", None)) is None:
         return None
     return next((length for length in lengths if length is not None), longest)
@@ -240,7 +264,8 @@ def _write_new(path: Path, text: str) -> None:
         hint = "remove it, or name another file with --out"
         raise ParamsError([(f"{path}: must be a new file, found one there", hint)]) from None
     except OSError as error:
-        raise ParamsError([(f"{path}: cannot be written: {error.strerror or error}", None)]) from None
+        folder = None if path.parent.is_dir() else f"there is no folder {path.parent}"
+        raise ParamsError([(f"{path}: cannot be written: {error.strerror or error}", folder)]) from None
 
 
 def _print_statistics(which: str, params: Params, statistics: Statistics) -> None:

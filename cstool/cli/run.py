@@ -180,7 +180,11 @@ def run(
         from cstool.cli.render import print_json
         from cstool.cli.run_log import LOG, run_log
         from cstool.cli.screen import screen_on
+        from cstool.models.following import check_following
 
+        # Of several trainers, all is checked that can be before the first trains for days.
+        graphs = [runtime.check_data(trainer, mode.value) for trainer in trainers] if len(trainers) > 1 else []
+        following = check_following(trainers, graphs)
         results = []
         for number, trainer in enumerate(trainers, start=1):
             with (
@@ -188,7 +192,9 @@ def run(
                 run_log(trainer.model_dir, trainer.logging.log_level, screen.handler, trainer.resolved()),
             ):
                 if len(trainers) > 1:
-                    LOG.info("Trainer %d of %d", number, len(trainers))
+                    LOG.info("Trainer %d of %d (trainer.%d of the file)", number, len(trainers), number - 1)
+                    for warning in following if number == 1 else ():
+                        LOG.warning(warning)
                 result = runtime.run(
                     trainer,
                     mode=mode.value,

@@ -29,7 +29,7 @@ _TOKEN_LIMIT = 2**31
 OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""
 
-_PREPARE_HINT = "`cstool data prepare text` makes a data set from any files"
+_PREPARE_HINT = "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ class SinkTokensDataset:
         self._dataset, self._token = dataset, token
         self._sinks = slice(position, position + count)
         longer = length if keep_length else length + count
+        self.added_tokens = longer - length
+        """by how many tokens a sample is longer"""
         self.fields: Mapping[str, Field] = MappingProxyType(
             {name: Field((longer,), field.dtype) for name, field in dataset.fields.items()}
         )

@@ -174,4 +174,4 @@ class Graph:
 
     @property
     def parameter_count(self) -> int:
-        return sum(weight.size for weight in self.weights.values())
+        return sum(weight.size * segment.count for segment in self.segments for weight in segment.weights)

@@ -15,7 +15,6 @@ et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with atte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from cstool.kernels.attention_rows import softmax_rows, softmax_rows_backward
 from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.random import Dropout, draws_of
 from cstool.kernels.scratch import Scratch
+from cstool.kernels.tables import shared_tables
 
 BLOCK_ROWS = 128
 """most rows of a block of queries or keys"""
@@ -92,14 +92,14 @@ def _groups(samples: int, form: Attention, scores_per_pair: int) -> Iterator[_Gr
     sharing = form.heads // form.kv_heads
     sample_step = max(1, pairs // form.heads)
     kv_step = min(max(1, pairs // sharing), form.kv_heads)
-    sharing_step = max(n for n in range(1, sharing + 1) if sharing % n == 0 and n <= max(1, pairs))
+    sharing_step = min(sharing, pairs)
     for sample in range(0, samples, sample_step):
         for kv in range(0, form.kv_heads, kv_step):
             for head in range(0, sharing, sharing_step):
                 yield _Group(
                     slice(sample, min(sample + sample_step, samples)),
                     slice(kv, min(kv + kv_step, form.kv_heads)),
-                    slice(head, head + sharing_step),
+                    slice(head, min(head + sharing_step, sharing)),
                     kv * sharing + head,
                 )
 
@@ -111,9 +111,8 @@ def _by_head(x: np.ndarray, form: Attention, heads: int) -> np.ndarray:
     return x.reshape(shape).transpose(0, 2, 3, 1, 4)
 
 
-@lru_cache(maxsize=16)
 def _slopes(slopes: tuple[float, ...], dtype: np.dtype) -> np.ndarray:
-    return np.array(slopes, dtype)
+    return shared_tables(("slopes", slopes, dtype), lambda: (np.array(slopes, dtype),))[0]
 
 
 def attention_forward(

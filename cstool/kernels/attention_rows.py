@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from cstool.kernels._jit import inlined, reduction
-from cstool.kernels.exponential import exp, maximum, tanh
+from cstool.kernels.exponential import bent_tanh, exp, maximum
 from cstool.kernels.random import mask_elements, mask_memory
 
 
@@ -19,7 +19,7 @@ def _bend(row, factor, cap, slope, distance):  # type: ignore[no-untyped-def]
         top = row.dtype.type(cap)
         share = factor / top
         for j in range(row.shape[0]):
-            row[j] = top * tanh(row[j] * share) - slope * row.dtype.type(distance - j)
+            row[j] = top * bent_tanh(row[j], share) - slope * row.dtype.type(distance - j)
     else:
         for j in range(row.shape[0]):
             row[j] = row[j] * factor - slope * row.dtype.type(distance - j)
@@ -33,7 +33,7 @@ def _delta_of_scores(row, delta, factor, cap, slope, distance, total, dot):  # t
         top = row.dtype.type(cap)
         share = factor / top
         for j in range(row.shape[0]):
-            bent = tanh(row[j] * share)
+            bent = bent_tanh(row[j], share)
             probability = exp(top * bent - slope * row.dtype.type(distance - j) - total)
             row[j] = probability
             delta[j] = probability * (delta[j] - dot) * (factor * (one - bent * bent))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 
 from cstool.kernels._jit import elementwise
 from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
+from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 
 _LONGEST_TIMESCALE = 1e4
 """of the sinusoids; the shortest is 1 [positions per radian]"""
@@ -135,9 +135,8 @@ def position_backward(
     _position_backward(delta_y, start, sequence, delta_x, grad_table, draws_of(dropout))
 
 
-@lru_cache(maxsize=4)
 def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
-    """Return the fixed vectors of positions, (S, H), rounded once from float64; only to be read, since calls share it.
+    """Return the fixed vectors of positions, (S, H), rounded once from float64.
 
     Columns 2i and 2i + 1 are the sine and the cosine of position / timescale i. The timescales grow geometrically from
     1 to 10000. The last of an odd number of columns is 0.
@@ -145,12 +144,20 @@ def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
     Source: Vaswani et al., "Attention is all you need", 2017, section 3.5, with the exponent of tensor2tensor's
     `get_timing_signal`, i / (number of timescales - 1).
     """
-    timescales = width // 2
-    exponents = np.arange(timescales) / max(timescales - 1, 1)
-    angles = np.arange(sequence)[:, None] * np.exp(exponents * -math.log(_LONGEST_TIMESCALE))
-    table = np.zeros((sequence, width), dtype)
-    table[:, 0 : 2 * timescales : 2] = np.sin(angles)
-    table[:, 1 : 2 * timescales : 2] = np.cos(angles)
+
+    def make() -> tuple[np.ndarray]:
+        timescales = width // 2
+        exponents = np.arange(timescales) / max(timescales - 1, 1)
+        table = np.zeros((sequence, width), dtype)
+        for start in range(0, sequence, BLOCK_ROWS):
+            rows = slice(start, min(start + BLOCK_ROWS, sequence))
+            positions = np.arange(rows.start, rows.stop)[:, None]
+            angles = positions * np.exp(exponents * -math.log(_LONGEST_TIMESCALE))
+            table[rows, 0 : 2 * timescales : 2] = np.sin(angles)
+            table[rows, 1 : 2 * timescales : 2] = np.cos(angles)
+        return (table,)
+
+    (table,) = shared_tables(("sinusoids", sequence, width, dtype), make)
     return table
 
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cstool.kernels._jit import inlined, reduction
-from cstool.kernels.exponential import exp, maximum, tanh
+from cstool.kernels._jit import reduction
+from cstool.kernels.exponential import bent_tanh, exp, maximum
 from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.linear import column_sum
 from cstool.kernels.scratch import Scratch
@@ -31,12 +31,6 @@ STATE_ROWS = 4
 _LARGEST, _TOTAL, _LABEL, _BEST = range(STATE_ROWS)
 
 
-@inlined
-def _bend(given, slope):  # type: ignore[no-untyped-def]
-    # given - given: 0, or NaN for infinity, which tanh would hide
-    return tanh(given * slope) + (given - given)
-
-
 @reduction
 def _forward(logits, first, labels, state, logits_scale, cap):  # type: ignore[no-untyped-def]
     tokens, classes = logits.shape
@@ -48,7 +42,7 @@ def _forward(logits, first, labels, state, logits_scale, cap):  # type: ignore[n
         here = number(-np.inf)
         if cap < np.inf:
             for j in range(classes):
-                row[j] = ceiling * _bend(row[j], slope)
+                row[j] = ceiling * bent_tanh(row[j], slope)
                 here = maximum(here, row[j])
         elif logits_scale != 1.0:
             for j in range(classes):
@@ -101,10 +95,10 @@ def _delta_of_bent_logits(logits, first, labels, mask, scale, state, logits_scal
         is_here = 0 <= label < classes
         if cap < np.inf:
             if is_here:
-                bent = _bend(logits[t, label], slope)
+                bent = bent_tanh(logits[t, label], slope)
                 weight *= one - bent * bent
             for j in range(classes):
-                bent = _bend(logits[t, j], slope)
+                bent = bent_tanh(logits[t, j], slope)
                 logits[t, j] = exp(ceiling * bent - largest) * share * (one - bent * bent)
         else:
             for j in range(classes):

@@ -19,9 +19,10 @@ _WORDS = 1024
 
 
 class Dropout(NamedTuple):
-    """Which elements to drop: element e of sample s in step t is word e % 4 of block e // 4, counter (e // 4, 0, s, t).
+    """Which elements to drop.
 
-    It is kept when the word is at least `rate` x 2^32, and then divided by 1 - `rate`.
+    Element e of sample s in step t is word e % 4 of block e // 4, whose counter is that number's low word, its high
+    word, s, t. It is kept when the word is at least `rate` x 2^32, and then divided by 1 - `rate`.
 
     Args:
         rate: probability of being dropped, in [0, 1)
@@ -100,7 +101,8 @@ def mask_elements(memory, draws, sample, first, count):  # type: ignore[no-untyp
     offset = first % 4
     base = _u(first // 4)
     for b in range((offset + count + 3) // 4):
-        w0, w1, w2, w3 = _block(base + _u(b), _0, c2, c3, k0, k1)
+        block = base + _u(b)
+        w0, w1, w2, w3 = _block(block & _LOW, block >> _32, c2, c3, k0, k1)
         i = _u(4) * _u(b)
         memory[i] = keep if w0 >= least else drop
         memory[i + _u(1)] = keep if w1 >= least else drop

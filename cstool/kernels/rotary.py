@@ -5,11 +5,10 @@ Source: Su et al., "RoFormer: enhanced transformer with rotary position embeddin
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from cstool.kernels._jit import elementwise
+from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 
 
 @elementwise
@@ -36,16 +35,21 @@ def _turn(x, cosines, sines, direction, head_width, y):  # type: ignore[no-untyp
                 turned[j] = row[j]
 
 
-@lru_cache(maxsize=16)
 def rotary_table(
     sequence: int, frequencies: tuple[float, ...], amplitude: float, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cosines and sines of all angles, times the amplitude, each (S, r / 2), rounded once from float64.
+    """Return the cosines and sines of all angles, times the amplitude, each (S, r / 2), rounded once from float64."""
 
-    Only to be read: kernels share it.
-    """
-    angles = np.arange(sequence)[:, None] * np.array(frequencies, np.float64)
-    return (amplitude * np.cos(angles)).astype(dtype), (amplitude * np.sin(angles)).astype(dtype)
+    def make() -> tuple[np.ndarray, np.ndarray]:
+        cosines, sines = (np.empty((sequence, len(frequencies)), dtype) for _ in range(2))
+        for start in range(0, sequence, BLOCK_ROWS):
+            rows = slice(start, min(start + BLOCK_ROWS, sequence))
+            angles = np.arange(rows.start, rows.stop)[:, None] * np.array(frequencies, np.float64)
+            cosines[rows], sines[rows] = amplitude * np.cos(angles), amplitude * np.sin(angles)
+        return cosines, sines
+
+    cosines, sines = shared_tables(("rotary", sequence, frequencies, amplitude, dtype), make)
+    return cosines, sines
 
 
 def rotary_forward(

@@ -180,7 +180,8 @@ class _Checker:
             alone.add((*key, "name"), f"must be that of a decoder or fc_mnist, and {name} is {OTHER_FAMILIES[name]}")
             alone.raise_found()
         else:
-            near = difflib.get_close_matches(str(name), MODELS, n=1)
+            by_lower = {known.lower(): known for known in MODELS}
+            near = [by_lower[known] for known in difflib.get_close_matches(str(name).lower(), by_lower, n=1)]
             hint = f"did you mean {near[0]}?" if near else None
             self._problems.add((*key, "name"), f"must be one of {', '.join(MODELS)}", name, hint)
         return None
@@ -318,15 +319,25 @@ class _Checker:
             if type(size) is int and self._vocab_size is not None and size != self._vocab_size:
                 rule = f"must be the vocab_size of the model ({self._vocab_size})"
                 self._problems.add((*key, "vocab_size"), rule, size, "leave it out")
-            length = raw.get("max_sequence_length")
-            if type(length) is int and self._longest is not None and length > self._longest:
-                rule = f"must be at most the max_position_embeddings of the model ({self._longest})"
-                self._problems.add((*key, "max_sequence_length"), rule, length)
             if isinstance(transforms := raw.get("data_transforms"), list):
                 below: Key = (*key, "data_transforms")
                 checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
                 raw["data_transforms"] = [each for each in checked if each is not None]
-        return self._problems.check(DataloaderParams, raw, key)
+        return self._fitting(self._problems.check(DataloaderParams, raw, key), key)
+
+    def _fitting(self, loader: DataloaderParams | None, key: Key) -> DataloaderParams | None:
+        """Check that the samples of a dataloader fit the positions of the model."""
+        if loader is None or self._longest is None:
+            return loader
+        longest = self._longest - loader.added_tokens
+        sinks = f" less {loader.added_tokens} sink tokens" if loader.added_tokens else ""
+        if loader.max_sequence_length is not None and loader.max_sequence_length > longest:
+            rule = f"must be at most the max_position_embeddings of the model ({self._longest}){sinks}"
+            self._problems.add((*key, "max_sequence_length"), rule, loader.max_sequence_length)
+        elif longest < 1:
+            rule = f"must leave tokens of the max_position_embeddings of the model ({self._longest}), and add"
+            self._problems.add((*key, "data_transforms"), f"{rule} {loader.added_tokens}")
+        return loader
 
     def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:
         sinks = self._problems.check(SinkTokensParams, raw if raw is not None else [], key)

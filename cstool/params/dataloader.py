@@ -76,6 +76,16 @@ class DataloaderParams(Section):
         return tuple(folder.path for folder in self.folders)
 
     @property
+    def added_tokens(self) -> int:
+        """By how many tokens sinks make a sample longer."""
+        return sum(0 if sinks.truncate_to_original_length else sinks.num_sink_tokens for sinks in self.data_transforms)
+
+    @property
+    def sample_length(self) -> int | None:
+        """Tokens of a sample, sinks included, as far as the file says it."""
+        return None if self.max_sequence_length is None else self.max_sequence_length + self.added_tokens
+
+    @property
     def tried(self) -> str:
         """All places where the folders were looked for, for messages."""
         return ", ".join(str(path) for folder in self.folders for path in folder.tried)

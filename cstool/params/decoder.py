@@ -42,6 +42,8 @@ _AS_INITIALIZER = object()
 class DecoderParams(Section):
     """A decoder in which the feed-forward part follows attention.
 
+    `attention_sink_tokens` does what its name says; in the vendor's release 2.10 only the parallel class passes it on.
+
     Initializers left out are filled in: truncated normals of width `initializer_range`, for the layers that write to
     the residual stream divided by sqrt(2 num_hidden_layers) unless `initializer` is given, which then is for them too.
     """
@@ -303,9 +305,10 @@ class DecoderParams(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_initializer_is_for_all(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "initializer" in data and not data.get("mup_base_hidden_size"):
-            return {"output_layer_initializer": _AS_INITIALIZER, **data}
-        return data
+        if not isinstance(data, dict) or data.get("initializer") is None or data.get("mup_base_hidden_size"):
+            return data
+        rest = {key: value for key, value in data.items() if not (key.endswith("initializer") and value is None)}
+        return {"output_layer_initializer": _AS_INITIALIZER, **rest}
 
     @field_validator(
         "initializer_params",

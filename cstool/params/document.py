@@ -120,7 +120,7 @@ def _similar_file(path: Path) -> str | None:
     if not path.parent.is_dir():
         return f"there is no folder {path.parent} either"
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"})
-    near = difflib.get_close_matches(path.name, names, n=1)
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
     return f"did you mean {path.parent / near[0]}?" if near else None
 
 

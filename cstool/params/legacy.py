@@ -329,7 +329,8 @@ def find_model_name(model: Mapping[str, Any], path: Path | None) -> tuple[str, s
     """
     folders = [folder.name.lower() for folder in path.absolute().parents] if path is not None else []
     if "configs" in folders:
-        for name in folders[folders.index("configs") :]:
+        # Not further up: the folders of a user may have any name.
+        for name in folders[folders.index("configs") + 1 :][:2]:
             if name in MODELS or name in OTHER_FAMILIES:
                 return name, "the name of the folder"
     if model.get("use_untied_layer_norm") is not None:

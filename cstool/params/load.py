@@ -63,7 +63,7 @@ def _load(
     path: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]], several: bool
 ) -> tuple[Params, ...]:
     document = read_document(path)
-    _require_one_layout(document)
+    require_one_layout(document)
     conversion: legacy.LegacyConversion | None = None
     warnings: tuple[str, ...] = ()
     if legacy.is_legacy(document.data):
@@ -91,8 +91,12 @@ def _load(
     return tuple(loaded)
 
 
-def _require_one_layout(document: Document) -> None:
-    """Raise what stands in the way of reading the file as either layout."""
+def require_one_layout(document: Document) -> None:
+    """Check that a document is of one of the two layouts.
+
+    Raises:
+        ParamsError: it is of none, or of both
+    """
     problems = Problems(document, Path())
     data = document.data
     if not isinstance(data, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from cstool.params.decoder import DecoderParams, truncated_normal
+from cstool.params.section import Rate
 
 
 class ParallelDecoderParams(DecoderParams):
@@ -12,6 +13,7 @@ class ParallelDecoderParams(DecoderParams):
 
     name: Literal["gptj", "gpt-neox", "falcon"]  # type: ignore[assignment]
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "rotary"
+    embedding_dropout_rate: Rate = 0.1
     use_ffn_bias: bool = False
     use_untied_layer_norm: bool = False
     scale_qk_dot_by_d: bool = False

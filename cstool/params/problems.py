@@ -72,8 +72,10 @@ class Problems:
     def add_unsupported(self, key: Key, value: Any, choices: tuple[Any, ...] = ()) -> None:
         """Add the problem of a vendor's key or value that cannot be had here."""
         text = "" if isinstance(value, dict | list) else f": {show(value).strip(chr(39))}"
-        names = ", ".join(show(choice).strip("'") for choice in choices)
-        self._add(key, "not supported: {key}" + text, f"supported: {names}" if names else "leave it out")
+        names = [show(choice).strip("'") for choice in choices]
+        near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
+        hint = f"did you mean {near[0]}?" if near else f"supported: {', '.join(names)}" if names else "leave it out"
+        self._add(key, "not supported: {key}" + text, hint)
 
     def note(self, key: Key) -> None:
         """Note a key that has no effect, once per place of the file."""
@@ -223,7 +225,8 @@ class Problems:
             self.add(below[:-1], "is not a known key", hint=_nearest(str(value), names.split(", ")))
         elif kind == "rule":
             # A null was not written: what breaks the rule is a default.
-            got = _MISSING if value is None or isinstance(value, dict | Section) else value
+            shown = value is not None and not context["rule"].startswith("needs ")
+            got = value if shown and not isinstance(value, dict | Section) else _MISSING
             self.add(below, context["rule"], got, context["hint"])
         else:
             expected = str(context.get("expected", "")).replace("'", "")
@@ -238,7 +241,7 @@ def show(value: Any) -> str:
         case None | True | False:
             return {None: "null", True: "true", False: "false"}[value]
         case dict():
-            return "a mapping"
+            return "a mapping" if value else "{}"
         case list() | tuple():
             text = ", ".join(show(item) for item in value)
             return f"[{text}]" if len(text) < 60 and not any(isinstance(v, dict) for v in value) else "a list"

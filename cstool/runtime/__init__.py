@@ -2,7 +2,7 @@
 
 from cstool.runtime.appliance import Appliance, TrainStep
 from cstool.runtime.progress import Progress, Silent
-from cstool.runtime.run import run
+from cstool.runtime.run import check_data, run
 from cstool.runtime.session import RunResult
 
-__all__ = ["Appliance", "Progress", "RunResult", "Silent", "TrainStep", "run"]
+__all__ = ["Appliance", "Progress", "RunResult", "Silent", "TrainStep", "check_data", "run"]

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from cstool.errors import ClusterError
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
+from cstool.kernels.tables import table_bytes
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.runtime.inputs import Batch
 from cstool.runtime.memoryx import MemoryX
@@ -175,6 +176,7 @@ class Appliance:
             "gradients": self.buffers.allocated_bytes,
             "activations": sum(s.activation_bytes for s in self._systems.values()),
             "scratch": sum(s.scratch_bytes for s in self._systems.values()),
+            "tables": table_bytes(),
         }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from cstool.data import (
     HDF5_TEXT_PROCESSORS,
@@ -16,6 +18,7 @@ from cstool.data import (
     open_dataset,
 )
 from cstool.errors import CheckpointError, DataError, Interrupted
+from cstool.ir import Graph
 from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.models import build_graph
 from cstool.params import DataloaderParams, DecoderParams, Params
@@ -61,15 +64,12 @@ def run(
     """
     parse_states(load_checkpoint_states or params.load_checkpoint_states or "all")
     trains = mode != "eval"
-    train_loader = params.dataloader("train") if trains else None
-    val_loader = params.dataloader("val" if trains else "eval") if mode != "train" else None
     with ExitStack() as stack:
-        train_data = _open(params, train_loader, stack)
-        val_data = _open(params, val_loader, stack)
-        if train_data is not None and train_loader is not None:
-            where = f"{params.path}: trainer.fit.train_dataloader.batch_size"
-            batches_per_epoch(train_data.sample_count, train_loader.batch_size, train_loader.drop_last, where)
-        graph = build_graph(params.model, _sequence_length(params, train_data, val_data))
+        train_loader, val_loader, train_data, val_data, length = _open_data(params, mode, stack)
+        for dataset in (train_data, val_data):
+            if dataset is not None:
+                log.info(dataset.describe())
+        graph = build_graph(params.model, length)
         optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
         appliance = stack.enter_context(
             Appliance(
@@ -79,7 +79,9 @@ def run(
                 loss_scaling=getattr(params.model, "loss_scaling", "num_tokens"),
                 loss_weight=getattr(params.model, "loss_weight", 1.0),
                 seed=params.seed,
-                learning_rate_scales={name: params.learning_rate_scale(name) for name in graph.weights},
+                learning_rate_scales={
+                    name: scale for name in graph.weights if (scale := params.learning_rate_scale(name)) != 1.0
+                },
                 num_csx=params.num_csx,
                 lanes=lanes,
             )
@@ -90,6 +92,11 @@ def run(
             log.warning(warning)
         for note in params.notes:
             log.info(note)
+        if trains and appliance.loss_scaling == "batch_size":
+            log.info(
+                "Losses of training steps are as the file scales them: the sum over the tokens of a sample, times "
+                f"loss_weight ({appliance.loss_weight:g}). Those of evaluations are nats per token."
+            )
         _prepare_systems(session, val_loader, "val_dataloader", trains=False)
         _prepare_systems(session, train_loader, "train_dataloader", trains=True)
         _prepare_model_dir(params.model_dir)
@@ -130,6 +137,36 @@ def run(
         return result
 
 
+def check_data(params: Params, mode: str) -> Graph:
+    """Check what a run reads, as far as that goes without reading samples, and return the model for it.
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+    with ExitStack() as stack:
+        return build_graph(params.model, _open_data(params, mode, stack).sequence_length)
+
+
+class _Data(NamedTuple):
+    train_loader: DataloaderParams | None
+    val_loader: DataloaderParams | None
+    train: Dataset | None
+    val: Dataset | None
+    sequence_length: int | None
+
+
+def _open_data(params: Params, mode: str, stack: ExitStack) -> _Data:
+    """Open the data sets of a mode; the stack closes them."""
+    trains = mode != "eval"
+    train_loader = params.dataloader("train") if trains else None
+    val_loader = params.dataloader("val" if trains else "eval") if mode != "train" else None
+    train_data, val_data = (_open(params, loader, stack) for loader in (train_loader, val_loader))
+    if train_data is not None and train_loader is not None:
+        where = f"{params.path}: trainer.fit.train_dataloader.batch_size"
+        batches_per_epoch(train_data.sample_count, train_loader.batch_size, train_loader.drop_last, where)
+    return _Data(train_loader, val_loader, train_data, val_data, _sequence_length(params, train_data, val_data))
+
+
 def _open(params: Params, loader: DataloaderParams | None, stack: ExitStack) -> Dataset | None:
     if loader is None:
         return None
@@ -150,7 +187,6 @@ def _open(params: Params, loader: DataloaderParams | None, stack: ExitStack) -> 
             position=sinks.sink_token_start_pos,
             keep_length=sinks.truncate_to_original_length,
         )
-    log.info(dataset.describe())
     return dataset
 
 
@@ -173,10 +209,12 @@ def _sequence_length(params: Params, *datasets: Dataset | None) -> int | None:
                 f"{HDF5_TEXT_PROCESSORS[0] if text else MNIST_PROCESSOR} does",
             )
         if isinstance(model, DecoderParams) and length is not None and length > model.max_position_embeddings:
+            most = model.max_position_embeddings - _added_tokens(datasets)
+            cut = f"max_sequence_length: {most} in the dataloader cuts them"
             raise DataError(
                 f"{path}: the samples must have at most max_position_embeddings ({model.max_position_embeddings}) "
                 f"tokens, got {length}",
-                f"max_sequence_length: {model.max_position_embeddings} in the dataloader cuts them",
+                cut if most > 0 else "the positions must suffice for the sink tokens, too",
             )
     if len(set(lengths)) > 1:
         raise DataError(
@@ -185,6 +223,11 @@ def _sequence_length(params: Params, *datasets: Dataset | None) -> int | None:
             f"max_sequence_length: {min(n for n in lengths if n is not None)} in both dataloaders makes them alike",
         )
     return lengths[0]
+
+
+def _added_tokens(datasets: Iterable[Dataset | None]) -> int:
+    """Return by how many tokens sinks make the samples longer, at the most."""
+    return max((dataset.added_tokens for dataset in datasets if isinstance(dataset, SinkTokensDataset)), default=0)
 
 
 def _prepare_systems(session: Session, loader: DataloaderParams | None, section: str, *, trains: bool) -> None:

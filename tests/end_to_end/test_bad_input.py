@@ -21,7 +21,7 @@ SAVED_THREE_TIMES = [
     "checkpoints_index.yaml",
     "checkpoints_index.yaml.lock",
 ]
-PREPARE = "`cstool data prepare text` makes a data set from any files"
+PREPARE = "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
 
 
 def loader(folder: object, **changes: Any) -> dict[str, Any]:

@@ -124,4 +124,21 @@ def test_a_reader_that_has_left_is_no_reason_for_a_traceback():
         [sys.executable, "-m", "cstool", "--help"], stdout=write_end, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(write_end)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_leaves_early_has_what_it_wanted():
+    command = f"set -o pipefail; {sys.executable} -m cstool config keys | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "# The keys of a params file\n", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
+@pytest.mark.parametrize("command", [["--version"], ["config", "keys"]])
+def test_output_that_cannot_be_written_is_an_error_in_one_line(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cstool", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    message = "error: a file or the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, message)

@@ -68,7 +68,7 @@ def test_validate_warns_of_the_older_layout(cstool):
 
 def test_validate_warns_of_what_is_right_but_cannot_be_trained(cstool, small):
     override = "trainer.init.sparsity=0.75"
-    warning = f"warning: --set {override}: not supported: trainer.init.sparsity\n"
+    warning = f"warning: --set {override}: trainer.init.sparsity is checked, but a run refuses it\n"
     assert cstool("config", "validate", str(small), "--set", override) == (0, warning + SUCCESS, "")
 
 
@@ -255,6 +255,8 @@ def phases(tmp_path: Path) -> Path:
     """A file of two trainers, the second with a wider model."""
     first, second = (json.loads(json.dumps(SMALL)) for _ in range(2))
     second["trainer"]["init"]["model"]["hidden_size"] = 16
+    for number, trainer in enumerate((first, second)):
+        trainer["trainer"]["init"]["model_dir"] = str(tmp_path / f"model_{number}")
     path = tmp_path / "phases.yaml"
     path.write_text(yaml.safe_dump({"trainer": [first, second]}))
     return path
@@ -266,6 +268,33 @@ def test_validate_checks_every_trainer_of_a_list(cstool, phases):
     outcome = cstool("config", "validate", str(phases), "--set", override)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "must be a multiple of num_heads (3), got 16" in outcome.stderr
+
+
+def test_a_trainer_that_goes_on_from_another_model_is_an_error(cstool, phases):
+    shared = [f"trainer.{number}.init.model_dir={phases.parent / 'one'}" for number in (0, 1)]
+    outcome = cstool("config", "validate", str(phases), "--set", *shared)
+    rule = "must have the weights of trainer.0, from whose last checkpoint it goes on"
+    assert outcome == (
+        2,
+        "",
+        f"error: {phases}: trainer.1.init.model {rule}, and embedding_layer.word_embeddings.weight differs\n"
+        "hint: give each a model_dir of its own, or a fit.ckpt_path\n",
+    )
+    fresh = "trainer.1.init.checkpoint.autoload_last_checkpoint=false"
+    assert cstool("config", "validate", str(phases), "--set", *shared, fresh) == (0, SUCCESS, "")
+
+
+def test_a_trainer_that_finds_nothing_to_train_is_warned_of(cstool, phases):
+    shared = [f"trainer.init.model_dir={phases.parent / 'one'}", "trainer.init.model.hidden_size=16"]
+    steps = ["trainer.0.init.loop.max_steps=7", "trainer.1.init.loop.max_steps=7"]
+    warning = (
+        f"warning: {phases}: trainer.1 finds nothing to train: its max_steps is 7, and trainer.0, from whose end it "
+        "goes on, comes to 7\n"
+    )
+    outcome = cstool("config", "validate", str(phases), "--set", *shared, *steps)
+    assert outcome == (0, warning + SUCCESS, "")
+    more = "trainer.1.init.loop.max_steps=8"
+    assert cstool("config", "validate", str(phases), "--set", *shared, *steps, more) == (0, SUCCESS, "")
 
 
 def test_show_prints_every_trainer_of_a_list(cstool, phases):
@@ -315,8 +344,39 @@ def test_a_conversion_replaces_nothing(cstool, tmp_path):
 
 def test_a_conversion_that_cannot_be_written_is_an_error(cstool, tmp_path):
     target = tmp_path / "no" / "x.yaml"
-    message = f"error: {target}: cannot be written: No such file or directory\n"
+    message = f"error: {target}: cannot be written: No such file or directory\nhint: there is no folder {tmp_path}/no\n"
     assert cstool("config", "convert_legacy", str(LEGACY_FILES[0]), "-o", str(target)) == (2, "", message)
+
+
+def test_a_file_with_mistakes_is_converted_with_a_warning(cstool, tmp_path):
+    file, target = tmp_path / "x.yaml", tmp_path / "x_v2.yaml"
+    file.write_text("model: {name: gpt2, hidden_sze: 8}\noptimizer: {optimizer_type: sgd, learning_rate: 0.1}\n")
+    assert cstool("config", "convert_legacy", str(file)) == (
+        0,
+        f"Converted {file} to {target}\nwarning: {target} needs mending:\n"
+        f"{target}:6: trainer.init.model.hidden_sze is not a known key\nhint: did you mean hidden_size?\n",
+        "",
+    )
+
+
+def test_a_file_of_both_layouts_is_not_converted(cstool, tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("model: {name: gpt2}\ntrainer: {init: {}}\n")
+    rule = "model is of the older layout, trainer (line 2) of the trainer layout: a file is in one of them"
+    assert cstool("config", "convert_legacy", str(file)) == (2, "", f"error: {file}:1: {rule}\n")
+
+
+def test_samples_are_as_long_as_their_sinks_make_them(cstool, small):
+    sinks = "trainer.fit.train_dataloader.data_transforms=[{name: add_sink_tokens, num_sink_tokens: 24}]"
+    loader = "trainer.fit.train_dataloader={data_processor: GptHDF5MapDataProcessor, data_dir: x, batch_size: 2}"
+    key = "trainer.fit.train_dataloader.max_sequence_length"
+    outcome = cstool("config", "stats", str(small), "--set", loader, sinks, f"{key}=1000", "--json")
+    assert json.loads(outcome.stdout)["trainers"][0]["tokens_per_sample"] == 1024
+    outcome = cstool("config", "validate", str(small), "--set", loader, sinks, f"{key}=1001")
+    rule = "must be at most the max_position_embeddings of the model (1024) less 24 sink tokens, got 1001"
+    assert outcome == (2, "", f"error: --set {key}=1001: {rule}\n")
+    outcome = cstool("config", "validate", str(small), "--set", loader, sinks.replace("24", "1024"))
+    assert (outcome.code, "must leave tokens of the max_position" in outcome.stderr) == (2, True)
 
 
 def test_a_file_that_is_not_of_the_older_layout_cannot_be_converted(cstool, small, tmp_path):

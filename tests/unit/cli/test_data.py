@@ -85,6 +85,6 @@ def test_the_baseline_is_there_as_json(prepare, cstool, tmp_path):
 def test_a_baseline_of_nothing_says_how_to_make_a_data_set(cstool, tmp_path):
     message = (
         f"error: {tmp_path}/train: must be a folder with files *.h5, found nothing there\n"
-        "hint: `cstool data prepare text` makes a data set from any files\n"
+        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files\n"
     )
     assert cstool("data", "baseline", str(tmp_path)) == (2, "", message)

@@ -185,7 +185,8 @@ DAMAGED = {
     "folder": (lambda path: path.mkdir(), "must be an HDF5 file, got a folder\nhint: rename the folder"),
     "no dataset": (
         lambda path: make_file(path),
-        'must hold a dataset "data", got nothing\nhint: `cstool data prepare text` makes a data set from any files',
+        'must hold a dataset "data", got nothing\n'
+        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files",
     ),
     "rank": (
         lambda path: make_file(path, np.zeros((4, 8), np.int32)),
@@ -290,7 +291,7 @@ def test_a_folder_without_files_is_refused(tmp_path, error_of):
     (tmp_path / "notes.txt").touch()
     assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
         "DIR: must be a folder with files *.h5, got none among its entries (1)\n"
-        "hint: `cstool data prepare text` makes a data set from any files"
+        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
     )
 
 
@@ -304,7 +305,7 @@ def test_a_folder_above_the_files_points_to_them(tmp_path, error_of, samples, wr
 def test_a_missing_folder_is_reported_with_all_places_tried(tmp_path, error_of):
     assert error_of(tmp_path, open_hdf5_text, [tmp_path / "no"], tried="/x/no, /y/no") == (
         "DIR/no: must be a folder with files *.h5, found nothing there (looked for it as /x/no, /y/no)\n"
-        "hint: `cstool data prepare text` makes a data set from any files"
+        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
     )
 
 

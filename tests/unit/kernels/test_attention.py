@@ -23,6 +23,7 @@ CUTS = {
     "one pair per call": (2, 11, 4, 4, 4, 1),
     "two heads per call": (2, 11, 4, 4, 4, 70),
     "three heads per call": (2, 11, 6, 4, 4, 100),
+    "three of four heads per call": (2, 11, 4, 4, 4, 140),
     "two samples per call": (3, 8, 2, 5, 8, 300),
 }
 SLOPES = (0.5, 0.25, 0.125, 0.7, 0.35, 0.1)
@@ -274,9 +275,12 @@ def test_nan_comes_out_backward(spoilt: int, keys: dict, rng: np.random.Generato
     assert any(np.isnan(delta[30]).any() for delta in deltas)
 
 
-def test_infinite_scores_come_out_as_nan_without_a_warning(rng: np.random.Generator, scratch32: Scratch) -> None:
+@pytest.mark.parametrize("keys", [{}, {"softcap": 30.0}], ids=["plain", "capped"])
+def test_infinite_scores_come_out_as_nan_without_a_warning(
+    keys: dict, rng: np.random.Generator, scratch32: Scratch
+) -> None:
     shape = (1, 12, 2, 4)
-    form = _form(shape)
+    form = _form(shape, **keys)
     arrays = _arrays(shape, form, np.dtype(np.float32), rng)
     arrays[0][5], arrays[1][5] = 1e30, 1e30
     assert np.isnan(_forward(*arrays[:3], form, None, scratch32)[0][5]).all()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import kstest, truncnorm
 
-from cstool.kernels.random import Dropout, dropout_apply, fill
+from cstool.kernels.random import Dropout, draws_of, dropout_apply, fill, mask_elements
 from cstool.philox import philox4x32
 from tests.reference.kernels import dropout_mask
 
@@ -46,6 +46,18 @@ def test_dropout_is_the_definition(
     out = np.empty((samples * tokens, width), np.float32)
     dropout_apply(dropout, np.ones_like(out), out)
     np.testing.assert_array_equal(out, dropout_mask(dropout, *out.shape).astype(np.float32))
+
+
+@pytest.mark.parametrize("first", [0, 2**34 - 6, 2**34, 131071 * 131072 + 3, 2**40 + 1])
+def test_no_element_of_a_large_sample_has_the_mask_of_another(first: int) -> None:
+    draws = draws_of(Dropout(0.5, KEY, 7, 5, 1))
+    memory = np.ones(4 * (64 // 4 + 2), np.float32)
+    blocks = np.arange(first // 4, (first + 64) // 4 + 1, dtype=np.uint64)
+    counter = np.zeros((len(blocks), 4), np.uint32)
+    counter[:, 0], counter[:, 1] = blocks & np.uint64(0xFFFFFFFF), blocks >> np.uint64(32)
+    counter[:, 2], counter[:, 3] = 5 + 2, 7
+    words = philox4x32(counter, KEY).reshape(-1)[first % 4 :][:64]
+    np.testing.assert_array_equal(mask_elements(memory, draws, 2, first, 64), np.where(words >= 2**31, 2.0, 0.0))
 
 
 def test_dropout_of_a_sample_does_not_depend_on_its_grain() -> None:

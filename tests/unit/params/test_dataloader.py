@@ -137,7 +137,10 @@ def test_sink_tokens_have_defaults(load) -> None:
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        ({"name": "add_memory_tokens"}, "not supported: {}.name: add_memory_tokens\nhint: supported: add_sink_tokens"),
+        (
+            {"name": "add_memory_tokens"},
+            "not supported: {}.name: add_memory_tokens\nhint: did you mean add_sink_tokens?",
+        ),
         ({"name": "add_sink_tokens", "num_sink_tokens": 0}, "{}.num_sink_tokens must be at least 1, got 0"),
         (
             {"name": "add_sink_tokens", "sink_token_id": 50257},

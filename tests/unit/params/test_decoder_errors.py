@@ -97,12 +97,12 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
     [
         (
             {"rotary_dim": 64},
-            f"x.yaml:5: {M}.rotary_dim needs position_embedding_type rotary, and that is learned, got 64\n"
+            f"x.yaml:5: {M}.rotary_dim needs position_embedding_type rotary, and that is learned\n"
             "hint: leave one of them out",
         ),
         (
             {"position_embedding_type": None, "rotary_dim": 64},
-            f"x.yaml:6: {M}.rotary_dim needs position_embedding_type rotary, and that is null, got 64\n"
+            f"x.yaml:6: {M}.rotary_dim needs position_embedding_type rotary, and that is null\n"
             "hint: leave one of them out",
         ),
         (
@@ -154,7 +154,7 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
         ),
         (
             {"attention_sink_tokens": 4},
-            f"x.yaml:5: {M}.attention_sink_tokens needs attention_sliding_window_length, got 4",
+            f"x.yaml:5: {M}.attention_sink_tokens needs attention_sliding_window_length",
         ),
         (
             {"attention_sliding_window_length": 4, "attention_sink_tokens": -1},
@@ -162,7 +162,7 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
         ),
         (
             {"sliding_window_every_other_decoder_layer": True},
-            f"x.yaml:5: {M}.sliding_window_every_other_decoder_layer needs attention_sliding_window_length, got true",
+            f"x.yaml:5: {M}.sliding_window_every_other_decoder_layer needs attention_sliding_window_length",
         ),
         (
             {"sliding_window_every_other_decoder_layer_pattern": "first"},
@@ -171,17 +171,15 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
         ),
         (
             {"pos_scaling_factor": 2.0},
-            f"x.yaml:5: {M}.pos_scaling_factor needs position_embedding_type rotary or alibi, and that is learned, "
-            "got 2.0",
+            f"x.yaml:5: {M}.pos_scaling_factor needs position_embedding_type rotary or alibi, and that is learned",
         ),
         (
             {"position_embedding_type": None, "pos_scaling_factor": 2.0},
-            f"x.yaml:6: {M}.pos_scaling_factor needs position_embedding_type rotary or alibi, and that is null, "
-            "got 2.0",
+            f"x.yaml:6: {M}.pos_scaling_factor needs position_embedding_type rotary or alibi, and that is null",
         ),
         (
             {"position_embedding_type": "alibi", "pos_scaling_type": "llama3"},
-            f"x.yaml:6: {M}.pos_scaling_type needs position_embedding_type rotary, and that is alibi, got 'llama3'",
+            f"x.yaml:6: {M}.pos_scaling_type needs position_embedding_type rotary, and that is alibi",
         ),
         (
             {**ROTARY, "pos_scaling_type": "yarn"},
@@ -311,8 +309,7 @@ def test_windows_in_every_other_layer_have_a_pattern_and_others_none(failure) ->
         "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first",
     }
     assert failure(gpt(**keys)) == (
-        f"x.yaml:6: {M}.sliding_window_every_other_decoder_layer_pattern needs "
-        "sliding_window_every_other_decoder_layer, got 'sliding_window_first'"
+        f"x.yaml:6: {M}.sliding_window_every_other_decoder_layer_pattern needs sliding_window_every_other_decoder_layer"
     )
 
 

@@ -123,11 +123,11 @@ def test_a_constant_schedule_is_a_number_for_static(load) -> None:
         ),
         (
             {"sparsity": 0.5, "drop_fraction": 0.1},
-            f"{S}.drop_fraction needs algorithm set or rigl, and that is static, got 0.1",
+            f"{S}.drop_fraction needs algorithm set or rigl, and that is static",
         ),
         (
             {"sparsity": 0.5, "algorithm": "set", "balance_in_groups": 2},
-            f"{S}.balance_in_groups needs algorithm rigl, and that is set, got 2",
+            f"{S}.balance_in_groups needs algorithm rigl, and that is set",
         ),
         (
             {"sparsity": 0.5, "algorithm": "rigl", "balance_in_groups": 2, "balance_out_groups": 2},

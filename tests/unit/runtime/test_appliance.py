@@ -10,6 +10,7 @@ import pytest
 
 from cstool.errors import ClusterError
 from cstool.ir import Graph, _panel
+from cstool.kernels.tables import table_bytes
 from cstool.params import SGD, AdamW
 from cstool.runtime.appliance import Appliance, available_memory_bytes
 from cstool.runtime.optimizer import make_optimizer
@@ -280,7 +281,7 @@ def test_systems_that_do_not_divide_the_grains_are_refused_where_the_params_say(
 
 
 def test_the_account_of_memory_counts_what_was_allocated() -> None:
-    graph = decoder()
+    graph = decoder(position_embedding_type="fixed")
     optimizer = make_optimizer(AdamW(learning_rate=0.01), None)
     with machine(graph, 8, optimizer=optimizer) as appliance:
         systems = [appliance.prepare(8, trains=trains, where="") for trains in (True, False)]
@@ -292,6 +293,7 @@ def test_the_account_of_memory_counts_what_was_allocated() -> None:
         "gradients": appliance.buffers.allocated_bytes,
         "activations": sum(4 * s.plan.slot_bytes for s in systems),
         "scratch": systems[0].scratch_bytes,
+        "tables": table_bytes(),
     }
     assert min(account.values()) > 0
 

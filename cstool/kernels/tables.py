@@ -1,0 +1,36 @@
+"""Tables that kernels read and never write: made once, shared by all lanes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+BLOCK_ROWS = 4096
+"""rows of a table that are made at a time, so that what is needed on the way stays small"""
+
+_MOST = 16
+_lock = threading.Lock()
+_tables: dict[Hashable, tuple[np.ndarray, ...]] = {}
+
+
+def shared_tables(key: Hashable, make: Callable[[], tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+    """Return the tables of a key, made by the first who asks; the oldest of too many are forgotten.
+
+    Args:
+        key: of everything that the tables depend on
+        make: makes them
+    """
+    with _lock:
+        if (found := _tables.get(key)) is None:
+            if len(_tables) >= _MOST:
+                del _tables[next(iter(_tables))]
+            found = _tables[key] = make()
+        return found
+
+
+def table_bytes() -> int:
+    """Return what all tables take [bytes]."""
+    with _lock:
+        return sum(table.nbytes for tables in _tables.values() for table in tables)

@@ -1,0 +1,45 @@
+"""Whether trainers of one file can follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from cstool.errors import ParamsError
+from cstool.ir import Graph
+from cstool.params import Params
+
+
+def goes_on(before: Params, here: Params) -> bool:
+    """Say whether a trainer starts from the last checkpoint of the one before it."""
+    return (
+        before.model_dir == here.model_dir and here.checkpoint.autoload_last_checkpoint and here.checkpoint_path is None
+    )
+
+
+def check_following(trainers: Sequence[Params], graphs: Sequence[Graph]) -> list[str]:
+    """Check that each trainer can go on from the one before it, and return warnings about those with nothing to do.
+
+    Args:
+        trainers: of one file, in order
+        graphs: of their models; may be empty for one trainer
+
+    Raises:
+        ParamsError: a trainer goes on from the checkpoint of another model
+    """
+    warnings = []
+    for number, (before, here) in enumerate(pairwise(trainers), start=1):
+        if not goes_on(before, here):
+            continue
+        there, now = ({name: w.shape for name, w in graphs[n].weights.items()} for n in (number - 1, number))
+        if other := next((name for name in {**there, **now} if there.get(name) != now.get(name)), None):
+            rule = f"must have the weights of trainer.{number - 1}, from whose last checkpoint it goes on"
+            message = f"{here.path}: trainer.{number}.init.model {rule}, and {other} differs"
+            raise ParamsError([(message, "give each a model_dir of its own, or a fit.ckpt_path")])
+        first, last = before.loop.max_steps, here.loop.max_steps
+        if first is not None and last is not None and last <= first and here.loop.num_steps is None:
+            warnings.append(
+                f"{here.path}: trainer.{number} finds nothing to train: its max_steps is {last}, and "
+                f"trainer.{number - 1}, from whose end it goes on, comes to {first}"
+            )
+    return warnings
