@@ -7,7 +7,7 @@ from typing import Any
 from cstool.ir import Graph
 from cstool.models import build_graph
 from cstool.params import DecoderParams, FcMnistParams
-from cstool.params.model import MODELS
+from cstool.params.sections.model import MODELS
 
 
 def decoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> DecoderParams:

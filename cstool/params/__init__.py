@@ -3,18 +3,18 @@
 `load_params` is the way in; `Params` is what everything else gets.
 """
 
-from cstool.params.dataloader import DataloaderParams
-from cstool.params.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
-from cstool.params.initializers import InitializerParams
 from cstool.params.load import load_all_params, load_params
-from cstool.params.model import FcMnistParams
-from cstool.params.optimizers import SGD, Adam, AdamW
-from cstool.params.parallel_decoder import ParallelDecoderParams
 from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.params.schedules import Schedule
-from cstool.params.sparsity import SparsityParams
-from cstool.params.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
+from cstool.params.sections.dataloader import DataloaderParams
+from cstool.params.sections.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
+from cstool.params.sections.initializers import InitializerParams
+from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.optimizers import SGD, Adam, AdamW
+from cstool.params.sections.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.schedules import Schedule
+from cstool.params.sections.sparsity import SparsityParams
+from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
 
 __all__ = [
     "GATED_NONLINEARITIES",

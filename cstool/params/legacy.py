@@ -28,10 +28,10 @@ from cstool.params.legacy_keys import (
     SECTIONS,
     SWITCHES,
 )
-from cstool.params.model import MODELS, OTHER_FAMILIES
-from cstool.params.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.problems import Problems
-from cstool.params.schedules import OTHER_SCHEDULES, SCHEDULES
+from cstool.params.sections.model import MODELS, OTHER_FAMILIES
+from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
+from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
 
 _INIT: Key = ("trainer", "init")
 _INIT_ORDER = (

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from cstool.errors import ParamsError
-from cstool.params.dataloader import DataloaderParams
-from cstool.params.decoder import DecoderParams
-from cstool.params.learning_rates import learning_rate_scale
-from cstool.params.model import FcMnistParams
-from cstool.params.optimizers import SGD, Adam
 from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.params.schedules import Schedule
-from cstool.params.sparsity import SparsityParams
-from cstool.params.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
+from cstool.params.sections.dataloader import DataloaderParams
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.learning_rates import learning_rate_scale
+from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.optimizers import SGD, Adam
+from cstool.params.sections.schedules import Schedule
+from cstool.params.sections.sparsity import SparsityParams
+from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from cstool.errors import ParamsError
 from cstool.params.document import Document, Key, dotted
-from cstool.params.section import Section
+from cstool.params.sections.section import Section
 
 S = TypeVar("S", bound=Section)
 

@@ -8,8 +8,8 @@ import pytest
 
 from cstool.ir import Initializer
 from cstool.models.initializers import matrix_initializer
-from cstool.params.decoder import DecoderParams
-from cstool.params.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.parallel_decoder import ParallelDecoderParams
 
 
 def params(**keys: Any) -> DecoderParams:

@@ -11,11 +11,11 @@ import yaml
 
 from cstool.errors import ParamsError
 from cstool.params.keys import KeyFate, key_tables, legacy_tables
-from cstool.params.optimizers import Optimizer
-from cstool.params.schedules import Schedule, _Decay
-from cstool.params.section import Section
-from cstool.params.sparsity import CyclingShare
-from cstool.params.trainer import CALLBACK_SECTIONS
+from cstool.params.sections.optimizers import Optimizer
+from cstool.params.sections.schedules import Schedule, _Decay
+from cstool.params.sections.section import Section
+from cstool.params.sections.sparsity import CyclingShare
+from cstool.params.sections.trainer import CALLBACK_SECTIONS
 from tests.unit.params.conftest import SMALL
 
 TABLES = key_tables()

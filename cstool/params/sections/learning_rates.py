@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from cstool.params.decoder import DecoderParams
-from cstool.params.model import FcMnistParams
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.model import FcMnistParams
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "embedding": ("*embedding*weight",),

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cstool.params.decoder_parts import AttentionExtraParams, MoeParams, PositionScalingParams
-from cstool.params.initializers import SCALABLE, InitializerParams
-from cstool.params.section import Count, Positive, Rate, Section, Whole, rule_error
+from cstool.params.sections.decoder_parts import AttentionExtraParams, MoeParams, PositionScalingParams
+from cstool.params.sections.initializers import SCALABLE, InitializerParams
+from cstool.params.sections.section import Count, Positive, Rate, Section, Whole, rule_error
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000

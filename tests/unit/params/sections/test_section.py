@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from cstool.params.dataloader import DataloaderParams, SinkTokensParams
-from cstool.params.initializers import InitializerParams
-from cstool.params.model import DecoderParams, FcMnistParams
-from cstool.params.optimizers import OPTIMIZERS
-from cstool.params.schedules import SCHEDULES
-from cstool.params.section import Section
-from cstool.params.sparsity import SHARES, SparsityParams, UpdateParams
-from cstool.params.trainer import (
+from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
+from cstool.params.sections.initializers import InitializerParams
+from cstool.params.sections.model import DecoderParams, FcMnistParams
+from cstool.params.sections.optimizers import OPTIMIZERS
+from cstool.params.sections.schedules import SCHEDULES
+from cstool.params.sections.section import Section
+from cstool.params.sections.sparsity import SHARES, SparsityParams, UpdateParams
+from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
     AutorestartParams,
     BackendParams,

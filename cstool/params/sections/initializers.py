@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from cstool.ir import Initializer
-from cstool.params.section import NotNegative, Positive, Section, rule_error
+from cstool.params.sections.section import NotNegative, Positive, Section, rule_error
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "normal": ("mean", "std"),

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from cstool.params.section import Count, NotNegative, Positive, Section, rule_error
+from cstool.params.sections.section import Count, NotNegative, Positive, Section, rule_error
 
 
 class AttentionExtraParams(Section):

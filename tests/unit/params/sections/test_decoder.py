@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cstool.params.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
-from cstool.params.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
+from cstool.params.sections.parallel_decoder import ParallelDecoderParams
 
 M = "trainer.init.model"
 CLASSES = {"gpt2": DecoderParams, "gptj": ParallelDecoderParams}

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from cstool.params.document import Key
 from cstool.params.problems import Problems, show
-from cstool.params.section import Count, List, Section, Whole, rule_error
+from cstool.params.sections.section import Count, List, Section, Whole, rule_error
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""

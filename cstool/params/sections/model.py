@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cstool.params.decoder import MAX_LAYERS, PRECISION_KEYS, DecoderParams
-from cstool.params.parallel_decoder import ParallelDecoderParams
-from cstool.params.section import Count, List, Rate, Section
+from cstool.params.sections.decoder import MAX_LAYERS, PRECISION_KEYS, DecoderParams
+from cstool.params.sections.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.section import Count, List, Rate, Section
 
 
 class FcMnistParams(Section):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cstool.params.decoder import DecoderParams
-from cstool.params.model import MODELS, OTHER_FAMILIES
-from cstool.params.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.model import MODELS, OTHER_FAMILIES
+from cstool.params.sections.parallel_decoder import ParallelDecoderParams
 
 M = "trainer.init.model"
 NAMES = (
