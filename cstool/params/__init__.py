@@ -7,7 +7,8 @@ from cstool.params.load import load_all_params, load_params
 from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections.dataloader import DataloaderParams
-from cstool.params.sections.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW

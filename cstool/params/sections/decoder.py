@@ -9,31 +9,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cstool.params.sections.decoder_parts import AttentionExtraParams, MoeParams, PositionScalingParams
+from cstool.params.sections.decoder_parts import (
+    GATED_NONLINEARITIES,
+    NONLINEARITIES,
+    SUPPORTED,
+    WITHOUT_EFFECT,
+    AttentionExtraParams,
+    MoeParams,
+    PositionScalingParams,
+)
 from cstool.params.sections.initializers import SCALABLE, InitializerParams
 from cstool.params.sections.section import Count, Positive, Rate, Section, Whole, rule_error
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000
 """Source: the vendor's GPT-2 schema."""
-
-PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
-"""arithmetic is float32 throughout"""
-
-NONLINEARITIES = {
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "squared_relu": "squared_relu",
-    "gelu_new": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "quick_gelu": "quick_gelu",
-    "linear": "linear",
-}
-"""the vendor's names of the functions of a feed-forward layer -> those of the kernels"""
-GATED_NONLINEARITIES = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "liglu": "linear"}
-"""the names of those with a gate -> the function of the gate"""
 
 _AS_INITIALIZER = object()
 """stands for an output_layer_initializer that is not given, beside an initializer that is"""
@@ -127,53 +117,8 @@ class DecoderParams(Section):
     """what an attention_dropout_rate of null follows"""
     other_names: ClassVar[dict[str, str]] = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts: ClassVar[frozenset[str]] = frozenset({"attention_dropout_rate", "position_embedding_type"})
-    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS | {
-        "attention_kernel",
-        "attention_qk_norm_eps",
-        "attention_softmax_fp32",
-        "boundary_casting",
-        "compute_eval_metrics",
-        "fold_rope_consts",
-        "num_relative_attention_buckets",
-        "use_experimental_flex_api",
-        # of older releases
-        "alibi_implementation",
-        "tf_summary",
-        # of generating text, which training and evaluation do not do
-        "loop_dim",
-        "max_tokens",
-        "start_token",
-        "stop_sequences",
-        "temperature",
-        "top_k",
-        "top_p",
-    }
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "nonlinearity": tuple(NONLINEARITIES | GATED_NONLINEARITIES),
-        "norm_type": ("layernorm", "biasless-layernorm", "rmsnorm"),
-        "position_embedding_type": ("learned", "fixed", "rotary", "alibi", None),
-        "pos_scaling_type": ("linear", "llama3", "yarn", "YaRN"),
-        "position_embedding_offset": (0,),
-        "num_extra_input_vocab_tokens": (0,),
-        "rel_distance_mode": ("default",),
-        "label_smoothing": (0.0,),
-        "extra_ffn_params": ({},),
-        "cross_attention_layers": ([],),
-        "alibi_trainable_slopes": (),
-        "attention_chunk_size": (),
-        "attention_qk_norm_layer": (),
-        "attention_vertical_column_spacing": (),
-        "attention_vertical_column_width": (),
-        "constant_pos_embedding": (),
-        "fixed_sparse_attention": (),
-        "lr_adjustment_groups": (),
-        "memory_tokens": (),
-        "rel_distance_extra_args": (),
-        "use_sink_token": (),
-        "use_untied_layer_norm": (),
-        # of older releases
-        "use_position_embedding": (True,),
-    }
+    without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = SUPPORTED
 
     @field_validator("hidden_size", "attention_inner_dim")
     @classmethod

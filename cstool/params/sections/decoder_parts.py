@@ -1,4 +1,4 @@
-"""The mappings inside of a decoder's `model` section."""
+"""What stands inside of a decoder's `model` section, and the vendor's keys that do nothing there or cannot be had."""
 
 from __future__ import annotations
 
@@ -7,6 +7,74 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationInfo, field_validator
 
 from cstool.params.sections.section import Count, NotNegative, Positive, Section, rule_error
+
+PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
+"""arithmetic is float32 throughout"""
+
+NONLINEARITIES = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "squared_relu": "squared_relu",
+    "gelu_new": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "quick_gelu": "quick_gelu",
+    "linear": "linear",
+}
+"""the vendor's names of the functions of a feed-forward layer -> those of the kernels"""
+GATED_NONLINEARITIES = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "liglu": "linear"}
+"""the names of those with a gate -> the function of the gate"""
+
+WITHOUT_EFFECT = PRECISION_KEYS | {
+    "attention_kernel",
+    "attention_qk_norm_eps",
+    "attention_softmax_fp32",
+    "boundary_casting",
+    "compute_eval_metrics",
+    "fold_rope_consts",
+    "num_relative_attention_buckets",
+    "use_experimental_flex_api",
+    # of older releases
+    "alibi_implementation",
+    "tf_summary",
+    # of generating text, which training and evaluation do not do
+    "loop_dim",
+    "max_tokens",
+    "start_token",
+    "stop_sequences",
+    "temperature",
+    "top_k",
+    "top_p",
+}
+"""the vendor's keys that can change nothing here"""
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "nonlinearity": tuple(NONLINEARITIES | GATED_NONLINEARITIES),
+    "norm_type": ("layernorm", "biasless-layernorm", "rmsnorm"),
+    "position_embedding_type": ("learned", "fixed", "rotary", "alibi", None),
+    "pos_scaling_type": ("linear", "llama3", "yarn", "YaRN"),
+    "position_embedding_offset": (0,),
+    "num_extra_input_vocab_tokens": (0,),
+    "rel_distance_mode": ("default",),
+    "label_smoothing": (0.0,),
+    "extra_ffn_params": ({},),
+    "cross_attention_layers": ([],),
+    "alibi_trainable_slopes": (),
+    "attention_chunk_size": (),
+    "attention_qk_norm_layer": (),
+    "attention_vertical_column_spacing": (),
+    "attention_vertical_column_width": (),
+    "constant_pos_embedding": (),
+    "fixed_sparse_attention": (),
+    "lr_adjustment_groups": (),
+    "memory_tokens": (),
+    "rel_distance_extra_args": (),
+    "use_sink_token": (),
+    "use_untied_layer_norm": (),
+    # of older releases
+    "use_position_embedding": (True,),
+}
+"""the vendor's keys that would change the result -> the values that can be had"""
 
 
 class AttentionExtraParams(Section):

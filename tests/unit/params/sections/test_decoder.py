@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cstool.params.sections.decoder import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.params.sections.parallel_decoder import ParallelDecoderParams
 
 M = "trainer.init.model"
