@@ -110,8 +110,8 @@ def convert_legacy(
     What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
     """
     with errors_as_messages(debug):
+        from cstool.document.document import read_document
         from cstool.params import load_all_params
-        from cstool.params.document import read_document
         from cstool.params.legacy import convert_legacy_data, is_legacy
         from cstool.params.legacy_keys import SECTIONS
         from cstool.params.load import require_one_layout

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cstool.document.document import Document, Key, dotted
+from cstool.document.problems import Problems
+from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy
 from cstool.params.check_sparsity import check_sparsity
-from cstool.params.document import Document, Key, dotted
 from cstool.params.params import Params
 from cstool.params.paths import resolve_path
-from cstool.params.problems import Problems
 from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, FcMnistParams
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, SGD, Adam
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ScalePerParamLR, Schedule, SequentialLR
-from cstool.params.sections.section import MAX_STEPS, Section
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
     CALLBACKS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cstool.params.document import Key
-from cstool.params.problems import Problems, show
+from cstool.document.document import Key
+from cstool.document.problems import Problems, show
 from cstool.params.sections.sparsity import (
     ALGORITHMS,
     SHARES,

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 
 from pydantic.fields import FieldInfo
 
+from cstool.document.problems import show
+from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy_keys
-from cstool.params.problems import show
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
-from cstool.params.sections.section import MAX_STEPS, Section
 from cstool.params.sections.sparsity import SHARES, SparsityParams
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,

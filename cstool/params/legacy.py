@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from cstool.document.document import Document, Key
+from cstool.document.problems import Problems
 from cstool.errors import ParamsError
-from cstool.params.document import Document, Key
 from cstool.params.legacy_keys import (
     CALLBACKS,
     LOGGERS,
@@ -28,7 +29,6 @@ from cstool.params.legacy_keys import (
     SECTIONS,
     SWITCHES,
 )
-from cstool.params.problems import Problems
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES

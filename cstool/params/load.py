@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cstool.document.document import Document, Key, read_document
+from cstool.document.problems import Problems
 from cstool.params import legacy
 from cstool.params.check import check_trainer
-from cstool.params.document import Document, Key, read_document
 from cstool.params.legacy_keys import SECTIONS, TRAINER_KEYS
 from cstool.params.overrides import apply_overrides
 from cstool.params.params import Params
-from cstool.params.problems import Problems
 
 _TRAINER: Key = ("trainer",)
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_serializer, field_validator
 
+from cstool.document.section import Count, List, Section, Whole, rule_error
 from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.params.sections.section import Count, List, Section, Whole, rule_error
 
 
 class SinkTokensParams(Section):

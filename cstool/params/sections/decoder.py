@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from cstool.document.section import Count, Positive, Rate, Section, Whole, rule_error
 from cstool.params.sections.decoder_parts import (
     GATED_NONLINEARITIES,
     NONLINEARITIES,
@@ -19,7 +20,6 @@ from cstool.params.sections.decoder_parts import (
     PositionScalingParams,
 )
 from cstool.params.sections.initializers import SCALABLE, InitializerParams
-from cstool.params.sections.section import Count, Positive, Rate, Section, Whole, rule_error
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from cstool.document.section import NotNegative, Positive, Rate, Section, rule_error
 from cstool.params.sections.learning_rates import GROUPS
-from cstool.params.sections.section import NotNegative, Positive, Rate, Section, rule_error
 
 
 class Optimizer(Section):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import override
 
-from cstool.params.sections.section import Count, List, NotNegative, Section, Whole, rule_error
+from cstool.document.section import Count, List, NotNegative, Section, Whole, rule_error
 
 
 def _power(number: float, exponent: float) -> float:

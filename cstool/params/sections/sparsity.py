@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from cstool.params.sections.section import Count, List, Section, Whole, rule_error
+from cstool.document.section import Count, List, Section, Whole, rule_error
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""

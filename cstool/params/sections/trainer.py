@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
-from cstool.params.sections.section import MAX_STEPS, Count, Positive, Section, Whole, rule_error
+from cstool.document.section import MAX_STEPS, Count, Positive, Section, Whole, rule_error
 
 
 class PrecisionParams(Section):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cstool.document.section import Section
 from cstool.errors import ParamsError
 from cstool.params.keys import KeyFate, key_tables, legacy_tables
 from cstool.params.sections.optimizers import Optimizer
 from cstool.params.sections.schedules import Schedule, _Decay
-from cstool.params.sections.section import Section
 from cstool.params.sections.sparsity import CyclingShare
 from cstool.params.sections.trainer import CALLBACK_SECTIONS
 from tests.unit.params.conftest import SMALL

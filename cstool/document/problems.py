@@ -9,9 +9,9 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from cstool.document.document import Document, Key, dotted
+from cstool.document.section import Section
 from cstool.errors import ParamsError
-from cstool.params.document import Document, Key, dotted
-from cstool.params.sections.section import Section
 
 S = TypeVar("S", bound=Section)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from cstool.document.section import Section
 from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import DecoderParams, FcMnistParams
 from cstool.params.sections.optimizers import OPTIMIZERS
 from cstool.params.sections.schedules import SCHEDULES
-from cstool.params.sections.section import Section
 from cstool.params.sections.sparsity import SHARES, SparsityParams, UpdateParams
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,

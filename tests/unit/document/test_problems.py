@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cstool.document.document import Document, Place
+from cstool.document.problems import Problems, show
 from cstool.errors import ParamsError
-from cstool.params.document import Document, Place
-from cstool.params.problems import Problems, show
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""System: one CS system and the cluster it stands in, as data. All numbers come from a system file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The rectangle of PEs that programs may use [PEs]: x counts east, y south."""
+
+    width: int
+    height: int
+
+    @property
+    def pes(self) -> int:
+        """All of them."""
+        return self.width * self.height
+
+
+@dataclass(frozen=True)
+class ProcessingElement:
+    """One PE.
+
+    Args:
+        sram_bytes: its memory
+        code_bytes: of that, what programs and their tables take
+        stack_bytes: of that, stack and runtime state
+        read_bytes_per_cycle: of its memory ports
+        write_bytes_per_cycle: of its memory ports
+        simd: vector instruction -> elements per cycle: "fmach" (16-bit multiply-add), "fmachs" (16-bit operands, 32-bit
+            sum), "fmacs" (32-bit multiply-add), "fadds" (32-bit add), "faddh" (16-bit add)
+        vector_op_cycles: to start and stop one vector instruction
+        fabric_elements_per_cycle: rate of a vector instruction with a fabric operand of 32 bits
+        division_cycles: of one 32-bit division in software
+    """
+
+    sram_bytes: int
+    code_bytes: int
+    stack_bytes: int
+    read_bytes_per_cycle: int
+    write_bytes_per_cycle: int
+    simd: Mapping[str, int]
+    vector_op_cycles: int
+    fabric_elements_per_cycle: int
+    division_cycles: int
+
+    @property
+    def free_bytes(self) -> int:
+        """SRAM that is left for data."""
+        return self.sram_bytes - self.code_bytes - self.stack_bytes
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links between neighbouring PEs; each carries one wavelet per cycle and direction.
+
+    Args:
+        wavelet_bytes: payload of a wavelet
+        hop_cycles: from router to router
+        ramp_cycles: between a PE and its router, one way
+        colors: that can be routed
+        io_colors: of those, the highest so many belong to input and output
+    """
+
+    wavelet_bytes: int
+    hop_cycles: int
+    ramp_cycles: int
+    colors: int
+    io_colors: int
+
+
+@dataclass(frozen=True)
+class MemoryXUnit:
+    """MemoryX of a cluster.
+
+    Args:
+        capacity_bytes: largest there is
+        bytes_per_s: of its memory
+        stream_bytes_per_weight: of one weight, per direction
+    """
+
+    capacity_bytes: int
+    bytes_per_s: float
+    stream_bytes_per_weight: int
+
+
+@dataclass(frozen=True)
+class SwarmXUnit:
+    """SwarmX of a cluster: a tree whose nodes broadcast to, and reduce from, `fan_out` each."""
+
+    fan_out: int
+    hop_s: float
+
+
+@dataclass(frozen=True)
+class System:
+    """One CS system, and the largest cluster of its kind.
+
+    Args:
+        name: of the file, for example cs2
+        wafer: name of the wafer, for example WSE-2
+        io_bytes_per_s: of all links off the wafer, each direction
+        max_systems: of a cluster
+        memoryx: None where there is none: weights cannot be streamed
+        swarmx: None where there is none: a cluster is one system
+        sources: dotted key of the file -> (status, source) of the number there
+    """
+
+    name: str
+    wafer: str
+    fabric: Fabric
+    pe: ProcessingElement
+    links: Links
+    clock_hz: float
+    io_bytes_per_s: float
+    power_w: float
+    max_systems: int
+    memoryx: MemoryXUnit | None
+    swarmx: SwarmXUnit | None
+    sources: Mapping[str, tuple[str, str]]
