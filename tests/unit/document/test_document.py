@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cstool.document import document as module
 from cstool.document.document import Document, dotted, parse_value, read_document
 from cstool.errors import ParamsError
-from cstool.params import document as module
 
 
 @pytest.fixture
