@@ -1,17 +1,53 @@
-"""The graph that everything hands around: tensors, weights, ops; and the panels that a weight travels in."""
+"""The graph that everything hands around: tensors, weights, ops; the panels that a weight travels in; the artifact."""
 
+from cstool.ir._artifact import (
+    SCHEMA,
+    Alternative,
+    Artifact,
+    ExecutionMode,
+    KernelCycles,
+    Layout,
+    MemoryXNeed,
+    PhaseCycles,
+    PipelinedPlan,
+    Recompute,
+    SramEntry,
+    Stage,
+    StreamedKernel,
+    StreamingPlan,
+)
 from cstool.ir._graph import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
+from cstool.ir._kernel import FusedKernel, KernelKind
 from cstool.ir._panel import PANEL_BYTES, Panel, panels_of
+from cstool.ir._region import Region, Route
 from cstool.ir._verify import verify
 
 __all__ = [
-    "PANEL_BYTES",
+    "Alternative",
+    "Artifact",
+    "ExecutionMode",
+    "FusedKernel",
     "Graph",
     "Initializer",
+    "KernelCycles",
+    "KernelKind",
+    "Layout",
+    "MemoryXNeed",
     "Op",
     "OpKind",
+    "PANEL_BYTES",
     "Panel",
+    "PhaseCycles",
+    "PipelinedPlan",
+    "Recompute",
+    "Region",
+    "Route",
+    "SCHEMA",
     "Segment",
+    "SramEntry",
+    "Stage",
+    "StreamedKernel",
+    "StreamingPlan",
     "Tensor",
     "Weight",
     "panels_of",

@@ -1,0 +1,284 @@
+"""The artifact: all that the compiler hands on. Plain data; every cost that decides anything is an integer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cstool.arch import System
+from cstool.ir._graph import Graph
+from cstool.ir._kernel import FusedKernel
+from cstool.ir._region import Region, Route
+
+SCHEMA = 1
+"""version of the artifact's layout"""
+
+
+class ExecutionMode(StrEnum):
+    """How a model uses the wafer."""
+
+    PIPELINED = "pipelined"
+    """all weights stay on the wafer; every kernel has its region"""
+    WEIGHT_STREAMING = "weight_streaming"
+    """one kernel at a time on the whole wafer, its weights streamed through"""
+
+
+@dataclass(frozen=True)
+class SramEntry:
+    """One line of the account of a PE's memory.
+
+    Args:
+        name: what it holds
+        bytes: of one PE
+        arithmetic: how the number comes about
+    """
+
+    name: str
+    bytes: int
+    arithmetic: str
+
+
+@dataclass(frozen=True)
+class PhaseCycles:
+    """Modelled cycles of one phase of a kernel, and the limit that won: compute, link or ingress."""
+
+    cycles: int
+    bound: str
+
+
+@dataclass(frozen=True)
+class KernelCycles:
+    """Modelled cycles of a kernel. `recompute` is what the forward passes cost that backward repeats."""
+
+    forward: PhaseCycles
+    delta: PhaseCycles
+    gradient: PhaseCycles
+    recompute_cycles: int = 0
+
+    @property
+    def total(self) -> int:
+        """Of all phases."""
+        return self.forward.cycles + self.delta.cycles + self.gradient.cycles + self.recompute_cycles
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """Which activations are computed again in the backward pass.
+
+    Args:
+        levels: how often a block runs forward once more; 0 is never
+        spans: inputs are kept of every so many blocks, level by level; empty without recomputation
+        kept_blocks: of how many blocks the inputs are held at a time, at most
+    """
+
+    levels: int
+    spans: tuple[int, ...] = ()
+    kept_blocks: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How activations lie on the wafer in weight streaming: tokens over rows, hidden over columns.
+
+    Args:
+        groups: of columns side by side, each with samples of its own; weights are multicast to all
+        columns: of a group [PEs]
+        rows: [PEs]
+        tokens_per_pe: of the micro-batch, in the fullest row
+    """
+
+    groups: int
+    columns: int
+    rows: int
+    tokens_per_pe: int
+
+
+@dataclass(frozen=True)
+class StreamedKernel:
+    """A kernel of a segment on the whole wafer, for one micro-batch.
+
+    Args:
+        name: of the kernel
+        inputs_per_pe: hidden elements of its input that the fullest PE holds
+        outputs: rows of its weights, which arrive one after the other
+        axpys_per_weight: PEs in a column that multiply each weight with their tokens; 0 without weights
+        weight_count: elements streamed in, per pass
+        stream_bytes: of them
+        cycles: per micro-batch
+        sram_bytes: of the fullest PE while it runs, all phases
+    """
+
+    name: str
+    inputs_per_pe: int
+    outputs: int
+    axpys_per_weight: int
+    weight_count: int
+    stream_bytes: int
+    cycles: KernelCycles
+    sram_bytes: int
+
+
+@dataclass(frozen=True)
+class StreamingPlan:
+    """Weight streaming: one kernel after the other.
+
+    Args:
+        layout: of the activations
+        kernels: per segment of the graph
+        sram: account of the fullest PE at the fullest moment
+        fullest_kernel: that runs then
+        colors: of the kernels' traffic, by what moves
+        prefetch_bytes: of weights that can be under way ahead of their kernel
+        micro_batches: per step and CSX
+        streamed_bytes: of weights into each CSX, per step
+        gradient_bytes: out of each CSX, per step
+    """
+
+    layout: Layout
+    kernels: tuple[tuple[StreamedKernel, ...], ...]
+    sram: tuple[SramEntry, ...]
+    fullest_kernel: str
+    colors: Mapping[str, int]
+    prefetch_bytes: int
+    micro_batches: int
+    streamed_bytes: int
+    gradient_bytes: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kernel in its region, for one sample (pipelined).
+
+    Args:
+        name: of the kernel, its number written out
+        kind: of the kernel
+        region: within the rectangle of a replica
+        orientation: "inputs over columns" or "inputs over rows"
+        cycles: per sample
+        is_memory_bound: its region was made larger than its work asks for
+        in_flight: samples whose activations it holds, at most
+        is_recomputed: activations made within it are computed again in the backward pass
+        sram: account of its fullest PE
+    """
+
+    name: str
+    kind: str
+    region: Region
+    orientation: str
+    cycles: KernelCycles
+    is_memory_bound: bool
+    in_flight: int
+    is_recomputed: bool
+    sram: tuple[SramEntry, ...]
+
+
+@dataclass(frozen=True)
+class PipelinedPlan:
+    """Pipelined: every kernel has its region, and all run at the same time.
+
+    Args:
+        replicas: (columns, rows) of copies of the whole model side by side
+        replica_width: of each [PEs]
+        replica_height: of each [PEs]
+        stages: in the order of the stream
+        routes: between regions of one replica
+        kernel_colors: that kernels use within their regions, by what moves
+        bottleneck: number of the slowest stage
+        wire_pes: Manhattan distance of the centres of consecutive regions, added up [PEs]
+    """
+
+    replicas: tuple[int, int]
+    replica_width: int
+    replica_height: int
+    stages: tuple[Stage, ...]
+    routes: tuple[Route, ...]
+    kernel_colors: Mapping[str, int]
+    bottleneck: int
+    wire_pes: int
+
+
+@dataclass(frozen=True)
+class MemoryXNeed:
+    """What MemoryX must hold [bytes]. In pipelined mode, to begin with and for checkpoints."""
+
+    weights_bytes: int
+    optimizer_bytes: int
+    gradient_bytes: int
+    capacity_bytes: int | None
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.weights_bytes + self.optimizer_bytes + self.gradient_bytes
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A mode that was considered.
+
+    Args:
+        mode: of execution
+        step_cycles: modelled, of one step; None where it does not fit
+        why: it does not fit, or what it would be like
+    """
+
+    mode: ExecutionMode
+    step_cycles: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A model compiled for a system.
+
+    Args:
+        schema: version of this layout
+        cstool: version of the program
+        inputs: part of the input -> its value or digest; equal inputs make equal artifacts
+        system: the machine; `sources` are left out
+        num_csx: number of systems
+        batch_size: global
+        tokens: per sample; 1 for models without a sequence
+        operand_bits: of activations and of what they are multiplied with, on the wafer
+        graph: the model, its ops in the order of the stream
+        kernels: per segment of the graph
+        mode: of execution
+        reasons: why this one
+        alternatives: all modes that were considered
+        micro_batch_size: samples that a CSX works on at a time
+        recompute: of activations
+        streaming: the plan, in weight streaming
+        pipelined: the plan, pipelined
+        memoryx: what must be held outside of the wafer
+        step_cycles: modelled, of one step
+        active_pes: that have work
+        sram_used_bytes: of the fullest PE
+    """
+
+    schema: int
+    cstool: str
+    inputs: Mapping[str, str]
+    system: System
+    num_csx: int
+    batch_size: int
+    tokens: int
+    operand_bits: int
+    graph: Graph
+    kernels: tuple[tuple[FusedKernel, ...], ...]
+    mode: ExecutionMode
+    reasons: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+    micro_batch_size: int
+    recompute: Recompute
+    streaming: StreamingPlan | None
+    pipelined: PipelinedPlan | None
+    memoryx: MemoryXNeed
+    step_cycles: int
+    active_pes: int
+    sram_used_bytes: int
+
+    @property
+    def step_s(self) -> float:
+        """Modelled time of a step [s]."""
+        return self.step_cycles / self.system.clock_hz
