@@ -1,0 +1,89 @@
+"""Pipelined: a kernel whose weights stay in a region of its own.
+
+Each PE of a w x h region holds a tile of the weight: i = ceil(inputs / w) of its inputs and o = ceil(outputs / h) of
+its outputs, or the two the other way round. For every token,
+
+- forward, each of the i elements that arrive is multiplied with a column of the tile: i AXPYs of length o. The o sums
+  are partial; they pass along the w PEs that share the outputs, and each adds its own: o elements at the rate of a
+  fabric operand, and o wavelets on the link.
+- delta is the transpose: o AXPYs of length i, partial sums of i elements along the h PEs.
+- gradient adds the outer product: i AXPYs of length o, nothing moves.
+
+Source: "Example: FC Layer (GEMV)", of the vendor's presentation of the CS-1's execution strategies (2020): stationary
+tiles, an input activation element times a column of the weight matrix, partial sums accumulated across PEs.
+
+In attention each PE has d = ceil(width / w) elements of ceil(tokens / h) queries, and keys and values pass by along
+the column in blocks. With n keys per query on average, q k^T and p v are 2 d AXPYs over n keys, and the softmax between is
+element by element; backward computes the scores again and has four products more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cstool.perf.pe import Pe, ceil_div, maximum
+from cstool.perf.phases import Phases
+from cstool.perf.work import EXPONENTIAL_OPS, MatMul, OpWork, Pairs, VectorOps
+
+KEY_BLOCK = 64
+"""keys that a PE holds at a time while they pass by: long enough that starting an AXPY is little, and few bytes"""
+SOFTMAX_OPS = EXPONENTIAL_OPS + 4
+"""per score: scale, mask, maximum, exponential, sum"""
+
+
+def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any) -> Phases:
+    """Return the limits of a kernel for one sample, inputs (or heads) over the columns of its region.
+
+    Args:
+        pe: of the wafer
+        work: of the kernel's ops
+        width: of the region [PEs]; a number or an array
+        height: the same
+    """
+    phases = Phases()
+    for item in work:
+        match item:
+            case MatMul():
+                _add_matmul(phases, pe, item, width, height)
+            case Pairs():
+                _add_pairs(phases, pe, item, width, height)
+            case VectorOps():
+                elements = ceil_div(item.tokens * item.width, width * height)
+                phases.forward.add(compute=pe.vector_cycles(elements, item.forward))
+                phases.delta.add(compute=pe.vector_cycles(elements, item.backward))
+    return phases
+
+
+def key_axpy_cycles(pe: Pe, keys: int) -> int:
+    """Return the cycles of an AXPY over so many keys, a block at a time."""
+    return int(ceil_div(keys, KEY_BLOCK) * pe.axpy_cycles(min(keys, KEY_BLOCK)))
+
+
+def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any) -> None:
+    i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
+    tokens = item.tokens
+    products = i * pe.axpy_cycles(o)
+    phases.forward.add(
+        compute=tokens * (products + pe.partial_sum_cycles(o, width)),
+        link=tokens * maximum(o * (width > 1), pe.wavelets(i)),
+    )
+    phases.delta.add(
+        compute=tokens * (o * pe.axpy_cycles(i) + pe.partial_sum_cycles(i, height)),
+        link=tokens * maximum(i * (height > 1), pe.wavelets(o)),
+    )
+    phases.gradient.add(compute=tokens * products)
+
+
+def _add_pairs(phases: Phases, pe: Pe, item: Pairs, width: Any, height: Any) -> None:
+    d, queries = ceil_div(item.width, width), ceil_div(item.tokens, height)
+    keys = ceil_div(item.pairs, item.tokens)
+    heads = ceil_div(d, item.head_width)
+    product = d * key_axpy_cycles(pe, keys)
+    softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
+    # Where a head lies over several columns, its scores are partial sums.
+    scores = heads * pe.partial_sum_cycles(keys, 1 + (d < item.head_width))
+    passing = item.tokens * pe.wavelets(2 * ceil_div(item.kv_width, width)) * (height > 1)
+    phases.forward.add(compute=queries * (2 * product + softmax + scores), link=passing)
+    # Scores and probabilities again, then dV, dP, dQ, dK; keys and values pass by, and their deltas come back.
+    phases.delta.add(compute=queries * (5 * product + 2 * softmax + 2 * scores), link=2 * passing)
