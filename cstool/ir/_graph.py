@@ -111,6 +111,10 @@ class Segment:
         """What `{n}` stands for."""
         return range(self.first, self.first + self.count * self.stride, self.stride)
 
+    def name_of(self, name: str, repetition: int = 0) -> str:
+        """Return a name of this segment with the number of a repetition, counted from 0, written out."""
+        return _numbered(name, self.first + repetition * self.stride)
+
 
 def _numbered(name: str, n: int) -> str:
     return name.replace("{n+2}", str(n + 2)).replace("{n+1}", str(n + 1)).replace("{n}", str(n))

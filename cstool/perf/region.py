@@ -13,8 +13,8 @@ Source: "Example: FC Layer (GEMV)", of the vendor's presentation of the CS-1's e
 tiles, an input activation element times a column of the weight matrix, partial sums accumulated across PEs.
 
 In attention each PE has d = ceil(width / w) elements of ceil(tokens / h) queries, and keys and values pass by along
-the column in blocks. With n keys per query on average, q k^T and p v are 2 d AXPYs over n keys, and the softmax between is
-element by element; backward computes the scores again and has four products more.
+the column in blocks. With n keys per query on average, q k^T and p v are 2 d AXPYs over n keys, and the softmax between
+is element by element; backward computes the scores again and has four products more.
 """
 
 from __future__ import annotations

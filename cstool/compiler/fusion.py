@@ -1,0 +1,111 @@
+"""Passes: ops that run as one kernel are put together, and every kernel gets its kind.
+
+A kernel is a run of ops that follow each other in the stream, around one *anchor*: an op with a product or a table.
+Linear ops that read the same activation are one anchor (query, key and value; a gate and what it gates). A norm joins
+the anchor that follows if that reads it; whatever else has no product joins the kernel before it that made its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cstool.compiler.program import Program, op_of, outer_reads
+from cstool.ir import FusedKernel, KernelKind, Op, OpKind, Segment
+
+ANCHORS = {
+    OpKind.EMBEDDING: KernelKind.EMBEDDING,
+    OpKind.LINEAR: KernelKind.MATMUL,
+    OpKind.ATTENTION: KernelKind.ATTENTION,
+    OpKind.SOFTMAX_LOSS: KernelKind.LOSS,
+}
+"""kinds of op that a kernel is built around -> the kind of kernel"""
+_NORMS = (OpKind.LAYER_NORM, OpKind.RMS_NORM)
+
+
+@dataclass(frozen=True)
+class FuseKernels:
+    """Cut every segment into kernels."""
+
+    name: str = "fuse_kernels"
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with kernels, all of kind elementwise so far."""
+        graph = program.graph
+        kernels = tuple(
+            tuple(_kernel(segment, ops, outer, graph.loss) for ops in group_ops(segment.ops))
+            for segment, outer in zip(graph.segments, outer_reads(graph), strict=True)
+        )
+        return replace(program, kernels=kernels)
+
+
+@dataclass(frozen=True)
+class MatchKernels:
+    """Give every kernel its kind, and the name of its anchor."""
+
+    name: str = "match_kernels"
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with kinds.
+
+        Raises:
+            ValueError: no kernel of the wafer does what a group of ops does
+        """
+        return replace(
+            program,
+            kernels=tuple(
+                tuple(_matched(segment, kernel) for kernel in kernels)
+                for segment, kernels in zip(program.graph.segments, program.kernels, strict=True)
+            ),
+        )
+
+
+def group_ops(ops: Sequence[Op]) -> list[list[Op]]:
+    """Cut ops, in the order of the stream, into the runs that are one kernel each."""
+    groups: list[list[Op]] = []
+    for index, op in enumerate(ops):
+        group = groups[-1] if groups else []
+        follows = ops[index + 1] if index + 1 < len(ops) else None
+        opens = follows is not None and follows.kind in ANCHORS and op.outputs[0] in follows.inputs
+        if op.kind in _NORMS and opens:
+            joins = False
+        elif op.kind in ANCHORS:
+            joins = bool(group) and _takes_anchor(group, op)
+        else:
+            made = {name for other in group for name in other.outputs}
+            joins = bool(made.intersection(op.inputs))
+        if joins:
+            group.append(op)
+        else:
+            groups.append([op])
+    return groups
+
+
+def _takes_anchor(group: Sequence[Op], op: Op) -> bool:
+    """Say whether a kernel takes one more anchor: after a norm that it reads, or beside linear ops that read the same."""
+    if len(group) == 1 and group[0].kind in _NORMS:
+        return group[0].outputs[0] in op.inputs
+    last = group[-1]
+    return op.kind is OpKind.LINEAR and last.kind is OpKind.LINEAR and op.inputs == last.inputs
+
+
+def _kernel(segment: Segment, ops: Sequence[Op], outer: frozenset[str], loss: str) -> FusedKernel:
+    made = [name for op in ops for name in op.outputs]
+    own = {op.name for op in ops}
+    beside = {name for op in segment.ops if op.name not in own for name in op.inputs}
+    return FusedKernel(
+        name=ops[0].name,
+        kind=KernelKind.ELEMENTWISE,
+        ops=tuple(op.name for op in ops),
+        reads=tuple(dict.fromkeys(name for op in ops for name in op.inputs if name not in made)),
+        makes=tuple(name for name in made if name in outer or name in beside or name == loss),
+        weights=tuple(dict.fromkeys(name for op in ops for name in op.weights)),
+    )
+
+
+def _matched(segment: Segment, kernel: FusedKernel) -> FusedKernel:
+    anchors = [op for name in kernel.ops if (op := op_of(segment, name)).kind in ANCHORS]
+    kinds = {ANCHORS[op.kind] for op in anchors}
+    if len(kinds) > 1 or (kinds - {KernelKind.MATMUL} and len(anchors) > 1):
+        raise ValueError(f"{kernel.name}: no kernel does {', '.join(op.kind for op in anchors)} at once")
+    return replace(kernel, name=anchors[0].name, kind=kinds.pop()) if anchors else kernel

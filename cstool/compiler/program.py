@@ -1,0 +1,180 @@
+"""The program: a model while it is compiled. Every pass adds what it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from cstool.arch import System
+from cstool.ir import (
+    Alternative,
+    FusedKernel,
+    Graph,
+    Op,
+    PipelinedPlan,
+    Recompute,
+    Segment,
+    StreamingPlan,
+    Tensor,
+    Weight,
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a model is compiled for.
+
+    Args:
+        system: each CSX is one
+        num_csx: how many
+        batch_size: global; `num_csx` divides it
+        micro_batch_size: None to choose the largest that fits
+        execution_mode: "auto", "pipelined" or "weight_streaming"
+        operand_bits: of activations on the wafer, 16 or 32
+        optimizer_states: arrays that the optimizer keeps beside each weight
+    """
+
+    system: System
+    num_csx: int
+    batch_size: int
+    micro_batch_size: int | None
+    execution_mode: str
+    operand_bits: int
+    optimizer_states: int
+
+    @property
+    def samples_per_csx(self) -> int:
+        """Of a global batch."""
+        return self.batch_size // self.num_csx
+
+    def considers(self, mode: str) -> bool:
+        """Say whether a mode of execution is asked for, or may be chosen."""
+        return self.execution_mode in ("auto", mode)
+
+
+@dataclass(frozen=True)
+class Life:
+    """A span of time in which something takes memory, in the segment that makes it.
+
+    Time counts the ops of the segment forward, 0 to n - 1, then backward, n to 2 n - 1.
+
+    Args:
+        name: of the tensor; deltas begin with "delta ", statistics with "statistics "
+        width: elements of a token
+        is_operand: in operands of the wafer, else 32 bits
+        start: first moment
+        stop: last moment
+        place: deltas with the same place share its memory
+        is_output: other segments read it
+    """
+
+    name: str
+    width: int
+    is_operand: bool
+    start: int
+    stop: int
+    place: str
+    is_output: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model on its way to an artifact.
+
+    Args:
+        graph: ops in the order of the stream
+        request: what for
+        kernels: per segment, once fused
+        lives: of activations and deltas, per segment, once planned
+        recompute: per mode, once the memory is planned
+        streaming: the plan, or why there is none
+        pipelined: the plan, or why there is none
+    """
+
+    graph: Graph
+    request: Request
+    kernels: tuple[tuple[FusedKernel, ...], ...] = ()
+    lives: tuple[tuple[Life, ...], ...] = ()
+    recompute: Mapping[str, Recompute] = field(default_factory=lambda: MappingProxyType({}))
+    streaming: StreamingPlan | None = None
+    pipelined: PipelinedPlan | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Of a sample; 1 for models without a sequence."""
+        return tokens_of(self.graph)
+
+
+class Pass(Protocol):
+    """A step of the compiler: program in, program out."""
+
+    @property
+    def name(self) -> str:
+        """What `--print_after` calls it."""
+        ...
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with what the pass adds."""
+        ...
+
+
+def tokens_of(graph: Graph) -> int:
+    """Return the tokens of a sample: as many as the loss has numbers."""
+    product = 1
+    for size in next(t.shape for s in graph.segments for t in s.tensors if t.name == graph.loss):
+        product *= size
+    return product
+
+
+def segment_tensors(graph: Graph, segment: Segment) -> dict[str, Tensor]:
+    """Return the tensors that the ops of a segment name, those of other segments under the names used in this one."""
+    own = {tensor.name: tensor for tensor in (*graph.inputs, *segment.tensors)}
+    return own | {name: tensor for name, tensor in _outer(graph, segment) if name not in own}
+
+
+def _outer(graph: Graph, segment: Segment) -> Iterator[tuple[str, Tensor]]:
+    made = {tensor.name for tensor in (*graph.inputs, *segment.tensors)}
+    for name in dict.fromkeys(name for op in segment.ops for name in op.inputs if name not in made):
+        yield name, graph.tensors[segment.name_of(name)]
+
+
+def segment_weights(graph: Graph, segment: Segment) -> dict[str, Weight]:
+    """Return the weights that the ops of a segment name, tied ones of other segments included."""
+    own = {weight.name: weight for weight in segment.weights}
+    others = {weight.name: weight for other in graph.segments if other is not segment for weight in other.weights}
+    return own | {name: others[name] for op in segment.ops for name in op.weights if name not in own}
+
+
+def shapes_of(graph: Graph, segment: Segment) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all tensors (of one sample) and weights that a segment's ops name."""
+    shapes = {name: tensor.shape for name, tensor in segment_tensors(graph, segment).items()}
+    return shapes | {name: weight.shape for name, weight in segment_weights(graph, segment).items()}
+
+
+def outer_reads(graph: Graph) -> tuple[frozenset[str], ...]:
+    """Return, per segment, the activations that others read: other segments, or the next repetition of this one."""
+    readers: dict[str, set[tuple[int, int]]] = {}
+    for number, segment in enumerate(graph.segments):
+        for repetition in sorted({0, min(1, segment.count - 1), segment.count - 1}):
+            for name in {name for op in segment.ops for name in op.inputs}:
+                readers.setdefault(segment.name_of(name, repetition), set()).add((number, repetition))
+    return tuple(
+        frozenset(
+            name
+            for op in segment.ops
+            for name in op.outputs
+            if any(
+                readers.get(segment.name_of(name, repetition), set()) - {(number, repetition)}
+                for repetition in (0, segment.count - 1)
+            )
+        )
+        for number, segment in enumerate(graph.segments)
+    )
+
+
+def op_of(segment: Segment, name: str) -> Op:
+    """Return an op of a segment by name."""
+    return next(op for op in segment.ops if op.name == name)
