@@ -48,6 +48,10 @@ class ClusterError(CstoolError):
     """The run does not fit the cluster that was asked for."""
 
 
+class CompileError(CstoolError):
+    """The model does not fit the wafer, or cannot be compiled as asked."""
+
+
 class NonFiniteError(CstoolError):
     """Training ran into NaN or infinity."""
 

@@ -82,7 +82,7 @@ def group_ops(ops: Sequence[Op]) -> list[list[Op]]:
 
 
 def _takes_anchor(group: Sequence[Op], op: Op) -> bool:
-    """Say whether a kernel takes one more anchor: after a norm that it reads, or beside linear ops that read the same."""
+    """Say whether a kernel takes one more anchor: after a norm that it reads, or beside those that read the same."""
     if len(group) == 1 and group[0].kind in _NORMS:
         return group[0].outputs[0] in op.inputs
     last = group[-1]

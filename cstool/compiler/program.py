@@ -88,9 +88,11 @@ class Program:
         request: what for
         kernels: per segment, once fused
         lives: of activations and deltas, per segment, once planned
-        recompute: per mode, once the memory is planned
-        streaming: the plan, or why there is none
-        pipelined: the plan, or why there is none
+        recompute: per mode, once it is planned
+        micro_batches: per mode, samples of a micro-batch
+        streaming: the plan, if there is one
+        pipelined: the plan, if there is one
+        alternatives: modes that were considered
     """
 
     graph: Graph
@@ -98,6 +100,7 @@ class Program:
     kernels: tuple[tuple[FusedKernel, ...], ...] = ()
     lives: tuple[tuple[Life, ...], ...] = ()
     recompute: Mapping[str, Recompute] = field(default_factory=lambda: MappingProxyType({}))
+    micro_batches: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     streaming: StreamingPlan | None = None
     pipelined: PipelinedPlan | None = None
     alternatives: tuple[Alternative, ...] = ()

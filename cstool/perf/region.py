@@ -24,7 +24,7 @@ from typing import Any
 
 from cstool.perf.pe import Pe, ceil_div, maximum
 from cstool.perf.phases import Phases
-from cstool.perf.work import EXPONENTIAL_OPS, MatMul, OpWork, Pairs, VectorOps
+from cstool.perf.work import EXPONENTIAL_OPS, Lookup, MatMul, OpWork, Pairs, VectorOps
 
 KEY_BLOCK = 64
 """keys that a PE holds at a time while they pass by: long enough that starting an AXPY is little, and few bytes"""
@@ -48,6 +48,11 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any) -> Ph
                 _add_matmul(phases, pe, item, width, height)
             case Pairs():
                 _add_pairs(phases, pe, item, width, height)
+            case Lookup():
+                # The PE that holds a part of the row sends it on its way.
+                passing = item.tokens * pe.wavelets(ceil_div(item.width, width))
+                phases.forward.add(link=passing)
+                phases.gradient.add(link=passing)
             case VectorOps():
                 elements = ceil_div(item.tokens * item.width, width * height)
                 phases.forward.add(compute=pe.vector_cycles(elements, item.forward))

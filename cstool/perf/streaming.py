@@ -26,7 +26,7 @@ from cstool.ir import Layout
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Phases
 from cstool.perf.region import SOFTMAX_OPS, key_axpy_cycles
-from cstool.perf.work import MatMul, OpWork, Pairs, VectorOps
+from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, VectorOps
 
 
 def streamed_phases(
@@ -48,6 +48,13 @@ def streamed_phases(
                 _add_matmul(phases, pe, item, layout, stream_bytes_per_weight)
             case Pairs():
                 _add_pairs(phases, pe, item, layout, samples)
+            case Lookup():
+                # All rows pass by, those PEs take what their tokens ask for; of gradients, only these rows leave.
+                i = ceil_div(item.width, layout.columns)
+                sent = min(item.rows, item.tokens * samples)
+                into, out = (edge_cycles(pe, n * item.width * stream_bytes_per_weight) for n in (item.rows, sent))
+                phases.forward.add(link=item.rows * i, ingress=into)
+                phases.gradient.add(link=sent * i, ingress=out)
             case VectorOps():
                 elements = layout.tokens_per_pe * ceil_div(item.width, layout.columns)
                 phases.forward.add(compute=pe.vector_cycles(elements, item.forward))
@@ -61,11 +68,15 @@ def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
     return (layout.columns + layout.rows) * links.hop_cycles + 2 * links.ramp_cycles
 
 
+def edge_cycles(pe: Pe, count_bytes: int) -> int:
+    """Return the cycles, of the PEs' clock, in which so many bytes cross the edge of the wafer one way."""
+    return int(ceil_div(count_bytes * int(pe.system.clock_hz), int(pe.system.io_bytes_per_s)))
+
+
 def _add_matmul(phases: Phases, pe: Pe, item: MatMul, layout: Layout, stream_bytes_per_weight: int) -> None:
     t, i = layout.tokens_per_pe, ceil_div(item.inputs, layout.columns)
     products = i * pe.axpy_cycles(t)
-    # What crosses the edge of the wafer, in cycles of the PEs' clock.
-    edge = ceil_div(item.weights * stream_bytes_per_weight * int(pe.system.clock_hz), int(pe.system.io_bytes_per_s))
+    edge = edge_cycles(pe, item.weights * stream_bytes_per_weight)
     partial = t if layout.columns > 1 else 0
     phases.forward.add(
         compute=item.outputs * (products + pe.partial_sum_cycles(t, layout.columns)),

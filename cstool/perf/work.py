@@ -62,7 +62,16 @@ class VectorOps:
     backward: int
 
 
-OpWork = MatMul | Pairs | VectorOps
+@dataclass(frozen=True)
+class Lookup:
+    """Rows of a table (rows, width), one for each of the tokens."""
+
+    tokens: int
+    rows: int
+    width: int
+
+
+OpWork = MatMul | Pairs | Lookup | VectorOps
 
 
 def work_of(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
@@ -87,6 +96,12 @@ def _elements(forward: int, backward: int) -> Callable[[Op, Shapes], tuple[OpWor
         return (VectorOps(*_tokens_width(op, shapes), forward + dropout, backward + dropout),)
 
     return work
+
+
+def _lookup(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    tokens, width = _tokens_width(op, shapes)
+    rows = shapes[op.weights[0]][0]
+    return (Lookup(tokens, rows, width), *_elements(1, 1)(op, shapes))
 
 
 def _linear(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
@@ -119,8 +134,8 @@ def _activation(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
 
 
 WORK: Mapping[OpKind, Callable[[Op, Shapes], tuple[OpWork, ...]]] = {
-    OpKind.EMBEDDING: _elements(1, 1),
-    OpKind.POSITION_EMBEDDING: _elements(1, 1),
+    OpKind.EMBEDDING: _lookup,
+    OpKind.POSITION_EMBEDDING: _lookup,
     OpKind.FIXED_POSITION_EMBEDDING: _elements(1, 0),
     OpKind.SCALE: _elements(1, 1),
     # Sum, sum of squares, minus mean, times 1/std, times weight, plus bias; backward twice that but for one.

@@ -1,0 +1,78 @@
+"""What the kernels of a program compute, for one sample: from ops to the terms of `cstool.perf`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
+from cstool.ir import FusedKernel, Segment
+from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, work_of
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """A kernel's work for one sample.
+
+    Args:
+        kernel: which
+        work: of its ops, in order; products of the same activations as one
+        needs_delta: whether a delta flows on to what it reads
+        matrix_elements: of all its matrices and tables
+        vector_elements: of its biases, and weights of norms
+    """
+
+    kernel: FusedKernel
+    work: tuple[OpWork, ...]
+    needs_delta: bool
+    matrix_elements: int
+    vector_elements: int
+
+    @property
+    def weight_elements(self) -> int:
+        """Of all its weights."""
+        return self.matrix_elements + self.vector_elements
+
+    @property
+    def inputs(self) -> int:
+        """Widest input of a product, or of a table's row."""
+        widths = [w.inputs if isinstance(w, MatMul) else w.width for w in self.work if isinstance(w, MatMul | Lookup)]
+        return max(widths, default=0)
+
+    @property
+    def outputs(self) -> int:
+        """Rows of its matrices, or tables."""
+        return sum(w.outputs if isinstance(w, MatMul) else w.rows for w in self.work if isinstance(w, MatMul | Lookup))
+
+    @property
+    def pairs(self) -> Pairs | None:
+        """What it is of attention."""
+        return next((w for w in self.work if isinstance(w, Pairs)), None)
+
+
+def kernel_works(program: Program) -> tuple[tuple[KernelWork, ...], ...]:
+    """Return the work of all kernels, per segment."""
+    return tuple(
+        tuple(_kernel_work(program, segment, kernel) for kernel in kernels)
+        for segment, kernels in zip(program.graph.segments, program.kernels, strict=True)
+    )
+
+
+def _kernel_work(program: Program, segment: Segment, kernel: FusedKernel) -> KernelWork:
+    shapes = shapes_of(program.graph, segment)
+    inputs = {tensor.name for tensor in program.graph.inputs}
+    work: list[OpWork] = []
+    for name in kernel.ops:
+        for item in work_of(op_of(segment, name), shapes):
+            products = [index for index, other in enumerate(work) if isinstance(other, MatMul)]
+            if isinstance(item, MatMul) and products:
+                # They read the same activation: one product with the matrices below each other.
+                first = work[products[0]]
+                assert isinstance(first, MatMul) and first.inputs == item.inputs
+                work[products[0]] = MatMul(item.tokens, item.inputs, first.outputs + item.outputs)
+            else:
+                work.append(item)
+    weights = segment_weights(program.graph, segment)
+    sizes = {name: weights[name] for name in kernel.weights}
+    matrices = sum(weight.size for weight in sizes.values() if len(weight.shape) > 1)
+    vectors = sum(weight.size for weight in sizes.values() if len(weight.shape) == 1)
+    return KernelWork(kernel, tuple(work), not inputs.issuperset(kernel.reads), matrices, vectors)

@@ -1,0 +1,169 @@
+"""Pass: when activations and deltas begin and end, and what recomputation could save.
+
+What is neither kept nor read by another kernel passes through its kernel and never lies in memory. A *block* is one
+repetition of a repeated segment: a layer, or a pair of layers that differ. With recomputation only the inputs of
+blocks are kept, of every `span`-th block; when backward comes to a span, its blocks run forward again. With spans
+within spans a deep model needs little memory and one more forward pass per level.
+
+Source of the idea: Chen et al., "Training deep nets with sublinear memory cost", 2016, section 4, applied
+recursively.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from cstool.compiler.backward import KEPT, statistics_width
+from cstool.compiler.program import Life, Program, outer_reads, segment_tensors
+from cstool.ir import FusedKernel, Graph, OpKind, Recompute, Segment, Tensor
+
+MOST_LEVELS = 4
+"""of recomputation: beyond it, another forward pass saves next to nothing"""
+
+
+@dataclass(frozen=True)
+class PlanMemory:
+    """Say when activations, statistics and deltas begin and end."""
+
+    name: str = "plan_memory"
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with lives."""
+        graph = program.graph
+        return replace(
+            program,
+            lives=tuple(
+                tuple(_SegmentLives(graph, segment, kernels, outer).lives())
+                for segment, kernels, outer in zip(graph.segments, program.kernels, outer_reads(graph), strict=True)
+            ),
+        )
+
+
+def recompute_options(blocks: int) -> list[Recompute]:
+    """Return what can be done about memory, cheapest first: nothing, then one level more each time."""
+    options = [Recompute(0)]
+    if blocks > 1:
+        for levels in range(1, MOST_LEVELS + 1):
+            kept, spans = _fewest_kept(blocks, levels)
+            if levels == 1 or kept < options[-1].kept_blocks:
+                options.append(Recompute(levels, spans, kept))
+    return options
+
+
+@cache
+def _fewest_kept(blocks: int, levels: int) -> tuple[int, tuple[int, ...]]:
+    """Return of how many blocks inputs are held at the most, and the spans that make it fewest.
+
+    Every span-th input is kept, and within the span that backward is at, the same again.
+    """
+    if levels == 1:
+        return blocks, (1,)
+    # Other spans keep as many outside and no fewer inside.
+    spans = sorted({math.ceil(blocks / kept) for kept in range(1, blocks + 1)})
+    best: tuple[int, tuple[int, ...]] = _fewest_kept(blocks, levels - 1)
+    for span in spans:
+        inner, inner_spans = _fewest_kept(span, levels - 1)
+        if (kept := math.ceil(blocks / span) + inner) < best[0]:
+            best = kept, (span, *inner_spans)
+    return best
+
+
+class _SegmentLives:
+    """The lives of one segment's activations and deltas."""
+
+    def __init__(self, graph: Graph, segment: Segment, kernels: tuple[FusedKernel, ...], outer: frozenset[str]) -> None:
+        self.ops = segment.ops
+        self.count = len(segment.ops)
+        self.inputs = {tensor.name for tensor in graph.inputs}
+        self.tensors: Mapping[str, Tensor] = MappingProxyType(segment_tensors(graph, segment))
+        self.kept = {name for kernel in kernels for name in kernel.keeps}
+        self.stored = self.kept | {name for kernel in kernels for name in kernel.makes}
+        self.made = {name: now for now, op in enumerate(self.ops) for name in op.outputs}
+        self.readers: dict[str, list[int]] = {}
+        for now, op in enumerate(self.ops):
+            for name in op.inputs:
+                self.readers.setdefault(name, []).append(now)
+        self.outputs = outer
+
+    def lives(self) -> list[Life]:
+        """Return activations, statistics, then deltas."""
+        found = [life for name in self.made if (life := self._activation(name)) is not None]
+        for now, op in enumerate(self.ops):
+            if width := statistics_width(op):
+                name = f"statistics {op.name}"
+                found.append(Life(name, width, False, now, self._back(now), name))
+        return [*found, *self._deltas()]
+
+    def _back(self, now: int) -> int:
+        return 2 * self.count - 1 - now
+
+    def _width(self, name: str) -> int:
+        tensor = self.tensors[name]
+        loss_rank = len(self.tensors[next(iter(self.inputs & {"labels"}))].shape)
+        return math.prod(tensor.shape[loss_rank:])
+
+    def _activation(self, name: str) -> Life | None:
+        if name not in self.stored:
+            return None
+        start = self.made[name]
+        stop = max([start, *self.readers.get(name, [])])
+        is_output = name in self.outputs
+        if is_output:
+            # The next segment keeps it until its own backward pass is over.
+            stop = max(stop, self.count)
+        needed = [
+            now
+            for now, op in enumerate(self.ops)
+            if name in op.inputs * KEPT[op.kind].inputs or name in op.outputs * KEPT[op.kind].outputs
+        ]
+        if needed:
+            stop = max(stop, self._back(min(needed)))
+        return Life(name, self._width(name), True, start, stop, name, is_output)
+
+    def _deltas(self) -> list[Life]:
+        place: dict[str, str] = {}
+        lives: dict[str, Life] = {}
+
+        def use(name: str, moment: int) -> str:
+            where = place.setdefault(name, f"delta {name}")
+            old = lives.get(where)
+            width = self._width(name)
+            if old is None:
+                lives[where] = Life(where, width, True, moment, moment, where)
+            else:
+                lives[where] = replace(old, stop=max(old.stop, moment), width=max(old.width, width))
+            return where
+
+        for name in self.made:
+            if name in self.outputs:
+                use(name, self.count)
+        for now in reversed(range(self.count)):
+            op, moment = self.ops[now], self._back(now)
+            rule = KEPT[op.kind]
+            output = op.outputs[0]
+            has_delta = op.kind is not OpKind.SOFTMAX_LOSS
+            where = use(output, moment) if has_delta else None
+            for index, name in enumerate(op.inputs):
+                if name in self.inputs:
+                    continue
+                if where is not None and name not in place and rule.in_place and (index == 0 or rule.shares_all):
+                    place[name] = where
+                use(name, moment)
+                if name not in self.made:
+                    # It flows on to the segment before, when this one is through.
+                    use(name, 2 * self.count - 1)
+        return list(lives.values())
+
+
+def live_at(lives: tuple[Life, ...], moment: int) -> list[Life]:
+    """Return what takes memory at a moment, each place once."""
+    found: dict[str, Any] = {}
+    for life in lives:
+        if life.start <= moment <= life.stop:
+            found.setdefault(life.place, life)
+    return list(found.values())

@@ -1,0 +1,164 @@
+"""Weight streaming: what the fullest PE holds, kernel by kernel, to the byte.
+
+A PE holds t tokens of ceil(width / columns) elements of every activation that is alive. So its need is a fixed part and
+one that grows with t, and the most tokens that fit follow by division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cstool.arch import System
+from cstool.compiler.kernel_work import KernelWork
+from cstool.compiler.memory import live_at
+from cstool.compiler.program import Life, Program
+from cstool.ir import Recompute, SramEntry
+from cstool.perf.pe import ceil_div
+from cstool.perf.region import KEY_BLOCK
+
+SUM_BYTES = 4
+"""of a partial sum, a statistic, a score"""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one kernel needs of a PE.
+
+    Args:
+        segment: number of its segment
+        work: of the kernel
+        fixed: name -> (bytes, arithmetic), whatever the tokens
+        growing: name -> (bytes per token, arithmetic)
+    """
+
+    segment: int
+    work: KernelWork
+    fixed: dict[str, tuple[int, str]]
+    growing: dict[str, tuple[int, str]]
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Whatever the tokens."""
+        return sum(size for size, _ in self.fixed.values())
+
+    @property
+    def token_bytes(self) -> int:
+        """Per token on the PE."""
+        return sum(size for size, _ in self.growing.values())
+
+    def total_bytes(self, tokens: int) -> int:
+        """Of a PE with so many tokens."""
+        return self.fixed_bytes + tokens * self.token_bytes
+
+    def most_tokens(self, sram_bytes: int) -> int:
+        """Return how many tokens a PE can hold; negative or 0 if none."""
+        return (sram_bytes - self.fixed_bytes) // self.token_bytes
+
+    def account(self, tokens: int) -> tuple[SramEntry, ...]:
+        """Return the account of a PE with so many tokens."""
+        fixed = [SramEntry(name, size, arithmetic) for name, (size, arithmetic) in self.fixed.items()]
+        plural = "token" if tokens == 1 else "tokens"
+        growing = [
+            SramEntry(name, tokens * size, f"{tokens} {plural} x {arithmetic}")
+            for name, (size, arithmetic) in self.growing.items()
+        ]
+        return (*fixed, *growing)
+
+
+class StreamMemory:
+    """The needs of all kernels with activations over so many columns.
+
+    Args:
+        program: with lives
+        works: of its kernels
+        columns: over which hidden elements lie
+        recompute: what is computed again
+    """
+
+    def __init__(
+        self, program: Program, works: tuple[tuple[KernelWork, ...], ...], columns: int, recompute: Recompute
+    ) -> None:
+        self.program = program
+        self.columns = columns
+        self.recompute = recompute
+        self.operand_bytes = program.request.operand_bits // 8
+        self.system: System = program.request.system
+        kept = [self._kept_bytes(number) for number in range(len(works))]
+        outputs = [self._output_bytes(number) for number in range(len(works))]
+        counts = [segment.count for segment in program.graph.segments]
+        inner = range(1, len(works) - 1)
+        self.needs: list[Need] = []
+        for number, kernels in enumerate(works):
+            if recompute.levels and number > 0:
+                # Inputs of blocks, the input of the first among them.
+                others = recompute.kept_blocks * max(outputs[i] for i in (0, *inner))
+                text = f"inputs of {recompute.kept_blocks:,} blocks, {{}} B each"
+                text = text.format(max(outputs[i] for i in (0, *inner)))
+            else:
+                others = sum(kept[i] * counts[i] for i in range(number)) + (counts[number] - 1) * kept[number]
+                text = f"{others} B of what backward needs"
+            for work in kernels:
+                self.needs.append(self._need(number, work, others, text))
+
+    def most_tokens(self) -> int:
+        """Return how many tokens a PE can hold at the most."""
+        return min(need.most_tokens(self.system.pe.sram_bytes) for need in self.needs)
+
+    def fullest(self, tokens: int) -> Need:
+        """Return the need of the kernel that needs most."""
+        return max(self.needs, key=lambda need: need.total_bytes(tokens))
+
+    def tile_bytes(self, life: Life) -> int:
+        """Return what a token of an activation takes of a PE."""
+        size = self.operand_bytes if life.is_operand else SUM_BYTES
+        return size * int(ceil_div(life.width, self.columns))
+
+    def _kept_bytes(self, segment: int) -> int:
+        """Return what a repetition of a segment leaves behind for backward, per token."""
+        middle = len(self.program.graph.segments[segment].ops)
+        lives = self.program.lives[segment]
+        return sum(self.tile_bytes(life) for life in lives if life.start < middle <= life.stop)
+
+    def _output_bytes(self, segment: int) -> int:
+        return sum(self.tile_bytes(life) for life in self.program.lives[segment] if life.is_output)
+
+    def _need(self, segment: int, work: KernelWork, others: int, others_text: str) -> Need:
+        pe, columns, operand = self.system.pe, self.columns, self.operand_bytes
+        i = int(ceil_div(work.inputs, columns))
+        stream = self.system.memoryx.stream_bytes_per_weight if self.system.memoryx else SUM_BYTES
+        fixed = {
+            "code": (pe.code_bytes, "as the system file says"),
+            "stack": (pe.stack_bytes, "as the system file says"),
+        }
+        spread = f"ceil({work.inputs:,} / {columns})"
+        growing: dict[str, tuple[int, str]] = {}
+        if i:
+            fixed["weights in flight"] = (2 * i * stream, f"2 rows x {spread} weights x {stream} B")
+            fixed["gradient sums"] = (2 * i * SUM_BYTES, f"2 rows x {spread} sums x {SUM_BYTES} B")
+            growing["accumulators"] = (2 * SUM_BYTES, f"2 outputs x {SUM_BYTES} B")
+        if (pairs := work.pairs) is not None:
+            fixed.update(self._attention_buffers(pairs.kv_width))
+        if others:
+            growing["kept of other layers"] = (others, others_text)
+        for life in self._alive(segment, work):
+            element = operand if life.is_operand else SUM_BYTES
+            growing[life.name] = self.tile_bytes(life), f"ceil({life.width:,} / {columns}) x {element} B"
+        return Need(segment, work, fixed, growing)
+
+    def _attention_buffers(self, kv_width: int) -> Iterator[tuple[str, tuple[int, str]]]:
+        d, operand = int(ceil_div(kv_width, self.columns)), self.operand_bytes
+        tile = f"{KEY_BLOCK} keys x ceil({kv_width:,} / {self.columns})"
+        yield "keys and values passing by", (2 * 2 * KEY_BLOCK * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
+        yield "their deltas", (2 * KEY_BLOCK * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")
+        yield "scores", (2 * KEY_BLOCK * SUM_BYTES, f"2 x {KEY_BLOCK} keys x {SUM_BYTES} B")
+
+    def _alive(self, segment: int, work: KernelWork) -> list[Life]:
+        """Return what is alive at the fullest moment of a kernel, forward or backward."""
+        ops = self.program.graph.segments[segment].ops
+        lives = self.program.lives[segment]
+        names = set(work.kernel.ops)
+        moments = [now for now, op in enumerate(ops) if op.name in names]
+        moments += [2 * len(ops) - 1 - now for now in moments]
+        alive = [live_at(lives, moment) for moment in moments]
+        return max(alive, key=lambda found: sum(self.tile_bytes(life) for life in found))

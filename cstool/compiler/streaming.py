@@ -1,0 +1,221 @@
+"""Pass: weight streaming. The layout of activations, the micro-batch, the schedule of the stream.
+
+The largest micro-batch that fits is found exactly: what a PE needs grows in proportion to its tokens. Activations are
+computed again only where nothing else fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from cstool.compiler.kernel_work import KernelWork, kernel_works
+from cstool.compiler.memory import recompute_options
+from cstool.compiler.program import Program
+from cstool.compiler.stream_memory import StreamMemory
+from cstool.errors import CompileError
+from cstool.ir import KernelCycles, Layout, PhaseCycles, Recompute, StreamedKernel, StreamingPlan
+from cstool.perf.pe import Pe, ceil_div
+from cstool.perf.phases import Limits
+from cstool.perf.streaming import hop_latency_cycles, streamed_phases
+
+COLORS = (
+    "weights",
+    "partial sums, even columns",
+    "partial sums, odd columns",
+    "deltas",
+    "gradient sums, even rows",
+    "gradient sums, odd rows",
+    "keys and values, even rows",
+    "keys and values, odd rows",
+    "statistics",
+)
+"""what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
+MOST_GROUPS = 64
+
+
+class DoesNotFit(Exception):
+    """One sample does not fit a PE's SRAM, or the micro-batch that was asked for does not.
+
+    Args:
+        memory: of the attempt that needs least
+        tokens: that a PE would have to hold
+        micro_batch_size: of the attempt
+        most: largest micro-batch that fits; 0 if none does
+    """
+
+    def __init__(self, memory: StreamMemory, tokens: int, micro_batch_size: int, most: int) -> None:
+        super().__init__()
+        self.memory, self.tokens, self.micro_batch_size, self.most = memory, tokens, micro_batch_size, most
+
+
+@dataclass(frozen=True)
+class PlanStreaming:
+    """Lay out activations, choose the micro-batch, order the stream."""
+
+    name: str = "plan_streaming"
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with a plan of weight streaming.
+
+        Raises:
+            DoesNotFit: it does not
+        """
+        if not program.request.considers("weight_streaming") or program.request.system.memoryx is None:
+            return program
+        works = kernel_works(program)
+        chosen = _Search(program, works).run()
+        return replace(
+            program,
+            streaming=_plan(program, works, chosen),
+            recompute=MappingProxyType({**program.recompute, "weight_streaming": chosen.memory.recompute}),
+            micro_batches=MappingProxyType({**program.micro_batches, "weight_streaming": chosen.micro_batch_size}),
+        )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    layout: Layout
+    memory: StreamMemory
+    micro_batch_size: int
+
+
+class _Search:
+    """Finds micro-batch, layout and recomputation."""
+
+    def __init__(self, program: Program, works: tuple[tuple[KernelWork, ...], ...]) -> None:
+        self.program, self.works, self.request = program, works, program.request
+        self.fabric = program.request.system.fabric
+        samples = self.request.samples_per_csx
+        asked = self.request.micro_batch_size
+        self.sizes = [asked] if asked else [size for size in range(samples, 0, -1) if samples % size == 0]
+
+    def run(self) -> _Choice:
+        """Return the choice.
+
+        Raises:
+            DoesNotFit: nothing fits
+        """
+        blocks = sum(segment.count for segment in self.program.graph.segments[1:-1])
+        options = recompute_options(blocks)
+        for recompute in options:
+            memories = [
+                StreamMemory(self.program, self.works, self.fabric.width // groups, recompute)
+                for groups in self._groups()
+            ]
+            most = [memory.most_tokens() for memory in memories]
+            for size in self.sizes:
+                fitting = [
+                    _Choice(layout, memory, size)
+                    for groups, memory, tokens in zip(self._groups(), memories, most, strict=True)
+                    if groups <= size and (layout := self.layout(groups, size)).tokens_per_pe <= tokens
+                ]
+                if fitting:
+                    return min(fitting, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
+        smallest = self.sizes[-1]
+        memory = StreamMemory(self.program, self.works, self.fabric.width, options[-1])
+        raise DoesNotFit(memory, self.layout(1, smallest).tokens_per_pe, smallest, 0)
+
+    def _groups(self) -> Iterator[int]:
+        """Count up the groups of columns to try: each has whole samples and at least one column."""
+        most = min(self.sizes[0], self.fabric.width, MOST_GROUPS)
+        return (groups for groups in range(1, most + 1))
+
+    def layout(self, groups: int, micro_batch_size: int) -> Layout:
+        """Return the layout of a micro-batch over so many groups of columns."""
+        tokens = ceil_div(micro_batch_size, groups) * self.program.tokens
+        rows = self.fabric.height
+        return Layout(groups, self.fabric.width // groups, rows, int(ceil_div(tokens, rows)))
+
+
+def _cycles_of_step(program: Program, works: tuple[tuple[KernelWork, ...], ...], choice: _Choice) -> int:
+    """Return the modelled cycles of one step of a CSX."""
+    counts = [segment.count for segment in program.graph.segments]
+    per_micro_batch = sum(
+        count * _cycles(program, work, choice, number).total
+        for number, (count, kernels) in enumerate(zip(counts, works, strict=True))
+        for work in kernels
+    )
+    return per_micro_batch * (program.request.samples_per_csx // choice.micro_batch_size)
+
+
+def _cycles(program: Program, work: KernelWork, choice: _Choice, segment: int) -> KernelCycles:
+    system = program.request.system
+    assert system.memoryx is not None
+    pe = Pe(system, program.request.operand_bits)
+    stream = system.memoryx.stream_bytes_per_weight
+    phases = streamed_phases(pe, work.work, choice.layout, choice.micro_batch_size, stream)
+    if not work.needs_delta:
+        phases.delta = Limits()
+    inner = 0 < segment < len(program.graph.segments) - 1
+    levels = choice.memory.recompute.levels if inner else 0
+    return phases.kernel_cycles(levels, hop_latency_cycles(pe, choice.layout))
+
+
+def _plan(program: Program, works: tuple[tuple[KernelWork, ...], ...], choice: _Choice) -> StreamingPlan:
+    request, system = program.request, program.request.system
+    assert system.memoryx is not None
+    if len(COLORS) > system.links.colors - system.links.io_colors:
+        raise CompileError(
+            f"{system.name}: links.colors must leave {len(COLORS)} colors for weight streaming beside those of input "
+            f"and output, got {system.links.colors} and {system.links.io_colors}"
+        )
+    stream = system.memoryx.stream_bytes_per_weight
+    tokens = choice.layout.tokens_per_pe
+    needs = iter(choice.memory.needs)
+    kernels = tuple(
+        tuple(
+            StreamedKernel(
+                name=work.kernel.name,
+                inputs_per_pe=int(ceil_div(work.inputs, choice.layout.columns)),
+                outputs=work.outputs,
+                axpys_per_weight=choice.layout.rows * choice.layout.groups if work.matrix_elements else 0,
+                weight_count=work.weight_elements,
+                stream_bytes=work.weight_elements * stream,
+                cycles=_cycles(program, work, choice, number),
+                sram_bytes=next(needs).total_bytes(tokens),
+            )
+            for work in kernels
+        )
+        for number, kernels in enumerate(works)
+    )
+    micro_batches = request.samples_per_csx // choice.micro_batch_size
+    fullest = choice.memory.fullest(tokens)
+    segments = program.graph.segments
+    return StreamingPlan(
+        layout=choice.layout,
+        kernels=kernels,
+        sram=fullest.account(tokens),
+        fullest_kernel=fullest.work.kernel.name,
+        colors=MappingProxyType({name: color for color, name in enumerate(COLORS)}),
+        prefetch_bytes=2 * stream * choice.layout.columns * max(k.inputs_per_pe for ks in kernels for k in ks),
+        micro_batches=micro_batches,
+        streamed_bytes=micro_batches
+        * sum(
+            segment.count * kernel.stream_bytes * passes(work, choice.memory.recompute, 0 < n < len(segments) - 1)
+            for n, (segment, planned, known) in enumerate(zip(segments, kernels, works, strict=True))
+            for kernel, work in zip(planned, known, strict=True)
+        ),
+        gradient_bytes=micro_batches * stream * program.graph.parameter_count,
+    )
+
+
+def passes(work: KernelWork, recompute: Recompute, is_inner: bool) -> int:
+    """Return how often a kernel's weights are streamed for one micro-batch: forward, again, and for the delta."""
+    return 1 + (recompute.levels if is_inner else 0) + work.needs_delta
+
+
+def step_cycles(program: Program) -> int:
+    """Return the modelled cycles of a step in weight streaming."""
+    assert program.streaming is not None
+    return program.streaming.micro_batches * sum(
+        segment.count * kernel.cycles.total
+        for segment, kernels in zip(program.graph.segments, program.streaming.kernels, strict=True)
+        for kernel in kernels
+    )
+
+
+def bound_of(cycles: KernelCycles) -> PhaseCycles:
+    """Return the phase that takes longest."""
+    return max((cycles.forward, cycles.delta, cycles.gradient), key=lambda phase: phase.cycles)
