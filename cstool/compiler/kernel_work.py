@@ -18,19 +18,19 @@ class KernelWork:
         work: of its ops, in order; products of the same activations as one
         needs_delta: whether a delta flows on to what it reads
         matrix_elements: of all its matrices and tables
-        vector_elements: of its biases, and weights of norms
+        vectors: elements of each of its biases, and weights of norms
     """
 
     kernel: FusedKernel
     work: tuple[OpWork, ...]
     needs_delta: bool
     matrix_elements: int
-    vector_elements: int
+    vectors: tuple[int, ...]
 
     @property
     def weight_elements(self) -> int:
         """Of all its weights."""
-        return self.matrix_elements + self.vector_elements
+        return self.matrix_elements + sum(self.vectors)
 
     @property
     def inputs(self) -> int:
@@ -72,7 +72,7 @@ def _kernel_work(program: Program, segment: Segment, kernel: FusedKernel) -> Ker
             else:
                 work.append(item)
     weights = segment_weights(program.graph, segment)
-    sizes = {name: weights[name] for name in kernel.weights}
-    matrices = sum(weight.size for weight in sizes.values() if len(weight.shape) > 1)
-    vectors = sum(weight.size for weight in sizes.values() if len(weight.shape) == 1)
+    used = [weights[name] for name in kernel.weights]
+    matrices = sum(weight.size for weight in used if len(weight.shape) > 1)
+    vectors = tuple(weight.size for weight in used if len(weight.shape) == 1)
     return KernelWork(kernel, tuple(work), not inputs.issuperset(kernel.reads), matrices, vectors)

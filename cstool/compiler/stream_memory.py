@@ -14,11 +14,8 @@ from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
 from cstool.compiler.program import Life, Program
 from cstool.ir import Recompute, SramEntry
-from cstool.perf.pe import ceil_div
-from cstool.perf.region import KEY_BLOCK
-
-SUM_BYTES = 4
-"""of a partial sum, a statistic, a score"""
+from cstool.perf.pe import Pe, ceil_div
+from cstool.perf.region import SUM_BYTES, key_block
 
 
 @dataclass(frozen=True)
@@ -134,9 +131,13 @@ class StreamMemory:
         spread = f"ceil({work.inputs:,} / {columns})"
         growing: dict[str, tuple[int, str]] = {}
         if i:
-            fixed["weights in flight"] = (2 * i * stream, f"2 rows x {spread} weights x {stream} B")
-            fixed["gradient sums"] = (2 * i * SUM_BYTES, f"2 rows x {spread} sums x {SUM_BYTES} B")
+            # Weights on their way in, or sums of gradients on their way out: never both.
+            fixed["weights or gradients in flight"] = (2 * i * stream, f"2 rows x {spread} x {stream} B")
             growing["accumulators"] = (2 * SUM_BYTES, f"2 outputs x {SUM_BYTES} B")
+        if work.vectors:
+            held = stream * sum(int(ceil_div(size, columns)) for size in work.vectors)
+            sizes = " + ".join(f"ceil({size:,} / {columns})" for size in work.vectors)
+            fixed["biases and norms"] = (held, f"({sizes}) x {stream} B")
         if (pairs := work.pairs) is not None:
             fixed.update(self._attention_buffers(pairs.kv_width))
         if others:
@@ -148,10 +149,11 @@ class StreamMemory:
 
     def _attention_buffers(self, kv_width: int) -> Iterator[tuple[str, tuple[int, str]]]:
         d, operand = int(ceil_div(kv_width, self.columns)), self.operand_bytes
-        tile = f"{KEY_BLOCK} keys x ceil({kv_width:,} / {self.columns})"
-        yield "keys and values passing by", (2 * 2 * KEY_BLOCK * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
-        yield "their deltas", (2 * KEY_BLOCK * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")
-        yield "scores", (2 * KEY_BLOCK * SUM_BYTES, f"2 x {KEY_BLOCK} keys x {SUM_BYTES} B")
+        keys = int(key_block(Pe(self.system, self.program.request.operand_bits), d))
+        tile = f"{keys} keys x ceil({kv_width:,} / {self.columns})"
+        yield "keys and values passing by", (2 * 2 * keys * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
+        yield "their deltas", (2 * keys * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")
+        yield "scores", (2 * keys * SUM_BYTES, f"2 x {keys} keys x {SUM_BYTES} B")
 
     def _alive(self, segment: int, work: KernelWork) -> list[Life]:
         """Return what is alive at the fullest moment of a kernel, forward or backward."""

@@ -5,6 +5,7 @@ Integers or integer arrays alike: the placement asks for many shapes of a region
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,12 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 def maximum(*values: Any) -> Any:
     """Return the largest, element by element."""
-    found = values[0]
-    for value in values[1:]:
-        if isinstance(found, int) and isinstance(value, int):
-            found = max(found, value)
-        else:
-            found = np.maximum(found, value)
-    return found
+    return reduce(lambda a, b: max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b), values)
+
+
+def minimum(*values: Any) -> Any:
+    """Return the smallest, element by element."""
+    return reduce(lambda a, b: min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b), values)
 
 
 class Pe:

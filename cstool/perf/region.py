@@ -13,8 +13,8 @@ Source: "Example: FC Layer (GEMV)", of the vendor's presentation of the CS-1's e
 tiles, an input activation element times a column of the weight matrix, partial sums accumulated across PEs.
 
 In attention each PE has d = ceil(width / w) elements of ceil(tokens / h) queries, and keys and values pass by along
-the column in blocks. With n keys per query on average, q k^T and p v are 2 d AXPYs over n keys, and the softmax between
-is element by element; backward computes the scores again and has four products more.
+the column in blocks. With n keys per query on average, q k^T and p v are d AXPYs over n keys each, and the softmax
+between is element by element; backward computes the scores again and has four products more.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cstool.perf.pe import Pe, ceil_div, maximum
+from cstool.perf.pe import Pe, ceil_div, maximum, minimum
 from cstool.perf.phases import Phases
 from cstool.perf.work import EXPONENTIAL_OPS, Lookup, MatMul, OpWork, Pairs, VectorOps
 
-KEY_BLOCK = 64
-"""keys that a PE holds at a time while they pass by: long enough that starting an AXPY is little, and few bytes"""
+KEYS_BYTES = 4096
+"""that a PE gives to keys and values while they pass by, and their deltas: two blocks of each (chosen)"""
+MOST_KEYS = 64
+"""of a block: longer ones hardly gain (chosen)"""
+SUM_BYTES = 4
+"""of a partial sum, a statistic, a score, a delta on its way"""
 SOFTMAX_OPS = EXPONENTIAL_OPS + 4
 """per score: scale, mask, maximum, exponential, sum"""
 
@@ -60,9 +64,23 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any) -> Ph
     return phases
 
 
-def key_axpy_cycles(pe: Pe, keys: int) -> int:
-    """Return the cycles of an AXPY over so many keys, a block at a time."""
-    return int(ceil_div(keys, KEY_BLOCK) * pe.axpy_cycles(min(keys, KEY_BLOCK)))
+def key_block(pe: Pe, d: Any) -> Any:
+    """Return how many keys a PE holds at a time, each of `d` elements: as many as the bytes given to them take."""
+    return maximum(1, minimum(MOST_KEYS, KEYS_BYTES // key_bytes(pe, d)))
+
+
+def key_bytes(pe: Pe, d: Any) -> Any:
+    """Return what a key and its value take: twice, one block passing and one at work, and the sums of their deltas."""
+    return 2 * 2 * d * pe.operand_bytes + 2 * d * SUM_BYTES
+
+
+def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
+    """Return the cycles of one product of a query with its keys.
+
+    The vectors run over the keys of a block, or over the `d` elements of each key, whichever is shorter work.
+    """
+    over_keys = ceil_div(keys, block) * d * pe.axpy_cycles(minimum(keys, block))
+    return minimum(over_keys, keys * pe.axpy_cycles(d))
 
 
 def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any) -> None:
@@ -84,7 +102,7 @@ def _add_pairs(phases: Phases, pe: Pe, item: Pairs, width: Any, height: Any) -> 
     d, queries = ceil_div(item.width, width), ceil_div(item.tokens, height)
     keys = ceil_div(item.pairs, item.tokens)
     heads = ceil_div(d, item.head_width)
-    product = d * key_axpy_cycles(pe, keys)
+    product = pair_cycles(pe, keys, d, key_block(pe, ceil_div(item.kv_width, width)))
     softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
     # Where a head lies over several columns, its scores are partial sums.
     scores = heads * pe.partial_sum_cycles(keys, 1 + (d < item.head_width))

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from cstool.ir import Layout
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Phases
-from cstool.perf.region import SOFTMAX_OPS, key_axpy_cycles
+from cstool.perf.region import SOFTMAX_OPS, key_block, pair_cycles
 from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, VectorOps
 
 
@@ -96,7 +96,7 @@ def _add_pairs(phases: Phases, pe: Pe, item: Pairs, layout: Layout, samples: int
     kv = ceil_div(item.kv_width, layout.columns)
     heads, keys = ceil_div(d, item.head_width), ceil_div(item.pairs, item.tokens)
     t = layout.tokens_per_pe
-    product = d * key_axpy_cycles(pe, keys)
+    product = pair_cycles(pe, keys, d, key_block(pe, kv))
     softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
     scores = heads * pe.partial_sum_cycles(keys, 1 + (d < item.head_width))
     # Keys and values of the samples of a group pass by all its rows.

@@ -1,0 +1,172 @@
+"""Pipelined: what a kernel costs and needs in a region of any size, for the placement to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cstool.arch import System
+from cstool.compiler.kernel_work import KernelWork
+from cstool.ir import KernelCycles, SramEntry
+from cstool.perf.pe import Pe, ceil_div
+from cstool.perf.phases import Limits, Phases
+from cstool.perf.region import SUM_BYTES, key_block, key_bytes, region_phases
+from cstool.perf.work import Lookup, MatMul, Pairs
+
+MASTER_BYTES = 4
+"""of a weight as the optimizer sees it, of each of its states, and of its gradient"""
+NEVER = np.iinfo(np.int64).max // 4
+"""cycles of a kernel in a region that is too small for it"""
+ORIENTATIONS = ("inputs over columns", "inputs over rows")
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Elements of a sample that a stage holds.
+
+    Args:
+        name: of the activation, statistic or delta
+        elements: of a sample
+        element_bytes: of each
+        samples: at a time
+    """
+
+    name: str
+    elements: int
+    element_bytes: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """A kernel as a stage of the pipeline.
+
+    Args:
+        name: of the kernel, its number written out
+        work: for one sample
+        held: activations, statistics and deltas
+        in_flight: samples between its forward and its backward pass, at most
+        recomputes: how often forward runs once more
+        system: the machine
+        operand_bits: of activations
+        optimizer_states: arrays beside each weight
+    """
+
+    name: str
+    work: KernelWork
+    held: tuple[Held, ...]
+    in_flight: int
+    recomputes: int
+    system: System
+    operand_bits: int
+    optimizer_states: int
+
+    def cycles(self, width: Any, height: Any) -> Any:
+        """Return the modelled cycles per sample in regions of these sizes, the better way round."""
+        width, height = np.asarray(width, np.int64), np.asarray(height, np.int64)
+        both = [
+            np.where(
+                self._sram_bytes(*sides) <= self.system.pe.sram_bytes,
+                self._phases(*sides).total(self.recomputes),
+                NEVER,
+            )
+            for sides in ((width, height), (height, width))
+        ]
+        return np.minimum(*both)
+
+    def fits(self, width: Any, height: Any) -> BoolArray:
+        """Say whether regions of these sizes have the memory."""
+        width, height = np.asarray(width, np.int64), np.asarray(height, np.int64)
+        least = np.minimum(self._sram_bytes(width, height), self._sram_bytes(height, width))
+        return np.asarray(least <= self.system.pe.sram_bytes)
+
+    def orientation(self, width: int, height: int) -> int:
+        """Return the index of the better way round."""
+        sides = ((width, height), (height, width))
+        fits = [int(self._sram_bytes(*side)) <= self.system.pe.sram_bytes for side in sides]
+        totals = [int(self._phases(*side).total(self.recomputes)) for side in sides]
+        return min((0, 1), key=lambda way: (not fits[way], totals[way]))
+
+    def kernel_cycles(self, width: int, height: int) -> KernelCycles:
+        """Return the cycles per sample, phase by phase."""
+        return self._phases(*self._sides(width, height)).kernel_cycles(self.recomputes)
+
+    def account(self, width: int, height: int) -> tuple[SramEntry, ...]:
+        """Return the account of the fullest PE."""
+        entries = self._entries(*self._sides(width, height))
+        return tuple(SramEntry(name, int(size), arithmetic) for name, size, arithmetic in entries)
+
+    @property
+    def smallest_bytes(self) -> int:
+        """Memory of all its PEs together, were nothing rounded up [bytes]."""
+        weights = self.work.weight_elements * self._weight_bytes
+        return weights + sum(held.elements * held.element_bytes * held.samples for held in self.held)
+
+    @property
+    def tile_elements(self) -> int:
+        """Weights, all told."""
+        return self.work.weight_elements
+
+    def _sides(self, width: int, height: int) -> tuple[int, int]:
+        return (width, height) if self.orientation(width, height) == 0 else (height, width)
+
+    @property
+    def _weight_bytes(self) -> int:
+        return self.operand_bits // 8 + MASTER_BYTES * (2 + self.optimizer_states)
+
+    @cached_property
+    def _pe(self) -> Pe:
+        return Pe(self.system, self.operand_bits)
+
+    def _phases(self, width: Any, height: Any) -> Phases:
+        phases = region_phases(self._pe, self.work.work, width, height)
+        if not self.work.needs_delta:
+            phases.delta = Limits()
+        return phases
+
+    def _sram_bytes(self, width: Any, height: Any) -> Any:
+        return sum(size for _, size, _ in self._entries(width, height))
+
+    def _entries(self, width: Any, height: Any) -> Sequence[tuple[str, Any, str]]:
+        """Return (name, bytes, arithmetic) of what a PE holds, inputs over `width`; the texts are for plain numbers."""
+        pe, operand = self.system.pe, self.operand_bits // 8
+        area = width * height
+        entries: list[tuple[str, Any, str]] = [
+            ("code", pe.code_bytes, "as the system file says"),
+            ("stack", pe.stack_bytes, "as the system file says"),
+        ]
+        per_weight = f"({operand} + {MASTER_BYTES} x {2 + self.optimizer_states}) B"
+        for item in self.work.work:
+            if isinstance(item, MatMul):
+                i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
+                text = f"ceil({item.inputs:,} / {width}) x ceil({item.outputs:,} / {height}) x {per_weight}"
+                entries.append(("weights, master copy, optimizer state, gradient", i * o * self._weight_bytes, text))
+                text = f"2 x (ceil({item.inputs:,} / {width}) + ceil({item.outputs:,} / {height})) x {SUM_BYTES} B"
+                entries.append(("a token's inputs and sums", 2 * (i + o) * SUM_BYTES, text))
+            elif isinstance(item, Lookup):
+                size = ceil_div(item.rows * item.width, area) * self._weight_bytes
+                text = f"ceil({item.rows:,} x {item.width:,} / {area}) x {per_weight}"
+                entries.append(("table, master copy, optimizer state, gradient", size, text))
+            elif isinstance(item, Pairs):
+                d = ceil_div(item.kv_width, width)
+                keys = key_block(self._pe, d)
+                text = f"{keys} keys x {key_bytes(self._pe, d)} B + 2 x {keys} scores x {SUM_BYTES} B"
+                size = keys * key_bytes(self._pe, d) + 2 * keys * SUM_BYTES
+                entries.append(("keys and values passing by", size, text))
+        if self.work.vectors:
+            count = sum(self.work.vectors)
+            text = f"ceil({count:,} / {area}) x {per_weight}"
+            entries.append(("biases and norms", ceil_div(count, area) * self._weight_bytes, text))
+        for held in self.held:
+            size = ceil_div(held.elements, area) * held.element_bytes * held.samples
+            plural = "sample" if held.samples == 1 else "samples"
+            text = f"{held.samples} {plural} x ceil({held.elements:,} / {area}) x {held.element_bytes} B"
+            entries.append((held.name, size, text))
+        return entries
