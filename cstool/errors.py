@@ -52,6 +52,10 @@ class CompileError(CstoolError):
     """The model does not fit the wafer, or cannot be compiled as asked."""
 
 
+class ArtifactError(CstoolError):
+    """An artifact cannot be written, read, or does not belong to this model."""
+
+
 class NonFiniteError(CstoolError):
     """Training ran into NaN or infinity."""
 

@@ -16,11 +16,13 @@ from cstool.ir._artifact import (
     StreamedKernel,
     StreamingPlan,
 )
+from cstool.ir._artifact_file import artifact_digest, artifact_text, read_artifact, write_artifact
 from cstool.ir._graph import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
 from cstool.ir._kernel import FusedKernel, KernelKind
 from cstool.ir._panel import PANEL_BYTES, Panel, panels_of
 from cstool.ir._region import Region, Route
 from cstool.ir._verify import verify
+from cstool.ir._verify_artifact import verify_artifact
 
 __all__ = [
     "Alternative",
@@ -50,6 +52,11 @@ __all__ = [
     "StreamingPlan",
     "Tensor",
     "Weight",
+    "artifact_digest",
+    "artifact_text",
     "panels_of",
+    "read_artifact",
     "verify",
+    "verify_artifact",
+    "write_artifact",
 ]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
+from cstool.atomic_file import write_replacing
 from cstool.errors import CheckpointError
-from cstool.store.pending_file import write_replacing
 
 INDEX_NAME = "checkpoints_index.yaml"
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.atomic_file import sync_folder
+
 TEMPORARY_NAME = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 """names of files on their way"""
 
@@ -140,39 +142,6 @@ class PendingFile:
         while data:
             written = os.pwrite(self._descriptor, data, offset)
             offset, data = offset + written, data[written:]
-
-
-def write_replacing(path: Path, text: str) -> None:
-    """Write a small text file, replacing one of that name in one go.
-
-    Raises:
-        OSError: it cannot be written; the old one is as it was
-    """
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names of a folder.
-
-    Raises:
-        OSError: it does not
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _rename_to_free_name(old: Path, new: Path) -> None:

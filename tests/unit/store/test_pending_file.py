@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.store.pending_file import TEMPORARY_NAME, PendingFile, write_replacing
+from cstool.store.pending_file import TEMPORARY_NAME, PendingFile
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -111,20 +111,6 @@ def test_a_pending_file_is_locked_while_its_writer_lives(tmp_path: Path) -> None
     with open(file.temporary) as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     file.discard()
-
-
-def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
-    (tmp_path / "index").write_text("old")
-    write_replacing(tmp_path / "index", "new")
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"index": "new"}
-
-
-def test_a_replacement_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "index").write_text("old")
-    monkeypatch.setattr(os, "fsync", _failing(FULL))
-    with pytest.raises(OSError, match="No space left"):
-        write_replacing(tmp_path / "index", "new")
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"index": "old"}
 
 
 def _failing(error: OSError) -> Any:

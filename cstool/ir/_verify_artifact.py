@@ -1,0 +1,160 @@
+"""What makes an artifact legal. Checked after compiling, and after reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from cstool.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, SramEntry, Stage, StreamingPlan
+from cstool.ir._region import Region
+from cstool.ir._verify import verify
+
+
+def verify_artifact(artifact: Artifact) -> None:
+    """Check that an artifact is legal.
+
+    Raises:
+        ValueError: naming what is not: the graph, a kernel that does not cover its ops, a region outside of its replica
+            or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be routed,
+            a micro-batch that does not divide the batch, a plan that is not that of the mode
+    """
+    verify(artifact.graph)
+    _verify_batch(artifact)
+    _verify_kernels(artifact)
+    plans = {
+        ExecutionMode.WEIGHT_STREAMING: artifact.streaming,
+        ExecutionMode.PIPELINED: artifact.pipelined,
+    }
+    present = [str(mode) for mode, plan in plans.items() if plan is not None]
+    if present != [artifact.mode]:
+        raise ValueError(f"mode is {artifact.mode}, plans are {present}")
+    if artifact.streaming is not None:
+        _verify_streaming(artifact, artifact.streaming)
+    if artifact.pipelined is not None:
+        _verify_pipelined(artifact, artifact.pipelined)
+    if not 0 < artifact.active_pes <= artifact.system.fabric.pes:
+        raise ValueError(f"active_pes is {artifact.active_pes}, the fabric has {artifact.system.fabric.pes}")
+
+
+def _verify_batch(artifact: Artifact) -> None:
+    if artifact.num_csx < 1 or artifact.batch_size < 1 or artifact.batch_size % artifact.num_csx:
+        raise ValueError(f"num_csx {artifact.num_csx} does not divide batch_size {artifact.batch_size}")
+    samples = artifact.batch_size // artifact.num_csx
+    if artifact.micro_batch_size < 1 or samples % artifact.micro_batch_size:
+        raise ValueError(f"micro_batch_size {artifact.micro_batch_size} does not divide {samples} samples of a CSX")
+    if artifact.streaming is not None and artifact.streaming.micro_batches * artifact.micro_batch_size != samples:
+        raise ValueError(
+            f"{artifact.streaming.micro_batches} micro-batches of {artifact.micro_batch_size} are not {samples} samples"
+        )
+
+
+def _verify_kernels(artifact: Artifact) -> None:
+    segments = artifact.graph.segments
+    if len(artifact.kernels) != len(segments):
+        raise ValueError(f"kernels are of {len(artifact.kernels)} segments, the graph has {len(segments)}")
+    for number, (kernels, segment) in enumerate(zip(artifact.kernels, segments, strict=True)):
+        covered = [op for kernel in kernels for op in kernel.ops]
+        ops = [op.name for op in segment.ops]
+        if covered != ops:
+            at = next((n for n, (a, b) in enumerate(zip(covered, ops, strict=False)) if a != b), -1)
+            got, expected = (repr(names[at]) if at >= 0 else f"{len(names)} ops" for names in (covered, ops))
+            raise ValueError(f"kernels of segment {number} cover {got}, the stream has {expected}")
+
+
+def _verify_streaming(artifact: Artifact, plan: StreamingPlan) -> None:
+    planned = [[kernel.name for kernel in kernels] for kernels in plan.kernels]
+    known = [[kernel.name for kernel in kernels] for kernels in artifact.kernels]
+    if planned != known:
+        raise ValueError(f"streamed kernels are {planned}, kernels are {known}")
+    layout, fabric = plan.layout, artifact.system.fabric
+    if layout.groups * layout.columns > fabric.width or layout.rows > fabric.height:
+        raise ValueError(
+            f"layout has {layout.groups} x {layout.columns} columns and {layout.rows} rows, "
+            f"the fabric is {fabric.width} x {fabric.height}"
+        )
+    _verify_sram(artifact, {plan.fullest_kernel: plan.sram})
+    needs = {kernel.name: kernel.sram_bytes for kernels in plan.kernels for kernel in kernels}
+    if max(needs.values()) != needs.get(plan.fullest_kernel) or max(needs.values()) != artifact.sram_used_bytes:
+        raise ValueError(
+            f"the fullest kernel needs {max(needs.values())} B, {plan.fullest_kernel!r} is named with "
+            f"{artifact.sram_used_bytes} B"
+        )
+    _verify_colors(artifact, plan.colors)
+
+
+def _verify_pipelined(artifact: Artifact, plan: PipelinedPlan) -> None:
+    names = [
+        segment.name_of(kernel.name, repetition)
+        for segment, kernels in zip(artifact.graph.segments, artifact.kernels, strict=True)
+        for repetition in range(segment.count)
+        for kernel in kernels
+    ]
+    if (staged := [stage.name for stage in plan.stages]) != names:
+        raise ValueError(f"stages are {staged}, kernels are {names}")
+    columns, rows = plan.replicas
+    fabric = artifact.system.fabric
+    if columns * plan.replica_width > fabric.width or rows * plan.replica_height > fabric.height:
+        raise ValueError(
+            f"{columns} x {rows} replicas of {plan.replica_width} x {plan.replica_height} PEs exceed the fabric of "
+            f"{fabric.width} x {fabric.height}"
+        )
+    _verify_regions(plan.stages, Region(0, 0, plan.replica_width, plan.replica_height))
+    _verify_sram(artifact, {stage.name: stage.sram for stage in plan.stages})
+    slowest = max(stage.cycles.total for stage in plan.stages)
+    if not 0 <= plan.bottleneck < len(names) or plan.stages[plan.bottleneck].cycles.total != slowest:
+        raise ValueError(f"bottleneck is stage {plan.bottleneck}, the slowest takes {slowest} cycles")
+    _verify_colors(artifact, plan.kernel_colors)
+    _verify_colors(artifact, {route.name: route.color for route in plan.routes})
+    for route in plan.routes:
+        if not (-1 <= route.source < len(names) and -1 <= route.target < len(names)):
+            raise ValueError(f"route {route.name!r} goes from stage {route.source} to stage {route.target}")
+
+
+def _verify_regions(stages: Sequence[Stage], replica: Region) -> None:
+    for stage in stages:
+        region = stage.region
+        if region.width < 1 or region.height < 1 or not _is_inside(region, replica):
+            raise ValueError(f"{stage.name}: region {_rectangle(region)} is outside of {_rectangle(replica)}")
+    for one, other in combinations(stages, 2):
+        if _overlap(one.region, other.region):
+            raise ValueError(
+                f"{one.name}: region {_rectangle(one.region)} overlaps that of {other.name}, {_rectangle(other.region)}"
+            )
+
+
+def _verify_sram(artifact: Artifact, accounts: Mapping[str, Iterable[SramEntry]]) -> None:
+    sums = {name: sum(entry.bytes for entry in account) for name, account in accounts.items()}
+    fullest = max(sums, key=lambda name: sums[name])
+    if sums[fullest] != artifact.sram_used_bytes:
+        raise ValueError(f"{fullest}: entries of sram add up to {sums[fullest]} B, not {artifact.sram_used_bytes}")
+    if sums[fullest] > artifact.system.pe.sram_bytes:
+        raise ValueError(f"{fullest}: needs {sums[fullest]} B of a PE, which has {artifact.system.pe.sram_bytes}")
+
+
+def _verify_colors(artifact: Artifact, colors: Mapping[str, int]) -> None:
+    links = artifact.system.links
+    for name, color in colors.items():
+        if not 0 <= color < links.colors:
+            raise ValueError(f"{name!r} has color {color}, the fabric has {links.colors}")
+
+
+def _is_inside(inner: Region, outer: Region) -> bool:
+    return (
+        outer.x <= inner.x
+        and outer.y <= inner.y
+        and inner.x + inner.width <= outer.x + outer.width
+        and inner.y + inner.height <= outer.y + outer.height
+    )
+
+
+def _overlap(one: Region, other: Region) -> bool:
+    return (
+        one.x < other.x + other.width
+        and other.x < one.x + one.width
+        and one.y < other.y + other.height
+        and other.y < one.y + one.height
+    )
+
+
+def _rectangle(region: Region) -> str:
+    return f"{region.width} x {region.height} at ({region.x}, {region.y})"
