@@ -44,6 +44,19 @@ class KernelWork:
         return sum(w.outputs if isinstance(w, MatMul) else w.rows for w in self.work if isinstance(w, MatMul | Lookup))
 
     @property
+    def shape_text(self) -> str:
+        """Its shape in words: tokens of a sample, inputs, outputs."""
+        for item in self.work:
+            match item:
+                case MatMul():
+                    return f"({item.tokens:,} tokens, {item.inputs:,} inputs, {item.outputs:,} outputs)"
+                case Pairs():
+                    return f"({item.tokens:,} tokens, queries of {item.width:,}, keys of {item.kv_width:,})"
+                case Lookup():
+                    return f"({item.tokens:,} tokens, a table of {item.rows:,} x {item.width:,})"
+        return "(no products)"
+
+    @property
     def pairs(self) -> Pairs | None:
         """What it is of attention."""
         return next((w for w in self.work if isinstance(w, Pairs)), None)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cstool.arch import System
 from cstool.ir import (
-    Alternative,
+    ExecutionMode,
     FusedKernel,
     Graph,
     Op,
@@ -34,6 +34,8 @@ class Request:
         execution_mode: "auto", "pipelined" or "weight_streaming"
         operand_bits: of activations on the wafer, 16 or 32
         optimizer_states: arrays that the optimizer keeps beside each weight
+        recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
+            a step faster
     """
 
     system: System
@@ -43,6 +45,7 @@ class Request:
     execution_mode: str
     operand_bits: int
     optimizer_states: int
+    recompute: str = "needed"
 
     @property
     def samples_per_csx(self) -> int:
@@ -80,6 +83,24 @@ class Life:
 
 
 @dataclass(frozen=True)
+class Misfit:
+    """Why a model cannot run in a mode.
+
+    Args:
+        what: that does not fit, with its shape
+        rule: that it breaks: "must ..."
+        got: what it is instead
+    """
+
+    what: str
+    rule: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.rule}, got {self.got}"
+
+
+@dataclass(frozen=True)
 class Program:
     """A model on its way to an artifact.
 
@@ -92,7 +113,9 @@ class Program:
         micro_batches: per mode, samples of a micro-batch
         streaming: the plan, if there is one
         pipelined: the plan, if there is one
-        alternatives: modes that were considered
+        misfits: per mode, why there is no plan
+        reasons: of choices on the way, in words
+        mode: of execution, once chosen
     """
 
     graph: Graph
@@ -103,7 +126,9 @@ class Program:
     micro_batches: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     streaming: StreamingPlan | None = None
     pipelined: PipelinedPlan | None = None
-    alternatives: tuple[Alternative, ...] = ()
+    misfits: Mapping[str, Misfit] = field(default_factory=lambda: MappingProxyType({}))
+    reasons: tuple[str, ...] = ()
+    mode: ExecutionMode | None = None
 
     @property
     def tokens(self) -> int:

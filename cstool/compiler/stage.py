@@ -71,15 +71,11 @@ class PipelineStage:
     def cycles(self, width: Any, height: Any) -> Any:
         """Return the modelled cycles per sample in regions of these sizes, the better way round."""
         width, height = np.asarray(width, np.int64), np.asarray(height, np.int64)
-        both = [
-            np.where(
-                self._sram_bytes(*sides) <= self.system.pe.sram_bytes,
-                self._phases(*sides).total(self.recomputes),
-                NEVER,
-            )
-            for sides in ((width, height), (height, width))
-        ]
-        return np.minimum(*both)
+        ways = []
+        for sides in ((width, height), (height, width)):
+            fits = self._sram_bytes(*sides) <= self.system.pe.sram_bytes
+            ways.append(np.where(fits, self._phases(*sides).total(self.recomputes), NEVER))
+        return np.minimum(*ways)
 
     def fits(self, width: Any, height: Any) -> BoolArray:
         """Say whether regions of these sizes have the memory."""
@@ -137,7 +133,7 @@ class PipelineStage:
     def _entries(self, width: Any, height: Any) -> Sequence[tuple[str, Any, str]]:
         """Return (name, bytes, arithmetic) of what a PE holds, inputs over `width`; the texts are for plain numbers."""
         pe, operand = self.system.pe, self.operand_bits // 8
-        area = width * height
+        area, written = width * height, isinstance(width, int)
         entries: list[tuple[str, Any, str]] = [
             ("code", pe.code_bytes, "as the system file says"),
             ("stack", pe.stack_bytes, "as the system file says"),
@@ -146,27 +142,34 @@ class PipelineStage:
         for item in self.work.work:
             if isinstance(item, MatMul):
                 i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
-                text = f"ceil({item.inputs:,} / {width}) x ceil({item.outputs:,} / {height}) x {per_weight}"
+                across, down = (
+                    f"ceil({size:,} / {pes})" if written else ""
+                    for size, pes in ((item.inputs, width), (item.outputs, height))
+                )
+                text = f"{across} x {down} x {per_weight}"
                 entries.append(("weights, master copy, optimizer state, gradient", i * o * self._weight_bytes, text))
-                text = f"2 x (ceil({item.inputs:,} / {width}) + ceil({item.outputs:,} / {height})) x {SUM_BYTES} B"
+                text = f"2 x ({across} + {down}) x {SUM_BYTES} B"
                 entries.append(("a token's inputs and sums", 2 * (i + o) * SUM_BYTES, text))
             elif isinstance(item, Lookup):
                 size = ceil_div(item.rows * item.width, area) * self._weight_bytes
-                text = f"ceil({item.rows:,} x {item.width:,} / {area}) x {per_weight}"
+                text = f"ceil({item.rows:,} x {item.width:,} / {area}) x {per_weight}" if written else ""
                 entries.append(("table, master copy, optimizer state, gradient", size, text))
             elif isinstance(item, Pairs):
                 d = ceil_div(item.kv_width, width)
                 keys = key_block(self._pe, d)
-                text = f"{keys} keys x {key_bytes(self._pe, d)} B + 2 x {keys} scores x {SUM_BYTES} B"
+                text = (
+                    f"{keys} keys x {key_bytes(self._pe, d)} B + 2 x {keys} scores x {SUM_BYTES} B" if written else ""
+                )
                 size = keys * key_bytes(self._pe, d) + 2 * keys * SUM_BYTES
                 entries.append(("keys and values passing by", size, text))
         if self.work.vectors:
             count = sum(self.work.vectors)
-            text = f"ceil({count:,} / {area}) x {per_weight}"
+            text = f"ceil({count:,} / {area}) x {per_weight}" if written else ""
             entries.append(("biases and norms", ceil_div(count, area) * self._weight_bytes, text))
         for held in self.held:
             size = ceil_div(held.elements, area) * held.element_bytes * held.samples
             plural = "sample" if held.samples == 1 else "samples"
-            text = f"{held.samples} {plural} x ceil({held.elements:,} / {area}) x {held.element_bytes} B"
+            each = f"ceil({held.elements:,} / {area}) x {held.element_bytes} B" if written else ""
+            text = f"{held.samples} {plural} x {each}"
             entries.append((held.name, size, text))
         return entries

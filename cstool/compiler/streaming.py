@@ -6,16 +6,15 @@ computed again only where nothing else fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
-from cstool.compiler.program import Program
+from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.errors import CompileError
-from cstool.ir import KernelCycles, Layout, PhaseCycles, Recompute, StreamedKernel, StreamingPlan
+from cstool.ir import ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Limits
 from cstool.perf.streaming import hop_latency_cycles, streamed_phases
@@ -33,21 +32,9 @@ COLORS = (
 )
 """what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
 MOST_GROUPS = 64
-
-
-class DoesNotFit(Exception):
-    """One sample does not fit a PE's SRAM, or the micro-batch that was asked for does not.
-
-    Args:
-        memory: of the attempt that needs least
-        tokens: that a PE would have to hold
-        micro_batch_size: of the attempt
-        most: largest micro-batch that fits; 0 if none does
-    """
-
-    def __init__(self, memory: StreamMemory, tokens: int, micro_batch_size: int, most: int) -> None:
-        super().__init__()
-        self.memory, self.tokens, self.micro_batch_size, self.most = memory, tokens, micro_batch_size, most
+"""of columns that are tried"""
+Works = tuple[tuple[KernelWork, ...], ...]
+"""of the kernels, per segment"""
 
 
 @dataclass(frozen=True)
@@ -57,21 +44,34 @@ class PlanStreaming:
     name: str = "plan_streaming"
 
     def __call__(self, program: Program) -> Program:
-        """Return the program with a plan of weight streaming.
+        """Return the program with a plan of weight streaming, or with what does not fit.
 
         Raises:
-            DoesNotFit: it does not
+            CompileError: the system has too few colors for any model
         """
-        if not program.request.considers("weight_streaming") or program.request.system.memoryx is None:
+        mode = ExecutionMode.WEIGHT_STREAMING
+        system = program.request.system
+        if not program.request.considers(mode):
             return program
         works = kernel_works(program)
-        chosen = _Search(program, works).run()
-        return replace(
-            program,
-            streaming=_plan(program, works, chosen),
-            recompute=MappingProxyType({**program.recompute, "weight_streaming": chosen.memory.recompute}),
-            micro_batches=MappingProxyType({**program.micro_batches, "weight_streaming": chosen.micro_batch_size}),
-        )
+        if system.memoryx is None:
+            misfit = Misfit(system.name, "must have MemoryX, from which weights are streamed", "a system without")
+        else:
+            found = _Search(program, works).run()
+            if isinstance(found, _Choice):
+                return _planned(program, works, found)
+            misfit = found
+        return replace(program, misfits=MappingProxyType({**program.misfits, mode: misfit}))
+
+
+def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
+    mode = ExecutionMode.WEIGHT_STREAMING
+    return replace(
+        program,
+        streaming=_plan(program, works, chosen),
+        recompute=MappingProxyType({**program.recompute, mode: chosen.memory.recompute}),
+        micro_batches=MappingProxyType({**program.micro_batches, mode: chosen.micro_batch_size}),
+    )
 
 
 @dataclass(frozen=True)
@@ -84,43 +84,58 @@ class _Choice:
 class _Search:
     """Finds micro-batch, layout and recomputation."""
 
-    def __init__(self, program: Program, works: tuple[tuple[KernelWork, ...], ...]) -> None:
+    def __init__(self, program: Program, works: Works) -> None:
         self.program, self.works, self.request = program, works, program.request
         self.fabric = program.request.system.fabric
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
         self.sizes = [asked] if asked else [size for size in range(samples, 0, -1) if samples % size == 0]
 
-    def run(self) -> _Choice:
-        """Return the choice.
-
-        Raises:
-            DoesNotFit: nothing fits
-        """
+    def run(self) -> _Choice | Misfit:
+        """Return the choice: the largest micro-batch that fits, in the layout that is fastest for it."""
         blocks = sum(segment.count for segment in self.program.graph.segments[1:-1])
         options = recompute_options(blocks)
+        choices: list[_Choice] = []
         for recompute in options:
-            memories = [
-                StreamMemory(self.program, self.works, self.fabric.width // groups, recompute)
-                for groups in self._groups()
-            ]
-            most = [memory.most_tokens() for memory in memories]
-            for size in self.sizes:
-                fitting = [
-                    _Choice(layout, memory, size)
-                    for groups, memory, tokens in zip(self._groups(), memories, most, strict=True)
-                    if groups <= size and (layout := self.layout(groups, size)).tokens_per_pe <= tokens
-                ]
-                if fitting:
-                    return min(fitting, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
-        smallest = self.sizes[-1]
-        memory = StreamMemory(self.program, self.works, self.fabric.width, options[-1])
-        raise DoesNotFit(memory, self.layout(1, smallest).tokens_per_pe, smallest, 0)
+            chosen = self._with(recompute)
+            if chosen is not None:
+                choices.append(chosen)
+            if choices and self.request.recompute == "needed":
+                break
+        if choices:
+            return min(choices, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
+        return self._misfit(options[-1])
 
-    def _groups(self) -> Iterator[int]:
-        """Count up the groups of columns to try: each has whole samples and at least one column."""
-        most = min(self.sizes[0], self.fabric.width, MOST_GROUPS)
-        return (groups for groups in range(1, most + 1))
+    def _with(self, recompute: Recompute) -> _Choice | None:
+        groups = range(1, min(self.sizes[0], self.fabric.width, MOST_GROUPS) + 1)
+        memories = [StreamMemory(self.program, self.works, self.fabric.width // count, recompute) for count in groups]
+        most = [memory.most_tokens() for memory in memories]
+        for size in self.sizes:
+            fitting = [
+                _Choice(layout, memory, size)
+                for count, memory, tokens in zip(groups, memories, most, strict=True)
+                # Each group has whole samples.
+                if count <= size and (layout := self.layout(count, size)).tokens_per_pe <= tokens
+            ]
+            if fitting:
+                return min(fitting, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
+        return None
+
+    def _misfit(self, recompute: Recompute) -> Misfit:
+        """Say what does not fit, with all the recomputation there is."""
+        size = self.sizes[-1]
+        memory = StreamMemory(self.program, self.works, self.fabric.width, recompute)
+        tokens = self.layout(1, size).tokens_per_pe
+        need = memory.fullest(tokens)
+        system = self.request.system
+        samples = "one sample" if size == 1 else f"a micro-batch of {size} samples"
+        again = ", even if every layer is computed again" if recompute.levels else ""
+        return Misfit(
+            f"{need.work.kernel.name} {need.work.shape_text}",
+            f"{samples} must fit the SRAM of {system.name}, {system.pe.sram_bytes:,} bytes per PE, with all that the "
+            f"backward pass needs{again}",
+            f"{need.total_bytes(tokens):,} bytes",
+        )
 
     def layout(self, groups: int, micro_batch_size: int) -> Layout:
         """Return the layout of a micro-batch over so many groups of columns."""
@@ -129,7 +144,7 @@ class _Search:
         return Layout(groups, self.fabric.width // groups, rows, int(ceil_div(tokens, rows)))
 
 
-def _cycles_of_step(program: Program, works: tuple[tuple[KernelWork, ...], ...], choice: _Choice) -> int:
+def _cycles_of_step(program: Program, works: Works, choice: _Choice) -> int:
     """Return the modelled cycles of one step of a CSX."""
     counts = [segment.count for segment in program.graph.segments]
     per_micro_batch = sum(
@@ -153,7 +168,7 @@ def _cycles(program: Program, work: KernelWork, choice: _Choice, segment: int) -
     return phases.kernel_cycles(levels, hop_latency_cycles(pe, choice.layout))
 
 
-def _plan(program: Program, works: tuple[tuple[KernelWork, ...], ...], choice: _Choice) -> StreamingPlan:
+def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
     request, system = program.request, program.request.system
     assert system.memoryx is not None
     if len(COLORS) > system.links.colors - system.links.io_colors:
@@ -206,7 +221,7 @@ def passes(work: KernelWork, recompute: Recompute, is_inner: bool) -> int:
     return 1 + (recompute.levels if is_inner else 0) + work.needs_delta
 
 
-def step_cycles(program: Program) -> int:
+def streaming_step_cycles(program: Program) -> int:
     """Return the modelled cycles of a step in weight streaming."""
     assert program.streaming is not None
     return program.streaming.micro_batches * sum(
@@ -214,8 +229,3 @@ def step_cycles(program: Program) -> int:
         for segment, kernels in zip(program.graph.segments, program.streaming.kernels, strict=True)
         for kernel in kernels
     )
-
-
-def bound_of(cycles: KernelCycles) -> PhaseCycles:
-    """Return the phase that takes longest."""
-    return max((cycles.forward, cycles.delta, cycles.gradient), key=lambda phase: phase.cycles)

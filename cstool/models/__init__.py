@@ -5,9 +5,9 @@ from __future__ import annotations
 from cstool.ir import Graph, verify
 from cstool.models.decoder import decoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
-from cstool.params import DecoderParams, FcMnistParams
+from cstool.params import DecoderParams, FcMnistParams, Params
 
-__all__ = ["build_graph"]
+__all__ = ["build_graph", "declared_sequence_length"]
 
 
 def build_graph(model: FcMnistParams | DecoderParams, sequence_length: int | None) -> Graph:
@@ -28,3 +28,15 @@ def build_graph(model: FcMnistParams | DecoderParams, sequence_length: int | Non
         graph = decoder_graph(model, sequence_length)
     verify(graph)
     return graph
+
+
+def declared_sequence_length(params: Params) -> int | None:
+    """Return S as a file says it: a max_sequence_length of its data, else as long as the model takes.
+
+    None for models without a sequence.
+    """
+    if not isinstance(params.model, DecoderParams):
+        return None
+    loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
+    lengths = [loader.sample_length for loader in loaders if loader is not None]
+    return next((length for length in lengths if length is not None), params.model.max_position_embeddings)

@@ -6,8 +6,10 @@ its outputs, or the two the other way round. For every token,
 - forward, each of the i elements that arrive is multiplied with a column of the tile: i AXPYs of length o. The o sums
   are partial; they pass along the w PEs that share the outputs, and each adds its own: o elements at the rate of a
   fabric operand, and o wavelets on the link.
-- delta is the transpose: o AXPYs of length i, partial sums of i elements along the h PEs.
-- gradient adds the outer product: i AXPYs of length o, nothing moves.
+- delta is the transpose: partial sums of i elements along the h PEs.
+- gradient adds the outer product: nothing moves.
+
+In all three the vectors run over the longer side of the tile, as dot products where that is the side summed over.
 
 Source: "Example: FC Layer (GEMV)", of the vendor's presentation of the CS-1's execution strategies (2020): stationary
 tiles, an input activation element times a column of the weight matrix, partial sums accumulated across PEs.
@@ -86,13 +88,13 @@ def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
 def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any) -> None:
     i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
     tokens = item.tokens
-    products = i * pe.axpy_cycles(o)
+    products = minimum(i * pe.axpy_cycles(o), o * pe.axpy_cycles(i))
     phases.forward.add(
         compute=tokens * (products + pe.partial_sum_cycles(o, width)),
         link=tokens * maximum(o * (width > 1), pe.wavelets(i)),
     )
     phases.delta.add(
-        compute=tokens * (o * pe.axpy_cycles(i) + pe.partial_sum_cycles(i, height)),
+        compute=tokens * (products + pe.partial_sum_cycles(i, height)),
         link=tokens * maximum(i * (height > 1), pe.wavelets(o)),
     )
     phases.gradient.add(compute=tokens * products)

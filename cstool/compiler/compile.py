@@ -1,0 +1,232 @@
+"""From params to an artifact: the passes in their order, and what to say when nothing fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
+from cstool import __version__
+from cstool.arch import System, load_system, system_names
+from cstool.compiler.backward import AddBackward
+from cstool.compiler.cache import compile_inputs
+from cstool.compiler.fusion import FuseKernels, MatchKernels
+from cstool.compiler.memory import PlanMemory
+from cstool.compiler.modes import ChooseMode, NothingFits, alternatives
+from cstool.compiler.pipelining import PlaceStages, RouteEdges, pipelined_step_cycles
+from cstool.compiler.program import Pass, Program, Request
+from cstool.compiler.shapes import InferShapes
+from cstool.compiler.streaming import PlanStreaming, streaming_step_cycles
+from cstool.errors import CompileError
+from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, MemoryXNeed, verify, verify_artifact
+from cstool.models import build_graph, declared_sequence_length
+from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+from cstool.params import DecoderParams, Params
+
+KERNEL_PASSES: tuple[Pass, ...] = (InferShapes(), FuseKernels(), MatchKernels())
+"""up to kernel matching: where `--validate_only` stops"""
+PASSES: tuple[Pass, ...] = (
+    *KERNEL_PASSES,
+    AddBackward(),
+    PlanMemory(),
+    PlanStreaming(),
+    PlaceStages(),
+    RouteEdges(),
+    ChooseMode(),
+)
+"""in their order"""
+AfterPass = Callable[[str, Program], None]
+
+
+def compile_model(
+    params: Params,
+    system: System,
+    *,
+    execution_mode: str = "auto",
+    recompute: str = "needed",
+    sequence_length: int | None = None,
+    after_pass: AfterPass | None = None,
+) -> Artifact:
+    """Compile the model of a params file for a system.
+
+    Args:
+        params: checked params
+        system: what each CSX is
+        execution_mode: "auto", "pipelined" or "weight_streaming"
+        recompute: "needed" or "fastest"
+        sequence_length: tokens of a sample; None for what the params say
+        after_pass: is given the name of each pass and the program after it
+
+    Raises:
+        CompileError: the model does not fit, with changes that would; or the systems do not divide the batch
+    """
+    length = declared_sequence_length(params) if sequence_length is None else sequence_length
+    graph = build_graph(params.model, length)
+    request = make_request(params, system, execution_mode, recompute)
+    try:
+        program = run_passes(Program(graph, request), PASSES, after_pass)
+    except NothingFits as error:
+        changes = _changes_that_fit(params, request, length)
+        hint = "either of these fits: " if len(changes) > 1 else "this fits: "
+        raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
+    return make_artifact(program, compile_inputs(params.model, graph, request))
+
+
+def match_kernels(params: Params, sequence_length: int | None = None) -> Program:
+    """Compile up to kernel matching: a quick check that every op has a kernel, on whatever system."""
+    length = declared_sequence_length(params) if sequence_length is None else sequence_length
+    request = make_request(params, load_system(system_names()[0]), "auto", "needed")
+    return run_passes(Program(build_graph(params.model, length), request), KERNEL_PASSES, None)
+
+
+def make_request(params: Params, system: System, execution_mode: str, recompute: str) -> Request:
+    """Return what to compile for.
+
+    Raises:
+        CompileError: there is no batch, or the systems do not divide it, or are more than a cluster has
+    """
+    loader = params.train_dataloader or params.eval_dataloader
+    if loader is None:
+        raise CompileError(f"{params.path}: trainer.fit.train_dataloader is missing: its batch_size is compiled for")
+    batch_size, num_csx = loader.batch_size, params.num_csx
+    if num_csx > system.max_systems:
+        raise CompileError(
+            f"{params.path}: num_csx must be at most {system.max_systems}, the systems of a cluster of {system.name}, "
+            f"got {num_csx}"
+        )
+    if batch_size % num_csx:
+        near = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
+        below = max(n for n in near if n < num_csx) if num_csx > 1 else 1
+        above = min((n for n in near if n > num_csx), default=below)
+        nearest = f"{below} and {above} are the nearest" if above != below else f"{below} is the nearest"
+        raise CompileError(f"{params.path}: num_csx must divide batch_size ({batch_size}), got {num_csx}", nearest)
+    size, samples = params.micro_batch_size, batch_size // num_csx
+    if size is not None and samples % size:
+        near = [n for n in range(1, samples + 1) if samples % n == 0]
+        raise CompileError(
+            f"{params.path}: micro_batch_size must divide the samples of a system ({samples}), got {size}",
+            f"{min(near, key=lambda n: (abs(n - size), n))} is the nearest",
+        )
+    return Request(
+        system=system,
+        num_csx=num_csx,
+        batch_size=batch_size,
+        micro_batch_size=size,
+        execution_mode=execution_mode,
+        operand_bits=params.operand_bits,
+        optimizer_states=optimizer_state_arrays(params.optimizer),
+        recompute=recompute,
+    )
+
+
+def run_passes(program: Program, passes: tuple[Pass, ...], after_pass: AfterPass | None) -> Program:
+    """Run passes one after the other; the graph is verified after each."""
+    for compiler_pass in passes:
+        program = compiler_pass(program)
+        verify(program.graph)
+        if after_pass is not None:
+            after_pass(compiler_pass.name, program)
+    return program
+
+
+def make_artifact(program: Program, inputs: Mapping[str, str]) -> Artifact:
+    """Return what a compiled program hands on, verified."""
+    mode, request = program.mode, program.request
+    assert mode is not None
+    is_pipelined = mode is ExecutionMode.PIPELINED
+    plan, placed = (None, program.pipelined) if is_pipelined else (program.streaming, None)
+    if placed is not None:
+        used = max(sum(entry.bytes for entry in stage.sram) for stage in placed.stages)
+        active = placed.replicas[0] * placed.replicas[1] * sum(stage.region.pes for stage in placed.stages)
+    else:
+        assert plan is not None
+        used, active = sum(entry.bytes for entry in plan.sram), _active_pes(program)
+    weights_bytes = FLOAT32_BYTES * program.graph.parameter_count
+    memoryx = request.system.memoryx
+    artifact = Artifact(
+        schema=SCHEMA,
+        cstool=__version__,
+        inputs=MappingProxyType(dict(inputs)),
+        system=replace(request.system, sources=MappingProxyType({})),
+        num_csx=request.num_csx,
+        batch_size=request.batch_size,
+        tokens=program.tokens,
+        operand_bits=request.operand_bits,
+        graph=program.graph,
+        kernels=program.kernels,
+        mode=mode,
+        reasons=program.reasons,
+        alternatives=alternatives(program),
+        micro_batch_size=program.micro_batches[mode],
+        recompute=program.recompute[mode],
+        streaming=plan,
+        pipelined=placed,
+        memoryx=MemoryXNeed(
+            weights_bytes=weights_bytes,
+            optimizer_bytes=weights_bytes * request.optimizer_states,
+            gradient_bytes=weights_bytes,
+            capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
+        ),
+        step_cycles=pipelined_step_cycles(program) if is_pipelined else streaming_step_cycles(program),
+        active_pes=active,
+        sram_used_bytes=used,
+    )
+    verify_artifact(artifact)
+    return artifact
+
+
+def _active_pes(program: Program) -> int:
+    """Return how many PEs have work in weight streaming: those with tokens, and elements of the widest activation."""
+    plan = program.streaming
+    assert plan is not None
+    layout, size = plan.layout, program.micro_batches[ExecutionMode.WEIGHT_STREAMING]
+    tokens = -(-size // layout.groups) * program.tokens
+    rows = min(layout.rows, -(-tokens // layout.tokens_per_pe))
+    widest = max(life.width for lives in program.lives for life in lives if life.is_operand)
+    columns = -(-widest // -(-widest // layout.columns))
+    return rows * columns * layout.groups
+
+
+def _changes_that_fit(params: Params, request: Request, length: int | None) -> list[str]:
+    """Return up to two changes with which the model compiles; each has been tried."""
+    found: list[str] = []
+    for text, changed, graph in _changes(params, request, length):
+        try:
+            run_passes(Program(graph(), changed), PASSES, None)
+        except CompileError:
+            continue
+        if changed.micro_batch_size is None and request.micro_batch_size is not None:
+            text = f"micro_batch_size {_largest(graph(), changed)}"
+        found.append(text)
+        if len(found) == 2:
+            break
+    return found
+
+
+def _changes(
+    params: Params, request: Request, length: int | None
+) -> Iterator[tuple[str, Request, Callable[[], Graph]]]:
+    def same() -> Graph:
+        return build_graph(params.model, length)
+
+    if request.micro_batch_size is not None:
+        yield "another micro_batch_size", replace(request, micro_batch_size=None), same
+    if request.execution_mode == "pipelined":
+        yield "--execution_mode weight_streaming", replace(request, execution_mode="weight_streaming"), same
+    for name in system_names():
+        system = load_system(name)
+        if system != request.system and system.max_systems >= request.num_csx:
+            yield f"--system {name}", replace(request, system=system), same
+    if isinstance(params.model, DecoderParams) and length is not None:
+        model, shorter = params.model, length // 2
+        while shorter >= 1:
+            yield f"max_sequence_length {shorter}", request, partial(build_graph, model, shorter)
+            shorter //= 2
+
+
+def _largest(graph: Graph, request: Request) -> int:
+    """Return the micro-batch that the compiler chooses."""
+    program = run_passes(Program(graph, request), PASSES, None)
+    assert program.mode is not None
+    return program.micro_batches[program.mode]

@@ -1,0 +1,83 @@
+"""Pass: the mode of execution, the faster of those that fit; and the reasons in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cstool.compiler.pipelining import pipelined_step_cycles
+from cstool.compiler.program import Misfit, Program
+from cstool.compiler.streaming import streaming_step_cycles
+from cstool.errors import CompileError
+from cstool.ir import Alternative, ExecutionMode
+
+
+class NothingFits(CompileError):
+    """No mode that was asked for has room for the model.
+
+    Args:
+        misfits: why, mode by mode
+    """
+
+    def __init__(self, misfits: dict[ExecutionMode, Misfit]) -> None:
+        # Where one mode was asked for, or the last resort fails, that is what the user must know.
+        self.misfit = misfits.get(ExecutionMode.WEIGHT_STREAMING) or misfits[ExecutionMode.PIPELINED]
+        super().__init__(str(self.misfit))
+
+
+@dataclass(frozen=True)
+class ChooseMode:
+    """Take the plan that is modelled to be faster."""
+
+    name: str = "choose_mode"
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with its mode.
+
+        Raises:
+            NothingFits: there is no plan
+        """
+        fitting = [a for a in alternatives(program) if a.step_cycles is not None]
+        if not fitting:
+            raise NothingFits({ExecutionMode(mode): misfit for mode, misfit in program.misfits.items()})
+        chosen = min(fitting, key=lambda alternative: alternative.step_cycles or 0)
+        return replace(program, mode=chosen.mode, reasons=tuple(_reasons(program, chosen)))
+
+
+def alternatives(program: Program) -> tuple[Alternative, ...]:
+    """Return the modes that were considered, with their modelled cycles or what does not fit."""
+    found = []
+    if program.pipelined is not None:
+        plan = program.pipelined
+        count = plan.replicas[0] * plan.replicas[1]
+        what = f"{len(plan.stages)} stages, {count} {'replica' if count == 1 else 'replicas'}"
+        found.append(Alternative(ExecutionMode.PIPELINED, pipelined_step_cycles(program), what))
+    if program.streaming is not None:
+        size = program.micro_batches[ExecutionMode.WEIGHT_STREAMING]
+        count = program.streaming.micro_batches
+        what = f"{count} {'micro-batch' if count == 1 else 'micro-batches'} of {size}"
+        found.append(Alternative(ExecutionMode.WEIGHT_STREAMING, streaming_step_cycles(program), what))
+    for mode, misfit in program.misfits.items():
+        found.append(Alternative(ExecutionMode(mode), None, str(misfit)))
+    return tuple(sorted(found, key=lambda alternative: alternative.mode))
+
+
+def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:
+    request, clock_hz = program.request, program.request.system.clock_hz
+    if request.execution_mode != "auto":
+        yield f"{chosen.mode} was asked for"
+    for other in alternatives(program):
+        if other.mode is chosen.mode or chosen.step_cycles is None:
+            continue
+        if other.step_cycles is None:
+            yield f"{other.mode} does not fit: {other.why}"
+        else:
+            ratio = other.step_cycles / chosen.step_cycles
+            times = f"{chosen.step_cycles / clock_hz:.3g} s against {other.step_cycles / clock_hz:.3g} s"
+            yield f"{chosen.mode} takes less time per step than {other.mode}, {ratio:.2f}x, modelled: {times}"
+    if chosen.mode is ExecutionMode.PIPELINED:
+        yield from program.reasons
+    recompute = program.recompute[chosen.mode]
+    if recompute.levels:
+        why = "nothing fits otherwise" if request.recompute == "needed" else "a step takes less time so"
+        yield f"activations are computed again in the backward pass, forward runs {recompute.levels}x more: {why}"
