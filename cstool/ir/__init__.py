@@ -20,7 +20,9 @@ from cstool.ir._artifact_file import artifact_digest, artifact_text, read_artifa
 from cstool.ir._graph import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
 from cstool.ir._kernel import FusedKernel, KernelKind
 from cstool.ir._panel import PANEL_BYTES, Panel, panels_of
+from cstool.ir._plain_data import plain_data, plain_digest
 from cstool.ir._region import Region, Route
+from cstool.ir._require_model import require_model
 from cstool.ir._verify import verify
 from cstool.ir._verify_artifact import verify_artifact
 
@@ -55,7 +57,10 @@ __all__ = [
     "artifact_digest",
     "artifact_text",
     "panels_of",
+    "plain_data",
+    "plain_digest",
     "read_artifact",
+    "require_model",
     "verify",
     "verify_artifact",
     "write_artifact",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from cstool.atomic_file import write_replacing
 from cstool.errors import ArtifactError
 from cstool.ir._artifact import SCHEMA, Artifact
-from cstool.ir._plain_data import PlainDataError, from_plain, to_plain
+from cstool.ir._plain_data import PlainDataError, from_plain, plain_data, plain_digest
 from cstool.ir._verify_artifact import verify_artifact
 
 LINE_COLUMNS = 120
@@ -24,13 +24,15 @@ def artifact_text(artifact: Artifact) -> str:
     Raises:
         ValueError: a number in it is NaN
     """
-    plain = to_plain(artifact, Artifact)
-    return _json_text({**plain, "digest": _digest(plain)}) + "\n"
+    plain = plain_data(artifact)
+    text = _json_text({**plain, "digest": plain_digest(plain)}) + "\n"
+    # Half of a surrogate pair is no character; escaped as Python does it, it is what JSON means by it.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def artifact_digest(artifact: Artifact) -> str:
     """Return the sha256 of all of an artifact, as its file states it."""
-    return _digest(to_plain(artifact, Artifact))
+    return plain_digest(plain_data(artifact))
 
 
 def write_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
@@ -39,8 +41,12 @@ def write_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     Raises:
         ArtifactError: it cannot be written; what was there is as it was
     """
+    # Where a link leads is written. What is no file (a device, say) must not be replaced by one.
+    target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise ArtifactError(f"{path}: must be a file that can be written, got what is no file")
     try:
-        write_replacing(Path(path), artifact_text(artifact))
+        write_replacing(Path(target), artifact_text(artifact))
     except OSError as error:
         raise ArtifactError(f"{path}: must be a file that can be written, got: {error.strerror}") from error
 
@@ -58,7 +64,7 @@ def read_artifact(path: str | os.PathLike[str]) -> Artifact:
         made_by = f", written by cstool {plain['cstool']}" if "cstool" in plain else ""
         raise ArtifactError(f"{path}: must have schema {SCHEMA}, got {plain['schema']}{made_by}", _AGAIN)
     stated = plain.pop("digest", None)
-    if stated != (found := _digest(plain)):
+    if stated != (found := plain_digest(plain)):
         raise ArtifactError(
             f"{path}: must be as it was written (digest {str(stated)[:8]}), got other content (digest {found[:8]})",
             f"artifacts cannot be edited: change the params and {_AGAIN}",
@@ -81,17 +87,20 @@ def _read_json(path: Path) -> Any:
             f"{path}: must be an artifact that can be read, got: {error.strerror}", "`cstool compile` writes artifacts"
         ) from error
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except json.JSONDecodeError as error:
         got = f"{error.msg} (line {error.lineno})"
     except (ValueError, RecursionError):
-        got = "none"
+        got = "a number or a nesting that cannot be"
     raise ArtifactError(f"{path}: must be a JSON document, got: {got}", f"it is cut short or damaged: {_AGAIN}")
 
 
-def _digest(plain: dict[str, Any]) -> str:
-    text = json.dumps(plain, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    return value if math.isfinite(value := float(text)) else _refuse(text)
 
 
 def _json_text(value: Any, column: int = 0, indent: int = 0) -> str:

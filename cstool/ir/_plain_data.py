@@ -7,6 +7,8 @@ left out, errors that name the field with its whole path.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 import types
 from collections.abc import Mapping
@@ -24,6 +26,22 @@ _INFINITIES = ("inf", "-inf")
 
 class PlainDataError(ValueError):
     """Plain data is not what the annotations ask for: *dotted path: rule, got what*."""
+
+
+def plain_data(value: Any) -> dict[str, Any]:
+    """Return one of the artifact's dataclasses as plain data.
+
+    Raises:
+        ValueError: as for `to_plain`
+    """
+    plain: dict[str, Any] = to_plain(value, type(value))
+    return plain
+
+
+def plain_digest(plain: Mapping[str, Any]) -> str:
+    """Return the sha256 of plain data, whatever the order of its keys."""
+    text = json.dumps(plain, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def to_plain(value: Any, hint: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 
 from cstool.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, SramEntry, Stage, StreamingPlan
 from cstool.ir._region import Region
@@ -115,11 +114,14 @@ def _verify_regions(stages: Sequence[Stage], replica: Region) -> None:
         region = stage.region
         if region.width < 1 or region.height < 1 or not _is_inside(region, replica):
             raise ValueError(f"{stage.name}: region {_rectangle(region)} is outside of {_rectangle(replica)}")
-    for one, other in combinations(stages, 2):
-        if _overlap(one.region, other.region):
-            raise ValueError(
-                f"{one.name}: region {_rectangle(one.region)} overlaps that of {other.name}, {_rectangle(other.region)}"
-            )
+    west_first = sorted(stages, key=lambda stage: stage.region.x)
+    for n, one in enumerate(west_first):
+        for other in west_first[n + 1 :]:
+            if other.region.x >= one.region.x + one.region.width:
+                break  # and so do all that follow
+            if _share_rows(one.region, other.region):
+                got = f"{_rectangle(one.region)} and {_rectangle(other.region)}"
+                raise ValueError(f"regions of {one.name} and {other.name} overlap: {got}")
 
 
 def _verify_sram(artifact: Artifact, accounts: Mapping[str, Iterable[SramEntry]]) -> None:
@@ -147,13 +149,8 @@ def _is_inside(inner: Region, outer: Region) -> bool:
     )
 
 
-def _overlap(one: Region, other: Region) -> bool:
-    return (
-        one.x < other.x + other.width
-        and other.x < one.x + one.width
-        and one.y < other.y + other.height
-        and other.y < one.y + one.height
-    )
+def _share_rows(one: Region, other: Region) -> bool:
+    return one.y < other.y + other.height and other.y < one.y + one.height
 
 
 def _rectangle(region: Region) -> str:
