@@ -17,11 +17,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 _KINDS = {"int": "a whole number", "float": "a number"}
-_NO_COMPILER = "there is no compiler yet; `cstool run` trains directly"
 OTHER_FLAGS = {
-    "--compile_only": _NO_COMPILER,
-    "--compile_dir": _NO_COMPILER,
-    "--validate_only": f"{_NO_COMPILER}, and checks the params file before it does",
     "--target_device": "there is one device only, the cluster in software; leave the flag out",
 }
 """the vendor's flags that are not here -> the hint for who types them"""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cstool.cli.command import Command
 from cstool.cli.report import DebugOption, errors_as_messages
+
+if TYPE_CHECKING:
+    from cstool.ir import Artifact
+    from cstool.params import Params
 
 LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
 
@@ -21,6 +25,14 @@ class Mode(StrEnum):
     train = "train"
     eval = "eval"
     train_and_eval = "train_and_eval"
+
+
+class ExecutionModeChoice(StrEnum):
+    """How a model uses the wafer."""
+
+    auto = "auto"
+    pipelined = "pipelined"
+    weight_streaming = "weight_streaming"
 
 
 class LogLevel(StrEnum):
@@ -74,6 +86,9 @@ def _typed(**flags: Any) -> dict[str, tuple[str, Any]]:
 FLAG_KEYS = {
     "model_dir": "trainer.init.model_dir",
     "num_csx": "trainer.init.backend.cluster_config.num_csx",
+    "compile_dir": "trainer.init.backend.compile_dir",
+    "compile_only": "trainer.init.backend.compile_only",
+    "validate_only": "trainer.init.backend.validate_only",
     "max_steps": "trainer.init.loop.max_steps",
     "num_steps": "trainer.init.loop.num_steps",
     "eval_steps": "trainer.init.loop.eval_steps",
@@ -132,6 +147,28 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
     ] = None,
+    system: Annotated[
+        str, typer.Option("--system", metavar="NAME|FILE", help="What each CSX is, for the compiler: cs1, cs2, cs3.")
+    ] = "cs2",
+    execution_mode: Annotated[
+        ExecutionModeChoice, typer.Option("--execution_mode", help="How the compiler maps the model onto the wafer.")
+    ] = ExecutionModeChoice.auto,
+    compile_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--compile_dir", "-c", metavar="DIR", help="Folder of artifacts.", show_default="MODEL_DIR/cached_compile"
+        ),
+    ] = None,
+    compile_only: Annotated[
+        bool | None, typer.Option("--compile_only", help="Compile, do not run.", show_default=False)
+    ] = None,
+    validate_only: Annotated[
+        bool | None,
+        typer.Option("--validate_only", help="Check that every op has a kernel, do not compile.", show_default=False),
+    ] = None,
+    artifact: Annotated[
+        Path | None, typer.Option("--artifact", metavar="FILE", help="Run what was compiled before.")
+    ] = None,
     lanes: Annotated[
         str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Results do not depend on it.")
     ] = "auto",
@@ -163,6 +200,9 @@ def run(
         seed=seed,
         logging=None if logging is None else logging.value,
         disable_strict_checkpoint_loading=disable_strict_checkpoint_loading,
+        compile_dir=None if compile_dir is None else str(compile_dir.absolute()),
+        compile_only=compile_only,
+        validate_only=validate_only,
         num_workers_per_csx=num_workers_per_csx,
         mount_dirs=mount_dirs,
         python_paths=python_paths,
@@ -195,8 +235,12 @@ def run(
                     LOG.info("Trainer %d of %d (trainer.%d of the file)", number, len(trainers), number - 1)
                     for warning in following if number == 1 else ():
                         LOG.warning(warning)
+                compiled = _compiled(trainer, mode.value, system, execution_mode.value, artifact)
+                if compiled is None:
+                    continue
                 result = runtime.run(
                     trainer,
+                    compiled,
                     mode=mode.value,
                     # Later trainers go on from where the one before them came to.
                     checkpoint_path=checkpoint_path if number == 1 else None,
@@ -206,4 +250,29 @@ def run(
                 )
             results.append(result.as_dict())
         if as_json:
-            print_json(results[0] if len(results) == 1 else {"trainers": results})
+            print_json(results[0] if len(trainers) == len(results) == 1 else {"trainers": results})
+
+
+def _compiled(params: Params, mode: str, system: str, execution_mode: str, file: Path | None) -> Artifact | None:
+    """Return what the compiler makes of a model, or was told to take; None where nothing is to run."""
+    from cstool import compiler, runtime
+    from cstool.arch import load_system
+    from cstool.cli.run_log import LOG
+
+    if params.validate_only:
+        compiler.match_kernels(params)
+        LOG.info("Every op of the model has a kernel. Nothing was compiled, nothing ran: validate_only.")
+        return None
+    if file is not None:
+        return compiler.load_compiled(params, file)
+    length = None if params.compile_only else runtime.check_data(params, mode).sequence_length
+    compile_dir = params.compile_dir or params.model_dir / "cached_compile"
+    compiled, path = compiler.compile_or_load(
+        params, load_system(system), compile_dir, execution_mode=execution_mode, sequence_length=length
+    )
+    machine = f"{params.num_csx} x {compiled.system.name}"
+    LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")
+    if params.compile_only:
+        LOG.info(f"{path}: compiled. Nothing ran: compile_only.")
+        return None
+    return compiled

@@ -1,1 +1,7 @@
 """From a model to an artifact: passes, placement, routing."""
+
+from __future__ import annotations
+
+from cstool.compiler.compile import compile_model, compile_or_load, load_compiled, match_kernels
+
+__all__ = ["compile_model", "compile_or_load", "load_compiled", "match_kernels"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from cstool import __version__
 from cstool.arch import System, load_system, system_names
 from cstool.compiler.backward import AddBackward
-from cstool.compiler.cache import compile_inputs
+from cstool.compiler.cache import artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
 from cstool.compiler.fusion import FuseKernels, MatchKernels
 from cstool.compiler.memory import PlanMemory
 from cstool.compiler.modes import ChooseMode, NothingFits, alternatives
@@ -18,11 +20,13 @@ from cstool.compiler.pipelining import PlaceStages, RouteEdges, pipelined_step_c
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.shapes import InferShapes
 from cstool.compiler.streaming import PlanStreaming, streaming_step_cycles
-from cstool.errors import CompileError
-from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, MemoryXNeed, verify, verify_artifact
+from cstool.errors import ArtifactError, CompileError
+from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, MemoryXNeed, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
 from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
 from cstool.params import DecoderParams, Params
+
+log = logging.getLogger("cstool")
 
 KERNEL_PASSES: tuple[Pass, ...] = (InferShapes(), FuseKernels(), MatchKernels())
 """up to kernel matching: where `--validate_only` stops"""
@@ -71,6 +75,66 @@ def compile_model(
         hint = "either of these fits: " if len(changes) > 1 else "this fits: "
         raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
     return make_artifact(program, compile_inputs(params.model, graph, request))
+
+
+def compile_or_load(
+    params: Params,
+    system: System,
+    compile_dir: Path,
+    *,
+    execution_mode: str = "auto",
+    recompute: str = "needed",
+    sequence_length: int | None = None,
+) -> tuple[Artifact, Path]:
+    """Return the artifact of a model, and where it is kept: compiled once for the same input.
+
+    Args:
+        params: checked params
+        system: what each CSX is
+        compile_dir: folder of artifacts; made where it is missing
+        execution_mode: "auto", "pipelined" or "weight_streaming"
+        recompute: "needed" or "fastest"
+        sequence_length: tokens of a sample; None for what the params say
+
+    Raises:
+        CompileError: as `compile_model`
+        ArtifactError: the folder cannot be written
+    """
+    length = declared_sequence_length(params) if sequence_length is None else sequence_length
+    graph = build_graph(params.model, length)
+    inputs = compile_inputs(params.model, graph, make_request(params, system, execution_mode, recompute))
+    path = artifact_path(compile_dir, inputs)
+    found = find_cached(compile_dir, inputs)
+    if found is not None:
+        log.info(f'Found existing cached compile with hash: "{path.stem}"')
+        return found, path
+    log.info(f"Compiling the model for {system.name}.")
+    if (changed := explain_miss(compile_dir, inputs)) is not None:
+        log.info(f"Not compiled before: {changed}")
+    artifact = compile_model(
+        params, system, execution_mode=execution_mode, recompute=recompute, sequence_length=sequence_length
+    )
+    keep_artifact(compile_dir, artifact)
+    log.info(f"Compile artifacts successfully written to {compile_dir}. Compile hash is: {path.stem}")
+    return artifact, path
+
+
+def load_compiled(params: Params, path: Path) -> Artifact:
+    """Return an artifact that was compiled before, for a run of these params.
+
+    Raises:
+        ArtifactError: it cannot be used, or was compiled for another number of systems or another batch
+    """
+    artifact = read_artifact(path)
+    loader = params.train_dataloader or params.eval_dataloader
+    asked = {"num_csx": params.num_csx, "batch_size": artifact.batch_size if loader is None else loader.batch_size}
+    for name, value in asked.items():
+        if getattr(artifact, name) != value:
+            raise ArtifactError(
+                f"{path}: must be compiled for {name} {value}, got one for {getattr(artifact, name)}",
+                "leave out --artifact, and the run compiles for itself",
+            )
+    return artifact
 
 
 def match_kernels(params: Params, sequence_length: int | None = None) -> Program:

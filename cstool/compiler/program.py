@@ -150,11 +150,8 @@ class Pass(Protocol):
 
 
 def tokens_of(graph: Graph) -> int:
-    """Return the tokens of a sample: as many as the loss has numbers."""
-    product = 1
-    for size in next(t.shape for s in graph.segments for t in s.tensors if t.name == graph.loss):
-        product *= size
-    return product
+    """Return the tokens of a sample; 1 for models without a sequence."""
+    return graph.sequence_length or 1
 
 
 def segment_tensors(graph: Graph, segment: Segment) -> dict[str, Tensor]:

@@ -177,5 +177,11 @@ class Graph:
         return MappingProxyType({w.name: w for w in written_out})
 
     @property
+    def sequence_length(self) -> int | None:
+        """Tokens of a sample, for each of which the loss is a number; None where a sample is not a sequence."""
+        shape = next(tensor.shape for s in self.segments for tensor in s.tensors if tensor.name == self.loss)
+        return shape[0] if shape else None
+
+    @property
     def parameter_count(self) -> int:
         return sum(weight.size * segment.count for segment in self.segments for weight in segment.weights)

@@ -18,7 +18,7 @@ from cstool.data import (
     open_dataset,
 )
 from cstool.errors import CheckpointError, DataError, Interrupted
-from cstool.ir import Graph
+from cstool.ir import Artifact, Graph, require_model
 from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.models import build_graph
 from cstool.params import DataloaderParams, DecoderParams, Params
@@ -27,7 +27,7 @@ from cstool.runtime.checkpoints import restore
 from cstool.runtime.evaluate import evaluate
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
-from cstool.runtime.session import RunResult, Session, peak_resident_bytes
+from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
 from cstool.runtime.state import parse_states
 from cstool.runtime.stopping import StopRequest
 from cstool.runtime.train import train
@@ -40,6 +40,7 @@ COMPILING = "Compiling kernels"
 
 def run(
     params: Params,
+    artifact: Artifact,
     *,
     mode: str,
     checkpoint_path: Path | None = None,
@@ -52,6 +53,7 @@ def run(
 
     Args:
         params: checked params
+        artifact: the model compiled; its graph is what runs, op by op in the order of its stream
         mode: "train", "eval" or "train_and_eval"
         checkpoint_path: start from this one; None for the latest in model_dir, if there is one
         load_checkpoint_states: "all", or which parts to load; None for what the params say
@@ -69,7 +71,8 @@ def run(
         for dataset in (train_data, val_data):
             if dataset is not None:
                 log.info(dataset.describe())
-        graph = build_graph(params.model, length)
+        require_model(artifact, build_graph(params.model, length))
+        graph = artifact.graph
         optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
         appliance = stack.enter_context(
             Appliance(
@@ -87,6 +90,7 @@ def run(
             )
         )
         result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
+        result.modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
         session = Session(params, graph, appliance, progress, result)
         for warning in params.warnings:
             log.warning(warning)

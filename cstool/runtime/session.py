@@ -14,9 +14,24 @@ from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
 
 
+@dataclass(frozen=True)
+class Modelled:
+    """What the compiler says of the wafer; nothing of it was measured.
+
+    Args:
+        system: name
+        execution_mode: pipelined or weight_streaming
+        step_s: of a training step
+    """
+
+    system: str
+    execution_mode: str
+    step_s: float
+
+
 @dataclass
 class RunResult:
-    """What a run came to. Times and memory were measured on this host."""
+    """What a run came to. Times and memory were measured on this host, but for `modelled`."""
 
     mode: str
     model: str
@@ -28,6 +43,8 @@ class RunResult:
     samples: int = 0
     seconds: float = 0.0
     """of training, without checkpoints and evaluation"""
+    step_s: float = 0.0
+    """of training, on average"""
     samples_per_s: float = 0.0
     tokens_per_s: float = 0.0
     input_wait_s: float = 0.0
@@ -43,6 +60,7 @@ class RunResult:
     num_csx: int = 1
     lanes: int = 1
     grain_samples: int = 1
+    modelled: Modelled | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""

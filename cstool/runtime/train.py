@@ -61,6 +61,18 @@ def train(
         _Loop(session, worker, last, evaluate_now).run(stop)
     log.info("Training completed successfully!")
     log.info(f"Processed {session.result.samples} training sample(s) in {session.result.seconds:.9f} seconds.")
+    _compare_steps(session)
+
+
+def _compare_steps(session: Session) -> None:
+    """Put the time of a step measured here beside the modelled one of the wafer."""
+    result = session.result
+    if result.modelled is not None and result.losses:
+        machine = f"{session.params.num_csx} x {result.modelled.system}, {result.modelled.execution_mode}"
+        log.info(
+            f"Time per step: {result.step_s:.3g} s measured on this host; {result.modelled.step_s:.3g} s modelled for "
+            f"{machine}."
+        )
 
 
 def _last_step(loop: LoopParams, start: int, batches: int) -> int:
@@ -171,6 +183,7 @@ class _Loop:
         """Put the totals of the loop into the result."""
         result, rates = self.session.result, self.rates
         result.samples, result.seconds = rates.samples, rates.seconds
+        result.step_s = result.seconds / max(1, len(result.losses))
         result.samples_per_s = result.samples / max(result.seconds, 1e-9)
         result.tokens_per_s = result.samples_per_s * self.per_sample
         result.input_wait_s = self.worker.waited_s

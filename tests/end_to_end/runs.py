@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import yaml
 
+from cstool.arch import load_system
+from cstool.compiler import compile_model
 from cstool.data import write_hdf5_text
-from cstool.params import load_params
-from cstool.runtime import RunResult, Silent, run
+from cstool.ir import Artifact
+from cstool.params import Params, load_params
+from cstool.runtime import RunResult, Silent, check_data, run
 from cstool.store import CheckpointReader, latest_checkpoint
 
 SEQUENCE = 128
@@ -68,7 +71,14 @@ def gpt_params(folder: Path, data: Path, **changes: Any) -> Path:
 def run_file(file: Path, *, mode: str = "train", lanes: int | None = 1, **flags: Any) -> RunResult:
     """Run a params file in this process; flags are dotted keys with `__` for the dots."""
     typed = {key.replace("__", "."): (f"--{key}", value) for key, value in flags.items()}
-    return run(load_params(file, flags=typed), mode=mode, lanes=lanes, progress=Silent())
+    params = load_params(file, flags=typed)
+    return run(params, compiled(params, mode), mode=mode, lanes=lanes, progress=Silent())
+
+
+def compiled(params: Params, mode: str) -> Artifact:
+    """Compile for the data of a run, as `cstool run` does."""
+    length = check_data(params, mode).sequence_length
+    return compile_model(params, load_system("cs2"), sequence_length=length)
 
 
 def digest(checkpoint: Path) -> str:
