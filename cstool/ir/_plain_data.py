@@ -103,7 +103,7 @@ def from_plain(plain: Any, hint: Any, where: str = "") -> Any:
             raise PlainDataError(f"{where}: must be one of {', '.join(known)}, got {plain!r}")
         return hint(plain)
     if hint is float:
-        return float(_of_type(_any_from_plain(plain), float, "a number", where))
+        return float(_of_type(_any_from_plain(plain), float, "a number with a point", where))
     return _of_type(plain, hint, {int: "a whole number", str: "a string", bool: "true or false"}[hint], where)
 
 
@@ -120,7 +120,7 @@ def _dataclass_from_plain(plain: Any, kind: type, where: str) -> Any:
     if missing := [name for name in hints if name not in items]:
         raise PlainDataError(f"{prefix}{missing[0]}: must be given, got nothing")
     if unknown := [name for name in items if name not in hints]:
-        raise PlainDataError(f"{prefix}{unknown[0]}: must be a field that schema knows, got another")
+        raise PlainDataError(f"{prefix}{unknown[0]}: must be a known field of {kind.__name__}, got another")
     left_out = {name: value for (owner, name), value in LEFT_OUT.items() if owner is kind}
     return kind(**{name: from_plain(items[name], of, f"{prefix}{name}") for name, of in hints.items()}, **left_out)
 

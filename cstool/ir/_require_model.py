@@ -42,10 +42,13 @@ def _first_difference(compiled: Graph, own: Graph) -> str:
 
 
 def _segment(compiled: Segment, own: Segment) -> str:
+    # How deep a model is, then how wide, say more than how its weights begin.
+    if compiled.count != own.count:
+        return _instead("repetitions", compiled.count, own.count)
     for name in ("tensors", "weights", "ops"):
         if (one := getattr(compiled, name)) != (other := getattr(own, name)):
             return _named(name.removesuffix("s"), one, other)
-    return _field(compiled, own, ("count", "first", "stride"))
+    return _field(compiled, own, ("first", "stride"))
 
 
 def _named(what: str, compiled: Sequence[Any], own: Sequence[Any]) -> str:
@@ -63,7 +66,8 @@ def _field(compiled: Any, own: Any, names: tuple[str, ...]) -> str:
     one, other = getattr(compiled, name), getattr(own, name)
     if hasattr(one, "keys"):
         key = min(key for key, _ in one.items() ^ other.items())
-        return _instead(f"{name} {key}", one.get(key), other.get(key))
+        what = f"alias {key}" if name == "aliases" else key
+        return _instead(what, one.get(key, "none"), other.get(key, "none"))
     if hasattr(one, "__dataclass_fields__"):
         return _field(one, other, tuple(field.name for field in fields(one)))
     return _instead(name, one, other)

@@ -1,0 +1,168 @@
+"""Small artifacts of both modes, made by hand: every op is a kernel of its own, numbers are round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from cstool.arch import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
+from cstool.ir import (
+    SCHEMA,
+    Alternative,
+    Artifact,
+    ExecutionMode,
+    FusedKernel,
+    Graph,
+    KernelCycles,
+    KernelKind,
+    Layout,
+    MemoryXNeed,
+    PhaseCycles,
+    PipelinedPlan,
+    Recompute,
+    Region,
+    Route,
+    SramEntry,
+    Stage,
+    StreamedKernel,
+    StreamingPlan,
+)
+from tests.models import decoder
+
+SYSTEM = System(
+    name="small",
+    wafer="WSE-0",
+    fabric=Fabric(width=40, height=30),
+    pe=ProcessingElement(
+        sram_bytes=48 * 1024,
+        code_bytes=5 * 1024,
+        stack_bytes=1024,
+        read_bytes_per_cycle=16,
+        write_bytes_per_cycle=8,
+        simd=MappingProxyType({"fmach": 4, "fmachs": 2, "fmacs": 1, "fadds": 2, "faddh": 4}),
+        vector_op_cycles=6,
+        fabric_elements_per_cycle=1,
+        division_cycles=50,
+    ),
+    links=Links(wavelet_bytes=4, hop_cycles=1, ramp_cycles=2, colors=24, io_colors=3),
+    clock_hz=0.85e9,
+    io_bytes_per_s=150e9,
+    power_w=23000.0,
+    max_systems=192,
+    memoryx=MemoryXUnit(capacity_bytes=2_400 * 10**12, bytes_per_s=4e12, stream_bytes_per_weight=4),
+    swarmx=SwarmXUnit(fan_out=4, hop_s=5e-6),
+    sources=MappingProxyType({}),
+)
+SRAM = (
+    SramEntry("code", 5 * 1024, "as the system file says"),
+    SramEntry("stack", 1024, "as the system file says"),
+    SramEntry("activations", 4_000, "10 tokens x 400 B"),
+)
+SRAM_BYTES = sum(entry.bytes for entry in SRAM)
+
+
+def make_kernels(graph: Graph) -> tuple[tuple[FusedKernel, ...], ...]:
+    """One kernel per op."""
+    return tuple(
+        tuple(
+            FusedKernel(op.name, KernelKind.ELEMENTWISE, (op.name,), op.inputs, op.outputs, op.weights)
+            for op in segment.ops
+        )
+        for segment in graph.segments
+    )
+
+
+def cycles(forward: int) -> KernelCycles:
+    """Of a kernel whose other phases take as long."""
+    return KernelCycles(
+        PhaseCycles(forward, "compute"), PhaseCycles(forward, "link"), PhaseCycles(forward, "ingress"), forward // 2
+    )
+
+
+def streaming_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
+    """A decoder of two layers in weight streaming."""
+    graph = graph or decoder(layers=2)
+    kernels = make_kernels(graph)
+    streamed = tuple(
+        tuple(StreamedKernel(kernel.name, 8, 16, 30, 128, 512, cycles(1_000), SRAM_BYTES) for kernel in of_segment)
+        for of_segment in kernels
+    )
+    artifact = Artifact(
+        schema=SCHEMA,
+        cstool="0.1.0",
+        inputs=MappingProxyType({"num_csx": "2", "model.name": "gpt2"}),
+        system=SYSTEM,
+        num_csx=2,
+        batch_size=16,
+        tokens=8,
+        operand_bits=16,
+        graph=graph,
+        kernels=kernels,
+        mode=ExecutionMode.WEIGHT_STREAMING,
+        reasons=("weight_streaming was asked for",),
+        alternatives=(
+            Alternative(ExecutionMode.WEIGHT_STREAMING, 2_000_000, "2 micro-batches of 4"),
+            Alternative(ExecutionMode.PIPELINED, None, "weights need 3 MB"),
+        ),
+        micro_batch_size=4,
+        recompute=Recompute(0),
+        streaming=StreamingPlan(
+            layout=Layout(2, 20, 30, 1),
+            kernels=streamed,
+            sram=SRAM,
+            fullest_kernel=kernels[0][0].name,
+            colors=MappingProxyType({"weights": 0, "deltas": 3}),
+            prefetch_bytes=4_096,
+            micro_batches=2,
+            streamed_bytes=1_000_000,
+            gradient_bytes=500_000,
+        ),
+        pipelined=None,
+        memoryx=MemoryXNeed(4_000, 8_000, 4_000, 2_400 * 10**12),
+        step_cycles=2_000_000,
+        active_pes=1_000,
+        sram_used_bytes=SRAM_BYTES,
+    )
+    return replace(artifact, **changes)
+
+
+def pipelined_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
+    """A decoder of one layer, pipelined, two replicas: stages are columns of the wafer."""
+    graph = graph or decoder(layers=1)
+    names = [
+        segment.name_of(op.name, repetition)
+        for segment in graph.segments
+        for repetition in range(segment.count)
+        for op in segment.ops
+    ]
+    stages = tuple(
+        Stage(
+            name, "elementwise", Region(n, 0, 1, 15), "inputs over columns", cycles(100 + n), n == 0, n + 1, False, SRAM
+        )
+        for n, name in enumerate(names)
+    )
+    routes = tuple(
+        Route(f"activation {n}", n, n + 1, "activation", n % 5, 2, ((n, 3), (n + 1, 3))) for n in range(len(names) - 1)
+    )
+    plan = PipelinedPlan(
+        replicas=(1, 2),
+        replica_width=40,
+        replica_height=15,
+        stages=stages,
+        routes=(Route("input_ids", -1, 0, "input", 20, 1, ((0, 2), (0, 2))), *routes),
+        kernel_colors=MappingProxyType({"partial sums": 8}),
+        bottleneck=len(names) - 1,
+        wire_pes=len(names) - 1,
+    )
+    return replace(
+        streaming_artifact(graph),
+        mode=ExecutionMode.PIPELINED,
+        reasons=("pipelined takes less time per step than weight_streaming, 4.00x, modelled",),
+        alternatives=(Alternative(ExecutionMode.PIPELINED, 500_000, f"{len(names)} stages, 2 replicas"),),
+        streaming=None,
+        pipelined=plan,
+        step_cycles=500_000,
+        active_pes=2 * 15 * len(names),
+        **changes,
+    )

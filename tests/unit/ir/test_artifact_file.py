@@ -1,0 +1,377 @@
+"""The artifact as a file: the same bytes for the same artifact, the same artifact from its bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.errors import ArtifactError
+from cstool.ir import (
+    Artifact,
+    Graph,
+    artifact_digest,
+    artifact_text,
+    plain_data,
+    plain_digest,
+    read_artifact,
+    write_artifact,
+)
+from cstool.ir._plain_data import LEFT_OUT, from_plain
+from tests.models import FAMILIES, decoder
+from tests.unit.ir.artifacts import SYSTEM, pipelined_artifact, streaming_artifact
+
+ROOT = Path(__file__).parents[3]
+ARTIFACTS = {"pipelined": pipelined_artifact(), "streaming": streaming_artifact()}
+BOTH = pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
+
+SCALARS = {
+    str: st.text().filter(lambda text: text not in ("inf", "-inf")),
+    int: st.integers(),
+    float: st.floats(allow_nan=False),
+    bool: st.booleans(),
+}
+ATTRIBUTES = st.recursive(
+    st.one_of(st.none(), *SCALARS.values()), lambda items: st.lists(items, max_size=3).map(tuple), max_leaves=5
+)
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of an annotation, whatever a legal artifact would have there."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return ATTRIBUTES
+    if origin in (Union, types.UnionType):
+        return st.one_of(st.none(), *(values_of(arg) for arg in args if arg is not type(None)))
+    if origin is tuple and args[-1] is Ellipsis:
+        return st.lists(values_of(args[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*(values_of(arg) for arg in args))
+    if origin is Mapping:
+        return st.dictionaries(SCALARS[str], values_of(args[1]), max_size=3).map(MappingProxyType)
+    if dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return st.builds(
+            hint,
+            **{
+                field.name: st.just(LEFT_OUT[hint, field.name])
+                if (hint, field.name) in LEFT_OUT
+                else values_of(hints[field.name])
+                for field in dataclasses.fields(hint)
+            },
+        )
+    return st.sampled_from(hint) if issubclass(hint, Enum) else SCALARS[hint]
+
+
+@given(values_of(Artifact))
+def test_whatever_is_written_is_read(artifact: Artifact) -> None:
+    plain = json.loads(artifact_text(artifact))
+    assert plain.pop("digest") == artifact_digest(artifact)
+    read = from_plain(plain, Artifact)
+    assert read == artifact
+    assert artifact_text(read) == artifact_text(artifact)
+
+
+@BOTH
+def test_an_artifact_is_read_as_it_was_written(artifact: Artifact, tmp_path: Path) -> None:
+    write_artifact(artifact, tmp_path / "a.json")
+    assert read_artifact(tmp_path / "a.json") == artifact
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_graphs_of_all_families_are_read_as_they_were_written(family: str, tmp_path: Path) -> None:
+    graph = decoder(layers=2, **FAMILIES[family])
+    artifact = streaming_artifact(graph)
+    write_artifact(artifact, tmp_path / "a.json")
+    assert read_artifact(tmp_path / "a.json").graph == graph
+
+
+@BOTH
+def test_the_text_is_sorted_narrow_json_that_ends_in_a_newline(artifact: Artifact) -> None:
+    text = artifact_text(artifact)
+    plain = json.loads(text)
+    assert json.dumps(plain) == json.dumps(json.loads(json.dumps(plain, sort_keys=True)))
+    assert text.endswith("}\n")
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_text_of_a_small_artifact(golden: Any) -> None:
+    golden("ir/artifact.json", artifact_text(pipelined_artifact()))
+
+
+def test_long_lists_of_numbers_stand_side_by_side() -> None:
+    artifact = replace(streaming_artifact(), reasons=())
+    op = artifact.graph.segments[0].ops[0]
+    op = replace(op, attributes=MappingProxyType({"frequencies": tuple(n / 8 for n in range(64))}))
+    segment = replace(artifact.graph.segments[0], ops=(op,))
+    lines = artifact_text(replace(artifact, graph=replace(artifact.graph, segments=(segment,)))).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.strip() == '"frequencies": [')
+    end = next(n for n in range(start, len(lines)) if lines[n].strip() == "]")
+    numbers = ", ".join(str(n / 8) for n in range(64))
+    assert " ".join(line.strip() for line in lines[start + 1 : end]) == numbers
+    assert end - start - 1 == 4, "lines of some 110 columns"
+
+
+def test_the_digest_is_that_of_everything_else() -> None:
+    plain = json.loads(artifact_text(ARTIFACTS["streaming"]))
+    stated = plain.pop("digest")
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    assert stated == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_equal_artifacts_have_equal_text_whatever_the_order_of_keys() -> None:
+    artifact = streaming_artifact()
+    simd = MappingProxyType(dict(reversed(SYSTEM.pe.simd.items())))
+    system = replace(SYSTEM, pe=replace(SYSTEM.pe, simd=simd), power_w=23000)
+    turned = replace(artifact, inputs=dict(reversed(artifact.inputs.items())), system=system)
+    assert turned == artifact
+    assert artifact_text(turned) == artifact_text(artifact)
+
+
+def test_the_text_does_not_depend_on_the_hash_seed() -> None:
+    program = (
+        "from tests.unit.ir.artifacts import *; from cstool.ir import *; print(artifact_text(pipelined_artifact()))"
+    )
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, cwd=ROOT, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert texts[0] == texts[1] == artifact_text(pipelined_artifact()).encode() + b"\n"
+
+
+def test_sources_are_left_out() -> None:
+    with_sources = replace(SYSTEM, sources=MappingProxyType({"clock_hz": ("X", "someone")}))
+    text = artifact_text(streaming_artifact(system=with_sources))
+    assert text == artifact_text(streaming_artifact())
+    assert "someone" not in text
+
+
+def test_what_is_no_number_is_not_written() -> None:
+    with pytest.raises(ValueError, match="^NaN cannot be written$"):
+        artifact_text(streaming_artifact(system=replace(SYSTEM, clock_hz=float("nan"))))
+
+
+def test_a_string_that_reads_as_a_number_is_no_attribute() -> None:
+    graph = decoder()
+    op = replace(graph.segments[0].ops[0], attributes={"a": "inf"})
+    odd = replace(graph, segments=(replace(graph.segments[0], ops=(op,)),))
+    with pytest.raises(ValueError, match="^an attribute must be a number, a string, .*, got 'inf'$"):
+        plain_data(odd)
+
+
+# What cannot be written.
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "a.json"
+    expect(
+        lambda: write_artifact(streaming_artifact(), path),
+        f"{path}: must be a file that can be written, got: No such file or directory",
+    )
+
+
+def test_a_path_that_is_a_folder_or_a_device(tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/dev/null")):
+        expect(
+            lambda path=path: write_artifact(streaming_artifact(), path),
+            f"{path}: must be a file that can be written, got what is no file",
+        )
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    expect(
+        lambda: write_artifact(streaming_artifact(), path),
+        f"{path}: must be a file that can be written, got: No space left on device",
+    )
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a.json": "old"}
+
+
+def test_where_a_link_leads_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    write_artifact(streaming_artifact(), tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert read_artifact(tmp_path / "real.json") == streaming_artifact()
+
+
+# What cannot be read.
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A written artifact."""
+    write_artifact(streaming_artifact(), tmp_path / "a.json")
+    return tmp_path / "a.json"
+
+
+def expect(call: Any, message: str, hint: str | None = None) -> None:
+    """The call raises an ArtifactError with this message and hint, exit code 2."""
+    with pytest.raises(ArtifactError) as caught:
+        call()
+    assert (caught.value.message, caught.value.hint, caught.value.exit_code) == (message, hint, 2)
+
+
+def rewrite(path: Path, change: Any, *, restate: bool = True) -> None:
+    """Change the plain data of a file, with its digest stated anew or as it was."""
+    plain = json.loads(path.read_text())
+    stated = plain.pop("digest")
+    change(plain)
+    path.write_text(json.dumps({**plain, "digest": plain_digest(plain) if restate else stated}))
+
+
+def test_reading_what_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    hint = "`cstool compile` writes artifacts"
+    expect(
+        lambda: read_artifact(path),
+        f"{path}: must be an artifact that can be read, got: No such file or directory",
+        hint,
+    )
+    expect(
+        lambda: read_artifact(tmp_path), f"{tmp_path}: must be an artifact that can be read, got: Is a directory", hint
+    )
+
+
+def test_reading_what_the_system_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    expect(
+        lambda: read_artifact(path),
+        f"{path}: must be an artifact that can be read, got: Permission denied",
+        "`cstool compile` writes artifacts",
+    )
+
+
+CUT = "it is cut short or damaged: compile again"
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ("", "Expecting value (line 1)"),
+        ('{"schema": 1,\n', "Expecting property name enclosed in double quotes (line 2)"),
+        ("num_csx: 1\n", "Expecting value (line 1)"),
+        ('{"schema": NaN}', "a number or a nesting that cannot be"),
+        ('{"schema": 1e999}', "a number or a nesting that cannot be"),
+        ("[" * 100_000, "a number or a nesting that cannot be"),
+        ("\xff\xfe\xfd", "a number or a nesting that cannot be"),
+    ],
+    ids=["empty", "cut", "yaml", "nan", "infinite", "nested", "bytes"],
+)
+def test_reading_what_is_no_json(text: str, got: str, path: Path) -> None:
+    path.write_bytes(text.encode("latin-1"))
+    expect(lambda: read_artifact(path), f"{path}: must be a JSON document, got: {got}", CUT)
+
+
+@pytest.mark.parametrize("text", ["[]", "1", "{}", '"schema"'])
+def test_reading_other_json(text: str, path: Path) -> None:
+    path.write_text(text)
+    expect(
+        lambda: read_artifact(path), f"{path}: must be an artifact, got other JSON", "`cstool compile` writes artifacts"
+    )
+
+
+def test_no_cut_text_is_read(path: Path) -> None:
+    text = path.read_text()
+    for length in range(0, len(text) - 1, 997):
+        path.write_text(text[:length])
+        with pytest.raises(ArtifactError, match="must be a JSON document"):
+            read_artifact(path)
+
+
+def test_reading_another_schema(path: Path) -> None:
+    rewrite(path, lambda plain: plain.update(schema=2, cstool="9.0"))
+    expect(lambda: read_artifact(path), f"{path}: must have schema 1, got 2, written by cstool 9.0", "compile again")
+    rewrite(path, lambda plain: plain.pop("cstool"))
+    expect(lambda: read_artifact(path), f"{path}: must have schema 1, got 2", "compile again")
+
+
+def test_reading_what_was_edited(path: Path) -> None:
+    rewrite(path, lambda plain: plain.update(num_csx=1), restate=False)
+    plain = json.loads(path.read_text())
+    stated = plain.pop("digest")
+    found = plain_digest(plain)
+    expect(
+        lambda: read_artifact(path),
+        f"{path}: must be as it was written (digest {stated[:8]}), got other content (digest {found[:8]})",
+        "artifacts cannot be edited: change the params and compile again",
+    )
+
+
+def test_reading_without_a_digest(path: Path) -> None:
+    plain = json.loads(path.read_text())
+    del plain["digest"]
+    path.write_text(json.dumps(plain))
+    found = plain_digest(plain)[:8]
+    expect(
+        lambda: read_artifact(path),
+        f"{path}: must be as it was written (digest None), got other content (digest {found})",
+        "artifacts cannot be edited: change the params and compile again",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plain: plain.pop("num_csx"), "num_csx: must be given, got nothing"),
+        (lambda plain: plain["streaming"]["layout"].pop("rows"), "streaming.layout.rows: must be given, got nothing"),
+        (lambda plain: plain.update(color="red"), "color: must be a known field of Artifact, got another"),
+        (lambda plain: plain.update(num_csx="2"), "num_csx: must be a whole number, got '2'"),
+        (lambda plain: plain.update(num_csx=True), "num_csx: must be a whole number, got True"),
+        (lambda plain: plain["system"].update(clock_hz=1), "system.clock_hz: must be a number with a point, got 1"),
+        (lambda plain: plain.update(mode="fast"), "mode: must be one of pipelined, weight_streaming, got 'fast'"),
+        (lambda plain: plain.update(reasons="none"), "reasons: must be a list, got 'none'"),
+        (lambda plain: plain.update(memoryx=[]), "memoryx: must be an object, got []"),
+        (lambda plain: plain["graph"]["inputs"][1].update(name=3), "graph.inputs.1.name: must be a string, got 3"),
+        (lambda plain: plain["inputs"].update(a=None), "inputs.a: must be a string, got None"),
+    ],
+)
+def test_reading_what_the_schema_does_not_know(change: Any, message: str, path: Path) -> None:
+    rewrite(path, change)
+    expect(lambda: read_artifact(path), f"{path}: {message}", "compile again")
+
+
+def test_reading_a_pair_of_three(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_artifact(pipelined_artifact(), path)
+    rewrite(path, lambda plain: plain["pipelined"]["replicas"].append(3))
+    expect(lambda: read_artifact(path), f"{path}: pipelined.replicas: must be a list of 2, got 3", "compile again")
+
+
+def test_reading_what_is_not_legal(path: Path) -> None:
+    rewrite(path, lambda plain: plain.update(micro_batch_size=3))
+    expect(
+        lambda: read_artifact(path),
+        f"{path}: must be a legal artifact, got: micro_batch_size 3 does not divide 8 samples of a CSX",
+        "compile again",
+    )
+
+
+def test_the_graph_alone_is_read_as_it_was_written() -> None:
+    graph = decoder(layers=3)
+    assert from_plain(json.loads(json.dumps(plain_data(graph))), Graph) == graph
