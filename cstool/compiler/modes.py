@@ -37,7 +37,7 @@ class ChooseMode:
         Raises:
             NothingFits: there is no plan
         """
-        fitting = [a for a in alternatives(program) if a.step_cycles is not None]
+        fitting = [a for a in alternatives(program) if a.step_cycles is not None and a not in program.others]
         if not fitting:
             raise NothingFits({ExecutionMode(mode): misfit for mode, misfit in program.misfits.items()})
         chosen = min(fitting, key=lambda alternative: alternative.step_cycles or 0)
@@ -59,7 +59,7 @@ def alternatives(program: Program) -> tuple[Alternative, ...]:
         found.append(Alternative(ExecutionMode.WEIGHT_STREAMING, streaming_step_cycles(program), what))
     for mode, misfit in program.misfits.items():
         found.append(Alternative(ExecutionMode(mode), None, str(misfit)))
-    return tuple(sorted(found, key=lambda alternative: alternative.mode))
+    return (*sorted(found, key=lambda alternative: alternative.mode), *program.others)
 
 
 def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:
     if request.execution_mode != "auto":
         yield f"{chosen.mode} was asked for"
     for other in alternatives(program):
-        if other.mode is chosen.mode or chosen.step_cycles is None:
+        if other.mode is chosen.mode or chosen.step_cycles is None or other in program.others:
             continue
         if other.step_cycles is None:
             yield f"{other.mode} does not fit: {other.why}"

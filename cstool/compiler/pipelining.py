@@ -61,17 +61,18 @@ class PlaceStages:
         if isinstance(found, Misfit):
             return _without_plan(program, found)
         best: tuple[int, PipelinedPlan, bool] | None = None
-        for candidate in found:
+        for candidate in found[:PLACED]:
             planned = _place(program, chain, candidate)
             if planned is not None and (best is None or planned[0] < best[0]):
                 best = (*planned, candidate.is_recomputed)
         if best is None:
             where = f"regions of {program.request.system.name}, side by side on its fabric"
             return _without_plan(program, Misfit(f"{chain.length:,} stages", f"must fit {where}", "no such placement"))
-        cycles, plan, is_recomputed = best
+        _, plan, is_recomputed = best
         return replace(
             program,
             pipelined=plan,
+            reasons=(*program.reasons, *_reasons(plan, found, is_recomputed)),
             recompute=MappingProxyType({**program.recompute, ExecutionMode.PIPELINED: Recompute(int(is_recomputed))}),
             micro_batches=MappingProxyType({**program.micro_batches, ExecutionMode.PIPELINED: 1}),
         )
@@ -114,6 +115,21 @@ class RouteEdges:
         return replace(program, pipelined=replace(plan, routes=routes))
 
 
+def _reasons(plan: PipelinedPlan, found: Sequence[_Candidate], is_recomputed: bool) -> Iterator[str]:
+    """Say why so many replicas, and what is in flight."""
+    count = plan.replicas[0] * plan.replicas[1]
+    estimates = {candidate.columns * candidate.rows: candidate.estimate_cycles for candidate in found}
+    if count > 1 and 1 in estimates:
+        ratio = estimates[1] / estimates[count]
+        yield f"{count} replicas side by side: by estimate, a step takes {ratio:.1f}x the time with one"
+    elif count == 1:
+        more = min((other for other in estimates if other > 1), default=None)
+        yield "one replica: " + ("no second one fits" if more is None else "by estimate, a step takes longer with more")
+    kept = "of these it keeps what it reads, and makes the rest again" if is_recomputed else "nothing is made again"
+    first, last = plan.stages[0].in_flight, plan.stages[-1].in_flight
+    yield f"between forward and backward, the first stage holds up to {first} samples, the last {last}; {kept}"
+
+
 def _without_plan(program: Program, misfit: Misfit) -> Program:
     return replace(program, misfits=MappingProxyType({**program.misfits, ExecutionMode.PIPELINED: misfit}))
 
@@ -141,7 +157,7 @@ def _step(program: Program, bottleneck: int, stages: int, replicas: tuple[int, i
 
 
 def _candidates(program: Program, chain: Chain) -> list[_Candidate] | Misfit:
-    """Return the most promising numbers of replicas, best first; why there are none, if not even one replica fits."""
+    """Return the numbers of replicas that seem to fit, best first; why there are none, if not even one does."""
     request = program.request
     system, fabric = request.system, request.system.fabric
     room = fabric.pes * system.pe.free_bytes

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from cstool.arch import System
 from cstool.ir import (
+    Alternative,
     ExecutionMode,
     FusedKernel,
     Graph,
@@ -114,6 +115,7 @@ class Program:
         streaming: the plan, if there is one
         pipelined: the plan, if there is one
         misfits: per mode, why there is no plan
+        others: plans that could be had for the asking
         reasons: of choices on the way, in words
         mode: of execution, once chosen
     """
@@ -127,6 +129,7 @@ class Program:
     streaming: StreamingPlan | None = None
     pipelined: PipelinedPlan | None = None
     misfits: Mapping[str, Misfit] = field(default_factory=lambda: MappingProxyType({}))
+    others: tuple[Alternative, ...] = ()
     reasons: tuple[str, ...] = ()
     mode: ExecutionMode | None = None
 

@@ -14,7 +14,7 @@ from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.errors import CompileError
-from cstool.ir import ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
+from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Limits
 from cstool.perf.streaming import hop_latency_cycles, streamed_phases
@@ -66,8 +66,13 @@ class PlanStreaming:
 
 def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
     mode = ExecutionMode.WEIGHT_STREAMING
+    others = program.others
+    if (fastest := chosen.fastest) is not None:
+        again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
+        others = (*others, Alternative(mode, _cycles_of_step(program, works, fastest), again))
     return replace(
         program,
+        others=others,
         streaming=_plan(program, works, chosen),
         recompute=MappingProxyType({**program.recompute, mode: chosen.memory.recompute}),
         micro_batches=MappingProxyType({**program.micro_batches, mode: chosen.micro_batch_size}),
@@ -76,9 +81,12 @@ def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
 
 @dataclass(frozen=True)
 class _Choice:
+    """A layout, and the choice that would be faster, were more computed again."""
+
     layout: Layout
     memory: StreamMemory
     micro_batch_size: int
+    fastest: _Choice | None = None
 
 
 class _Search:
@@ -95,16 +103,12 @@ class _Search:
         """Return the choice: the largest micro-batch that fits, in the layout that is fastest for it."""
         blocks = sum(segment.count for segment in self.program.graph.segments[1:-1])
         options = recompute_options(blocks)
-        choices: list[_Choice] = []
-        for recompute in options:
-            chosen = self._with(recompute)
-            if chosen is not None:
-                choices.append(chosen)
-            if choices and self.request.recompute == "needed":
-                break
-        if choices:
-            return min(choices, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
-        return self._misfit(options[-1])
+        choices = [choice for recompute in options if (choice := self._with(recompute)) is not None]
+        if not choices:
+            return self._misfit(options[-1])
+        fastest = min(choices, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
+        chosen = fastest if self.request.recompute == "fastest" else choices[0]
+        return replace(chosen, fastest=None if fastest is chosen else fastest)
 
     def _with(self, recompute: Recompute) -> _Choice | None:
         groups = range(1, min(self.sizes[0], self.fabric.width, MOST_GROUPS) + 1)
