@@ -24,6 +24,7 @@ MOST_COMPARED = 50
 """artifacts that are looked at to explain why there is none"""
 MOST_NAMED = 3
 """changes of a group of keys that are named; the rest is counted"""
+_ANOTHER_FOLDER = "name another folder with --compile_dir"
 _FIRST = ("name", "num_hidden_layers", "hidden_size", "num_heads", "filter_size", "vocab_size")
 
 
@@ -81,9 +82,12 @@ def keep_artifact(compile_dir: Path, artifact: Artifact) -> Path:
     except OSError as error:
         raise ArtifactError(
             f"compile_dir: must be a folder that can be written, got {compile_dir}: {error.strerror}",
-            "name another folder with --compile_dir",
+            _ANOTHER_FOLDER,
         ) from error
-    write_artifact(artifact, path)
+    try:
+        write_artifact(artifact, path)
+    except ArtifactError as error:
+        raise ArtifactError(error.message, _ANOTHER_FOLDER) from error
     return path
 
 
@@ -114,13 +118,16 @@ def _kept_inputs(compile_dir: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the keys that differ, and how, without what only follows from another."""
+    """Return the keys that differ, and how, without what mostly follows from others (the graph, how weights begin)."""
     keys = [*new, *(key for key in old if key not in new)]
     changes = {key: (old.get(key, "none"), new.get(key, "none")) for key in keys if old.get(key) != new.get(key)}
     if "system.name" in changes:
         changes = {key: change for key, change in changes.items() if key == "system.name" or key[:7] != "system."}
-    if "graph" in changes and any(key == "tokens" or key.startswith("model.") for key in changes):
-        del changes["graph"]
+    causes = {key for key in changes if key == "tokens" or (key.startswith("model.") and "initializer." not in key)}
+    if causes:
+        return {key: change for key, change in changes.items() if "initializer." not in key and key != "graph"}
+    if any(key.startswith("model.") for key in changes):
+        changes.pop("graph", None)
     return changes
 
 

@@ -29,6 +29,7 @@ def test_the_same_model_is_accepted(family: str) -> None:
 
 LAYER = GRAPH.segments[1]
 WEIGHT, OP = LAYER.weights[0], LAYER.ops[0]
+ACTIVATION = "transformer_decoder.layers.{n}.ffn.ffn.0.linear_layer.activation"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ WEIGHT, OP = LAYER.weights[0], LAYER.ops[0]
         ),
         (
             decoder(layers=2, nonlinearity="relu"),
-            "op transformer_decoder.layers.{n}.ffn.ffn.0.linear_layer.activation with function gelu instead of relu in segment 1",
+            f"op {ACTIVATION} with function gelu instead of relu in segment 1",
         ),
         (decoder(layers=2, share_embedding_weights=False), "weights 2 instead of 3 in segment 2"),
         (replace(GRAPH, segments=GRAPH.segments[:2]), "segments 3 instead of 2"),
