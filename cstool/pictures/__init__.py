@@ -1,0 +1,1 @@
+"""Pictures of an artifact: what stands where on the wafer, and what takes how long. Only they import matplotlib."""

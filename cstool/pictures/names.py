@@ -1,0 +1,44 @@
+"""Short names of kernels and activations, for where there is little room."""
+
+from __future__ import annotations
+
+import re
+
+_SHORTER = (
+    (r"\{n(\+\d)?\}", r"*\1"),
+    (r"\btransformer_decoder\.", ""),
+    (r"\blayers\.([^.]+)\.", r"L\1 "),
+    (r"\bself_attn\.proj_q_dense_layer$", "qkv"),
+    (r"\bself_attn\.proj_output_dense_layer", "out"),
+    (r"\bself_attn$", "attention"),
+    (r"\bself_attn\.", ""),
+    (r"\bproj_([qkv])_dense_layer", r"\1"),
+    (r"\bffn\.ffn\.", "ffn."),
+    (r"\.linear_layer(_for_glu)?", lambda found: " gate" if found[1] else ""),
+    (r"\bembedding_layer\.word_embeddings", "embedding"),
+    (r"\bembedding_layer\.", ""),
+    (r"\.y$", ""),
+)
+"""patterns -> what takes their place, one after the other"""
+
+
+def short_name(name: str) -> str:
+    """Return a name as people say it: `L3 ffn.0` for the first matrix of the third layer's feed-forward part.
+
+    Numbers of layers that stand for all repetitions become `*`. Whatever is not known stays as it is.
+
+    >>> short_name("transformer_decoder.layers.{n}.self_attn.proj_q_dense_layer")
+    'L* qkv'
+    """
+    for pattern, shorter in _SHORTER:
+        name = re.sub(pattern, shorter, name)
+    return name
+
+
+def group_name(name: str) -> str:
+    """Return the short name without the number of a layer: what kernels of layers that are alike have in common.
+
+    >>> group_name("transformer_decoder.layers.3.ffn.ffn.0.linear_layer")
+    'L* ffn.0'
+    """
+    return re.sub(r"^L\d+ ", "L* ", short_name(name))

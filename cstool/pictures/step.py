@@ -1,0 +1,141 @@
+"""The kernels of a step as bars: modelled cycles by phase, and what limits each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from cstool.ir import Artifact, PhaseCycles, StreamingPlan
+from cstool.pictures.lettering import text_width
+from cstool.pictures.names import short_name
+from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block
+from cstool.pictures.palette import BOUNDS, INK, NO_WORK, PHASES
+from cstool.pictures.quantities import seconds_text
+
+ROW_PT, BAR_PT, ABOVE_PT, BELOW_PT, RIGHT_PT = 15.0, 10.5, 40.0, 30.0, 62.0
+MOST_ROWS = 40
+SWATCH_PT = 20.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel, all its repetitions and micro-batches together.
+
+    Args:
+        label: what it is, and how often
+        parts: phase -> its cycles in a step, and what limits it
+    """
+
+    label: str
+    parts: dict[str, PhaseCycles]
+
+    @property
+    def cycles(self) -> int:
+        """Of all phases."""
+        return sum(part.cycles for part in self.parts.values())
+
+
+def step(artifact: Artifact, plan: StreamingPlan, width_pt: float) -> Block:
+    """Return the block."""
+    rows = step_rows(artifact, plan)
+    total = sum(row.cycles for row in rows)
+    left = max(text_width(row.label, TEXT_PT) for row in rows) + 10
+    bars = width_pt - left - RIGHT_PT
+    height = ROW_PT * len(rows)
+
+    def draw(block: Axes) -> None:
+        seconds = total / artifact.system.clock_hz
+        block.text(
+            0,
+            0,
+            f"The kernels of a step: {total:,} cycles, {seconds_text(seconds)} at "
+            f"{artifact.system.clock_hz / 1e9:,.4g} GHz (modelled)",
+            size=HEADING_PT,
+            color=INK,
+            va="top",
+        )
+        _draw_legend(block, rows, 22.0)
+        longest = max(row.cycles for row in rows) or 1
+        for number, row in enumerate(rows):
+            middle = ABOVE_PT + (number + 0.5) * ROW_PT
+            block.text(left - 6, middle, row.label, size=TEXT_PT, color=INK, ha="right", va="center_baseline")
+            x = left
+            for phase, part in row.parts.items():
+                length = bars * part.cycles / longest
+                _draw_bar(block, (x, middle - BAR_PT / 2), length, PHASES[phase], BOUNDS[part.bound])
+                x += length
+            share = row.cycles / (total or 1)
+            block.text(x + 4, middle, f"{share:.1%}", size=SMALL_PT, color=INK, va="center_baseline")
+        axis = block.inset_axes((left, ABOVE_PT + height, bars, 0.1), transform=block.transData)
+        axis.set(xlim=(0, longest), yticks=[])
+        axis.patch.set_visible(False)
+        for side in ("left", "right", "top"):
+            axis.spines[side].set_visible(False)
+        axis.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
+        axis.xaxis.set_major_formatter(lambda cycles, _: f"{100 * cycles / (total or 1):.3g}")
+        axis.set_xticks([share * total for share in _ticks(longest / (total or 1))])
+        axis.set_xlabel("modelled cycles of all its repetitions [% of the step]", size=TEXT_PT, labelpad=2)
+
+    return Block(width_pt, ABOVE_PT + height + BELOW_PT, draw)
+
+
+def step_rows(artifact: Artifact, plan: StreamingPlan) -> list[Row]:
+    """Return the kernels in the order of the stream; of very many, the shorter ones as one."""
+    rows = []
+    for segment, kernels in zip(artifact.graph.segments, plan.kernels, strict=True):
+        for kernel in kernels:
+            times = segment.count * plan.micro_batches
+            cycles = kernel.cycles
+            again = PhaseCycles(cycles.recompute_cycles, cycles.forward.bound)
+            phases = dict(zip(PHASES, (cycles.forward, cycles.delta, cycles.gradient, again), strict=True))
+            parts = {
+                name: PhaseCycles(times * phase.cycles, phase.bound) for name, phase in phases.items() if phase.cycles
+            }
+            repeats = f"  x {segment.count:,}" if segment.count > 1 else ""
+            rows.append(Row(short_name(kernel.name) + repeats, parts))
+    if len(rows) <= MOST_ROWS:
+        return rows
+    longest = set(sorted(range(len(rows)), key=lambda number: -rows[number].cycles)[: MOST_ROWS - 1])
+    rest = [row for number, row in enumerate(rows) if number not in longest]
+    return [*(row for number, row in enumerate(rows) if number in longest), _together(rest)]
+
+
+def _together(rows: list[Row]) -> Row:
+    parts = {}
+    for phase in PHASES:
+        found = [row.parts[phase] for row in rows if phase in row.parts]
+        if found:
+            bound = max(found, key=lambda part: part.cycles).bound
+            parts[phase] = PhaseCycles(sum(part.cycles for part in found), bound)
+    return Row(f"{len(rows):,} shorter ones", parts)
+
+
+def _ticks(largest: float) -> list[float]:
+    """Return shares for the ticks of the axis: round ones, about five."""
+    step = next((s for s in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if largest / s <= 6), 0.25)
+    return [number * step for number in range(int(largest / step + 1e-9) + 1)]
+
+
+def _draw_bar(block: Axes, corner: tuple[float, float], length: float, color: str, hatch: str) -> None:
+    edge = min(0.5, length / 4)
+    block.add_patch(
+        Rectangle(corner, length, BAR_PT, facecolor=color, edgecolor=INK, linewidth=edge, hatch=hatch or None)
+    )
+
+
+def _draw_legend(block: Axes, rows: list[Row], middle: float) -> None:
+    """Draw in a line what colours (phases) and hatches (limits) mean, those that there are."""
+    phases = [phase for phase in PHASES if any(phase in row.parts for row in rows)]
+    bounds = [bound for bound in BOUNDS if any(part.bound == bound for row in rows for part in row.parts.values())]
+    samples = [(phase, PHASES[phase], "") for phase in phases]
+    samples += [(f"limited by {_LIMITS[bound]}", NO_WORK, BOUNDS[bound]) for bound in bounds]
+    x = 0.0
+    for text, color, hatch in samples:
+        _draw_bar(block, (x, middle - BAR_PT / 2), SWATCH_PT, color, hatch)
+        block.text(x + SWATCH_PT + 4, middle, text, size=SMALL_PT, color=INK, va="center_baseline")
+        x += SWATCH_PT + text_width(text, SMALL_PT) + 16
+
+
+_LIMITS = {"compute": "compute", "link": "links between PEs", "ingress": "links off the wafer"}

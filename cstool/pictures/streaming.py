@@ -1,0 +1,30 @@
+"""The picture of weight streaming: the wafer as one array, the memory of a PE, the kernels of a step."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from cstool.ir import Artifact
+from cstool.pictures.account import account
+from cstool.pictures.array import array
+from cstool.pictures.names import short_name
+from cstool.pictures.page import GAP_PT, compose, picture_title
+from cstool.pictures.step import step
+
+
+def draw_streaming(artifact: Artifact) -> Figure:
+    """Return the picture of an artifact of weight streaming."""
+    plan = artifact.streaming
+    assert plan is not None
+    wafer = array(artifact, plan)
+    memory = account(plan.sram, artifact.system.pe.sram_bytes, short_name(plan.fullest_kernel), wafer.height_pt)
+    width = wafer.width_pt + GAP_PT + memory.width_pt
+    per_step = f"{plan.micro_batches:,} micro-batch{'es' * (plan.micro_batches != 1)} per step"
+    samples = f"{artifact.micro_batch_size:,} sample{'s' * (artifact.micro_batch_size != 1)}"
+    subtitle = (
+        f"All {artifact.system.fabric.pes:,} PEs work on one kernel after the other, while its weights pass. "
+        f"{per_step}, {samples} each. Cycles are modelled, not measured."
+    )
+    return compose(
+        picture_title(artifact, "weight streaming"), subtitle, [[[wafer], [memory]], [[step(artifact, plan, width)]]]
+    )
