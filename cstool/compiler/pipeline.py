@@ -16,8 +16,9 @@ import numpy as np
 
 from cstool.compiler.backward import KEPT, statistics_width
 from cstool.compiler.kernel_work import KernelWork, kernel_works
+from cstool.compiler.placement import NEVER, stage_cycles
 from cstool.compiler.program import Program, op_of, segment_tensors
-from cstool.compiler.stage import NEVER, Held, PipelineStage
+from cstool.compiler.stage import Held, PipelineStage
 from cstool.ir import FusedKernel, Segment
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.region import SUM_BYTES
@@ -248,7 +249,7 @@ def estimate_bottleneck(stages: Sequence[PipelineStage], width: int, height: int
     w, h = w[order], h[order]
     areas = w * h
     # The fewest cycles that any shape of at most this area takes.
-    least = np.array([np.minimum.accumulate(stage.cycles(w, h)) for stage in stages])
+    least = np.array([np.minimum.accumulate(stage_cycles(stage, w, h)) for stage in stages])
     if (least[:, -1] >= NEVER).any():
         return None
     low, high = 0, int(least[least < NEVER].max())

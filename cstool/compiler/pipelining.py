@@ -16,7 +16,7 @@ from cstool.compiler.placement import NoPlacement, Placement, place
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, RoutedEdge, route
 from cstool.compiler.stage import ORIENTATIONS, PipelineStage
-from cstool.ir import ExecutionMode, PipelinedPlan, Recompute, Region, Stage
+from cstool.ir import ExecutionMode, PipelinedPlan, Recompute, Stage
 from cstool.perf.pe import Pe, ceil_div
 
 KERNEL_COLORS = (
@@ -106,7 +106,7 @@ class RouteEdges:
         colors = range(len(KERNEL_COLORS), links.colors - links.io_colors)
         regions = [stage.region for stage in plan.stages]
         try:
-            routes = route(regions, edges, bottleneck, plan.replica_width, plan.replica_height, colors)
+            routes = route(regions, edges, bottleneck, colors)
         except NoColors as error:
             misfit = Misfit(
                 f"{len(edges)} routes", f"must have colors of their own where they meet, of {len(colors)}", str(error)
@@ -167,7 +167,7 @@ def _candidates(program: Program, chain: Chain) -> list[_Candidate] | Misfit:
         return Misfit(what, sram, f"{chain.weight_bytes:,} bytes")
     if chain.length > fabric.pes:
         return Misfit(f"{chain.length:,} stages", f"must have a PE each, {system.name} has {fabric.pes:,}", "too many")
-    least = min(sum(stage.smallest_bytes for stage in chain.stages(1, recomputed)) for recomputed in (False, True))
+    least = min(sum(stage.smallest_bytes for stage in chain.stages(1, again)) for again in (False, True))
     for is_recomputed in (False, True):
         found = []
         for replicas in _divisors(request.samples_per_csx):
@@ -249,12 +249,5 @@ def _plan(
         routes=(),
         kernel_colors=MappingProxyType({name: color for color, name in enumerate(KERNEL_COLORS)}),
         bottleneck=totals.index(max(totals)),
-        wire_pes=wire_length([stage.region for stage in planned]),
+        wire_pes=placement.wire_pes,
     )
-
-
-def wire_length(regions: Sequence[Region]) -> int:
-    """Return the Manhattan distances of the centres of consecutive regions, added up and rounded down [PEs]."""
-    centres = [(2 * r.x + r.width, 2 * r.y + r.height) for r in regions]
-    pairs = zip(centres, centres[1:], strict=False)
-    return sum(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in pairs) // 2

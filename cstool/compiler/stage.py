@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from cstool.arch import System
 from cstool.compiler.kernel_work import KernelWork
+from cstool.compiler.placement import WAYS
 from cstool.ir import KernelCycles, SramEntry
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Limits, Phases
@@ -20,11 +18,7 @@ from cstool.perf.work import Lookup, MatMul, Pairs
 
 MASTER_BYTES = 4
 """of a weight as the optimizer sees it, of each of its states, and of its gradient"""
-NEVER = np.iinfo(np.int64).max // 4
-"""cycles of a kernel in a region that is too small for it"""
 ORIENTATIONS = ("inputs over columns", "inputs over rows")
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -68,27 +62,37 @@ class PipelineStage:
     operand_bits: int
     optimizer_states: int
 
-    def cycles(self, width: Any, height: Any) -> Any:
-        """Return the modelled cycles per sample in regions of these sizes, the better way round."""
-        width, height = np.asarray(width, np.int64), np.asarray(height, np.int64)
-        ways = []
-        for sides in ((width, height), (height, width)):
-            fits = self._sram_bytes(*sides) <= self.system.pe.sram_bytes
-            ways.append(np.where(fits, self._phases(*sides).total(self.recomputes), NEVER))
-        return np.minimum(*ways)
+    @property
+    def alike(self) -> Hashable:
+        """Equal for stages that do the same work with weights of the same shapes."""
+        return self.work.work, self.work.vectors, self.work.needs_delta, self.recomputes
 
-    def fits(self, width: Any, height: Any) -> BoolArray:
-        """Say whether regions of these sizes have the memory."""
-        width, height = np.asarray(width, np.int64), np.asarray(height, np.int64)
-        least = np.minimum(self._sram_bytes(width, height), self._sram_bytes(height, width))
-        return np.asarray(least <= self.system.pe.sram_bytes)
+    @property
+    def room_bytes(self) -> int:
+        """SRAM of a PE."""
+        return self.system.pe.sram_bytes
+
+    def cycles(self, way: int, width: Any, height: Any) -> Any:
+        """Return the modelled cycles per sample in regions of these sizes; way 0 has inputs over columns."""
+        return self._phases(*_turned(way, width, height)).total(self.recomputes)
+
+    def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:
+        """Return what the fullest PE holds, samples in flight left out."""
+        return sum(size for _, size, _ in self._fixed_entries(*_turned(way, width, height)))
+
+    def held_bytes(self, pes: Any) -> Any:
+        """Return what each of so many PEs holds of the samples in flight."""
+        return sum(ceil_div(held.elements, pes) * (held.element_bytes * held.samples) for held in self.held)
 
     def orientation(self, width: int, height: int) -> int:
-        """Return the index of the better way round."""
-        sides = ((width, height), (height, width))
-        fits = [int(self._sram_bytes(*side)) <= self.system.pe.sram_bytes for side in sides]
-        totals = [int(self._phases(*side).total(self.recomputes)) for side in sides]
-        return min((0, 1), key=lambda way: (not fits[way], totals[way]))
+        """Return the better way round."""
+        held = self.held_bytes(width * height)
+
+        def rank(way: int) -> tuple[bool, int]:
+            misfits = self.fixed_bytes(way, width, height) + held > self.room_bytes
+            return misfits, int(self.cycles(way, width, height))
+
+        return min(WAYS, key=rank)
 
     def kernel_cycles(self, width: int, height: int) -> KernelCycles:
         """Return the cycles per sample, phase by phase."""
@@ -96,7 +100,7 @@ class PipelineStage:
 
     def account(self, width: int, height: int) -> tuple[SramEntry, ...]:
         """Return the account of the fullest PE."""
-        entries = self._entries(*self._sides(width, height))
+        entries = [*self._fixed_entries(*self._sides(width, height)), *self._held_entries(width * height)]
         return tuple(SramEntry(name, int(size), arithmetic) for name, size, arithmetic in entries)
 
     @property
@@ -111,7 +115,7 @@ class PipelineStage:
         return self.work.weight_elements
 
     def _sides(self, width: int, height: int) -> tuple[int, int]:
-        return (width, height) if self.orientation(width, height) == 0 else (height, width)
+        return _turned(self.orientation(width, height), width, height)
 
     @property
     def _weight_bytes(self) -> int:
@@ -127,11 +131,11 @@ class PipelineStage:
             phases.delta = Limits()
         return phases
 
-    def _sram_bytes(self, width: Any, height: Any) -> Any:
-        return sum(size for _, size, _ in self._entries(width, height))
+    def _fixed_entries(self, width: Any, height: Any) -> list[tuple[str, Any, str]]:
+        """Return (name, bytes, arithmetic) of what a PE holds but for samples in flight, inputs over `width`.
 
-    def _entries(self, width: Any, height: Any) -> Sequence[tuple[str, Any, str]]:
-        """Return (name, bytes, arithmetic) of what a PE holds, inputs over `width`; the texts are for plain numbers."""
+        The texts are for plain numbers.
+        """
         pe, operand = self.system.pe, self.operand_bits // 8
         area, written = width * height, isinstance(width, int)
         entries: list[tuple[str, Any, str]] = [
@@ -166,10 +170,16 @@ class PipelineStage:
             count = sum(self.work.vectors)
             text = f"ceil({count:,} / {area}) x {per_weight}" if written else ""
             entries.append(("biases and norms", ceil_div(count, area) * self._weight_bytes, text))
-        for held in self.held:
-            size = ceil_div(held.elements, area) * held.element_bytes * held.samples
-            plural = "sample" if held.samples == 1 else "samples"
-            each = f"ceil({held.elements:,} / {area}) x {held.element_bytes} B" if written else ""
-            text = f"{held.samples} {plural} x {each}"
-            entries.append((held.name, size, text))
         return entries
+
+    def _held_entries(self, pes: int) -> Iterator[tuple[str, int, str]]:
+        for held in self.held:
+            size = int(ceil_div(held.elements, pes)) * held.element_bytes * held.samples
+            plural = "sample" if held.samples == 1 else "samples"
+            each = f"ceil({held.elements:,} / {pes}) x {held.element_bytes} B"
+            yield held.name, size, f"{held.samples} {plural} x {each}"
+
+
+def _turned(way: int, width: Any, height: Any) -> tuple[Any, Any]:
+    """Return how many PEs the inputs lie over, and how many the outputs."""
+    return (width, height) if way == 0 else (height, width)
