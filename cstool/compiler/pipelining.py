@@ -57,25 +57,37 @@ class PlaceStages:
         if not program.request.considers(ExecutionMode.PIPELINED):
             return program
         chain = Chain(program)
-        found = _candidates(program, chain)
-        if isinstance(found, Misfit):
-            return _without_plan(program, found)
-        best: tuple[int, PipelinedPlan, bool] | None = None
-        for candidate in found[:PLACED]:
-            planned = _place(program, chain, candidate)
-            if planned is not None and (best is None or planned[0] < best[0]):
-                best = (*planned, candidate.is_recomputed)
+        if (misfit := _certain_misfit(program, chain)) is not None:
+            return _without_plan(program, misfit)
+        best: _Placed | None = None
+        for is_recomputed in (False, True):
+            found = _candidates(program, chain, is_recomputed)
+            placed = [_place(program, chain, candidate) for candidate in found[:PLACED]]
+            for each in placed:
+                if each is not None and (best is None or each.step_cycles < best.step_cycles):
+                    best = replace(each, estimates=found)
+            if best is not None and program.request.recompute == "needed":
+                break
         if best is None:
-            where = f"regions of {program.request.system.name}, side by side on its fabric"
-            return _without_plan(program, Misfit(f"{chain.length:,} stages", f"must fit {where}", "no such placement"))
-        _, plan, is_recomputed = best
+            return _without_plan(program, _misfit(program, chain))
+        mode = ExecutionMode.PIPELINED
         return replace(
             program,
-            pipelined=plan,
-            reasons=(*program.reasons, *_reasons(plan, found, is_recomputed)),
-            recompute=MappingProxyType({**program.recompute, ExecutionMode.PIPELINED: Recompute(int(is_recomputed))}),
-            micro_batches=MappingProxyType({**program.micro_batches, ExecutionMode.PIPELINED: 1}),
+            pipelined=best.plan,
+            reasons=(*program.reasons, *_reasons(best)),
+            recompute=MappingProxyType({**program.recompute, mode: Recompute(int(best.is_recomputed))}),
+            micro_batches=MappingProxyType({**program.micro_batches, mode: 1}),
         )
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A plan without routes, the modelled cycles of its step, and what it was chosen from."""
+
+    plan: PipelinedPlan
+    step_cycles: int
+    is_recomputed: bool
+    estimates: Sequence[_Candidate] = ()
 
 
 @dataclass(frozen=True)
@@ -115,17 +127,22 @@ class RouteEdges:
         return replace(program, pipelined=replace(plan, routes=routes))
 
 
-def _reasons(plan: PipelinedPlan, found: Sequence[_Candidate], is_recomputed: bool) -> Iterator[str]:
+def _reasons(placed: _Placed) -> Iterator[str]:
     """Say why so many replicas, and what is in flight."""
+    plan = placed.plan
     count = plan.replicas[0] * plan.replicas[1]
-    estimates = {candidate.columns * candidate.rows: candidate.estimate_cycles for candidate in found}
+    estimates = {candidate.columns * candidate.rows: candidate.estimate_cycles for candidate in placed.estimates}
     if count > 1 and 1 in estimates:
         ratio = estimates[1] / estimates[count]
-        yield f"{count} replicas side by side: by estimate, a step takes {ratio:.1f}x the time with one"
-    elif count == 1:
+        yield f"{count} replicas side by side: by estimate, a step with one takes {ratio:.1f}x the time"
+    elif count > 1:
+        yield f"{count} replicas side by side: with fewer, the samples in flight do not fit"
+    else:
         more = min((other for other in estimates if other > 1), default=None)
         yield "one replica: " + ("no second one fits" if more is None else "by estimate, a step takes longer with more")
-    kept = "of these it keeps what it reads, and makes the rest again" if is_recomputed else "nothing is made again"
+    kept = (
+        "of these it keeps what it reads, and makes the rest again" if placed.is_recomputed else "nothing is made again"
+    )
     first, last = plan.stages[0].in_flight, plan.stages[-1].in_flight
     yield f"between forward and backward, the first stage holds up to {first} samples, the last {last}; {kept}"
 
@@ -156,40 +173,55 @@ def _step(program: Program, bottleneck: int, stages: int, replicas: tuple[int, i
     return step_cycles(program, stages, bottleneck, request.samples_per_csx // count, count, update)
 
 
-def _candidates(program: Program, chain: Chain) -> list[_Candidate] | Misfit:
-    """Return the numbers of replicas that seem to fit, best first; why there are none, if not even one does."""
-    request = program.request
-    system, fabric = request.system, request.system.fabric
-    room = fabric.pes * system.pe.free_bytes
-    sram = f"must fit the SRAM of {system.name} that code and stack leave, {room:,} bytes"
+def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:
+    """Return why the stages cannot fit, if it needs no search to tell."""
+    system = program.request.system
+    room = _room_bytes(program)
     if chain.weight_bytes > room:
         what = f"{program.graph.parameter_count:,} weights with master copies, optimizer state and gradients"
-        return Misfit(what, sram, f"{chain.weight_bytes:,} bytes")
-    if chain.length > fabric.pes:
-        return Misfit(f"{chain.length:,} stages", f"must have a PE each, {system.name} has {fabric.pes:,}", "too many")
+        return Misfit(what, _sram_rule(program), f"{chain.weight_bytes:,} bytes")
+    if chain.length > system.fabric.pes:
+        rule = f"must have a PE each, and {system.name} has {system.fabric.pes:,}"
+        return Misfit("stages of the pipeline", rule, f"{chain.length:,}")
+    return None
+
+
+def _misfit(program: Program, chain: Chain) -> Misfit:
+    """Return why the stages did not fit."""
     least = min(sum(stage.smallest_bytes for stage in chain.stages(1, again)) for again in (False, True))
-    for is_recomputed in (False, True):
-        found = []
-        for replicas in _divisors(request.samples_per_csx):
-            samples = request.samples_per_csx // replicas
-            stages = chain.stages(samples, is_recomputed)
-            if replicas * sum(stage.smallest_bytes for stage in stages) > room:
-                continue
-            columns, rows = _grid(replicas, fabric.width, fabric.height)
-            width, height = fabric.width // columns, fabric.height // rows
-            if not width or not height:
-                continue
-            bottleneck = estimate_bottleneck(stages, width, height)
-            if bottleneck is not None:
-                estimate = _step(program, bottleneck, len(stages), (columns, rows))
-                found.append(_Candidate(estimate, columns, rows, is_recomputed))
-        if found:
-            return sorted(found, key=lambda candidate: (candidate.estimate_cycles, candidate.columns * candidate.rows))[
-                :PLACED
-            ]
-    what = "weights, and activations of the samples between their forward and backward pass"
-    where = f"{sram}, each stage's the region that its work asks for"
-    return Misfit(what, where, f"{least:,} bytes in all")
+    if least > _room_bytes(program):
+        what = "weights, and activations of one sample between their forward and backward pass"
+        return Misfit(what, _sram_rule(program), f"{least:,} bytes")
+    what = f"{chain.length:,} stages, each with its weights and the samples that it holds"
+    return Misfit(what, f"must fit side by side on {program.request.system.name}", "no such placement")
+
+
+def _room_bytes(program: Program) -> int:
+    system = program.request.system
+    return system.fabric.pes * system.pe.free_bytes
+
+
+def _sram_rule(program: Program) -> str:
+    name = program.request.system.name
+    return f"must fit the SRAM of {name} that code and stack leave, {_room_bytes(program):,} bytes"
+
+
+def _candidates(program: Program, chain: Chain, is_recomputed: bool) -> list[_Candidate]:
+    """Return the numbers of replicas that seem to fit, best first."""
+    request, fabric = program.request, program.request.system.fabric
+    found = []
+    for replicas in _divisors(request.samples_per_csx):
+        samples = request.samples_per_csx // replicas
+        stages = chain.stages(samples, is_recomputed)
+        columns, rows = _grid(replicas, fabric.width, fabric.height)
+        width, height = fabric.width // columns, fabric.height // rows
+        if replicas * sum(stage.smallest_bytes for stage in stages) > _room_bytes(program) or not width * height:
+            continue
+        bottleneck = estimate_bottleneck(stages, width, height)
+        if bottleneck is not None:
+            estimate = _step(program, bottleneck, len(stages), (columns, rows))
+            found.append(_Candidate(estimate, columns, rows, is_recomputed))
+    return sorted(found, key=lambda candidate: (candidate.estimate_cycles, candidate.columns * candidate.rows))
 
 
 def _divisors(number: int) -> Iterator[int]:
@@ -207,8 +239,8 @@ def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
     return columns, replicas // columns
 
 
-def _place(program: Program, chain: Chain, candidate: _Candidate) -> tuple[int, PipelinedPlan] | None:
-    """Return the cycles of a step and the plan, without routes; None if the stages cannot be placed."""
+def _place(program: Program, chain: Chain, candidate: _Candidate) -> _Placed | None:
+    """Return a plan without routes; None if the stages cannot be placed."""
     fabric = program.request.system.fabric
     replicas = candidate.columns, candidate.rows
     width, height = fabric.width // replicas[0], fabric.height // replicas[1]
@@ -219,7 +251,7 @@ def _place(program: Program, chain: Chain, candidate: _Candidate) -> tuple[int, 
     except NoPlacement:
         return None
     cycles = _step(program, placement.bottleneck_cycles, len(stages), replicas)
-    return cycles, _plan(stages, placement, replicas, width, height)
+    return _Placed(_plan(stages, placement, replicas, width, height), cycles, candidate.is_recomputed)
 
 
 def _plan(
