@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from cstool.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, SramEntry, Stage, StreamingPlan
 from cstool.ir._region import Region
@@ -71,14 +71,16 @@ def _verify_streaming(artifact: Artifact, plan: StreamingPlan) -> None:
             f"layout has {layout.groups} x {layout.columns} columns and {layout.rows} rows, "
             f"the fabric is {fabric.width} x {fabric.height}"
         )
-    _verify_sram(artifact, {plan.fullest_kernel: plan.sram})
-    needs = {kernel.name: kernel.sram_bytes for kernels in plan.kernels for kernel in kernels}
-    if max(needs.values()) != needs.get(plan.fullest_kernel) or max(needs.values()) != artifact.sram_used_bytes:
+    _verify_sram(artifact, [(plan.fullest_kernel, plan.sram)])
+    # A name may stand in several segments, for other numbers of `{n}`.
+    needs = [(kernel.sram_bytes, kernel.name) for kernels in plan.kernels for kernel in kernels]
+    most_bytes = max(sram_bytes for sram_bytes, _ in needs)
+    if (most_bytes, plan.fullest_kernel) not in needs or most_bytes != artifact.sram_used_bytes:
         raise ValueError(
-            f"the fullest kernel needs {max(needs.values())} B, {plan.fullest_kernel!r} is named with "
+            f"the fullest kernel needs {most_bytes} B, {plan.fullest_kernel!r} is named with "
             f"{artifact.sram_used_bytes} B"
         )
-    _verify_colors(artifact, plan.colors)
+    _verify_colors(artifact, plan.colors.items())
 
 
 def _verify_pipelined(artifact: Artifact, plan: PipelinedPlan) -> None:
@@ -98,12 +100,12 @@ def _verify_pipelined(artifact: Artifact, plan: PipelinedPlan) -> None:
             f"{fabric.width} x {fabric.height}"
         )
     _verify_regions(plan.stages, Region(0, 0, plan.replica_width, plan.replica_height))
-    _verify_sram(artifact, {stage.name: stage.sram for stage in plan.stages})
+    _verify_sram(artifact, [(stage.name, stage.sram) for stage in plan.stages])
     slowest = max(stage.cycles.total for stage in plan.stages)
     if not 0 <= plan.bottleneck < len(names) or plan.stages[plan.bottleneck].cycles.total != slowest:
         raise ValueError(f"bottleneck is stage {plan.bottleneck}, the slowest takes {slowest} cycles")
-    _verify_colors(artifact, plan.kernel_colors)
-    _verify_colors(artifact, {route.name: route.color for route in plan.routes})
+    _verify_colors(artifact, plan.kernel_colors.items())
+    _verify_colors(artifact, [(route.name, route.color) for route in plan.routes])
     for route in plan.routes:
         if not (-1 <= route.source < len(names) and -1 <= route.target < len(names)):
             raise ValueError(f"route {route.name!r} goes from stage {route.source} to stage {route.target}")
@@ -124,18 +126,18 @@ def _verify_regions(stages: Sequence[Stage], replica: Region) -> None:
                 raise ValueError(f"regions of {one.name} and {other.name} overlap: {got}")
 
 
-def _verify_sram(artifact: Artifact, accounts: Mapping[str, Iterable[SramEntry]]) -> None:
-    sums = {name: sum(entry.bytes for entry in account) for name, account in accounts.items()}
-    fullest = max(sums, key=lambda name: sums[name])
-    if sums[fullest] != artifact.sram_used_bytes:
-        raise ValueError(f"{fullest}: entries of sram add up to {sums[fullest]} B, not {artifact.sram_used_bytes}")
-    if sums[fullest] > artifact.system.pe.sram_bytes:
-        raise ValueError(f"{fullest}: needs {sums[fullest]} B of a PE, which has {artifact.system.pe.sram_bytes}")
+def _verify_sram(artifact: Artifact, accounts: Iterable[tuple[str, Iterable[SramEntry]]]) -> None:
+    sums = [(sum(entry.bytes for entry in account), name) for name, account in accounts]
+    most_bytes, fullest = max(sums, key=lambda item: item[0])
+    if most_bytes != artifact.sram_used_bytes:
+        raise ValueError(f"{fullest}: entries of sram add up to {most_bytes} B, not {artifact.sram_used_bytes}")
+    if most_bytes > artifact.system.pe.sram_bytes:
+        raise ValueError(f"{fullest}: needs {most_bytes} B of a PE, which has {artifact.system.pe.sram_bytes}")
 
 
-def _verify_colors(artifact: Artifact, colors: Mapping[str, int]) -> None:
+def _verify_colors(artifact: Artifact, colors: Iterable[tuple[str, int]]) -> None:
     links = artifact.system.links
-    for name, color in colors.items():
+    for name, color in colors:
         if not 0 <= color < links.colors:
             raise ValueError(f"{name!r} has color {color}, the fabric has {links.colors}")
 

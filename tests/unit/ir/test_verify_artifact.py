@@ -148,6 +148,41 @@ def test_two_kernels_cannot_share_an_op() -> None:
         verify_artifact(replace(STREAMING, kernels=((first[0], double, *first[2:]), *others)))
 
 
+def split_layers(needs: tuple[int, int]) -> Artifact:
+    """The streaming artifact, its two layers in a segment each; kernels of the same names need so many bytes."""
+    first, layers, last = STREAMING.graph.segments
+    apart = [replace(layers, count=1, first=n) for n in layers.numbers]
+    streamed = STREAMING.streaming.kernels
+    both = [tuple(replace(kernel, sram_bytes=need) for kernel in streamed[1]) for need in needs]
+    outer = [tuple(replace(kernel, sram_bytes=1) for kernel in streamed[n]) for n in (0, 2)]
+    return replace(
+        STREAMING,
+        graph=replace(STREAMING.graph, segments=(first, *apart, last)),
+        kernels=(STREAMING.kernels[0], STREAMING.kernels[1], STREAMING.kernels[1], STREAMING.kernels[2]),
+        streaming=replace(
+            STREAMING.streaming, kernels=(outer[0], *both, outer[1]), fullest_kernel=STREAMING.kernels[1][0].name
+        ),
+    )
+
+
+@pytest.mark.parametrize("needs", [(SRAM_BYTES, 1), (1, SRAM_BYTES), (SRAM_BYTES, SRAM_BYTES)])
+def test_the_fullest_kernel_may_share_its_name_with_others(needs: tuple[int, int]) -> None:
+    verify_artifact(split_layers(needs))
+
+
+@pytest.mark.parametrize("needs", [(SRAM_BYTES + 1, SRAM_BYTES), (SRAM_BYTES, SRAM_BYTES + 1)])
+def test_every_kernel_that_shares_a_name_counts(needs: tuple[int, int]) -> None:
+    name = STREAMING.kernels[1][0].name
+    message = f"the fullest kernel needs {SRAM_BYTES + 1} B, {name!r} is named with {SRAM_BYTES} B"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        verify_artifact(split_layers(needs))
+
+
+def test_every_route_that_shares_a_name_counts() -> None:
+    with pytest.raises(ValueError, match="^'activation 1' has color 24, the fabric has 24$"):
+        verify_artifact(route(1, name="activation 1", color=24))
+
+
 RECTANGLES = st.builds(Region, st.integers(0, 12), st.integers(0, 8), st.integers(1, 5), st.integers(1, 5))
 
 
