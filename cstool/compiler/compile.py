@@ -276,8 +276,9 @@ def _changes(
 
     if request.micro_batch_size is not None:
         yield "another micro_batch_size", replace(request, micro_batch_size=None), same
-    if request.execution_mode == "pipelined":
-        yield "--execution_mode weight_streaming", replace(request, execution_mode="weight_streaming"), same
+    if request.execution_mode != "auto":
+        other = "pipelined" if request.execution_mode == "weight_streaming" else "weight_streaming"
+        yield f"--execution_mode {other}", replace(request, execution_mode=other), same
     for name in system_names():
         system = load_system(name)
         if system != request.system and system.max_systems >= request.num_csx:

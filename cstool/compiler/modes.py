@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cstool.compiler.pipelining import pipelined_step_cycles
-from cstool.compiler.program import Misfit, Program
+from cstool.compiler.program import Program
 from cstool.compiler.streaming import streaming_step_cycles
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode
@@ -16,13 +16,15 @@ class NothingFits(CompileError):
     """No mode that was asked for has room for the model.
 
     Args:
-        misfits: why, mode by mode
+        program: with a misfit for each of them
     """
 
-    def __init__(self, misfits: dict[ExecutionMode, Misfit]) -> None:
-        # Where one mode was asked for, or the last resort fails, that is what the user must know.
-        self.misfit = misfits.get(ExecutionMode.WEIGHT_STREAMING) or misfits[ExecutionMode.PIPELINED]
-        super().__init__(str(self.misfit))
+    def __init__(self, program: Program) -> None:
+        modes = [ExecutionMode.WEIGHT_STREAMING, ExecutionMode.PIPELINED]
+        # The last resort counts, if the system has it.
+        if program.request.system.memoryx is None:
+            modes.reverse()
+        super().__init__(str(next(program.misfits[mode] for mode in modes if mode in program.misfits)))
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ChooseMode:
         """
         fitting = [a for a in alternatives(program) if a.step_cycles is not None and a not in program.others]
         if not fitting:
-            raise NothingFits({ExecutionMode(mode): misfit for mode, misfit in program.misfits.items()})
+            raise NothingFits(program)
         chosen = min(fitting, key=lambda alternative: alternative.step_cycles or 0)
         return replace(program, mode=chosen.mode, reasons=tuple(_reasons(program, chosen)))
 

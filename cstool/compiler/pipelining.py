@@ -176,10 +176,9 @@ def _step(program: Program, bottleneck: int, stages: int, replicas: tuple[int, i
 def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:
     """Return why the stages cannot fit, if it needs no search to tell."""
     system = program.request.system
-    room = _room_bytes(program)
-    if chain.weight_bytes > room:
-        what = f"{program.graph.parameter_count:,} weights with master copies, optimizer state and gradients"
-        return Misfit(what, _sram_rule(program), f"{chain.weight_bytes:,} bytes")
+    if chain.weight_bytes > _room_bytes(program):
+        what = "their weights with master copies, optimizer state and gradients"
+        return Misfit(_stages_text(chain, 1), _sram_rule(program, what), f"{chain.weight_bytes:,} bytes")
     if chain.length > system.fabric.pes:
         rule = f"must have a PE each, and {system.name} has {system.fabric.pes:,}"
         return Misfit("stages of the pipeline", rule, f"{chain.length:,}")
@@ -188,12 +187,20 @@ def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:
 
 def _misfit(program: Program, chain: Chain) -> Misfit:
     """Return why the stages did not fit."""
-    least = min(sum(stage.smallest_bytes for stage in chain.stages(1, again)) for again in (False, True))
-    if least > _room_bytes(program):
-        what = "weights, and activations of one sample between their forward and backward pass"
-        return Misfit(what, _sram_rule(program), f"{least:,} bytes")
-    what = f"{chain.length:,} stages, each with its weights and the samples that it holds"
-    return Misfit(what, f"must fit side by side on {program.request.system.name}", "no such placement")
+    samples = program.request.samples_per_csx
+    need = sum(stage.smallest_bytes for stage in chain.stages(samples, True))
+    what = "their weights, and what they read of the samples between forward and backward pass"
+    got = f"{need:,} bytes"
+    if need <= _room_bytes(program):
+        got += ", which rectangles of whole PEs, each with its own code, cannot hold"
+    return Misfit(_stages_text(chain, samples), _sram_rule(program, what), got)
+
+
+def _stages_text(chain: Chain, samples: int) -> str:
+    """Return the stages in words, with the one that takes most memory."""
+    largest = max(chain.stages(samples, True), key=lambda stage: stage.smallest_bytes)
+    others = f" and {chain.length - 1:,} other stages" if chain.length > 1 else ""
+    return f"{largest.name} {largest.work.shape_text}{others}"
 
 
 def _room_bytes(program: Program) -> int:
@@ -201,9 +208,9 @@ def _room_bytes(program: Program) -> int:
     return system.fabric.pes * system.pe.free_bytes
 
 
-def _sram_rule(program: Program) -> str:
+def _sram_rule(program: Program, what: str) -> str:
     name = program.request.system.name
-    return f"must fit the SRAM of {name} that code and stack leave, {_room_bytes(program):,} bytes"
+    return f"{what} must fit the SRAM of {name} that code and stack leave, {_room_bytes(program):,} bytes"
 
 
 def _candidates(program: Program, chain: Chain, is_recomputed: bool) -> list[_Candidate]:
