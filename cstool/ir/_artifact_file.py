@@ -61,8 +61,8 @@ def read_artifact(path: str | os.PathLike[str]) -> Artifact:
     if not isinstance(plain, dict) or "schema" not in plain:
         raise ArtifactError(f"{path}: must be an artifact, got other JSON", "`cstool compile` writes artifacts")
     if plain["schema"] != SCHEMA:
-        made_by = f", written by cstool {plain['cstool']}" if "cstool" in plain else ""
-        raise ArtifactError(f"{path}: must have schema {SCHEMA}, got {plain['schema']}{made_by}", _AGAIN)
+        made_by = f", written by cstool {plain['cstool']!s:.20}" if "cstool" in plain else ""
+        raise ArtifactError(f"{path}: must have schema {SCHEMA}, got {plain['schema']!s:.20}{made_by}", _AGAIN)
     stated = plain.pop("digest", None)
     if stated != (found := plain_digest(plain)):
         raise ArtifactError(

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cstool.errors import ArtifactError
@@ -302,6 +302,38 @@ def test_no_cut_text_is_read(path: Path) -> None:
         path.write_text(text[:length])
         with pytest.raises(ArtifactError, match="must be a JSON document"):
             read_artifact(path)
+
+
+@BOTH
+@given(data=st.data())
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_was_damaged_is_one_error_or_the_same(artifact: Artifact, tmp_path: Path, data: st.DataObject) -> None:
+    text = artifact_text(artifact).encode()
+    at = data.draw(st.integers(0, len(text) - 1), "at")
+    gone = data.draw(st.sampled_from([0, 1, 1, 1, 40, len(text)]), "bytes gone")
+    put = data.draw(st.one_of(st.binary(max_size=2), st.sampled_from([b'"', b"[", b"}", b",", b"9", b"1e9", b"null"])))
+    path = tmp_path / "a.json"
+    path.write_bytes(text[:at] + put + text[at + gone :])
+    try:
+        found: Artifact | str = read_artifact(path)
+    except ArtifactError as error:
+        found = error.message
+    if isinstance(found, str):
+        assert "\n" not in found
+        assert len(found) < len(str(path)) + 200
+    else:
+        assert found == artifact
+
+
+@pytest.mark.parametrize("key", ["schema", "cstool", "digest", "reasons"])
+@pytest.mark.parametrize("depth", [300, 980, 3_000, 100_000])
+def test_a_deep_nesting_is_one_error(key: str, depth: int, path: Path) -> None:
+    plain = json.loads(path.read_text())
+    plain.update({"schema": 2} if key == "cstool" else {}, **{key: "deep"})
+    path.write_text(json.dumps(plain).replace('"deep"', "[" * depth + "]" * depth))
+    with pytest.raises(ArtifactError) as caught:
+        read_artifact(path)
+    assert len(caught.value.message) < len(str(path)) + 200
 
 
 def test_reading_another_schema(path: Path) -> None:

@@ -1,0 +1,171 @@
+"""What is different between two artifacts, as whole texts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.compiler.difference import Change, differences
+from cstool.ir import (
+    Alternative,
+    Artifact,
+    ExecutionMode,
+    Layout,
+    Recompute,
+    Region,
+    SramEntry,
+    artifact_text,
+    plain_data,
+)
+from cstool.ir._plain_data import from_plain
+from tests.models import decoder
+from tests.unit.ir.artifacts import SRAM, SYSTEM, pipelined_artifact, streaming_artifact
+
+STREAMING = streaming_artifact()
+PIPELINED = pipelined_artifact()
+ARTIFACTS = {"pipelined": PIPELINED, "streaming": STREAMING}
+
+
+def text(a: Artifact, b: Artifact) -> str:
+    """All changes, a line each."""
+    return "".join(f"{change}\n" for change in differences(a, b))
+
+
+def plan(artifact: Artifact, **changes: Any) -> Artifact:
+    """The artifact with changes to its plan."""
+    name = "pipelined" if artifact.streaming is None else "streaming"
+    return replace(artifact, **{name: replace(getattr(artifact, name), **changes)})
+
+
+@pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
+def test_equal_artifacts_have_no_differences(artifact: Artifact) -> None:
+    assert differences(artifact, artifact) == []
+    with_sources = replace(SYSTEM, sources=MappingProxyType({"clock_hz": ("X", "someone")}))
+    assert differences(artifact, replace(artifact, system=with_sources)) == []
+
+
+def test_a_change_reads_as_a_line() -> None:
+    assert str(Change("mode", "pipelined", "weight_streaming")) == "mode: pipelined -> weight_streaming"
+
+
+def test_another_mode(golden: Any) -> None:
+    graph = decoder(layers=1)
+    golden("compiler/difference_mode.txt", text(streaming_artifact(graph), pipelined_artifact(graph)))
+
+
+def test_another_plan_in_weight_streaming(golden: Any) -> None:
+    streaming = STREAMING.streaming
+    segment, *others = streaming.kernels
+    faster = replace(segment[0], cycles=replace(segment[0].cycles, recompute_cycles=0), sram_bytes=1)
+    changed = replace(
+        plan(
+            STREAMING,
+            layout=Layout(1, 40, 30, 2),
+            kernels=((faster, *segment[1:]), *others),
+            sram=(*SRAM[:-1], SramEntry("activations", 8_000, "20 tokens x 400 B"), SramEntry("sums", 40, "")),
+            colors=MappingProxyType({"weights": 0, "deltas": 4}),
+            prefetch_bytes=8_192,
+            micro_batches=1,
+            streamed_bytes=500_000,
+        ),
+        inputs=MappingProxyType({"num_csx": "2", "model.name": "gpt3", "graph": "0123456789abcdef"}),
+        micro_batch_size=8,
+        step_cycles=1_500_000,
+        recompute=Recompute(1, (2,), 3),
+        sram_used_bytes=STREAMING.sram_used_bytes + 4_040,
+        alternatives=(*STREAMING.alternatives, Alternative(ExecutionMode.PIPELINED, 70, "asked for")),
+    )
+    golden("compiler/difference_streaming.txt", text(STREAMING, changed))
+
+
+def test_stages_that_are_moved_and_resized(golden: Any) -> None:
+    stages = list(PIPELINED.pipelined.stages)
+    stages[0] = replace(stages[0], region=replace(stages[0].region, height=14))
+    stages[1] = replace(stages[1], region=Region(30, 0, 4, 15), in_flight=9, is_recomputed=True)
+    stages[2] = replace(stages[2], region=replace(stages[2].region, x=20), orientation="inputs over rows")
+    stages[-1] = replace(stages[-1], name="lm_head")
+    routes = list(PIPELINED.pipelined.routes)
+    routes[1] = replace(routes[1], color=9)
+    changed = plan(
+        PIPELINED,
+        stages=tuple(stages),
+        routes=(*routes[:3], *routes[4:]),
+        replicas=(1, 1),
+        wire_pes=99,
+        kernel_colors=MappingProxyType({"deltas": 8}),
+    )
+    changed = replace(changed, active_pes=2 * 15 * len(stages) + 44)
+    golden("compiler/difference_pipelined.txt", text(PIPELINED, changed))
+
+
+def test_what_comes_first_matters_most() -> None:
+    inputs = MappingProxyType({**STREAMING.inputs, "num_csx": "4"})
+    changed = replace(plan(STREAMING, streamed_bytes=1), inputs=inputs, step_cycles=1, sram_used_bytes=2)
+    assert [change.what for change in differences(STREAMING, changed)] == [
+        "step, modelled",
+        "SRAM of the fullest PE",
+        "weights streamed into each CSX per step",
+        "input num_csx",
+    ]
+
+
+def test_what_has_no_words_is_named_by_its_path() -> None:
+    odd = replace(STREAMING, system=replace(SYSTEM, links=replace(SYSTEM.links, hop_cycles=3)))
+    assert differences(STREAMING, odd) == [Change("system.links.hop_cycles", "1", "3")]
+    none = replace(STREAMING, system=replace(SYSTEM, swarmx=None))
+    assert differences(STREAMING, none) == [
+        Change("system.swarmx", '{"fan_out": 4, "hop_s": 5e-06}', "null"),
+    ]
+    simd = MappingProxyType({**SYSTEM.pe.simd, "other": 1})
+    more = replace(STREAMING, system=replace(SYSTEM, pe=replace(SYSTEM.pe, simd=simd)))
+    assert differences(STREAMING, more) == [Change("system.pe.simd.other", "none", "1")]
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of all numbers, strings and truths of plain data."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, (*path, key))
+    elif value is not None:
+        yield path
+
+
+def other(value: Any) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    return value + "x" if isinstance(value, str) else value + 1
+
+
+LEAVES = {
+    name: [path for path in leaves(plain_data(artifact)) if path[-1] not in ("kind", "mode", "low", "high")]
+    for name, artifact in ARTIFACTS.items()
+}
+
+
+@given(st.data())
+def test_whatever_differs_is_found(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(ARTIFACTS)))
+    *path, last = data.draw(st.sampled_from(LEAVES[name]))
+    if path == ["pipelined"] and last == "bottleneck":
+        return  # there is no stage after the last
+    plain = copy.deepcopy(plain_data(ARTIFACTS[name]))
+    place: Any = plain
+    for key in path:
+        place = place[key]
+    place[last] = other(place[last])
+    changed = from_plain(json.loads(json.dumps(plain)), Artifact)
+    found = differences(ARTIFACTS[name], changed)
+    assert artifact_text(changed) != artifact_text(ARTIFACTS[name])
+    assert found
+    assert all(change.old != change.new for change in found)
+    back = differences(changed, ARTIFACTS[name])
+    assert {(c.what, c.old, c.new) for c in found} == {(c.what, c.new, c.old) for c in back}
