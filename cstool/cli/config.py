@@ -215,18 +215,9 @@ def _warnings(params: Params) -> list[str]:
 
 def _graph(params: Params) -> Graph:
     """Build the graph for samples as long as the file says, or as long as the model takes."""
-    from cstool.models import build_graph
+    from cstool.models import build_graph, declared_sequence_length
 
-    return build_graph(params.model, _sequence_length(params))
-
-
-def _sequence_length(params: Params) -> int | None:
-    """Return S: a max_sequence_length of the data, else max_position_embeddings; None for models without a sequence."""
-    loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
-    lengths = [loader.sample_length for loader in loaders if loader is not None]
-    if (longest := getattr(params.model, "max_position_embeddings", None)) is None:
-        return None
-    return next((length for length in lengths if length is not None), longest)
+    return build_graph(params.model, declared_sequence_length(params))
 
 
 def _yaml_text(document: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from cstool.document.problems import Problems
 from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy
 from cstool.params.check_sparsity import check_sparsity
+from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.params import Params
 from cstool.params.paths import resolve_path
 from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
@@ -73,6 +74,7 @@ class _Checker:
         self._vocab_size: int | None = None
         self._longest: int | None = None
         self._processor: dict[str, str] = {}
+        self._micro_batch = MicroBatchChoice(document, problems)
 
     def params(self) -> Params | None:
         """Return the params; None if there are problems."""
@@ -92,6 +94,7 @@ class _Checker:
             name = next(iter(init["optimizer"]))
             self._problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
         precision = check(PrecisionParams, init.get("precision"), (*_INIT, "precision"))
+        self._note_precision(init.get("precision"))
         sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
         loop = check(LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
         checkpoint = check(CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
@@ -108,6 +111,7 @@ class _Checker:
         key = ("trainer", "validate", "val_dataloader")
         own = self._dataloader(validate.get("val_dataloader"), key, "val", seed)
         self._validate_all(keys.get("validate_all"), seed)
+        micro_batch_size = self._micro_batch.size(None if train is None else train.batch_size)
         if self._problems.any_found:
             return None
         assert model and optimizer and schedules is not None and sparsity is not None
@@ -130,6 +134,10 @@ class _Checker:
             seed=seed,
             model_dir=Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem))),
             num_csx=backend.cluster_config.num_csx,
+            micro_batch_size=micro_batch_size,
+            compile_dir=None if backend.compile_dir is None else Path(os.path.abspath(backend.compile_dir)),
+            compile_only=backend.compile_only,
+            validate_only=backend.validate_only,
             train_dataloader=train,
             val_dataloader=val,
             eval_dataloader=own or val,
@@ -148,6 +156,16 @@ class _Checker:
         self._problems.check(section, raw, key)
         known = section.field_keys()
         return {name: value for name, value in raw.items() if name in known} if isinstance(raw, dict) else {}
+
+    def _note_precision(self, raw: Any) -> None:
+        key: Key = (*_INIT, "precision")
+        written = raw if isinstance(raw, dict) else {}
+        if written.get("enabled") is not None:
+            _, name = self._problems.where((*key, "enabled"))
+            fate = "acted on by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+            self._problems.note_text(f"{name}: {fate}")
+        if written.get("fp16_type") is not None:
+            self._problems.note((*key, "fp16_type"))
 
     def _typed_length(self, raw: Any) -> Any:
         """Return the loop section without the lengths of the file, if another was typed on the command line."""
@@ -256,6 +274,10 @@ class _Checker:
                     continue
             elif value is not None:
                 self._problems.check_keys(value, key, value if name in FLAG_CALLBACKS else CALLBACKS[name])
+                if name in ("GlobalFlags", "ScopedTrainFlags") and isinstance(value, dict) and value:
+                    value = self._micro_batch.take_from_flags(name, value, key)
+                    if not value:
+                        continue
             self._note_arguments(value, key)
         return states
 
@@ -313,6 +335,8 @@ class _Checker:
         if raw is None:
             return None
         if isinstance(raw, dict):
+            if split == "train":
+                raw = self._micro_batch.take_from_loader(raw, key)
             defaults = {"split": split, "shuffle_seed": seed, **self._processor}
             raw = {**raw, **{name: value for name, value in defaults.items() if raw.get(name) is None}}
             size = raw.get("vocab_size")

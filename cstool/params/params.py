@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.errors import ParamsError
+from cstool.params.micro_batch import MICRO_BATCH_FLAG
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.decoder import DecoderParams
@@ -32,6 +33,11 @@ class Params:
         text: of the file, as read
         notes: what was accepted and has no effect
         warnings: what is worth a warning before anything runs
+        micro_batch_size: samples that are on the modelled wafer at once; None leaves it to the compiler, which takes
+            the largest that fits
+        compile_dir: of the compiler's artifacts, absolute; None is `cached_compile` in `model_dir`
+        compile_only: compile, and train nothing
+        validate_only: check that every op has a kernel, and compile nothing
         sparsity_place: place and key of `sparsity`
     """
 
@@ -46,6 +52,10 @@ class Params:
     seed: int
     model_dir: Path
     num_csx: int
+    micro_batch_size: int | None
+    compile_dir: Path | None
+    compile_only: bool
+    validate_only: bool
     train_dataloader: DataloaderParams | None
     val_dataloader: DataloaderParams | None
     eval_dataloader: DataloaderParams | None
@@ -57,6 +67,15 @@ class Params:
     notes: tuple[str, ...] = field(compare=False, repr=False)
     warnings: tuple[str, ...] = field(compare=False, repr=False)
     sparsity_place: tuple[str, str] = field(compare=False, repr=False)
+
+    @property
+    def operand_bits(self) -> int:
+        """Width of the operands on the modelled wafer: 16 with mixed precision, which is the default, else 32.
+
+        The default is that of `enabled` of the vendor's `MixedPrecision`. Arithmetic on the host is float32 whatever
+        it is.
+        """
+        return 16 if self.precision.enabled else 32
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -99,7 +118,12 @@ class Params:
         """Return the whole as a trainer-layout file: defaults filled in, paths absolute, plain YAML types."""
         init: dict[str, Any] = {
             "model": self.model.dump(),
-            "backend": {"cluster_config": {"num_csx": self.num_csx}},
+            "backend": {
+                "cluster_config": {"num_csx": self.num_csx},
+                **({} if self.compile_dir is None else {"compile_dir": str(self.compile_dir)}),
+                "compile_only": self.compile_only,
+                "validate_only": self.validate_only,
+            },
             "model_dir": str(self.model_dir),
             "seed": self.seed,
             "optimizer": {type(self.optimizer).__name__: self.optimizer.dump()},
@@ -110,8 +134,13 @@ class Params:
             "checkpoint": self.checkpoint.dump(),
             "logging": self.logging.dump(),
         }
+        callbacks: list[dict[str, Any]] = []
         if self.load_checkpoint_states != "all":
-            init["callbacks"] = [{"LoadCheckpointStates": {"load_checkpoint_states": self.load_checkpoint_states}}]
+            callbacks.append({"LoadCheckpointStates": {"load_checkpoint_states": self.load_checkpoint_states}})
+        if self.micro_batch_size is not None:
+            callbacks.append({"ScopedTrainFlags": {MICRO_BATCH_FLAG: self.micro_batch_size}})
+        if callbacks:
+            init["callbacks"] = callbacks
         fit: dict[str, Any] = {}
         for name in ("train_dataloader", "val_dataloader"):
             if (dataloader := getattr(self, name)) is not None:

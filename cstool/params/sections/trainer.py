@@ -10,15 +10,20 @@ from cstool.document.section import MAX_STEPS, Count, Positive, Section, Whole, 
 
 
 class PrecisionParams(Section):
-    """Clipping of gradients. Arithmetic is float32 throughout, so the rest of the vendor's keys has no effect."""
+    """Clipping of gradients, and how wide the operands on the modelled wafer are.
 
+    Arithmetic on the host is float32 throughout, so the rest of the vendor's keys has no effect. `enabled` is mixed
+    precision: operands of 16 bits, else 32. It is true by default, as in the vendor's `MixedPrecision`, which on CSX
+    warns of false and takes it for true. Every `fp16_type` has 16 bits, so it is checked and counts for nothing.
+    """
+
+    enabled: bool = True
+    fp16_type: Literal["float16", "bfloat16", "cbfloat16"] | None = None
     max_gradient_norm: Positive | None = None
     max_gradient_value: Positive | None = None
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
         {
-            "enabled",
-            "fp16_type",
             "initial_loss_scale",
             "log_loss_scale",
             "loss_scaling_factor",
@@ -28,6 +33,11 @@ class PrecisionParams(Section):
             "steps_per_increase",
         }
     )
+
+    @field_validator("fp16_type")
+    @classmethod
+    def _drop(cls, _: str | None) -> None:
+        return None
 
     @field_validator("max_gradient_value")
     @classmethod
@@ -130,15 +140,24 @@ class ClusterParams(Section):
 
 
 class BackendParams(Section):
-    """The machine."""
+    """The machine, and how far the compiler goes."""
 
     cluster_config: ClusterParams = ClusterParams()
+    compile_dir: Annotated[str, Field(min_length=1)] | None = None
+    compile_only: bool = False
+    validate_only: bool = False
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
-        "backend_type compile_dir dist_addr dist_backend drop_data enable_distributed init_method main_process_id "
+        "backend_type dist_addr dist_backend drop_data enable_distributed init_method main_process_id "
         "max_checkpoints retrace_every_iteration sync_batchnorm".split()
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"compile_only": (False,), "validate_only": (False,)}
+
+    @field_validator("validate_only")
+    @classmethod
+    def _one_of_the_two(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("compile_only"):
+            raise rule_error("cannot stand beside compile_only", "keep one of the two")
+        return value
 
 
 class AutorestartParams(Section):
