@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """The rectangle of PEs that programs may use [PEs]: x counts east, y south."""
+    """The rectangle of PEs that programs may use: x counts east, y south.
+
+    Args:
+        width: [PEs]
+        height: [PEs]
+    """
 
     width: int
     height: int
@@ -88,7 +93,12 @@ class MemoryXUnit:
 
 @dataclass(frozen=True)
 class SwarmXUnit:
-    """SwarmX of a cluster: a tree whose nodes broadcast to, and reduce from, `fan_out` each."""
+    """SwarmX of a cluster: a tree whose nodes broadcast and reduce.
+
+    Args:
+        fan_out: systems or nodes that a node broadcasts to, and reduces from
+        hop_s: from a node to the next [s]
+    """
 
     fan_out: int
     hop_s: float
@@ -101,7 +111,12 @@ class System:
     Args:
         name: of the file, for example cs2
         wafer: name of the wafer, for example WSE-2
+        fabric: its PEs
+        pe: each of them
+        links: between them
+        clock_hz: of the fabric [Hz]
         io_bytes_per_s: of all links off the wafer, each direction
+        power_w: of one system at full load [W]
         max_systems: of a cluster
         memoryx: None where there is none: weights cannot be streamed
         swarmx: None where there is none: a cluster is one system
@@ -119,4 +134,4 @@ class System:
     max_systems: int
     memoryx: MemoryXUnit | None
     swarmx: SwarmXUnit | None
-    sources: Mapping[str, tuple[str, str]]
+    sources: Mapping[str, tuple[str, str]] = field(compare=False, repr=False)
