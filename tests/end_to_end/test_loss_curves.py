@@ -15,7 +15,7 @@ from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.runtime import RunResult, Silent, run
 from cstool.store import CheckpointWriter
-from tests.end_to_end.runs import bits
+from tests.end_to_end.runs import bits, compiled
 from tests.reference import deterministic
 
 CURVES = json.loads((Path(__file__).parent.parent / "reference" / "loss_curves.json").read_text())["cases"]
@@ -61,6 +61,7 @@ def run_case(folder: Path, case: str, *, lanes: int, num_csx: int = 1) -> RunRes
     checkpoint = write_weights(folder / "checkpoint_0.mdl", shapes, config["seed"], CURVES[case]["weights_digest"])
     return run(
         params,
+        compiled(params, "train"),
         mode="train",
         checkpoint_path=checkpoint,
         load_checkpoint_states="model",

@@ -14,6 +14,7 @@ from cstool import runtime
 from cstool.cli.run import spread_lists
 from cstool.cli.run_log import LOG
 from cstool.errors import CheckpointError, Interrupted
+from cstool.ir import Artifact, read_artifact
 
 PARAMS = """\
 trainer:
@@ -35,12 +36,13 @@ def called(monkeypatch, tmp_path):
     Path("x.yaml").write_text(PARAMS)
     called: dict[str, Any] = {}
 
-    def run(params: Any, **arguments: Any) -> Any:
-        called.update(arguments, params=params)
+    def run(params: Any, artifact: Artifact, **arguments: Any) -> Any:
+        called.update(arguments, params=params, artifact=artifact)
         LOG.info("| Train Device=CSX, Step=1")
         return SimpleNamespace(as_dict=lambda: {"losses": [2.5]})
 
     monkeypatch.setattr(runtime, "run", run)
+    monkeypatch.setattr(runtime, "check_data", lambda params, mode: SimpleNamespace(sequence_length=None))
     return called
 
 
@@ -65,7 +67,7 @@ def test_without_flags_the_file_decides(cstool, called):
 
 def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_chooses(cstool, called):
     cstool("run", "--params", "x.yaml")
-    del called["params"], called["progress"]
+    del called["params"], called["artifact"], called["progress"]
     assert called == {"mode": "train", "checkpoint_path": None, "load_checkpoint_states": None, "lanes": None}
 
 
@@ -74,7 +76,7 @@ def test_flags_of_the_run_reach_the_runtime(cstool, called):
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
         *("--load_checkpoint_states", "model", "--lanes", "3"),
     )
-    del called["params"], called["progress"]
+    del called["params"], called["artifact"], called["progress"]
     assert called == {
         "mode": "train_and_eval",
         "checkpoint_path": Path("a.mdl"),
@@ -135,6 +137,15 @@ def test_the_log_is_on_stdout_and_in_the_model_dir(cstool, called):
     outcome = cstool("run", "--params", "x.yaml", "--model_dir", "out")
     assert re.search(r"^[-\d]{10} [:\d]{8},\d{3} INFO:   \| Train Device=CSX, Step=1$", outcome.stdout, re.MULTILINE)
     assert Path("out/latest_run.log").read_text() == outcome.stdout
+
+
+def test_the_model_is_compiled_once_and_the_artifact_runs(cstool, called):
+    first = cstool("run", "--params", "x.yaml", "--model_dir", "out")
+    (path,) = Path("out/cached_compile").iterdir()
+    assert called["artifact"] == read_artifact(path)
+    assert f"Compile artifacts successfully written to {Path('out/cached_compile').absolute()}." in first.stdout
+    again = cstool("run", "--params", "x.yaml", "--model_dir", "out")
+    assert f'Found existing cached compile with hash: "{path.stem}"' in again.stdout
 
 
 def test_the_params_with_all_defaults_are_in_the_model_dir(cstool, called):

@@ -1,0 +1,81 @@
+"""The runtime executes what the artifact says, and a mode of the modelled wafer changes no bit of what it computes."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.arch import load_system
+from cstool.compiler import compile_model
+from cstool.ir import Artifact, ExecutionMode, Panel
+from cstool.params import load_params
+from cstool.runtime import RunResult, Silent, memoryx, run
+from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, write_text
+from tests.models import FAMILIES
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
+
+
+def compile_and_run(file: Path, system: str, mode: str, **asked: Any) -> tuple[Artifact, RunResult]:
+    flags = {f"trainer.{key.replace('__', '.')}": (f"--{key}", value) for key, value in asked.items()}
+    params = load_params(file, flags=flags)
+    artifact = compile_model(params, load_system(system), execution_mode=mode, sequence_length=SEQUENCE)
+    return artifact, run(params, artifact, mode="train", lanes=2, progress=Silent())
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_modes_systems_and_micro_batches_leave_the_bits_alone(tmp_path: Path, data: Path, family: str) -> None:
+    model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
+    ways = [("cs2", "pipelined"), ("cs2", "weight_streaming"), ("cs3", "weight_streaming"), ("cs1", "pipelined")]
+    found = []
+    for number, (system, mode) in enumerate(ways):
+        artifact, result = compile_and_run(gpt_params(tmp_path / str(number), data, **model), system, mode)
+        assert artifact.mode is ExecutionMode(mode)
+        found.append(bits(result))
+    callbacks = [{"ScopedTrainFlags": {"csx.performance.micro_batch_size": 3}}]
+    file = gpt_params(tmp_path / "small", data, **model, init__callbacks=callbacks)
+    artifact, result = compile_and_run(file, "cs2", "weight_streaming")
+    assert artifact.micro_batch_size == 3
+    assert [*found, bits(result)] == [found[0]] * 5
+
+
+def test_what_is_modelled_is_in_the_result_beside_what_was_measured(tmp_path: Path, data: Path) -> None:
+    artifact, result = compile_and_run(gpt_params(tmp_path, data), "cs2", "weight_streaming")
+    modelled = result.as_dict()["modelled"]
+    assert modelled == {"system": "cs2", "execution_mode": "weight_streaming", "step_s": artifact.step_s}
+
+
+def test_weights_stream_in_the_order_of_the_artifact(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One grain, one lane: kernel after kernel forward, then the other way round for the deltas."""
+    streamed: list[str] = []
+    acquire = memoryx.MemoryX.acquire
+
+    def recorded(self: memoryx.MemoryX, panel: Panel) -> Any:
+        streamed.append(panel.weight)
+        return acquire(self, panel)
+
+    monkeypatch.setattr(memoryx.MemoryX, "acquire", recorded)
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 4}
+    changes = {"init__loop": {"max_steps": 1}, "init__model__share_embedding_weights": False}
+    file = gpt_params(tmp_path, data, **changes, fit={"train_dataloader": loader})
+    artifact = compile_model(load_params(file), load_system("cs2"), sequence_length=SEQUENCE)
+    run(load_params(file), artifact, mode="train", lanes=1, progress=Silent())
+    kernel_of = {
+        segment.name_of(weight, repetition): segment.name_of(kernel.name, repetition)
+        for segment, kernels in zip(artifact.graph.segments, artifact.kernels, strict=True)
+        for repetition in range(segment.count)
+        for kernel in kernels
+        for weight in kernel.weights
+    }
+    order = list(dict.fromkeys(kernel_of.values()))
+    visited = [name for name, _ in groupby(kernel_of[weight] for weight in streamed)]
+    # The last kernel, that of the loss, does both at once.
+    assert visited == [*order, *reversed(order[:-1])]
