@@ -116,7 +116,7 @@ class System:
         links: between them
         clock_hz: of the fabric [Hz]
         io_bytes_per_s: of all links off the wafer, each direction
-        power_w: of one system at full load [W]
+        power_w: of one system [W]
         max_systems: of a cluster
         memoryx: None where there is none: weights cannot be streamed
         swarmx: None where there is none: a cluster is one system

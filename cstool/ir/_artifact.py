@@ -41,7 +41,12 @@ class SramEntry:
 
 @dataclass(frozen=True)
 class PhaseCycles:
-    """Modelled cycles of one phase of a kernel, and the limit that won: compute, link or ingress."""
+    """Modelled cycles of one phase of a kernel.
+
+    Args:
+        cycles: of it
+        bound: the limit that won: compute, link or ingress
+    """
 
     cycles: int
     bound: str
@@ -49,7 +54,14 @@ class PhaseCycles:
 
 @dataclass(frozen=True)
 class KernelCycles:
-    """Modelled cycles of a kernel. `recompute` is what the forward passes cost that backward repeats."""
+    """Modelled cycles of a kernel.
+
+    Args:
+        forward: activations
+        delta: of its inputs, in the backward pass
+        gradient: of its weights
+        recompute_cycles: of the forward passes that backward repeats
+    """
 
     forward: PhaseCycles
     delta: PhaseCycles
@@ -200,7 +212,14 @@ class PipelinedPlan:
 
 @dataclass(frozen=True)
 class MemoryXNeed:
-    """What MemoryX must hold [bytes]. In pipelined mode, to begin with and for checkpoints."""
+    """What MemoryX must hold. In pipelined mode, to begin with and for checkpoints.
+
+    Args:
+        weights_bytes: of the master weights
+        optimizer_bytes: of what the optimizer keeps beside them
+        gradient_bytes: of gradients that wait for their update
+        capacity_bytes: of the system's MemoryX; null where it has none
+    """
 
     weights_bytes: int
     optimizer_bytes: int

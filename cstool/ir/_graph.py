@@ -44,7 +44,13 @@ class OpKind(StrEnum):
 
 @dataclass(frozen=True)
 class Tensor:
-    """An activation or an input; `shape` is that of one sample, for example (S, H)."""
+    """An activation or an input.
+
+    Args:
+        name: as ops read and produce it
+        shape: of one sample, for example (S, H)
+        dtype: of its elements on the host
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +59,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Initializer:
-    """How a weight begins: `constant` (mean), `normal`, `truncated_normal` (low, high) or `uniform` (low, high)."""
+    """How a weight begins.
+
+    Args:
+        name: `constant` (mean), `normal`, `truncated_normal` (low, high) or `uniform` (low, high)
+        mean: of the distribution, or the constant
+        std: standard deviation
+        low: least value; "-inf" where there is none
+        high: largest value; "inf" where there is none
+    """
 
     name: str
     mean: float = 0.0
@@ -64,13 +78,19 @@ class Initializer:
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor that MemoryX owns. Matrices are (out, in)."""
+    """A tensor that MemoryX owns.
+
+    Args:
+        name: as checkpoints have it
+        shape: matrices are (out, in)
+        initializer: how it begins
+        decays: whether weight decay applies (not to biases and norms)
+    """
 
     name: str
     shape: tuple[int, ...]
     initializer: Initializer
     decays: bool = True
-    """whether weight decay applies (not to biases and norms)"""
 
     @property
     def size(self) -> int:
@@ -81,7 +101,13 @@ class Weight:
 class Op:
     """One kernel call per grain (and panel).
 
-    `weights[0]`, when it is a matrix, is streamed by panels; the others are vectors, one panel each.
+    Args:
+        kind: what it computes
+        name: key of its random numbers
+        inputs: names of tensors
+        outputs: names of tensors
+        weights: names; the first, when it is a matrix, is streamed by panels; the others are vectors, one panel each
+        attributes: what its kind asks for, by name: numbers, strings, lists of them
     """
 
     kind: OpKind
@@ -97,6 +123,14 @@ class Segment:
     """A run of ops, `count` times.
 
     In names, `{n}` is the number of the repetition: `first`, then every `stride`-th. `{n+1}` and `{n+2}` follow it.
+
+    Args:
+        ops: of one repetition, in execution order
+        tensors: that its ops produce
+        weights: that its ops are the first to use
+        count: repetitions
+        first: number of the first repetition
+        stride: from one repetition's number to the next
     """
 
     ops: tuple[Op, ...]

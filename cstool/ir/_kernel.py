@@ -27,6 +27,7 @@ class FusedKernel:
 
     Args:
         name: of the op that it is built around; `{n}` as in the names of a segment
+        kind: what it is built around
         ops: names, in the order of the stream
         reads: activations that other kernels make, or inputs
         makes: activations that other kernels read

@@ -60,7 +60,7 @@ def to_plain(value: Any, hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         return None if value is None else to_plain(value, _not_none(args))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return {name: to_plain(getattr(value, name), of) for name, of in _fields(hint).items()}
+        return {name: to_plain(getattr(value, name), of) for name, of in written_fields(hint).items()}
     if origin is tuple:
         return [to_plain(item, of) for item, of in zip(value, _item_hints(args, len(value)), strict=True)]
     if origin is Mapping:
@@ -108,7 +108,7 @@ def from_plain(plain: Any, hint: Any, where: str = "") -> Any:
 
 
 @cache
-def _fields(kind: type) -> dict[str, Any]:
+def written_fields(kind: type) -> dict[str, Any]:
     """Return the annotations of the fields that are written."""
     hints = get_type_hints(kind)
     return {f.name: hints[f.name] for f in dataclasses.fields(kind) if (kind, f.name) not in LEFT_OUT}
@@ -116,7 +116,7 @@ def _fields(kind: type) -> dict[str, Any]:
 
 def _dataclass_from_plain(plain: Any, kind: type, where: str) -> Any:
     items = _of_type(plain, dict, "an object", where)
-    hints, prefix = _fields(kind), f"{where}." if where else ""
+    hints, prefix = written_fields(kind), f"{where}." if where else ""
     if missing := [name for name in hints if name not in items]:
         raise PlainDataError(f"{prefix}{missing[0]}: must be given, got nothing")
     if unknown := [name for name in items if name not in hints]:

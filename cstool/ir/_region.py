@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Region:
-    """A rectangle of PEs: `x` counts east, `y` south, sizes are (width, height)."""
+    """A rectangle of PEs.
+
+    Args:
+        x: of its west column, counted east from 0
+        y: of its north row, counted south from 0
+        width: [PEs]
+        height: [PEs]
+    """
 
     x: int
     y: int

@@ -91,7 +91,7 @@ def test_stages_that_are_moved_and_resized(golden: Any) -> None:
     stages[0] = replace(stages[0], region=replace(stages[0].region, height=14))
     stages[1] = replace(stages[1], region=Region(30, 0, 4, 15), in_flight=9, is_recomputed=True)
     stages[2] = replace(stages[2], region=replace(stages[2].region, x=20), orientation="inputs over rows")
-    stages[-1] = replace(stages[-1], name="lm_head")
+    stages[-1] = replace(stages[-1], name="another")
     routes = list(PIPELINED.pipelined.routes)
     routes[1] = replace(routes[1], color=9)
     changed = plan(

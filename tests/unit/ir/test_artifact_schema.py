@@ -1,0 +1,151 @@
+"""docs/artifact.md: its fields are those of the program, its questions have the answers that it gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.ir import _artifact_schema as schema
+from cstool.ir import artifact_text, write_artifact
+from tests.unit.ir.artifacts import pipelined_artifact, streaming_artifact
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "artifact.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+FIELDS = TEXT.index("### Artifact\n")
+HEAD = TEXT[:FIELDS]
+CONSOLES = re.findall(r"```console\n(.*?)```", HEAD, re.DOTALL)
+PYTHON = re.findall(r"```pycon\n(.*?)```", HEAD, re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The two artifacts of the document, in the working folder."""
+    write_artifact(streaming_artifact(), tmp_path / "a.json")
+    write_artifact(pipelined_artifact(), tmp_path / "b.json")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_fields_are_those_of_the_program(golden: Any) -> None:
+    golden("../../docs/artifact.md", HEAD + schema.schema_text())
+
+
+def keys_of(value: Any) -> set[str]:
+    """All keys of nested data."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    return set(value).union(*map(keys_of, value.values())) if isinstance(value, dict) else set()
+
+
+@pytest.mark.parametrize("artifact", [pipelined_artifact(), streaming_artifact()], ids=["pipelined", "streaming"])
+def test_every_key_of_a_file_is_described(artifact: Any) -> None:
+    plain = json.loads(artifact_text(artifact))
+    # What the keys of these objects are is not the layout's business.
+    del plain["inputs"], plain["graph"]["aliases"], plain["system"]["pe"]["simd"]
+    for plan, colors in (("streaming", "colors"), ("pipelined", "kernel_colors")):
+        (plain[plan] or {}).pop(colors, None)
+    for segment in plain["graph"]["segments"]:
+        for op in segment["ops"]:
+            del op["attributes"]
+    described = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)) | {"digest"}
+    assert keys_of(plain) <= described
+
+
+def test_links_lead_to_sections() -> None:
+    sections = {title.lower() for title in re.findall(r"^### (\w+)$", TEXT, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#(\w+)\)", TEXT)) <= sections
+    assert len(sections) > 20
+
+
+class Fruit(StrEnum):
+    """A fruit."""
+
+    APPLE = "apple"
+    """red | green"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Basket:
+    """A basket
+    of fruits.
+
+    Args:
+        fruits: in it; None
+            or some
+        size: (width, height)
+        prices: of each
+    """
+
+    fruits: tuple[Fruit, ...] | None
+    size: tuple[int, float]
+    prices: Mapping[str, float]
+    is_full: bool
+    """nothing more fits"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bare:
+    """A class."""
+
+    field: int
+
+
+def test_a_section_says_types_and_meanings() -> None:
+    assert list(schema._section(Basket)) == [
+        "### Basket",
+        "",
+        "A basket of fruits.",
+        "",
+        "| field | type | meaning |",
+        "|---|---|---|",
+        "| `fruits` | list of [Fruit](#fruit) or null | in it; null or some |",
+        "| `size` | [whole number, number] | (width, height) |",
+        "| `prices` | object: name -> number | of each |",
+        "| `is_full` | true or false | nothing more fits |",
+        "",
+    ]
+    assert list(schema._section(Fruit))[2:-1] == [
+        "A fruit.",
+        "",
+        "| value | meaning |",
+        "|---|---|",
+        '| `"apple"` | red \\| green |',
+    ]
+    assert schema._types(Basket, []) == [Basket, Fruit]
+
+
+def test_a_field_without_a_meaning_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match=r"^Bare\.field has no docstring$"):
+        list(schema._section(Bare))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="there is no jq")
+@pytest.mark.parametrize("console", CONSOLES, ids=range(len(CONSOLES)))
+def test_questions_have_the_answers_of_the_document(console: str, folder: Path) -> None:
+    lines = []
+    for command in re.findall(r"^\$ (.*)$", console, re.MULTILINE):
+        outcome = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True)
+        lines += [f"$ {command}\n", outcome.stdout]
+    assert "".join(lines) == console
+
+
+def test_the_document_asks_in_both_ways() -> None:
+    assert len(CONSOLES) == 6
+    assert len(PYTHON) == 1
+
+
+def test_python_answers_as_the_document_says(folder: Path) -> None:
+    test = doctest.DocTestParser().get_doctest(PYTHON[0], {}, "artifact.md", str(DOCUMENT), 0)
+    failures: list[str] = []
+    outcome = doctest.DocTestRunner().run(test, out=failures.append)
+    assert (outcome.failed, outcome.attempted, failures) == (0, 5, [])
