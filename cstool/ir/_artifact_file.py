@@ -76,6 +76,8 @@ def read_artifact(path: str | os.PathLike[str]) -> Artifact:
         raise ArtifactError(f"{path}: {error}", _AGAIN) from error
     except ValueError as error:
         raise ArtifactError(f"{path}: must be a legal artifact, got: {error}", _AGAIN) from error
+    except RecursionError as error:
+        raise ArtifactError(f"{path}: must be a legal artifact, got: a nesting that cannot be", _AGAIN) from error
     return artifact
 
 

@@ -388,6 +388,18 @@ def test_reading_what_the_schema_does_not_know(change: Any, message: str, path: 
     expect(lambda: read_artifact(path), f"{path}: {message}", "compile again")
 
 
+def test_reading_attributes_that_are_nested_too_deep(path: Path) -> None:
+    nested: list[Any] = []
+    for _ in range(800):
+        nested = [nested]
+    rewrite(path, lambda plain: plain["graph"]["segments"][0]["ops"][0]["attributes"].update(a=nested))
+    expect(
+        lambda: read_artifact(path),
+        f"{path}: must be a legal artifact, got: a nesting that cannot be",
+        "compile again",
+    )
+
+
 def test_reading_a_pair_of_three(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_artifact(pipelined_artifact(), path)
