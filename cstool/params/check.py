@@ -13,7 +13,7 @@ from cstool.document.problems import Problems
 from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy
 from cstool.params.check_sparsity import check_sparsity
-from cstool.params.micro_batch import MicroBatchChoice
+from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MicroBatchChoice
 from cstool.params.params import Params
 from cstool.params.paths import resolve_path
 from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
@@ -274,7 +274,7 @@ class _Checker:
                     continue
             elif value is not None:
                 self._problems.check_keys(value, key, value if name in FLAG_CALLBACKS else CALLBACKS[name])
-                if name in ("GlobalFlags", "ScopedTrainFlags") and isinstance(value, dict) and value:
+                if name in MICRO_BATCH_CALLBACKS and isinstance(value, dict) and value:
                     value = self._micro_batch.take_from_flags(name, value, key)
                     if not value:
                         continue

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from cstool.document.problems import show
 from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy_keys
+from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, MICRO_BATCH_VALUES
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import MODELS
@@ -64,17 +65,26 @@ class KeyTable:
     keys: tuple[KeyFate, ...]
 
 
+_FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
     (DataloaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
     (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
+    (PrecisionParams, "enabled"): (f"true, false ({_FOR_THE_COMPILER})", "true"),
+    (BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): ("a number, a list of numbers or a mapping", "must be given"),
     (SparsityParams, "drop_fraction"): ("a number, a list of numbers or a mapping", "0.3 for set and rigl"),
     (SparsityParams, "param_filter"): ("a pattern of names or a list of them", "all but embeddings and output layer"),
 }
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
+
+
+CHECKED_ONLY = {(PrecisionParams, "fp16_type")}
+"""fields whose values are checked and count for nothing"""
+BY_PLACE = {(DataloaderParams, "micro_batch_size")}
+"""keys without effect at some of the places of a section, and with one at others"""
 
 
 def key_tables() -> tuple[KeyTable, ...]:
@@ -197,6 +207,9 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     yield [("trainer.validate_all", list(_fates(ValidateAllKeys, "noted")))]
     loaders = ("fit.train_dataloader", "fit.val_dataloader", "validate.val_dataloader", "validate_all.val_dataloaders")
     yield [(f"trainer.{loader}", DataloaderParams) for loader in loaders]
+    for_training, *others = (f"trainer.{loader}" for loader in loaders)
+    yield [(for_training, [KeyFate("micro_batch_size", "acted on", MICRO_BATCH_VALUES, "the largest that fits")])]
+    yield [(loader, [KeyFate("micro_batch_size", "noted", "any")]) for loader in others]
 
 
 def _entries(names: Iterable[str], others: Iterable[str]) -> list[KeyFate]:
@@ -210,6 +223,8 @@ def _callbacks() -> Iterator[KeyFate]:
     for name, section in CALLBACK_SECTIONS.items():
         fate = "acted on" if section is LoadCheckpointStates else "noted"
         yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section, fate))
+    for name in MICRO_BATCH_CALLBACKS:
+        yield KeyFate(f"{name}.{MICRO_BATCH_FLAG}", "acted on", MICRO_BATCH_VALUES, "the largest that fits")
     yield from _arguments({**dict.fromkeys(FLAG_CALLBACKS, ("*",)), **CALLBACKS})
     yield from (KeyFate(name, "refused", "nothing") for name in OTHER_CALLBACKS)
 
@@ -251,12 +266,13 @@ def _fates(section: type[Section], fate: str = "acted on") -> Iterator[KeyFate]:
         if name in section.null_counts and "null" not in values:
             values += ", null"
         in_words, default = IN_WORDS.get((section, name), ("", _default(field)))
-        yield KeyFate(name, fate, in_words or values, default if fate == "acted on" else "")
+        own_fate = "noted" if (section, name) in CHECKED_ONLY else fate
+        yield KeyFate(name, own_fate, in_words or values, default if own_fate == "acted on" else "")
     for other, name in section.other_names.items():
         yield KeyFate(other, fate, f"another name of {name}")
     if section in MODELS.values():
         yield KeyFate("model_name", fate, "another name of name")
-    for name in sorted(section.without_effect):
+    for name in sorted(name for name in section.without_effect if (section, name) not in BY_PLACE):
         yield KeyFate(name, "noted", "any")
     for name, choices in sorted(refused.items()):
         yield KeyFate(name, "refused", _join(choices or (False,)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from cstool.document.section import MAX_STEPS
 
 MICRO_BATCH_FLAG = "csx.performance.micro_batch_size"
 """the vendor's flag, an argument of GlobalFlags and ScopedTrainFlags"""
+MICRO_BATCH_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags")
+"""the callbacks whose flags count for training, the one that wins last"""
 MICRO_BATCH_VALUES = "a whole number from 1 that divides batch_size, auto, explore, {explore: {min, max}}"
 _RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
 
@@ -31,12 +34,13 @@ class MicroBatchChoice:
         """Take the flag from the arguments of a callback; return the other arguments.
 
         Args:
-            callback: GlobalFlags or ScopedTrainFlags
+            callback: one of MICRO_BATCH_CALLBACKS
             flags: its arguments; `--set` makes mappings of the parts of the flag's name
             key: of the callback
         """
+        rank = 1 + MICRO_BATCH_CALLBACKS.index(callback)
         for below, value in _places_of_flag(flags, MICRO_BATCH_FLAG):
-            self._add({"GlobalFlags": 1, "ScopedTrainFlags": 2}[callback], value, (*key, *below))
+            self._add(rank, value, (*key, *below))
         return _without_flag(flags, MICRO_BATCH_FLAG)
 
     def take_from_loader(self, loader: dict[str, Any], key: Key) -> dict[str, Any]:
@@ -58,7 +62,8 @@ class MicroBatchChoice:
         size = self._check(value, key)
         if size is None or batch_size is None or batch_size % size == 0:
             return size
-        divisors = [number for number in range(1, min(batch_size, 2 * size) + 1) if batch_size % number == 0]
+        small = [number for number in range(1, math.isqrt(batch_size) + 1) if batch_size % number == 0]
+        divisors = {*small, *(batch_size // number for number in small)}
         below = max(number for number in divisors if number < size)
         above = min((number for number in divisors if number > size), default=None)
         nearest = f"{below} is the nearest" if above is None else f"{below} and {above} are the nearest"
