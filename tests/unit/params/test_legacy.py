@@ -72,7 +72,7 @@ def test_a_whole_file_of_the_vendor_is_understood() -> None:
             }
         }
     ]
-    assert init["precision"] == {"max_gradient_norm": 1.0}
+    assert init["precision"] == {"enabled": True, "max_gradient_norm": 1.0}
     assert init["loop"] == {"max_steps": 151_600, "eval_frequency": 10_000, "eval_steps": 32}
     assert init["checkpoint"] == {
         "steps": 10_000,
@@ -121,7 +121,7 @@ def test_a_key_of_runconfig_is_acted_on(old, load, old_name, old_value, key, val
 
 
 NOTED = (
-    "cbcore_image compile_dir credentials_path debug_args debug_args_path disable_version_check dist_addr dist_backend "
+    "cbcore_image credentials_path debug_args debug_args_path disable_version_check dist_addr dist_backend "
     "drop_data dump_activations enable_act_frequency enable_distributed fabric_type_blacklist hf_cache_dir ini "
     "init_method job_labels job_priority job_time_sec lazy_initialization legacy_event_dirs log_initialization "
     "log_input_summaries main_process_id max_checkpoints keep_checkpoint_max mgmt_address mgmt_namespace mode "
@@ -140,6 +140,13 @@ def test_a_key_of_runconfig_that_changes_nothing_here_is_noted_as_it_was_written
     dropped = value is None and name not in ("dist_addr", "mode", "use_cs_grad_accum", "variant")
     assert params.notes == (() if dropped else (f"runconfig.{name}: accepted, no effect",))
     assert params == old({})
+
+
+def test_how_far_to_compile_is_acted_on(old, folder: Path) -> None:
+    params = old({"runconfig.compile_dir": "artifacts", "runconfig.compile_only": True})
+    assert (params.compile_dir, params.compile_only, params.notes) == (folder / "artifacts", True, ())
+    params = old({"runconfig.validate_only": True, "model.mixed_precision": False})
+    assert (params.validate_only, params.operand_bits) == (True, 32)
 
 
 def test_one_warning_tells_of_the_layout(old) -> None:
@@ -243,17 +250,18 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old) 
         }
     )
     assert params.precision.max_gradient_norm == 0.5
-    assert sorted(params.notes) == [
+    assert (params.micro_batch_size, params.operand_bits) == (4, 16)
+    wafer = "acted on by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+    assert f"model.mixed_precision: {wafer}" in params.notes
+    assert sorted(note for note in params.notes if wafer not in note) == [
         f"{key}: accepted, no effect"
         for key in (
             "eval_input.micro_batch_size",
-            "model.mixed_precision",
             "model.use_bfloat16",
             "optimizer.grad_accum_steps",
             "optimizer.log_summaries",
             "optimizer.loss_scaling_factor",
             "sparsity.add_summaries",
-            "train_input.micro_batch_size",
         )
     ]
 
@@ -367,8 +375,8 @@ def test_two_names_of_a_model_are_an_error(old_failure) -> None:
         ),
         ({"runconfig": 5}, "x.yaml:12: runconfig must be a mapping, got 5"),
         (
-            {"runconfig.compile_only": True},
-            "x.yaml:14: not supported: runconfig.compile_only: true\nhint: supported: false",
+            {"runconfig.compile_only": True, "runconfig.validate_only": True},
+            "x.yaml:15: runconfig.validate_only cannot stand beside compile_only, got true\nhint: keep one of the two",
         ),
         ({"runconfig.max_checkpoints": 0}, "x.yaml:14: runconfig.max_checkpoints must be at least 1, got 0"),
         ({"runconfig.checkpoint_path": 5}, "x.yaml:14: runconfig.checkpoint_path must be text, got 5"),

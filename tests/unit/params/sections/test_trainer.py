@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from cstool.params import load_params
 
 I = "trainer.init"  # noqa: E741
 
@@ -11,7 +15,7 @@ def test_the_sections_have_defaults(load) -> None:
     params = load({})
     sections = (params.precision, params.loop, params.checkpoint, params.logging)
     assert [section.dump() for section in sections] == [
-        {},
+        {"enabled": True},
         {"max_steps": 10, "eval_frequency": 1.0},
         {
             "autoload_last_checkpoint": True,
@@ -37,19 +41,48 @@ def test_eval_frequency_is_steps_or_a_share_of_the_run(load, frequency, interval
 
 @pytest.mark.parametrize("key", ["max_gradient_norm", "max_gradient_value"])
 def test_clipping_is_by_norm_or_by_value(load, key) -> None:
-    assert load({"init.precision": {key: 1}}).precision.dump() == {key: 1.0}
+    assert load({"init.precision": {key: 1}}).precision.dump() == {"enabled": True, key: 1.0}
 
 
 def test_the_other_kind_of_clipping_may_be_null(load) -> None:
     precision = load({"init.precision": {"max_gradient_norm": None, "max_gradient_value": 0.5}}).precision
-    assert precision.dump() == {"max_gradient_value": 0.5}
+    assert precision.dump() == {"enabled": True, "max_gradient_value": 0.5}
 
 
-def test_half_precision_is_noted(load) -> None:
-    assert load({"init.precision": {"enabled": True, "fp16_type": "cbfloat16"}}).notes == (
-        "trainer.init.precision.enabled: accepted, no effect",
-        "trainer.init.precision.fp16_type: accepted, no effect",
-    )
+WAFER_ONLY = "acted on by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+
+
+@pytest.mark.parametrize(("enabled", "bits"), [(True, 16), (False, 32)])
+def test_mixed_precision_says_how_wide_the_operands_on_the_wafer_are(load, enabled, bits) -> None:
+    params = load({"init.precision": {"enabled": enabled}})
+    assert (params.operand_bits, params.notes) == (bits, (f"{I}.precision.enabled: {WAFER_ONLY}",))
+    assert params.resolved()["trainer"]["init"]["precision"] == {"enabled": enabled}
+
+
+@pytest.mark.parametrize("precision", [None, {}, {"enabled": None, "fp16_type": None}])
+def test_operands_have_16_bits_where_nothing_is_said(load, precision) -> None:
+    params = load({"init.precision": precision})
+    assert (params.operand_bits, params.notes) == (16, ())
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "cbfloat16"])
+def test_the_kind_of_half_precision_is_noted(load, kind) -> None:
+    params = load({"init.precision": {"fp16_type": kind}})
+    assert params.notes == (f"{I}.precision.fp16_type: accepted, no effect",)
+    assert params == load({})
+    assert load({"init.precision": {"fp16_type": kind, "enabled": False}}).operand_bits == 32
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("enabled", "yes please", "must be true or false, got 'yes please'"),
+        ("enabled", 16, "must be true or false, got 16"),
+        ("fp16_type", "float32", "must be float16, bfloat16 or cbfloat16, got 'float32'"),
+    ],
+)
+def test_a_precision_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
+    assert failure({f"init.precision.{key}": value}) == f"x.yaml:13: {I}.precision.{key} {message}"
 
 
 def test_keys_about_the_real_cluster_are_noted(load) -> None:
@@ -66,7 +99,7 @@ def test_keys_about_the_real_cluster_are_noted(load) -> None:
 
 def test_callbacks_that_change_no_result_are_noted(load) -> None:
     callbacks = [
-        {"ScopedTrainFlags": {"csx.performance.micro_batch_size": 88}},
+        {"ScopedValidateFlags": {"csx.performance.micro_batch_size": 88}},
         {"ComputeNorm": None},
         {"computenorm": {}},
         {"KeepNCheckpoints": {"n": 3}},
@@ -76,7 +109,7 @@ def test_callbacks_that_change_no_result_are_noted(load) -> None:
     assert load({"init.callbacks": callbacks}).notes == tuple(
         f"trainer.init.callbacks.{key}: accepted, no effect"
         for key in (
-            "0.ScopedTrainFlags.csx.performance.micro_batch_size",
+            "0.ScopedValidateFlags.csx.performance.micro_batch_size",
             "1.ComputeNorm",
             "2.computenorm",
             "3.KeepNCheckpoints.n",
@@ -268,11 +301,55 @@ def test_a_section_that_makes_no_sense_is_an_error(failure, key, value, message)
     assert failure({f"init.{key}": value}) == message
 
 
+def test_a_run_compiles_and_trains_unless_it_is_told_otherwise(load) -> None:
+    params = load({})
+    assert (params.compile_dir, params.compile_only, params.validate_only) == (None, False, False)
+    assert params.resolved()["trainer"]["init"]["backend"] == {
+        "cluster_config": {"num_csx": 1},
+        "compile_only": False,
+        "validate_only": False,
+    }
+
+
 @pytest.mark.parametrize("key", ["compile_only", "validate_only"])
-def test_a_run_that_is_only_to_compile_is_refused_for_it_would_train(failure, key) -> None:
-    assert failure({f"init.backend.{key}": True}).endswith(
-        f"not supported: {I}.backend.{key}: true\nhint: supported: false"
-    )
+def test_a_run_may_be_only_to_compile_or_to_check(load, key) -> None:
+    for params in (load({f"init.backend.{key}": True}), load({}, flags={f"{I}.backend.{key}": (f"--{key}", True)})):
+        assert (params.compile_only, params.validate_only) == (key == "compile_only", key == "validate_only")
+        assert params.resolved()["trainer"]["init"]["backend"][key] is True
+        assert params.notes == ()
+    assert load({f"init.backend.{key}": True}) != load({})
+
+
+def test_one_cannot_only_compile_and_only_check(failure) -> None:
+    both = {"compile_only": True, "validate_only": True}
+    rule = "cannot stand beside compile_only, got true\nhint: keep one of the two"
+    assert failure({"init.backend": both}) == f"x.yaml:14: {I}.backend.validate_only {rule}"
+    flags = {f"{I}.backend.validate_only": ("--validate_only", True)}
+    assert failure({"init.backend.compile_only": True}, flags=flags) == f"--validate_only: {rule}"
+
+
+def test_a_compile_dir_lies_in_the_working_directory(load, folder, monkeypatch) -> None:
+    flags = {f"{I}.backend.compile_dir": ("--compile_dir", "typed")}
+    assert load({"init.backend.compile_dir": "/abs/x"}).compile_dir == Path("/abs/x")
+    assert load({"init.backend.compile_dir": "/abs/x"}, flags=flags).compile_dir == folder / "typed"
+    load({"init.backend.compile_dir": "./artifacts"})
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    params = load_params(folder / "x.yaml")
+    assert params.compile_dir == folder / "work" / "artifacts"
+    assert params.resolved()["trainer"]["init"]["backend"]["compile_dir"] == f"{folder}/work/artifacts"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("compile_dir", 5, "must be text, got 5"),
+        ("compile_only", "true", "must be true or false, got 'true'"),
+        ("validate_only", 1, "must be true or false, got 1"),
+    ],
+)
+def test_a_backend_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
+    assert failure({f"init.backend.{key}": value}) == f"x.yaml:13: {I}.backend.{key} {message}"
 
 
 @pytest.mark.parametrize(

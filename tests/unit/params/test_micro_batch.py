@@ -1,0 +1,213 @@
+"""The size of a micro-batch: where it may stand, which place counts, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.document.document import Document, Place
+from cstool.document.problems import Problems
+from cstool.errors import ParamsError
+from cstool.params import load_params
+from cstool.params.micro_batch import MicroBatchChoice
+from tests.unit.params.conftest import SMALL
+
+FLAG = "csx.performance.micro_batch_size"
+LOADER = "trainer.fit.train_dataloader.micro_batch_size"
+CALLBACKS = "trainer.init.callbacks"
+RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
+INTEROP = Path(__file__).parents[2] / "interop"
+
+
+def flags(callback: str, value: object) -> dict[str, dict[str, object]]:
+    return {callback: {FLAG: value}}
+
+
+def test_the_compiler_chooses_where_nothing_is_said(load) -> None:
+    params = load({})
+    assert (params.micro_batch_size, params.notes) == (None, ())
+    assert "callbacks" not in params.resolved()["trainer"]["init"]
+
+
+@pytest.mark.parametrize("callback", ["ScopedTrainFlags", "GlobalFlags"])
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_a_flag_for_training_is_acted_on(load, callback, size) -> None:
+    params = load({"init.callbacks": [flags(callback, size)]})
+    assert (params.micro_batch_size, params.notes) == (size, ())
+
+
+def test_the_key_of_the_training_data_is_acted_on(load) -> None:
+    params = load({"fit.train_dataloader.micro_batch_size": 2})
+    assert (params.micro_batch_size, params.notes) == (2, ())
+
+
+@pytest.mark.parametrize(
+    "value", ["auto", "explore", {"explore": None}, {"explore": {}}, {"explore": {"min": None}}, None]
+)
+def test_what_leaves_it_to_the_compiler_is_as_nothing(load, value) -> None:
+    params = load({"init.callbacks": [flags("ScopedTrainFlags", value)]})
+    assert (params, params.notes) == (load({}), ())
+
+
+@pytest.mark.parametrize("bounds", [{"min": 2}, {"max": 4}, {"min": 2, "max": 4}, {"min": 4, "max": 4}])
+def test_bounds_of_a_search_are_noted(load, bounds) -> None:
+    params = load({"init.callbacks": [flags("GlobalFlags", {"explore": bounds})]})
+    assert params == load({})
+    assert params.notes == (
+        f"{CALLBACKS}.0.GlobalFlags.{FLAG}.explore: accepted, no effect: "
+        "the compiler's search is exact and takes no hints",
+    )
+
+
+def test_the_flag_for_training_wins_over_that_for_all_and_both_over_the_data(load) -> None:
+    scoped, for_all = flags("ScopedTrainFlags", 4), flags("GlobalFlags", 2)
+    data = {"fit.train_dataloader.micro_batch_size": 1}
+    for callbacks in ([scoped, for_all], [for_all, scoped]):
+        params = load({"init.callbacks": callbacks, **data})
+        assert params.micro_batch_size == 4
+        assert params.notes == (
+            f"{LOADER}: accepted, no effect",
+            f"{CALLBACKS}.{callbacks.index(for_all)}.GlobalFlags.{FLAG}: accepted, no effect",
+        )
+    params = load({"init.callbacks": [for_all], **data})
+    assert (params.micro_batch_size, params.notes) == (2, (f"{LOADER}: accepted, no effect",))
+
+
+def test_the_last_of_two_callbacks_counts(load) -> None:
+    params = load({"init.callbacks": [flags("ScopedTrainFlags", 4), flags("ScopedTrainFlags", 2)]})
+    assert params.micro_batch_size == 2
+    assert params.notes == (f"{CALLBACKS}.0.ScopedTrainFlags.{FLAG}: accepted, no effect",)
+
+
+def test_what_is_for_evaluation_is_noted(load) -> None:
+    val = {**SMALL["trainer"]["fit"]["train_dataloader"], "micro_batch_size": 3}
+    params = load({"init.callbacks": [flags("ScopedValidateFlags", 3)], "fit.val_dataloader": val})
+    assert params.micro_batch_size is None
+    assert params.notes == (
+        f"{CALLBACKS}.0.ScopedValidateFlags.{FLAG}: accepted, no effect",
+        "trainer.fit.val_dataloader.micro_batch_size: accepted, no effect",
+    )
+
+
+def test_other_flags_beside_it_are_noted(load) -> None:
+    params = load({"init.callbacks": [{"GlobalFlags": {FLAG: 2, "csx.debug.x": 1}}]})
+    assert (params.micro_batch_size, params.notes) == (
+        2,
+        (f"{CALLBACKS}.0.GlobalFlags.csx.debug.x: accepted, no effect",),
+    )
+
+
+@pytest.mark.parametrize("callbacks", [None, [flags("ScopedTrainFlags", 4)]])
+def test_what_is_typed_wins_over_the_file(load, callbacks) -> None:
+    content = {"init.callbacks": callbacks, "fit.train_dataloader.micro_batch_size": 8}
+    assert load(content, flags={LOADER: ("--micro_batch_size", 2)}).micro_batch_size == 2
+    assert load(content, overrides=[f"{LOADER}=2"]).micro_batch_size == 2
+    assert load(content, overrides=[f"{LOADER}=2"], flags={LOADER: ("--micro_batch_size", 1)}).micro_batch_size == 1
+
+
+def test_the_flag_in_a_callback_can_be_typed(load) -> None:
+    content = {"init.callbacks": [{"ScopedTrainFlags": {FLAG: 8, "csx.performance.other": 1}}]}
+    params = load(content, overrides=[f"{CALLBACKS}.0.ScopedTrainFlags.{FLAG}=2"])
+    assert params.micro_batch_size == 2
+    assert params.notes == (
+        f"{CALLBACKS}.0.ScopedTrainFlags.csx.performance.other: accepted, no effect",
+        f"{CALLBACKS}.0.ScopedTrainFlags.{FLAG}: accepted, no effect",
+    )
+
+
+def test_a_file_of_the_older_layout_has_it_at_its_data(load) -> None:
+    model, data = SMALL["trainer"]["init"]["model"], SMALL["trainer"]["fit"]["train_dataloader"]
+    content = {
+        "train_input": {**data, "micro_batch_size": 4},
+        "model": model,
+        "optimizer": {"optimizer_type": "AdamW", "learning_rate": 0.001},
+        "runconfig": {"max_steps": 10},
+    }
+    params = load(yaml.safe_dump(content))
+    assert (params.micro_batch_size, params.notes) == (4, ())
+    assert load(yaml.safe_dump(content), flags={LOADER: ("--micro_batch_size", 2)}).micro_batch_size == 2
+    content["train_input"]["micro_batch_size"] = 3
+    with pytest.raises(ParamsError) as caught:
+        load(yaml.safe_dump(content, sort_keys=False))
+    assert str(caught.value) == (
+        "x.yaml:5: train_input.micro_batch_size must divide batch_size (8), got 3\nhint: 2 and 4 are the nearest"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (0, f"{RULE}, got 0"),
+        (-1, f"{RULE}, got -1"),
+        (2.0, f"{RULE}, got 2.0"),
+        (True, f"{RULE}, got true"),
+        (2**31, f"{RULE}, got 2147483648"),
+        ("Auto", f"{RULE}, got 'Auto'"),
+        ([2], f"{RULE}, got [2]"),
+        ({"auto": {"max": 2}}, f"{RULE}, got a mapping"),
+        (3, "must divide batch_size (8), got 3\nhint: 2 and 4 are the nearest"),
+        (7, "must divide batch_size (8), got 7\nhint: 4 and 8 are the nearest"),
+        (9, "must divide batch_size (8), got 9\nhint: 8 is the nearest"),
+        (2**31 - 1, "must divide batch_size (8), got 2147483647\nhint: 8 is the nearest"),
+    ],
+)
+def test_a_size_that_is_none_is_an_error(failure, value, message) -> None:
+    content = {"fit.train_dataloader.micro_batch_size": value}
+    assert failure(content) == f"x.yaml:17: {LOADER} {message}"
+    typed = failure({}, flags={LOADER: ("--micro_batch_size", value)})
+    assert typed == f"--micro_batch_size: {message}"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (5, " must be a mapping, got 5"),
+        ({"min": 0}, ".min must be a whole number from 1, got 0"),
+        ({"max": 1.5}, ".max must be a whole number from 1, got 1.5"),
+        ({"min": 4, "max": 2}, ".min must be at most max (2), got 4"),
+        ({"mim": 4}, ".mim is not a known key\nhint: did you mean min?"),
+    ],
+)
+def test_bounds_that_make_no_sense_are_an_error(failure, bounds, message) -> None:
+    found = failure({"fit.train_dataloader.micro_batch_size": {"explore": bounds}})
+    assert found.split(": ", 1)[1] == f"{LOADER}.explore{message}"
+
+
+def test_a_wrong_size_that_does_not_count_is_an_error_all_the_same(failure) -> None:
+    content = {"init.callbacks": [flags("ScopedTrainFlags", 2)], "fit.train_dataloader.micro_batch_size": 0}
+    assert failure(content) == f"x.yaml:20: {LOADER} {RULE}, got 0"
+
+
+@pytest.mark.parametrize(("name", "size"), [("params_gpt3_xl", 88), ("params_llama3p1_8b_msl_8k", 20)])
+def test_files_of_the_vendor_name_theirs(name: str, size: int) -> None:
+    assert load_params(INTEROP / f"{name}.yaml").micro_batch_size == size
+
+
+def test_it_survives_being_resolved_and_read_again(load, folder: Path) -> None:
+    states = {"LoadCheckpointStates": {"load_checkpoint_states": "model"}}
+    params = load({"init.callbacks": [flags("GlobalFlags", 2), states]})
+    assert params.resolved()["trainer"]["init"]["callbacks"] == [states, {"ScopedTrainFlags": {FLAG: 2}}]
+    (folder / "y.yaml").write_text(yaml.safe_dump(params.resolved()))
+    assert load_params("y.yaml") == params != load({})
+
+
+@given(batch_size=st.integers(1, 500), size=st.integers(1, 1200))
+def test_the_nearest_divisors_are_hinted(batch_size: int, size: int) -> None:
+    document = Document("x.yaml", "", {}, {(): Place("x.yaml:1", 1)})
+    problems = Problems(document, Path())
+    choice = MicroBatchChoice(document, problems)
+    assert choice.take_from_loader({"micro_batch_size": size, "other": 1}, ("data",)) == {"other": 1}
+    found = choice.size(batch_size)
+    if batch_size % size == 0:
+        assert (found, problems.any_found) == (size, False)
+        return
+    divisors = [number for number in range(1, batch_size + 1) if batch_size % number == 0]
+    nearest = [*[n for n in divisors if n < size][-1:], *[n for n in divisors if n > size][:1]]
+    with pytest.raises(ParamsError) as caught:
+        problems.raise_found()
+    verb = "are" if len(nearest) == 2 else "is"
+    assert caught.value.problems[0][1] == f"{' and '.join(map(str, nearest))} {verb} the nearest"
