@@ -47,8 +47,8 @@ class Change:
 def differences(a: Artifact, b: Artifact) -> list[Change]:
     """Return what is different in `b`: what it comes to first, then how the wafer is used, then what was asked for.
 
-    Stages and kernels are compared where both have the same mode. Sources of a system's numbers do not count, as they
-    are not written. The list is empty if, and only if, the artifacts have the same text.
+    Stages, kernels and what memory holds are compared where both have the same mode. Sources of a system's numbers do
+    not count, as they are not written. The list is empty if, and only if, the artifacts have the same text.
     """
     old, new = plain_data(a), plain_data(b)
     if old == new:
@@ -65,14 +65,15 @@ def differences(a: Artifact, b: Artifact) -> list[Change]:
 
 def _outcome(a: Artifact, b: Artifact) -> Iterator[Change]:
     yield from _change("mode", a.mode, b.mode)
-    yield from _change("micro-batch", f"{a.micro_batch_size:,} samples", f"{b.micro_batch_size:,} samples")
+    yield from _change("micro-batch", *(_count(x.micro_batch_size, "sample") for x in (a, b)))
     yield from _change("step, modelled", _step(a), _step(b))
     yield from _change("computed again in the backward pass", _recompute(a.recompute), _recompute(b.recompute))
     yield from _change("PEs with work", f"{a.active_pes:,}", f"{b.active_pes:,}")
 
 
 def _step(artifact: Artifact) -> str:
-    return f"{artifact.step_cycles:,} cycles, {artifact.step_s * 1e3:.4g} ms"
+    step_s = artifact.step_s
+    return f"{artifact.step_cycles:,} cycles, {f'{step_s:,.4g} s' if step_s >= 1 else f'{step_s * 1e3:.4g} ms'}"
 
 
 def _recompute(recompute: Recompute) -> str:
@@ -130,7 +131,7 @@ def _stage(stage: Stage) -> Mapping[str, str]:
 def _route(route: Route) -> Mapping[str, str]:
     return {
         "color": f"color {route.color}",
-        "lanes": f"{route.lanes} {'lane' if route.lanes == 1 else 'lanes'}",
+        "lanes": _count(route.lanes, "lane"),
         "path": "by " + " ".join(str(corner) for corner in route.path),
     }
 
@@ -147,7 +148,7 @@ def _streaming(a: StreamingPlan, b: StreamingPlan) -> Iterator[Change]:
 
 
 def _layout(layout: Layout) -> str:
-    groups = f"{layout.groups} {'group' if layout.groups == 1 else 'groups'} of {layout.columns} columns"
+    groups = f"{_count(layout.groups, 'group')} of {layout.columns} columns"
     return f"{groups}, {layout.rows} rows, at most {layout.tokens_per_pe} tokens per PE"
 
 
@@ -164,6 +165,8 @@ def _kernel(kernel: StreamedKernel) -> Mapping[str, str]:
 
 def _sram(a: Artifact, b: Artifact) -> Iterator[Change]:
     yield from _change("SRAM of the fullest PE", f"{a.sram_used_bytes:,} B", f"{b.sram_used_bytes:,} B")
+    if a.mode is not b.mode:
+        return  # other things lie there
     old, new = ({entry.name: f"{entry.bytes:,} B" for entry in _account(artifact)} for artifact in (a, b))
     for name in _keys(old, new):
         yield from _change(f"SRAM, {name}", old.get(name, NONE), new.get(name, NONE))
@@ -237,6 +240,10 @@ def _things(pairs: Mapping[str, tuple[Mapping[str, str] | None, Mapping[str, str
         else:
             texts = (NONE if thing is None else ", ".join([*thing.values()][:2]) for thing in (old, new))
         yield from _change(what, *texts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _keys(a: Mapping[_Key, Any], b: Mapping[_Key, Any]) -> list[_Key]:

@@ -117,6 +117,15 @@ def test_what_comes_first_matters_most() -> None:
     ]
 
 
+def test_numbers_are_in_words_that_fit_them() -> None:
+    one = replace(STREAMING, micro_batch_size=1, step_cycles=850_000)
+    slow = replace(STREAMING, micro_batch_size=2, step_cycles=6 * 10**12)
+    assert text(one, slow) == (
+        "micro-batch: 1 sample -> 2 samples\n"
+        "step, modelled: 850,000 cycles, 1 ms -> 6,000,000,000,000 cycles, 7,059 s\n"
+    )
+
+
 def test_what_has_no_words_is_named_by_its_path() -> None:
     odd = replace(STREAMING, system=replace(SYSTEM, links=replace(SYSTEM.links, hop_cycles=3)))
     assert differences(STREAMING, odd) == [Change("system.links.hop_cycles", "1", "3")]
