@@ -100,7 +100,7 @@ def explain_miss(compile_dir: Path, inputs: Mapping[str, str]) -> str | None:
     if not found:
         return None
     changes, name = min(found, key=lambda item: (len(item[0]), item[1]))
-    return f"not compiled before; from {name}: {_sentence(changes)}"
+    return f"Not compiled before. Since {name} was, there changed: {_sentence(changes)}"
 
 
 def _kept_inputs(compile_dir: Path) -> Iterator[tuple[str, Mapping[str, str]]]:

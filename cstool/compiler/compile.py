@@ -49,6 +49,7 @@ def compile_model(
     *,
     execution_mode: str = "auto",
     recompute: str = "needed",
+    micro_batch_size: int | None = None,
     sequence_length: int | None = None,
     after_pass: AfterPass | None = None,
 ) -> Artifact:
@@ -59,6 +60,7 @@ def compile_model(
         system: what each CSX is
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
+        micro_batch_size: just so many samples; None for as many as fit, at most those that the params ask for
         sequence_length: tokens of a sample; None for what the params say
         after_pass: is given the name of each pass and the program after it
 
@@ -67,7 +69,7 @@ def compile_model(
     """
     length = declared_sequence_length(params) if sequence_length is None else sequence_length
     graph = build_graph(params.model, length)
-    request = make_request(params, system, execution_mode, recompute)
+    request = make_request(params, system, execution_mode, recompute, micro_batch_size)
     try:
         program = run_passes(Program(graph, request), PASSES, after_pass)
     except NothingFits as error:
@@ -84,6 +86,7 @@ def compile_or_load(
     *,
     execution_mode: str = "auto",
     recompute: str = "needed",
+    micro_batch_size: int | None = None,
     sequence_length: int | None = None,
 ) -> tuple[Artifact, Path]:
     """Return the artifact of a model, and where it is kept: compiled once for the same input.
@@ -94,6 +97,7 @@ def compile_or_load(
         compile_dir: folder of artifacts; made where it is missing
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
+        micro_batch_size: just so many samples; None for as many as fit, at most those that the params ask for
         sequence_length: tokens of a sample; None for what the params say
 
     Raises:
@@ -102,7 +106,9 @@ def compile_or_load(
     """
     length = declared_sequence_length(params) if sequence_length is None else sequence_length
     graph = build_graph(params.model, length)
-    inputs = compile_inputs(params.model, graph, make_request(params, system, execution_mode, recompute))
+    inputs = compile_inputs(
+        params.model, graph, make_request(params, system, execution_mode, recompute, micro_batch_size)
+    )
     path = artifact_path(compile_dir, inputs)
     found = find_cached(compile_dir, inputs)
     if found is not None:
@@ -110,9 +116,14 @@ def compile_or_load(
         return found, path
     log.info(f"Compiling the model for {system.name}.")
     if (changed := explain_miss(compile_dir, inputs)) is not None:
-        log.info(f"Not compiled before: {changed}")
+        log.info(changed)
     artifact = compile_model(
-        params, system, execution_mode=execution_mode, recompute=recompute, sequence_length=sequence_length
+        params,
+        system,
+        execution_mode=execution_mode,
+        recompute=recompute,
+        micro_batch_size=micro_batch_size,
+        sequence_length=sequence_length,
     )
     keep_artifact(compile_dir, artifact)
     log.info(f"Compile artifacts successfully written to {compile_dir}. Compile hash is: {path.stem}")
@@ -144,8 +155,17 @@ def match_kernels(params: Params, sequence_length: int | None = None) -> Program
     return run_passes(Program(build_graph(params.model, length), request), KERNEL_PASSES, None)
 
 
-def make_request(params: Params, system: System, execution_mode: str, recompute: str) -> Request:
+def make_request(
+    params: Params, system: System, execution_mode: str, recompute: str, micro_batch_size: int | None = None
+) -> Request:
     """Return what to compile for.
+
+    Args:
+        params: checked params
+        system: what each CSX is
+        execution_mode: "auto", "pipelined" or "weight_streaming"
+        recompute: "needed" or "fastest"
+        micro_batch_size: just so many samples; None for as many as fit, at most those that the params ask for
 
     Raises:
         CompileError: there is no batch, or the systems do not divide it, or are more than a cluster has
@@ -165,18 +185,19 @@ def make_request(params: Params, system: System, execution_mode: str, recompute:
         above = min((n for n in near if n > num_csx), default=below)
         nearest = f"{below} and {above} are the nearest" if above != below else f"{below} is the nearest"
         raise CompileError(f"{params.path}: num_csx must divide batch_size ({batch_size}), got {num_csx}", nearest)
-    size, samples = params.micro_batch_size, batch_size // num_csx
-    if size is not None and samples % size:
-        near = [n for n in range(1, samples + 1) if samples % n == 0]
-        raise CompileError(
-            f"{params.path}: micro_batch_size must divide the samples of a system ({samples}), got {size}",
-            f"{min(near, key=lambda n: (abs(n - size), n))} is the nearest",
-        )
+    samples = batch_size // num_csx
+    if micro_batch_size is not None and samples % micro_batch_size:
+        below = max(n for n in range(1, micro_batch_size) if samples % n == 0)
+        above = min((n for n in range(micro_batch_size, samples + 1) if samples % n == 0), default=below)
+        nearest = f"{below} and {above} are the nearest" if above != below else f"{below} is the nearest"
+        rule = f"micro_batch_size must divide the samples of a system ({samples})"
+        raise CompileError(f"{params.path}: {rule}, got {micro_batch_size}", nearest)
     return Request(
         system=system,
         num_csx=num_csx,
         batch_size=batch_size,
-        micro_batch_size=size,
+        micro_batch_size=params.micro_batch_size if micro_batch_size is None else micro_batch_size,
+        is_micro_batch_exact=micro_batch_size is not None,
         execution_mode=execution_mode,
         operand_bits=params.operand_bits,
         optimizer_states=optimizer_state_arrays(params.optimizer),
@@ -260,7 +281,7 @@ def _changes_that_fit(params: Params, request: Request, length: int | None) -> l
             run_passes(Program(graph(), changed), PASSES, None)
         except CompileError:
             continue
-        if changed.micro_batch_size is None and request.micro_batch_size is not None:
+        if request.is_micro_batch_exact and not changed.is_micro_batch_exact:
             text = f"micro_batch_size {_largest(graph(), changed)}"
         found.append(text)
         if len(found) == 2:
@@ -274,8 +295,8 @@ def _changes(
     def same() -> Graph:
         return build_graph(params.model, length)
 
-    if request.micro_batch_size is not None:
-        yield "another micro_batch_size", replace(request, micro_batch_size=None), same
+    if request.is_micro_batch_exact:
+        yield "another micro_batch_size", replace(request, is_micro_batch_exact=False), same
     if request.execution_mode != "auto":
         other = "pipelined" if request.execution_mode == "weight_streaming" else "weight_streaming"
         yield f"--execution_mode {other}", replace(request, execution_mode=other), same

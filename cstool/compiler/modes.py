@@ -77,8 +77,7 @@ def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:
             ratio = other.step_cycles / chosen.step_cycles
             times = f"{chosen.step_cycles / clock_hz:.3g} s against {other.step_cycles / clock_hz:.3g} s"
             yield f"{chosen.mode} takes less time per step than {other.mode}, {ratio:.2f}x, modelled: {times}"
-    if chosen.mode is ExecutionMode.PIPELINED:
-        yield from program.reasons
+    yield from program.notes.get(chosen.mode, ())
     recompute = program.recompute[chosen.mode]
     if recompute.levels:
         why = "nothing fits otherwise" if request.recompute == "needed" else "a step takes less time so"

@@ -74,7 +74,7 @@ class PlaceStages:
         return replace(
             program,
             pipelined=best.plan,
-            reasons=(*program.reasons, *_reasons(best)),
+            notes=MappingProxyType({**program.notes, mode: tuple(_notes(best))}),
             recompute=MappingProxyType({**program.recompute, mode: Recompute(int(best.is_recomputed))}),
             micro_batches=MappingProxyType({**program.micro_batches, mode: 1}),
         )
@@ -127,7 +127,7 @@ class RouteEdges:
         return replace(program, pipelined=replace(plan, routes=routes))
 
 
-def _reasons(placed: _Placed) -> Iterator[str]:
+def _notes(placed: _Placed) -> Iterator[str]:
     """Say why so many replicas, and what is in flight."""
     plan = placed.plan
     count = plan.replicas[0] * plan.replicas[1]

@@ -31,10 +31,11 @@ class Request:
         system: each CSX is one
         num_csx: how many
         batch_size: global; `num_csx` divides it
-        micro_batch_size: None to choose the largest that fits
+        micro_batch_size: at most so many samples; None to choose the largest that fits
         execution_mode: "auto", "pipelined" or "weight_streaming"
         operand_bits: of activations on the wafer, 16 or 32
         optimizer_states: arrays that the optimizer keeps beside each weight
+        is_micro_batch_exact: whether fewer samples will not do
         recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
             a step faster
     """
@@ -47,6 +48,7 @@ class Request:
     operand_bits: int
     optimizer_states: int
     recompute: str = "needed"
+    is_micro_batch_exact: bool = False
 
     @property
     def samples_per_csx(self) -> int:
@@ -116,7 +118,8 @@ class Program:
         pipelined: the plan, if there is one
         misfits: per mode, why there is no plan
         others: plans that could be had for the asking
-        reasons: of choices on the way, in words
+        notes: per mode, why its plan is as it is, in words
+        reasons: why the mode was chosen, and its notes
         mode: of execution, once chosen
     """
 
@@ -130,6 +133,7 @@ class Program:
     pipelined: PipelinedPlan | None = None
     misfits: Mapping[str, Misfit] = field(default_factory=lambda: MappingProxyType({}))
     others: tuple[Alternative, ...] = ()
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     reasons: tuple[str, ...] = ()
     mode: ExecutionMode | None = None
 

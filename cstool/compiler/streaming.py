@@ -6,6 +6,7 @@ computed again only where nothing else fits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -70,9 +71,17 @@ def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
     if (fastest := chosen.fastest) is not None:
         again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
         others = (*others, Alternative(mode, _cycles_of_step(program, works, fastest), again))
+    notes: tuple[str, ...] = ()
+    asked = program.request.micro_batch_size
+    if asked is not None and chosen.micro_batch_size < asked:
+        how = " without layers computed again" if chosen.fastest is not None else ""
+        notes = (
+            f"micro-batches of {chosen.micro_batch_size}: those of {asked} that the file asks for do not fit{how}",
+        )
     return replace(
         program,
         others=others,
+        notes=MappingProxyType({**program.notes, mode: notes}),
         streaming=_plan(program, works, chosen),
         recompute=MappingProxyType({**program.recompute, mode: chosen.memory.recompute}),
         micro_batches=MappingProxyType({**program.micro_batches, mode: chosen.micro_batch_size}),
@@ -97,24 +106,30 @@ class _Search:
         self.fabric = program.request.system.fabric
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
-        self.sizes = [asked] if asked else [size for size in range(samples, 0, -1) if samples % size == 0]
+        sizes = [size for size in range(asked or samples, 0, -1) if samples % size == 0]
+        # A size that is asked for is worth recomputation; where it does not fit at all, others are as good.
+        self.tries = (
+            [sizes] if sizes[0] != asked else [[asked]] if self.request.is_micro_batch_exact else [[asked], sizes]
+        )
 
     def run(self) -> _Choice | Misfit:
         """Return the choice: the largest micro-batch that fits, in the layout that is fastest for it."""
         blocks = sum(segment.count for segment in self.program.graph.segments[1:-1])
         options = recompute_options(blocks)
-        choices = [choice for recompute in options if (choice := self._with(recompute)) is not None]
+        choices: list[_Choice] = []
+        for sizes in self.tries:
+            choices = choices or [choice for again in options if (choice := self._with(again, sizes)) is not None]
         if not choices:
             return self._misfit(options[-1])
         fastest = min(choices, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
         chosen = fastest if self.request.recompute == "fastest" else choices[0]
         return replace(chosen, fastest=None if fastest is chosen else fastest)
 
-    def _with(self, recompute: Recompute) -> _Choice | None:
-        groups = range(1, min(self.sizes[0], self.fabric.width, MOST_GROUPS) + 1)
+    def _with(self, recompute: Recompute, sizes: Sequence[int]) -> _Choice | None:
+        groups = range(1, min(sizes[0], self.fabric.width, MOST_GROUPS) + 1)
         memories = [StreamMemory(self.program, self.works, self.fabric.width // count, recompute) for count in groups]
         most = [memory.most_tokens() for memory in memories]
-        for size in self.sizes:
+        for size in sizes:
             fitting = [
                 _Choice(layout, memory, size)
                 for count, memory, tokens in zip(groups, memories, most, strict=True)
@@ -127,7 +142,7 @@ class _Search:
 
     def _misfit(self, recompute: Recompute) -> Misfit:
         """Say what does not fit, with all the recomputation there is."""
-        size = self.sizes[-1]
+        size = self.tries[-1][-1]
         memory = StreamMemory(self.program, self.works, self.fabric.width, recompute)
         tokens = self.layout(1, size).tokens_per_pe
         need = memory.fullest(tokens)

@@ -247,7 +247,7 @@ MORE_SRAM = replace(SYSTEM, pe=replace(SYSTEM.pe, sram_bytes=65536))
 )
 def test_a_miss_is_explained(new: Mapping[str, str], text: str, tmp_path: Path) -> None:
     path = keep_artifact(tmp_path, artifact_of(inputs_of()))
-    assert explain_miss(tmp_path, new) == f"not compiled before; from {path.name}: {text}"
+    assert explain_miss(tmp_path, new) == f"Not compiled before. Since {path.name} was, there changed: {text}"
 
 
 def test_the_nearest_artifact_explains(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_the_nearest_artifact_explains(tmp_path: Path) -> None:
     near = keep_artifact(tmp_path, artifact_of(inputs_of()))
     keep_artifact(tmp_path, artifact_of(inputs_of(replace(REQUEST, batch_size=32))))
     new = inputs_of(replace(REQUEST, num_csx=2))
-    assert explain_miss(tmp_path, new) == f"not compiled before; from {near.name}: num_csx 1 -> 2"
+    assert explain_miss(tmp_path, new) == f"Not compiled before. Since {near.name} was, there changed: num_csx 1 -> 2"
 
 
 def test_where_nothing_can_be_compared_there_is_no_explanation(tmp_path: Path) -> None:
