@@ -42,7 +42,7 @@ def compile_inputs(model: FcMnistParams | DecoderParams, graph: Graph, request: 
         "cstool": cstool.__version__,
         **_flat("system", plain_data(request.system)),
         "tokens": str(tokens_of(graph)),
-        **{name: "auto" if value is None else str(value) for name, value in asked.items()},
+        **{k: v for name, value in asked.items() for k, v in _flat(name, "auto" if value is None else value).items()},
         **_flat("model", model.dump()),
         "graph": plain_digest(plain_data(graph)),
     }

@@ -61,6 +61,7 @@ def test_inputs_are_short_texts_under_dotted_keys(golden: Any) -> None:
 
 
 OTHER = {
+    bool: lambda value: not value,
     int: lambda value: value + 1,
     float: lambda value: value * 2,
     str: lambda value: value + "x",
