@@ -215,7 +215,8 @@ def run(
 
         trainers = load_all_params(params, overrides=set_ or (), flags=flags)
         for trainer in trainers:
-            trainer.check_trainable()
+            if not (trainer.compile_only or trainer.validate_only):
+                trainer.check_trainable()
         from cstool import runtime
         from cstool.cli.render import print_json
         from cstool.cli.run_log import LOG, run_log
@@ -223,8 +224,9 @@ def run(
         from cstool.models.following import check_following
 
         # Of several trainers, all is checked that can be before the first trains for days.
-        graphs = [runtime.check_data(trainer, mode.value) for trainer in trainers] if len(trainers) > 1 else []
-        following = check_following(trainers, graphs)
+        runs = not (trainers[0].compile_only or trainers[0].validate_only)
+        graphs = [runtime.check_data(trainer, mode.value) for trainer in trainers] if len(trainers) > 1 and runs else []
+        following = check_following(trainers, graphs) if runs else []
         results = []
         for number, trainer in enumerate(trainers, start=1):
             with (
@@ -236,8 +238,10 @@ def run(
                     for warning in following if number == 1 else ():
                         LOG.warning(warning)
                 compiled = _compiled(trainer, mode.value, system, execution_mode.value, artifact)
-                if compiled is None:
+                if trainer.compile_only or trainer.validate_only:
+                    results.append(_without_run(trainer, compiled))
                     continue
+                assert compiled is not None
                 result = runtime.run(
                     trainer,
                     compiled,
@@ -250,11 +254,19 @@ def run(
                 )
             results.append(result.as_dict())
         if as_json:
-            print_json(results[0] if len(trainers) == len(results) == 1 else {"trainers": results})
+            print_json(results[0] if len(trainers) == 1 else {"trainers": results})
+
+
+def _without_run(params: Params, compiled: Artifact | None) -> dict[str, Any]:
+    """Return what `--json` says where nothing ran; what is modelled has its own key, as in the result of a run."""
+    if compiled is None:
+        return {"mode": "validate_only", "model": params.model.name, "modelled": None}
+    modelled = {"system": compiled.system.name, "execution_mode": compiled.mode, "step_s": compiled.step_s}
+    return {"mode": "compile_only", "model": params.model.name, "modelled": modelled}
 
 
 def _compiled(params: Params, mode: str, system: str, execution_mode: str, file: Path | None) -> Artifact | None:
-    """Return what the compiler makes of a model, or was told to take; None where nothing is to run."""
+    """Return what the compiler makes of a model, or was told to take; None if it is only checked."""
     from cstool import compiler, runtime
     from cstool.arch import load_system
     from cstool.cli.run_log import LOG
@@ -274,5 +286,4 @@ def _compiled(params: Params, mode: str, system: str, execution_mode: str, file:
     LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")
     if params.compile_only:
         LOG.info(f"{path}: compiled. Nothing ran: compile_only.")
-        return None
     return compiled

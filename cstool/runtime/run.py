@@ -25,6 +25,7 @@ from cstool.params import DataloaderParams, DecoderParams, Params
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.checkpoints import restore
 from cstool.runtime.evaluate import evaluate
+from cstool.runtime.grains import check_systems, grain_samples
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
@@ -144,11 +145,18 @@ def run(
 def check_data(params: Params, mode: str) -> Graph:
     """Check what a run reads, as far as that goes without reading samples, and return the model for it.
 
+    The systems must share the grains of its batches evenly.
+
     Raises:
         CstoolError: whatever the user can act on
     """
     with ExitStack() as stack:
-        return build_graph(params.model, _open_data(params, mode, stack).sequence_length)
+        data = _open_data(params, mode, stack)
+    for section, loader in (("train_dataloader", data.train_loader), ("val_dataloader", data.val_loader)):
+        if loader is not None:
+            grain = grain_samples(loader.batch_size, data.sequence_length or 1)
+            check_systems(params.num_csx, loader.batch_size, grain, f"{params.path}: trainer.fit.{section}")
+    return build_graph(params.model, data.sequence_length)
 
 
 class _Data(NamedTuple):

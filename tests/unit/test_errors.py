@@ -13,6 +13,8 @@ EXIT_CODES = {
     "DataError": 2,
     "CheckpointError": 2,
     "ClusterError": 2,
+    "CompileError": 2,
+    "ArtifactError": 2,
     "NonFiniteError": 1,
     "Interrupted": 130,
 }

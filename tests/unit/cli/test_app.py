@@ -97,11 +97,6 @@ def test_the_package_runs_as_a_module():
             "error: --logging: must be one of DEBUG, INFO, WARNING, ERROR, got 'debgu'\nhint: did you mean DEBUG?\n",
         ),
         (
-            ["run", "--params", "x.yaml", "--compile-only"],
-            "error: cstool run: no such option: --compile_only\n"
-            "hint: there is no compiler yet; `cstool run` trains directly\n",
-        ),
-        (
             ["run", "--params", "x.yaml", "--target_device=CPU"],
             "error: cstool run: no such option: --target_device\n"
             "hint: there is one device only, the cluster in software; leave the flag out\n",

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from cstool import runtime
 from cstool.cli.run import spread_lists
@@ -146,6 +147,45 @@ def test_the_model_is_compiled_once_and_the_artifact_runs(cstool, called):
     assert f"Compile artifacts successfully written to {Path('out/cached_compile').absolute()}." in first.stdout
     again = cstool("run", "--params", "x.yaml", "--model_dir", "out")
     assert f'Found existing cached compile with hash: "{path.stem}"' in again.stdout
+
+
+def test_compile_only_leaves_an_artifact_and_runs_nothing(cstool, called):
+    outcome = cstool("run", "--params", "x.yaml", "--compile_only", "--compile_dir", "kept", "--json")
+    (path,) = Path("kept").iterdir()
+    compiled = read_artifact(path)
+    modelled = {"system": "cs2", "execution_mode": "pipelined", "step_s": compiled.step_s}
+    assert json.loads(outcome.stdout) == {"mode": "compile_only", "model": "fc_mnist", "modelled": modelled}
+    assert outcome.stderr.endswith(f"{path.absolute()}: compiled. Nothing ran: compile_only.\n")
+    assert called == {}
+
+
+def test_validate_only_compiles_nothing_and_runs_nothing(cstool, called):
+    outcome = cstool("run", "--params", "x.yaml", "--validate_only", "--json")
+    assert json.loads(outcome.stdout) == {"mode": "validate_only", "model": "fc_mnist", "modelled": None}
+    assert outcome.stderr.endswith(
+        "Every op of the model has a kernel. Nothing was compiled, nothing ran: validate_only.\n"
+    )
+    assert (called, list(Path().rglob("cs_*.json"))) == ({}, [])
+
+
+def test_an_artifact_runs_that_was_compiled_before(cstool, called):
+    cstool("run", "--params", "x.yaml", "--compile_only", "--compile_dir", "kept")
+    (path,) = Path("kept").iterdir()
+    assert cstool("run", "--params", "x.yaml", "--artifact", str(path)).code == 0
+    assert called["artifact"] == read_artifact(path)
+    outcome = cstool("run", "--params", "x.yaml", "--artifact", str(path), "--num_csx", "2")
+    assert (outcome.code, outcome.stderr) == (
+        2,
+        f"error: {path}: must be compiled for num_csx 2, got one for 1\n"
+        "hint: leave out --artifact, and the run compiles for itself\n",
+    )
+
+
+def test_several_trainers_are_compiled_one_after_the_other(cstool, called):
+    trainer = yaml.safe_load(PARAMS)["trainer"]
+    Path("x.yaml").write_text(yaml.safe_dump({"trainer": [{"trainer": trainer}] * 2}))
+    outcome = cstool("run", "--params", "x.yaml", "--compile_only", "--json")
+    assert [found["mode"] for found in json.loads(outcome.stdout)["trainers"]] == ["compile_only"] * 2
 
 
 def test_the_params_with_all_defaults_are_in_the_model_dir(cstool, called):
