@@ -40,6 +40,8 @@ PASSES: tuple[Pass, ...] = (
     ChooseMode(),
 )
 """in their order"""
+SHORTEST = 8
+"""a hint names no sequence shorter than one part in so many"""
 AfterPass = Callable[[str, Program], None]
 
 
@@ -306,7 +308,7 @@ def _changes(
             yield f"--system {name}", replace(request, system=system), same
     if isinstance(params.model, DecoderParams) and length is not None:
         model, shorter = params.model, length // 2
-        while shorter >= 1:
+        while shorter >= max(1, length // SHORTEST):
             yield f"max_sequence_length {shorter}", request, partial(build_graph, model, shorter)
             shorter //= 2
 

@@ -90,7 +90,7 @@ class StreamMemory:
             if recompute.levels and number > 0:
                 # Inputs of blocks, the input of the first among them.
                 others = recompute.kept_blocks * max(outputs[i] for i in (0, *inner))
-                text = f"inputs of {recompute.kept_blocks:,} blocks, {{}} B each"
+                text = f"inputs of {recompute.kept_blocks:,} blocks x {{}} B"
                 text = text.format(max(outputs[i] for i in (0, *inner)))
             else:
                 others = sum(kept[i] * counts[i] for i in range(number)) + (counts[number] - 1) * kept[number]
