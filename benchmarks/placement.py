@@ -396,7 +396,9 @@ def check(regions: Ints, case: Case) -> None:
     taken = np.zeros((case.height, case.width), bool)
     bound = int(case.placement.bottleneck_cycles * SLACK)
     for stage, (x, y, w, h) in zip(case.stages, regions, strict=True):
-        assert 0 <= x and 0 <= y and x + w <= case.width and y + h <= case.height
+        assert min(x, y) >= 0
+        assert x + w <= case.width
+        assert y + h <= case.height
         assert not taken[y : y + h, x : x + w].any()
         taken[y : y + h, x : x + w] = True
         fewer = stage_cycles(stage, np.arange(1, w + 1)[:, None], np.arange(1, h + 1)[None, :])

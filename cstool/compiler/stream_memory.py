@@ -93,8 +93,10 @@ class StreamMemory:
                 text = f"inputs of {recompute.kept_blocks:,} blocks x {{}} B"
                 text = text.format(max(outputs[i] for i in (0, *inner)))
             else:
-                others = sum(kept[i] * counts[i] for i in range(number)) + (counts[number] - 1) * kept[number]
-                text = f"{others} B of what backward needs"
+                left = [*((counts[i], kept[i]) for i in range(number)), (counts[number] - 1, kept[number])]
+                others = sum(count * size for count, size in left)
+                layers = " + ".join(f"{count} x {size} B" for count, size in left if count * size)
+                text = f"({layers or '0 B'}), what backward needs"
             for work in kernels:
                 self.needs.append(self._need(number, work, others, text))
 
