@@ -7,7 +7,7 @@ Run from the project's folder::
 Three chains on cs2, placed as the compiler places them. Then annealing over slicing trees: a wafer is cut in two, side
 by side or one above the other, the parts again, until every stage has a part of its own. A stage may lie anywhere,
 whatever its neighbours in the chain; it takes any rectangle of its part in which it takes at most 1.02 times the
-cycles of the slowest stage of the placement, so that PEs may be left over, which the compiler's placement never does.
+cycles of the slowest stage of the placement; a tenth of the PEs may be left over, which the compiler's does not use.
 What is minimised is what the compiler reports as the length of wires: the Manhattan distances of the centres of
 consecutive regions. Annealing runs from a random tree and from the compiler's own, each as long as it is told.
 All of it is computed for the modelled wafer; what is measured on this host is how long the compiler's placement takes.
@@ -34,6 +34,8 @@ from cstool.params import load_params
 PARAMS = ("params/fc_mnist.yaml", "params/gpt2_small.yaml", "tests/interop/cerebras_gpt_111m.yaml")
 SLACK = 1.02
 """how much slower than the compiler's placement an annealed one may be"""
+ASSIGNED = 0.9
+"""of the PEs must be in the region of a stage"""
 TOO_HIGH = 1 << 20
 """rows of a stage in a part that is too narrow for it"""
 EIGHTHS = 8
@@ -341,12 +343,16 @@ def anneal_some(
                 curve(tree, rows, node)
                 node = parents[node]
         needed = rows[nodes - 1, rows.shape[1] - 1]
-        length = np.inf
+        length, missing = np.inf, 0.0
         if needed < TOO_HIGH:
             length = lay_out(tree, rows, sides, boxes, max(height, needed)) + 20 * max(0, needed - height)
+            missing = ASSIGNED * height * (rows.shape[1] - 1)
+            for n in range(count):
+                missing -= boxes[n, 2] * boxes[n, 3]
+            length += max(0.0, missing)
         if length <= state[1] or np.random.random() < np.exp((state[1] - length) / state[0]):
             state[1] = length
-            if length < state[2] and needed <= height:
+            if length < state[2] and needed <= height and missing <= 0:
                 state[2] = length
                 best[:] = boxes[:count]
         else:
@@ -403,6 +409,7 @@ def check(regions: Ints, case: Case) -> None:
         taken[y : y + h, x : x + w] = True
         fewer = stage_cycles(stage, np.arange(1, w + 1)[:, None], np.arange(1, h + 1)[None, :])
         assert fewer.min() <= bound
+    assert taken.mean() >= ASSIGNED
 
 
 def main() -> None:

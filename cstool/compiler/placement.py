@@ -1,11 +1,11 @@
 """Placement: a rectangle of the wafer for every stage of a chain, so that the slowest is as fast as can be.
 
 Consecutive stages fill a column of the wafer from its top down, the next from its bottom up, and so on: each region
-touches the next. With a bound T on the cycles of every stage, how far the chain gets in columns of given widths is
-found exactly: the farther, the better, so R(x), the farthest stage within the first x columns of PEs, is the best
-over the width w of the last column, which begins where R(x - w) ended. T is bisected; of the solutions within a
-percent or two of the least T the one with the fewest columns is taken, since the way along the chain goes up or down
-every one of them. All of it is done for the wafer lying on its side as well.
+touches the next. The first few stages may lie across the top of the columns instead, or the last across their bottom.
+With a bound T on the cycles of every stage, whether the chain goes into columns is found exactly, and T is bisected.
+Of the solutions within a percent or two of the least T the one with the shortest wires is taken, and one within three
+percent if that makes them shorter by a fifth: the way along the chain goes up or down every column, and wider columns
+are fewer. All of it is done for the wafer lying on its side as well.
 
 Widths and heights are tried on a grid of some hundred sizes; then, with the cuts known, PEs that are left over are
 handed out and rows are dealt exactly, one breakpoint of the slowest stage after the other.
@@ -13,53 +13,27 @@ handed out and rows are dealt exactly, one breakpoint of the slowest stage after
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from cstool.compiler.columns import Column, IntArray, LeastRows
+from cstool.compiler.dealing import Dealer, fill_rows, widen
+from cstool.compiler.stage_sizes import NEVER, WAYS, Known, Stage, grid_cycles, grid_sizes, stage_cycles
 from cstool.ir import Region
 
-NEVER = np.iinfo(np.int64).max // 4
-"""cycles of a stage in a region that is too small for it"""
-WAYS = (0, 1)
-"""a kernel lies in its region one way round, or the other"""
-SLOWER = 64
+__all__ = ["NEVER", "WAYS", "NoPlacement", "Placement", "Stage", "place", "stage_cycles", "wire_length"]
+SLOWER = (64, 32)
 """a placement may be slower than the fastest found by one part in so many, if its wires are shorter"""
+SHORTER = 5
+"""by one part in so many at least, for the second of these"""
 _STEP = {100: 1.02, 1000: 1.05}
 """ratio of neighbouring sizes of the grid, for chains up to so many stages"""
-_EXACT = 32
-"""sizes up to this are all tried"""
-IntArray = npt.NDArray[np.int64]
-
-
-class Stage(Protocol):
-    """What is to be placed. Sizes are numbers or integer arrays that broadcast."""
-
-    @property
-    def alike(self) -> Hashable:
-        """Equal for stages whose `cycles` and `fixed_bytes` are the same."""
-        ...
-
-    @property
-    def room_bytes(self) -> int:
-        """SRAM of a PE."""
-        ...
-
-    def cycles(self, way: int, width: Any, height: Any) -> Any:
-        """Return the cycles per sample in such a region, whether or not it fits; more rows are never slower."""
-        ...
-
-    def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:
-        """Return what the fullest PE holds, without `held_bytes`."""
-        ...
-
-    def held_bytes(self, pes: Any) -> Any:
-        """Return what each PE holds of the samples in flight, in a region of so many PEs."""
-        ...
+BANDS = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1))
+"""how many stages are tried across the top of the columns and across their bottom"""
+DEALT = 2
+"""cuts that are dealt in earnest"""
 
 
 class NoPlacement(Exception):
@@ -81,7 +55,8 @@ class Placement:
     Args:
         regions: one per stage
         bottleneck_cycles: of the slowest stage
-        memory_bound: numbers of the stages whose regions would be smaller, if only their time counted
+        memory_bound: numbers of the stages that have memory to thank for their size: with one row less (a row of its
+            column, before left-over rows are handed out) each would still be as fast as the slowest
     """
 
     regions: tuple[Region, ...]
@@ -114,41 +89,40 @@ def place(stages: Sequence[Stage], width: int, height: int) -> Placement:
     """
     step = next((ratio for most, ratio in _STEP.items() if len(stages) <= most), max(_STEP.values()))
     widths, heights = grid_sizes(width, step), grid_sizes(height, step)
-    cycles = _grid_cycles(stages, widths, heights)
+    cycles = grid_cycles(stages, widths, heights)
     for number, table in enumerate(cycles):
         if table.min() >= NEVER:
             raise NoPlacement(number)
-    found = []
-    for turned in (False, True):
-        floor = _Floor(height, width) if turned else _Floor(width, height)
-        tables = cycles.transpose(0, 2, 1) if turned else cycles
-        sizes = (heights, widths) if turned else (widths, heights)
-        cuts = _cut(tables, *sizes, floor)
-        if cuts is not None:
-            found.append(_deal(stages, cuts, floor, turned))
-    if not found:
+    lying = (
+        (False, _Floor(width, height), cycles, (widths, heights)),
+        (True, _Floor(height, width), np.ascontiguousarray(cycles.transpose(0, 2, 1)), (heights, widths)),
+    )
+    bounds = [_least_bound(tables, sizes, floor) for _, floor, tables, sizes in lying]
+    if (fastest := min((bound for bound in bounds if bound is not None), default=None)) is None:
         raise NoPlacement(None)
-    fastest = min(placement.bottleneck_cycles for placement in found)
-    good = [p for p in found if p.bottleneck_cycles <= fastest + fastest // SLOWER]
-    return min(good, key=lambda placement: (placement.wire_pes, placement.bottleneck_cycles))
+    best: Placement | None = None
+    known: Known = {}
+    for part in SLOWER:
+        bound = fastest + fastest // part
+        found: list[tuple[int, int, _Cut, _Floor, bool]] = []
+        for turned, floor, tables, sizes in lying:
+            for wire_pes, cut in _cuts(tables, sizes, floor, bound):
+                found.append((wire_pes, len(found), cut, floor, turned))
+        for _, _, cut, floor, turned in sorted(found, key=lambda each: each[:2])[:DEALT]:
+            placement = _deal(stages, cut, floor, bound, known)
+            if placement is not None:
+                if best is None or placement.wire_pes < best.wire_pes - best.wire_pes // SHORTER * (part != SLOWER[0]):
+                    best = _turned(placement) if turned else placement
+                break
+    if best is None:
+        raise NoPlacement(None)
+    return best
 
 
-def grid_sizes(most: int, step: float) -> IntArray:
-    """Return sizes from 1 to `most`: the small ones all, the others a ratio of `step` apart."""
-    sizes = [1]
-    while sizes[-1] < most:
-        sizes.append(min(most, max(sizes[-1] + 1, int(sizes[-1] * step)) if sizes[-1] >= _EXACT else sizes[-1] + 1))
-    return np.array(sizes, np.int64)
-
-
-def stage_cycles(stage: Stage, width: Any, height: Any) -> Any:
-    """Return the cycles per sample in regions of these sizes, the better way round; NEVER where it does not fit."""
-    held = stage.held_bytes(width * height)
-    ways = []
-    for way in WAYS:
-        fits = stage.fixed_bytes(way, width, height) + held <= stage.room_bytes
-        ways.append(np.where(fits, stage.cycles(way, width, height), NEVER))
-    return np.minimum(ways[0], ways[1])
+def _turned(placement: Placement) -> Placement:
+    """Return a placement with columns for rows."""
+    regions = tuple(Region(r.y, r.x, r.height, r.width) for r in placement.regions)
+    return Placement(regions, placement.bottleneck_cycles, placement.memory_bound)
 
 
 @dataclass(frozen=True)
@@ -160,195 +134,102 @@ class _Floor:
 
 
 @dataclass(frozen=True)
-class _Column:
-    """Stages `first` to `last` - 1, one above the other."""
+class _Cut:
+    """Stages in columns; those before `first` lie across the top, those from `last` on across the bottom."""
 
     first: int
     last: int
-    width: int
+    columns: tuple[Column, ...]
 
-
-def _grid_cycles(stages: Sequence[Stage], widths: IntArray, heights: IntArray) -> IntArray:
-    """Return the cycles of (stage, width, height); more rows never take longer."""
-    w, h = np.meshgrid(widths, heights, indexing="ij")
-    pes = w * h
-    known: dict[Hashable, list[tuple[IntArray, IntArray]]] = {}
-    tables = np.empty((len(stages), len(widths), len(heights)), np.int64)
-    for number, stage in enumerate(stages):
-        if (alike := known.get(stage.alike)) is None:
-            alike = [(stage.cycles(way, w, h), stage.fixed_bytes(way, w, h)) for way in WAYS]
-            known[stage.alike] = alike
-        free = stage.room_bytes - stage.held_bytes(pes)
-        ways = [np.where(fixed <= free, cycles, NEVER) for cycles, fixed in alike]
-        tables[number] = np.minimum(ways[0], ways[1])
-    return tables
-
-
-def _cut(cycles: IntArray, widths: IntArray, heights: IntArray, floor: _Floor) -> list[_Column] | None:
-    """Return the columns: the fewest with which the slowest stage is all but as fast as it can be."""
-    # The rows that the grid leaves out count as the next size that it has.
-    low, high = 0, int(cycles[cycles < NEVER].max())
-    best = _columns(cycles, widths, heights, floor, high)
-    if best is None:
-        return None
-    while high - low > max(1, low // 256):
-        middle = (low + high) // 2 if high < 4 * low else max(1, high // 4)
-        if low >= middle:
-            middle = (low + high) // 2
-        found = _columns(cycles, widths, heights, floor, middle)
-        if found is None:
-            low = middle
-        else:
-            best, high = found, middle
-    return _columns(cycles, widths, heights, floor, high + high // SLOWER) or best
-
-
-def _columns(cycles: IntArray, widths: IntArray, heights: IntArray, floor: _Floor, bound: int) -> list[_Column] | None:
-    """Return the fewest columns in which no stage takes more than `bound` cycles; None if there is no room."""
-    count = len(cycles)
-    fast = cycles <= bound
-    first = fast.argmax(axis=2)
-    rows = np.where(fast.any(axis=2), heights[first], floor.height + 1)
-    # reach[w, i] is the stage after the last in a column of width w that begins with stage i.
-    sums = np.concatenate([np.zeros((1, len(widths)), np.int64), np.cumsum(rows, axis=0)])
-    reach = np.stack(
-        [np.searchsorted(sums[:, n], sums[:, n] + floor.height, side="right") - 1 for n in range(len(widths))]
-    )
-    farthest = [np.zeros(floor.width + 1, np.int64)]
-    chosen: list[IntArray] = []
-    while farthest[-1][-1] < count:
-        before, after = farthest[-1], farthest[-1].copy()
-        choice = np.zeros(floor.width + 1, np.int64)
-        for number, width in enumerate(widths):
-            got = reach[number, before[: floor.width + 1 - width]]
-            better = got > after[width:]
-            after[width:][better] = got[better]
-            choice[width:][better] = width
-        if (after == before).all():
-            return None
-        farthest.append(after)
-        chosen.append(choice)
-    # The narrowest that takes all; what is left is handed out afterwards.
-    x, last = int((farthest[-1] >= count).argmax()), count
-    columns: list[_Column] = []
-    for before, choice in zip(reversed(farthest[:-1]), reversed(chosen), strict=True):
-        if not (width := int(choice[x])):
-            continue
-        x -= width
-        columns.append(_Column(int(before[x]), last, width))
-        last = int(before[x])
-    return columns[::-1]
-
-
-class _Dealer:
-    """Deals the rows of a column to its stages, for every width that is asked for."""
-
-    def __init__(self, stages: Sequence[Stage], floor: _Floor) -> None:
-        self.stages, self.floor = stages, floor
-        self._rows = np.arange(1, floor.height + 1)
-        self._known: dict[tuple[int, int], IntArray] = {}
-
-    def cycles(self, stage: int, width: int) -> IntArray:
-        """Return the cycles of a stage by its rows, from 1 up; more rows never take longer."""
-        if (stage, width) not in self._known:
-            exact = stage_cycles(self.stages[stage], np.int64(width), self._rows)
-            self._known[stage, width] = np.minimum.accumulate(exact)
-        return self._known[stage, width]
-
-    def deal(self, column: _Column) -> list[int] | None:
-        """Return the rows of each stage such that the slowest is fastest; None if they do not fit."""
-        tables = [self.cycles(number, column.width) for number in range(column.first, column.last)]
-        rows = [int((table < NEVER).argmax()) + 1 for table in tables]
-        if any(table[-1] >= NEVER for table in tables) or sum(rows) > self.floor.height:
-            return None
-        free = self.floor.height - sum(rows)
-        slowest = [(-int(table[count - 1]), n) for n, (table, count) in enumerate(zip(tables, rows, strict=True))]
-        heapq.heapify(slowest)
-        while slowest:
-            cycles, number = slowest[0]
-            table = tables[number]
-            # The fewest rows with which it is faster than now.
-            more = int(np.searchsorted(-table, cycles, side="right")) + 1 - rows[number]
-            if more > free or rows[number] + more > self.floor.height:
-                break
-            rows[number] += more
-            free -= more
-            heapq.heapreplace(slowest, (-int(table[rows[number] - 1]), number))
-        return rows
-
-    def slowest(self, column: _Column) -> int:
-        """Return the cycles of the slowest stage of a column."""
-        rows = self.deal(column)
-        if rows is None:
-            return NEVER
-        return max(int(self.cycles(column.first + n, column.width)[count - 1]) for n, count in enumerate(rows))
-
-
-def _deal(stages: Sequence[Stage], columns: Sequence[_Column], floor: _Floor, turned: bool) -> Placement:
-    """Hand out what the cut leaves over, and deal the rows."""
-    dealer = _Dealer(stages, floor)
-    columns = _widen(dealer, columns, floor.width - sum(column.width for column in columns))
-    bound = max(dealer.slowest(column) for column in columns)
-    regions: list[Region] = []
-    memory_bound = set()
-    x = 0
-    for index, column in enumerate(columns):
-        rows = []
-        for number in range(column.first, column.last):
-            table = dealer.cycles(number, column.width)
-            rows.append(int((table <= bound).argmax()) + 1)
-            if rows[-1] > 1 and table[rows[-1] - 2] >= NEVER:
-                memory_bound.add(number)
-        _fill(rows, [dealer.cycles(n, column.width) for n in range(column.first, column.last)], floor.height)
+    def regions(self, rows: Sequence[int], floor: _Floor) -> tuple[Region, ...]:
+        """Return the regions of stages with so many rows, which fill each column."""
+        inner = floor.height - sum(rows[: self.first]) - sum(rows[self.last :])
+        regions: list[Region] = []
         y = 0
-        stacked = []
-        for count in rows if index % 2 == 0 else reversed(rows):
-            stacked.append(Region(x, y, column.width, count))
+        for count in rows[: self.first]:
+            regions.append(Region(0, y, floor.width, count))
             y += count
-        regions += stacked if index % 2 == 0 else reversed(stacked)
-        x += column.width
-    if turned:
-        regions = [Region(r.y, r.x, r.height, r.width) for r in regions]
-    return Placement(tuple(regions), bound, frozenset(memory_bound))
+        # Down the first column, unless the way would then end at the top, far from the stages across the bottom.
+        is_down = self.first > 0 or self.last == len(rows) or len(self.columns) % 2 == 1
+        x = 0
+        for column in self.columns:
+            at = y if is_down else y + inner
+            for count in rows[column.first : column.last]:
+                regions.append(Region(x, at if is_down else at - count, column.width, count))
+                at += count if is_down else -count
+            x += column.width
+            is_down = not is_down
+        y += inner
+        for count in rows[self.last :]:
+            regions.append(Region(0, y, floor.width, count))
+            y += count
+        return tuple(regions)
 
 
-def _widen(dealer: _Dealer, columns: Sequence[_Column], free: int) -> list[_Column]:
-    """Hand out columns of PEs, then move some, as long as the slowest stage gains."""
-    columns = list(columns)
-    slowest = [dealer.slowest(column) for column in columns]
+def _least_bound(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: _Floor) -> int | None:
+    """Return the cycles of the slowest stage, about as few as columns allow; None if there is no room."""
+    count = len(cycles)
 
-    def wider(index: int, by: int) -> _Column:
-        column = columns[index]
-        return _Column(column.first, column.last, column.width + by)
+    def has_room(bound: int) -> bool:
+        return LeastRows(cycles, *sizes, bound).columns(0, count, floor.width, floor.height) is not None
 
-    while free:
-        index = max(range(len(columns)), key=lambda n: slowest[n])
-        by = max(1, free // (2 * len(columns)))
-        columns[index] = wider(index, by)
-        slowest[index] = dealer.slowest(columns[index])
-        free -= by
-    for _ in range(8 * len(columns)):
-        index, giver = (choose(range(len(columns)), key=lambda n: slowest[n]) for choose in (max, min))
-        if columns[giver].width == 1:
-            break
-        taken, given = wider(index, 1), wider(giver, -1)
-        times = dealer.slowest(taken), dealer.slowest(given)
-        if max(times) >= slowest[index]:
-            break
-        columns[index], columns[giver] = taken, given
-        slowest[index], slowest[giver] = times
-    return columns
+    # None is faster than it is alone.
+    low, high = int(cycles.min(axis=(1, 2)).max()), int(cycles[cycles < NEVER].max())
+    if not has_room(high):
+        return None
+    if has_room(low):
+        return low
+    while high - low > max(1, low // 256):
+        middle = (low + high) // 2 if high < 4 * low else 2 * low
+        if has_room(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
-def _fill(rows: list[int], tables: Sequence[IntArray], height: int) -> None:
-    """Give every row that is left to a stage: first where it changes nothing, then evenly."""
-    free = height - sum(rows)
-    for index, table in enumerate(tables):
-        same = int(np.searchsorted(-table, -table[rows[index] - 1], side="right"))
-        more = min(free, same - rows[index])
-        rows[index] += more
-        free -= more
-    for index in range(len(rows)):
-        more = -(-free // (len(rows) - index))
-        rows[index] += more
-        free -= more
+def _cuts(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: _Floor, bound: int) -> Iterator[tuple[int, _Cut]]:
+    """Return the cuts that are tried for a bound, each with about its length of wires."""
+    count = len(cycles)
+    rows = LeastRows(cycles, *sizes, bound)
+    across = rows.rows[:, -1]
+    for before, after in BANDS:
+        if before + after >= count and before + after > 0:
+            continue
+        height = floor.height - int(across[:before].sum()) - int(across[count - after :].sum())
+        if height < 1:
+            continue
+        columns = rows.columns(before, count - after, floor.width, height)
+        # The way must end where the last stages are.
+        if columns is not None and not (before and after and len(columns) % 2 == 0):
+            cut = _Cut(before, count - after, tuple(columns))
+            least = across.copy()
+            for column in columns:
+                index = int(np.searchsorted(sizes[0], column.width))
+                least[column.first : column.last] = rows.rows[column.first : column.last, index]
+            yield wire_length(cut.regions(least.tolist(), floor)), cut
+
+
+def _deal(stages: Sequence[Stage], cut: _Cut, floor: _Floor, bound: int, known: Known) -> Placement | None:
+    """Hand out what a cut leaves over, and deal the rows; None if what fits on the grid does not fit in earnest."""
+    rows = [0] * len(stages)
+    dealer = Dealer(stages, floor.height, known)
+    bands = [*range(cut.first), *range(cut.last, len(stages))]
+    for number in bands:
+        rows[number] = dealer.least_rows(number, floor.width, bound)
+    dealer.height -= sum(rows)
+    columns = widen(dealer, cut.columns, floor.width - sum(column.width for column in cut.columns))
+    slowest = max(dealer.slowest(column) for column in columns)
+    if slowest >= NEVER:
+        return None
+    slowest = max([slowest, *(int(dealer.cycles(number, floor.width)[rows[number] - 1]) for number in bands)])
+    memory_bound = {number for number in bands if dealer.waits(number, floor.width, rows[number], slowest)}
+    for column in columns:
+        numbers = range(column.first, column.last)
+        least = [dealer.least_rows(number, column.width, slowest) for number in numbers]
+        memory_bound |= {n for n, r in zip(numbers, least, strict=True) if dealer.waits(n, column.width, r, slowest)}
+        fill_rows(least, [dealer.cycles(number, column.width) for number in numbers], dealer.height)
+        rows[column.first : column.last] = least
+    regions = _Cut(cut.first, cut.last, tuple(columns)).regions(rows, floor)
+    taken = max(int(stage_cycles(stage, r.width, r.height)) for stage, r in zip(stages, regions, strict=True))
+    return Placement(regions, taken, frozenset(memory_bound)) if taken < NEVER else None

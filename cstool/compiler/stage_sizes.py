@@ -1,0 +1,84 @@
+"""Placement: what is to be placed, and its cycles by the size of its region."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from cstool.compiler.columns import IntArray
+
+NEVER = np.iinfo(np.int64).max // 4
+"""cycles of a stage in a region that is too small for it"""
+WAYS = (0, 1)
+"""a kernel lies in its region one way round, or the other"""
+_EXACT = 32
+"""sizes up to this are all tried"""
+
+Known = dict[Hashable, list[tuple[IntArray, IntArray]]]
+"""cycles and fixed bytes, either way round, of stages that are alike"""
+
+
+class Stage(Protocol):
+    """What is to be placed.
+
+    Sizes are numbers or integer arrays that broadcast. Way 1 is way 0 with width and height exchanged.
+    """
+
+    @property
+    def alike(self) -> Hashable:
+        """Equal for stages whose `cycles` and `fixed_bytes` are the same."""
+        ...
+
+    @property
+    def room_bytes(self) -> int:
+        """SRAM of a PE."""
+        ...
+
+    def cycles(self, way: int, width: Any, height: Any) -> Any:
+        """Return the cycles per sample in such a region, whether or not it fits; wider or higher is never slower."""
+        ...
+
+    def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:
+        """Return what the fullest PE holds, without `held_bytes`."""
+        ...
+
+    def held_bytes(self, pes: Any) -> Any:
+        """Return what each PE holds of the samples in flight, in a region of so many PEs."""
+        ...
+
+
+def grid_sizes(most: int, step: float) -> IntArray:
+    """Return sizes from 1 to `most`: the small ones all, the others a ratio of `step` apart."""
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(min(most, max(sizes[-1] + 1, int(sizes[-1] * step)) if sizes[-1] >= _EXACT else sizes[-1] + 1))
+    return np.array(sizes, np.int64)
+
+
+def stage_cycles(stage: Stage, width: Any, height: Any) -> Any:
+    """Return the cycles per sample in regions of these sizes, the better way round; NEVER where it does not fit."""
+    ways = [(stage.cycles(way, width, height), stage.fixed_bytes(way, width, height)) for way in WAYS]
+    return fitting_cycles(stage, ways, width * height)
+
+
+def fitting_cycles(stage: Stage, ways: Sequence[tuple[Any, Any]], pes: Any) -> Any:
+    """Return the lesser of the cycles of both ways; NEVER where a way's bytes leave no room for what is in flight."""
+    free = stage.room_bytes - stage.held_bytes(pes)
+    either = [np.where(fixed <= free, cycles, NEVER) for cycles, fixed in ways]
+    return np.minimum(either[0], either[1])
+
+
+def grid_cycles(stages: Sequence[Stage], widths: IntArray, heights: IntArray) -> IntArray:
+    """Return the cycles of (stage, width, height); more rows never take longer."""
+    w, h = np.meshgrid(widths, heights, indexing="ij")
+    pes = w * h
+    known: Known = {}
+    tables = np.empty((len(stages), len(widths), len(heights)), np.int64)
+    for number, stage in enumerate(stages):
+        if (alike := known.get(stage.alike)) is None:
+            alike = [(stage.cycles(way, w, h), stage.fixed_bytes(way, w, h)) for way in WAYS]
+            known[stage.alike] = alike
+        tables[number] = fitting_cycles(stage, alike, pes)
+    return tables
