@@ -19,11 +19,11 @@ from cstool.compiler.modes import ChooseMode, NothingFits, alternatives
 from cstool.compiler.pipelining import PlaceStages, RouteEdges, pipelined_step_cycles
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.shapes import InferShapes
-from cstool.compiler.streaming import PlanStreaming, streaming_step_cycles
+from cstool.compiler.streaming import PlanStreaming, memoryx_need, streaming_step_cycles
 from cstool.errors import ArtifactError, CompileError
-from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, MemoryXNeed, read_artifact, verify, verify_artifact
+from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
-from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+from cstool.models.statistics import optimizer_state_arrays
 from cstool.params import DecoderParams, Params
 
 log = logging.getLogger("cstool")
@@ -208,10 +208,11 @@ def make_request(
 
 
 def run_passes(program: Program, passes: tuple[Pass, ...], after_pass: AfterPass | None) -> Program:
-    """Run passes one after the other; the graph is verified after each."""
+    """Run passes one after the other; what one makes of the graph is verified."""
     for compiler_pass in passes:
-        program = compiler_pass(program)
-        verify(program.graph)
+        before, program = program, compiler_pass(program)
+        if program.graph is not before.graph:
+            verify(program.graph)
         if after_pass is not None:
             after_pass(compiler_pass.name, program)
     return program
@@ -229,8 +230,6 @@ def make_artifact(program: Program, inputs: Mapping[str, str]) -> Artifact:
     else:
         assert plan is not None
         used, active = sum(entry.bytes for entry in plan.sram), _active_pes(program)
-    weights_bytes = FLOAT32_BYTES * program.graph.parameter_count
-    memoryx = request.system.memoryx
     artifact = Artifact(
         schema=SCHEMA,
         cstool=__version__,
@@ -249,12 +248,7 @@ def make_artifact(program: Program, inputs: Mapping[str, str]) -> Artifact:
         recompute=program.recompute[mode],
         streaming=plan,
         pipelined=placed,
-        memoryx=MemoryXNeed(
-            weights_bytes=weights_bytes,
-            optimizer_bytes=weights_bytes * request.optimizer_states,
-            gradient_bytes=weights_bytes,
-            capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
-        ),
+        memoryx=memoryx_need(program),
         step_cycles=pipelined_step_cycles(program) if is_pipelined else streaming_step_cycles(program),
         active_pes=active,
         sram_used_bytes=used,

@@ -76,6 +76,10 @@ class Chain:
             for work in kernels
         ]
         self._maker = {name: number for number, link in enumerate(self.links) for name in link.makes}
+        self._readers: dict[str, list[int]] = {}
+        for number, link in enumerate(self.links):
+            for name in dict.fromkeys(link.reads):
+                self._readers.setdefault(name, []).append(number)
 
     @property
     def length(self) -> int:
@@ -156,7 +160,7 @@ class Chain:
             if name not in kept or (is_recomputed and name not in kernel.keeps):
                 yield Held(name, math.prod(tensors[name].shape), operand_bytes, min(waits, samples))
         for name, written in zip(kernel.makes, (link.segment.name_of(n) for n in kernel.makes), strict=True):
-            readers = [reader for reader, other in enumerate(self.links) if link.makes and written in other.reads]
+            readers = self._readers.get(written, [])
             if len(readers) > 1:
                 elements = math.prod(tensors[name].shape)
                 yield Held(f"delta {name}", elements, operand_bytes, min(samples, readers[-1] - readers[0]))

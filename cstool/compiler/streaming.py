@@ -15,7 +15,17 @@ from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.errors import CompileError
-from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
+from cstool.ir import (
+    Alternative,
+    ExecutionMode,
+    KernelCycles,
+    Layout,
+    MemoryXNeed,
+    Recompute,
+    StreamedKernel,
+    StreamingPlan,
+)
+from cstool.models.statistics import FLOAT32_BYTES
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Limits
 from cstool.perf.streaming import hop_latency_cycles, streamed_phases
@@ -55,8 +65,13 @@ class PlanStreaming:
         if not program.request.considers(mode):
             return program
         works = kernel_works(program)
+        need = memoryx_need(program)
         if system.memoryx is None:
             misfit = Misfit(system.name, "must have MemoryX, from which weights are streamed", "a system without")
+        elif need.total_bytes > system.memoryx.capacity_bytes:
+            what = f"{program.graph.parameter_count:,} weights with optimizer state and gradients"
+            rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
+            misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
         else:
             found = _Search(program, works).run()
             if isinstance(found, _Choice):
@@ -232,6 +247,18 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
             for kernel, work in zip(planned, known, strict=True)
         ),
         gradient_bytes=micro_batches * stream * program.graph.parameter_count,
+    )
+
+
+def memoryx_need(program: Program) -> MemoryXNeed:
+    """Return what MemoryX must hold of a program's weights."""
+    weights_bytes = FLOAT32_BYTES * program.graph.parameter_count
+    memoryx = program.request.system.memoryx
+    return MemoryXNeed(
+        weights_bytes=weights_bytes,
+        optimizer_bytes=weights_bytes * program.request.optimizer_states,
+        gradient_bytes=weights_bytes,
+        capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
     )
 
 

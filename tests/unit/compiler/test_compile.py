@@ -64,6 +64,8 @@ def evaluate(arithmetic: str) -> int:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 @pytest.mark.parametrize("system", ["cs2", "cs3"])
 def test_every_account_of_every_artifact_adds_up(file: Path, system: str) -> None:
+    if (file.stem, system) == ("gpt_120t", "cs3"):
+        pytest.skip("its MemoryX is too small: test_memoryx_has_a_capacity")
     artifact = compile_model(load_params(file), load_system(system))
     verify_artifact(artifact)
     sums = [sum(entry.bytes for entry in account) for account in accounts(artifact)]
@@ -190,6 +192,19 @@ def test_a_wafer_of_one_pe_is_too_small(tmp_path: Path) -> None:
         "outputs): one sample must fit the SRAM of one, 49,152 bytes per PE, with all that the backward pass needs, "
         "even if every layer is computed again, got 374,016 bytes\n"
         "hint: either of these fits: --system cs1; --system cs2"
+    )
+
+
+def test_memoryx_has_a_capacity() -> None:
+    """20 bytes a weight are what the vendor's largest MemoryX of 2021 has for 120 trillion; we need 16."""
+    params = load_params(ROOT / "params" / "gpt_120t.yaml")
+    assert compile_model(params, load_system("cs2")).memoryx.total_bytes == 16 * 120_006_530_700_000
+    with pytest.raises(CompileError) as raised:
+        compile_model(params, load_system("cs3"))
+    assert str(raised.value) == (
+        f"{params.path}: 120,006,530,700,000 weights with optimizer state and gradients: must fit MemoryX of cs3, "
+        "1,200,000,000,000,000 bytes, got 1,920,104,491,200,000 bytes\n"
+        "hint: this fits: --system cs2"
     )
 
 
