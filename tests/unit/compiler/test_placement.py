@@ -1,0 +1,211 @@
+"""Placement: made-up chains on wafers of all sizes, tiny ones against all serpentine cuts, and real models."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from cstool.arch import load_system
+from cstool.compiler import compile_model
+from cstool.compiler.placement import SLOWER, NoPlacement, Placement, place, stage_cycles, wire_length
+from cstool.ir import Artifact, Region
+from cstool.params import load_params
+from tests.unit.compiler.stages import NEVER, STAGES, MadeUp
+
+CHAINS = st.lists(STAGES, min_size=1, max_size=30)
+FC_MNIST = Path("params/fc_mnist.yaml")
+GPT_100M = Path(__file__).with_name("gpt_100m.yaml")
+
+
+def slowest_cycles(stages: Sequence[MadeUp], regions: Sequence[Region]) -> int:
+    """Cycles of the slowest stage; NEVER if one does not fit."""
+    return max(stage.slow_cycles(r.width, r.height) for stage, r in zip(stages, regions, strict=True))
+
+
+def shared_pe_sides(a: Region, b: Region) -> int:
+    """How many sides of PEs two regions have in common."""
+    across = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+    down = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
+    return max(across, down) if min(across, down) == 0 else 0
+
+
+def assert_sound(stages: Sequence[MadeUp], placement: Placement, width: int, height: int) -> None:
+    """Regions are disjoint, on the wafer, all of it, one per stage, and as fast as reported."""
+    assert len(placement.regions) == len(stages)
+    taken = set()
+    for r in placement.regions:
+        assert r.width > 0 and r.height > 0
+        taken |= set(itertools.product(range(r.x, r.x + r.width), range(r.y, r.y + r.height)))
+    assert sum(r.pes for r in placement.regions) == len(taken), "two regions have a PE in common"
+    assert taken == set(itertools.product(range(width), range(height)))
+    for a, b in itertools.pairwise(placement.regions):
+        assert shared_pe_sides(a, b) >= 1, (a, b)
+    assert placement.bottleneck_cycles == slowest_cycles(stages, placement.regions) < NEVER
+    assert placement.memory_bound <= set(range(len(stages)))
+
+
+@given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60))
+@example(stages=[MadeUp()], width=1, height=1)
+@example(stages=[MadeUp(work=100)] * 30, width=30, height=1)
+@example(stages=[MadeUp(work=100)] * 30, width=1, height=30)
+def test_placements_are_sound(stages: list[MadeUp], width: int, height: int) -> None:
+    try:
+        placement = place(stages, width, height)
+    except NoPlacement as error:
+        assert_honest(error, stages, width, height)
+        return
+    assert_sound(stages, placement, width, height)
+    assert place(stages, width, height) == placement
+    assert placement.wire_pes == wire_length(placement.regions)
+
+
+def assert_honest(error: NoPlacement, stages: Sequence[MadeUp], width: int, height: int) -> None:
+    """A stage that is named does not fit alone, and if none is, each does."""
+    alone = [stage.slow_cycles(width, height) < NEVER for stage in stages]
+    if error.stage is None:
+        assert all(alone)
+        assert str(error) == "the stages together"
+    else:
+        assert error.stage == alone.index(False)
+        assert str(error) == f"stage {error.stage}"
+
+
+@given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60), number=st.integers(0, 29))
+def test_a_stage_that_does_not_fit_alone_is_named(stages: list[MadeUp], width: int, height: int, number: int) -> None:
+    number %= len(stages)
+    assume(all(stage.slow_cycles(width, height) < NEVER for stage in stages[:number]))
+    stages[number] = MadeUp(spread_bytes=1000 * width * height + 1)
+    with pytest.raises(NoPlacement) as error:
+        place(stages, width, height)
+    assert error.value.stage == number
+
+
+def test_more_stages_than_pes_do_not_fit_together() -> None:
+    assert place([MadeUp()] * 6, 2, 3).bottleneck_cycles == 4
+    with pytest.raises(NoPlacement, match="^the stages together$"):
+        place([MadeUp()] * 7, 2, 3)
+
+
+def serpentines(count: int, width: int, height: int) -> Iterator[list[tuple[int, int]]]:
+    """Sizes of the regions of all cuts of a rectangle into columns of stages: all widths, cuts and rows."""
+
+    def ways(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+        for cuts in itertools.combinations(range(1, total), parts - 1):
+            edges = (0, *cuts, total)
+            yield tuple(b - a for a, b in itertools.pairwise(edges))
+
+    for columns in range(1, min(count, width) + 1):
+        for widths in ways(width, columns):
+            for stages in ways(count, columns):
+                if max(stages) > height:
+                    continue
+                for rows in itertools.product(*(list(ways(height, part)) for part in stages)):
+                    yield [(w, h) for w, heights in zip(widths, rows, strict=True) for h in heights]
+
+
+def least_cycles(stages: Sequence[MadeUp], width: int, height: int) -> int:
+    """The fewest cycles of the slowest stage of any serpentine, upright or lying on its side; NEVER if none fits.
+
+    Every column is dealt on its own, since the slowest stage of all is the slowest of some column.
+    """
+    known: dict[tuple[int, int, int], int] = {}
+
+    def cycles(number: int, w: int, h: int) -> int:
+        if (number, w, h) not in known:
+            known[number, w, h] = stages[number].slow_cycles(w, h)
+        return known[number, w, h]
+
+    best = NEVER
+    for turned in (False, True):
+        for sizes in serpentines(len(stages), *((height, width) if turned else (width, height))):
+            turned_sizes = ((h, w) if turned else (w, h) for w, h in sizes)
+            best = min(best, max(cycles(number, w, h) for number, (w, h) in enumerate(turned_sizes)))
+    return best
+
+
+@settings(max_examples=60)
+@given(
+    stages=st.lists(STAGES, min_size=1, max_size=5),
+    width=st.integers(1, 6),
+    height=st.integers(1, 6),
+)
+def test_none_of_all_serpentines_is_much_faster(stages: list[MadeUp], width: int, height: int) -> None:
+    best = least_cycles(stages, width, height)
+    try:
+        placement = place(stages, width, height)
+    except NoPlacement:
+        assert best == NEVER
+        return
+    # Bisection ends within a 256th; wires shorter by a fifth are worth a 32nd.
+    bound = best + max(1, best // 256)
+    assert placement.bottleneck_cycles <= bound + bound // SLOWER[-1]
+
+
+def test_the_twin_tries_all_serpentines() -> None:
+    # Two stages on 2 x 2: one column of 1 + 1 rows, two columns.
+    assert sorted(serpentines(2, 2, 2)) == [[(1, 2), (1, 2)], [(2, 1), (2, 1)]]
+    # Three on 2 x 3: one column 1 + 1 + 1; two columns with 1 and 2 stages, of 1 + 2 or 2 + 1 rows, or the reverse.
+    assert len(list(serpentines(3, 2, 3))) == 1 + 2 * 2
+    assert least_cycles([MadeUp(work=60), MadeUp(work=30)], 3, 1) == 34
+
+
+def test_regions_are_in_proportion_to_work() -> None:
+    placement = place([MadeUp(work=60_000), MadeUp(work=30_000)], 3, 100)
+    assert placement.regions == (Region(0, 0, 2, 100), Region(2, 0, 1, 100))
+    assert placement.bottleneck_cycles == 304
+
+
+def test_a_memory_bound_stage_has_more_rows_than_its_time_asks_for() -> None:
+    # The table needs 40 of the 100 PEs of its one column; its time asks for next to none.
+    stages = [MadeUp(work=600), MadeUp(spread_bytes=40 * 996, work=4), MadeUp(work=600)]
+    placement = place(stages, 1, 100)
+    assert [r.height for r in placement.regions] == [30, 40, 30]
+    assert placement.memory_bound == {1}
+    assert place([MadeUp(work=600)] * 3, 1, 100).memory_bound == frozenset()
+
+
+@pytest.fixture(scope="module", params=[FC_MNIST, GPT_100M], ids=lambda path: path.stem)
+def artifact(request: Any) -> Artifact:
+    """A real model on cs2."""
+    return compile_model(load_params(request.param), load_system("cs2"), execution_mode="pipelined")
+
+
+def test_the_gpt_is_of_about_100_million_parameters_and_512_tokens() -> None:
+    graph = compile_model(load_params(GPT_100M), load_system("cs2"), execution_mode="pipelined").graph
+    assert graph.parameter_count == pytest.approx(100e6, rel=0.02)
+    assert {tensor.shape for tensor in graph.inputs} == {(512,)}
+    assert [segment.count for segment in graph.segments if segment.count > 1] == [12]
+
+
+def test_nine_tenths_of_the_pes_of_cs2_work_for_a_stage(artifact: Artifact) -> None:
+    plan = artifact.pipelined
+    assert plan is not None
+    replicas = plan.replicas[0] * plan.replicas[1]
+    assigned = replicas * sum(stage.region.pes for stage in plan.stages)
+    assert assigned >= 0.9 * artifact.system.fabric.pes
+
+
+def test_the_slowest_stage_is_within_a_tenth_of_the_mean(artifact: Artifact) -> None:
+    """Of the stages whose size time has set: not memory, nor that a region has no less than one row."""
+    plan = artifact.pipelined
+    assert plan is not None
+    totals = [
+        stage.cycles.total
+        for stage in plan.stages
+        if not stage.is_memory_bound and min(stage.region.width, stage.region.height) > 1
+    ]
+    assert len(totals) >= 3
+    assert plan.stages[plan.bottleneck].cycles.total <= 1.1 * sum(totals) / len(totals)
+
+
+def test_cycles_either_way_round_are_those_of_plain_numbers() -> None:
+    stage = MadeUp(inputs=100, outputs=7, work=30, spread_bytes=100, samples_bytes=300)
+    for width, height in itertools.product(range(1, 12), repeat=2):
+        found = int(stage_cycles(stage, width, height))
+        assert min(found, NEVER) == stage.slow_cycles(width, height)

@@ -1,0 +1,284 @@
+"""Routing: random edges between placed stages against a checker that walks every hop, and the checker's own tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from cstool.arch import load_system
+from cstool.compiler import compile_model
+from cstool.compiler.placement import NoPlacement, place
+from cstool.compiler.routing import NoColors, RoutedEdge, color_graph, route
+from cstool.ir import Region, Route
+from cstool.params import load_params
+from tests.reference.check_routes import faults, lanes_of
+from tests.unit.compiler.stages import STAGES, MadeUp
+from tests.unit.compiler.test_placement import FC_MNIST, GPT_100M
+
+COLORS = range(10, 21)
+KERNEL_COLORS = {"inputs": 0, "partial sums": 9}
+
+
+@st.composite
+def floors(draw: st.DrawFn) -> tuple[tuple[Region, ...], int, int]:
+    """Placed stages, and the size of their wafer."""
+    width, height = draw(st.integers(1, 60)), draw(st.integers(1, 60))
+    stages = draw(st.lists(STAGES, min_size=1, max_size=20))
+    try:
+        return place(stages, width, height).regions, width, height
+    except NoPlacement:
+        return place([MadeUp(work=500)], width, height).regions, width, height
+
+
+@st.composite
+def edges(draw: st.DrawFn, count: int, most_wavelets: int) -> list[RoutedEdge]:
+    """What moves: along the chain and back, over some stages, ties both ways, inputs; not all of it each time."""
+    found = []
+
+    def add(kind: str, source: int, target: int, wavelets: int) -> None:
+        found.append(RoutedEdge(f"edge {len(found)}", source, target, kind, wavelets))
+
+    sizes = st.integers(1, most_wavelets)
+    for number in range(count - 1):
+        size = draw(sizes)
+        add("activation", number, number + 1, size)
+        add("delta", number + 1, number, size)
+    for number in draw(st.lists(st.integers(0, max(0, count - 3)), max_size=4)) if count > 2 else ():
+        target = draw(st.integers(number + 2, min(count - 1, number + 5)))
+        add("activation", number, target, draw(sizes))
+        add("delta", target, number, draw(sizes))
+    if count > 1 and draw(st.booleans()):
+        add("tie", count - 1, 0, 1)
+        add("tie", 0, count - 1, 1)
+    for target in draw(st.lists(st.sampled_from([0, count - 1]), max_size=2, unique=True)):
+        add("input", -1, target, draw(sizes))
+    return found
+
+
+def assert_legal(
+    regions: Sequence[Region], routes: Sequence[Route], routed: Sequence[RoutedEdge], size: tuple[int, int], cycles: int
+) -> None:
+    """Every edge has a route with lanes enough, and the checker finds nothing."""
+    for edge, found in zip(routed, routes, strict=True):
+        assert (found.name, found.source, found.target, found.kind) == (edge.name, edge.source, edge.target, edge.kind)
+        assert (found.lanes - 1) * cycles < edge.wavelets <= found.lanes * cycles
+    assert faults(regions, routes, size, COLORS, KERNEL_COLORS) == []
+
+
+@settings(max_examples=200)
+@given(data=st.data(), floor=floors())
+def test_routes_are_legal_or_colors_do_not_suffice(
+    data: st.DataObject, floor: tuple[tuple[Region, ...], int, int]
+) -> None:
+    regions, width, height = floor
+    routed = data.draw(edges(len(regions), 300))
+    try:
+        routes = route(regions, routed, 100, COLORS)
+    except NoColors as error:
+        event("no colors")
+        assert "more than its regions have PEs side by side" in str(error) or "others, of 11 colors" in str(error)
+        return
+    event("routed")
+    assert_legal(regions, routes, routed, (width, height), 100)
+    assert route(regions, routed, 100, COLORS) == routes
+
+
+@given(data=st.data(), count=st.integers(2, 20), width=st.integers(20, 60), height=st.integers(20, 60))
+def test_narrow_edges_along_a_chain_always_have_colors(
+    data: st.DataObject, count: int, width: int, height: int
+) -> None:
+    """As they come in models: each stage to the next and back, and residual connections over three of them."""
+    regions = place([MadeUp(work=data.draw(st.integers(500, 5_000))) for _ in range(count)], width, height).regions
+    routed = [RoutedEdge(f"{n}", n, n + 1, "activation", 1) for n in range(count - 1)]
+    routed += [RoutedEdge(f"{n}", n + 1, n, "delta", 1) for n in range(count - 1)]
+    routed += [RoutedEdge(f"residual {n}", n, n + 3, "activation", 1) for n in range(0, count - 3, 2)]
+    routed += [RoutedEdge(f"residual {n}", n + 3, n, "delta", 1) for n in range(0, count - 3, 2)]
+    routed.append(RoutedEdge("x", -1, 0, "input", 1))
+    assert_legal(regions, route(regions, routed, 1, COLORS), routed, (width, height), 1)
+
+
+@pytest.mark.parametrize("path", [FC_MNIST, GPT_100M], ids=lambda path: path.stem)
+def test_routes_of_real_models_are_legal(path: Any) -> None:
+    plan = compile_model(load_params(path), load_system("cs2"), execution_mode="pipelined").pipelined
+    assert plan is not None
+    regions = [stage.region for stage in plan.stages]
+    size = plan.replica_width, plan.replica_height
+    colors = [color for color in range(21) if color not in plan.kernel_colors.values()]
+    assert len(plan.routes) >= 2 * (len(regions) - 1)
+    assert faults(regions, plan.routes, size, colors, plan.kernel_colors) == []
+
+
+# Two regions side by side, two below them.
+SQUARES = (Region(0, 0, 5, 5), Region(5, 0, 5, 5), Region(5, 5, 5, 5), Region(0, 5, 5, 5))
+
+
+def one(source: int, target: int, wavelets: int = 1, kind: str = "activation") -> RoutedEdge:
+    """An edge."""
+    return RoutedEdge(f"{source} to {target}", source, target, kind, wavelets)
+
+
+def test_neighbours_are_connected_across_their_border() -> None:
+    (east, west, south) = route(SQUARES, [one(0, 1, 2), one(1, 0), one(1, 2)], 1, COLORS)
+    assert east == Route("0 to 1", 0, 1, "activation", 10, 2, east.path)
+    for found, (start, end) in zip((east, west), ((4, 5), (5, 4)), strict=True):
+        assert [x for x, _ in found.path] == [start, end]
+        assert len({y for _, y in found.path}) == 1
+    assert [y for _, y in south.path] == [4, 5]
+
+
+def test_opposite_corners_are_connected_with_one_bend() -> None:
+    (found,) = route(SQUARES, [one(0, 2)], 1, COLORS)
+    assert len(found.path) == 3
+    assert faults(SQUARES, [found], (10, 10), COLORS, {}) == []
+
+
+def test_inputs_come_from_the_west_edge() -> None:
+    found = route(SQUARES, [one(-1, 0, kind="input"), one(-1, 1, kind="input")], 1, COLORS)
+    assert [(route.path[0][0], route.path[-1][0]) for route in found] == [(0, 0), (0, 5)]
+    assert [len(route.path) for route in found] == [1, 2]
+
+
+def test_a_bundle_wider_than_a_border_is_an_error() -> None:
+    with pytest.raises(NoColors) as error:
+        route(SQUARES[:2], [one(0, 1, 6)], 1, COLORS)
+    assert str(error.value) == "0 to 1 takes 6 lanes, more than its regions have PEs side by side"
+
+
+def test_routes_that_all_meet_need_a_color_each() -> None:
+    row = (Region(0, 0, 1, 1), Region(1, 0, 1, 1))
+    routed = [RoutedEdge(f"{n}", n % 2, 1 - n % 2, "activation", 1) for n in range(4)]
+    assert sorted(found.color for found in route(row, routed, 1, range(4))) == [0, 1, 2, 3]
+    with pytest.raises(NoColors) as error:
+        route(row, routed, 1, range(3))
+    assert str(error.value) == "a route that meets 3 others, of 3 colors"
+
+
+def graph(count: int, *pairs: tuple[int, int]) -> list[set[int]]:
+    """Neighbours from pairs."""
+    found: list[set[int]] = [set() for _ in range(count)]
+    for a, b in pairs:
+        found[a].add(b)
+        found[b].add(a)
+    return found
+
+
+PETERSEN = [(n, (n + 1) % 5) for n in range(5)] + [(n, n + 5) for n in range(5)]
+PETERSEN += [(n + 5, (n + 2) % 5 + 5) for n in range(5)]
+CROWN = [(a, b + 5) for a in range(5) for b in range(5) if a != b]
+KNOWN = {
+    "nothing": (graph(0), 0),
+    "no edges": (graph(4), 1),
+    "a path": (graph(4, (0, 1), (1, 2), (2, 3)), 2),
+    "an even ring": (graph(6, *((n, (n + 1) % 6) for n in range(6))), 2),
+    "an odd ring": (graph(7, *((n, (n + 1) % 7) for n in range(7))), 3),
+    "all with all": (graph(5, *((a, b) for a in range(5) for b in range(a))), 5),
+    "a wheel of 5": (graph(6, *((n, (n + 1) % 5) for n in range(5)), *((5, n) for n in range(5))), 4),
+    "a crown, two sides": (graph(10, *CROWN), 2),
+    "Petersen's": (graph(10, *PETERSEN), 3),
+}
+
+
+@pytest.mark.parametrize(("neighbours", "needed"), KNOWN.values(), ids=KNOWN)
+def test_known_graphs_take_as_many_colors_as_they_need(neighbours: list[set[int]], needed: int) -> None:
+    found = color_graph(neighbours, range(100, 100 + needed))
+    assert len(set(found)) == needed
+    assert all(found[a] != found[b] for a, others in enumerate(neighbours) for b in others)
+    if needed > 1:
+        with pytest.raises(NoColors, match=r"^a route that meets \d+ others, of \d+ colors$"):
+            color_graph(neighbours, range(needed - 1))
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=12, max_size=12), min_size=2, max_size=12), st.booleans())
+def test_graphs_with_two_sides_take_two_colors(rows: list[list[bool]], reverse: bool) -> None:
+    """Proven of DSATUR in the article that it comes from."""
+    count = len(rows)
+    pairs = [(a, count + b) for a, row in enumerate(rows) for b, meets in enumerate(row) if meets]
+    if reverse:
+        pairs = [(count + 11 - a, count + 11 - b) for a, b in pairs]
+    color_graph(graph(count + 12, *pairs), range(2))
+
+
+def legal(*, path: tuple[tuple[int, int], ...] = ((4, 1), (5, 1)), **changes: Any) -> Route:
+    """A route from the first square to the second, with changes."""
+    return replace(Route("a", 0, 1, "activation", 10, 1, path), **changes)
+
+
+def test_lanes_keep_to_the_right() -> None:
+    spiral = legal(lanes=2, path=((0, 0), (3, 0), (3, 3), (0, 3), (0, 2)))
+    first, second = lanes_of(replace(spiral, path=spiral.path[:3]))
+    assert first == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (3, 3)]
+    assert second == [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3)]
+    first, second = lanes_of(replace(spiral, path=((5, 5), (3, 5), (3, 2))))
+    assert first == [(5, 5), (4, 5), (3, 5), (3, 4), (3, 3), (3, 2)]
+    assert second == [(5, 4), (4, 4), (4, 3), (4, 2)]
+    assert list(lanes_of(legal(lanes=2, path=((0, 3),)))) == [[(0, 3)], [(0, 4)]]
+
+
+ONE = "activation a 0->1"
+PLANTED: dict[str, tuple[list[Route], list[str]]] = {
+    "none": ([legal()], []),
+    "color not allowed": ([legal(color=21)], [f"{ONE}: color 21 is not allowed"]),
+    "color of kernels": (
+        [legal(color=9)],
+        [f"{ONE}: color 9 is not allowed", f"{ONE}: color 9 belongs to kernels"],
+    ),
+    "no lanes": ([legal(lanes=0)], [f"{ONE}: no lanes"]),
+    "no path": ([legal(path=())], [f"{ONE}: no path"]),
+    "askew": ([legal(path=((4, 1), (5, 2)))], [f"{ONE}: from (4, 1) to (5, 2) is neither across nor down"]),
+    "on the spot": ([legal(path=((4, 1), (4, 1)))], [f"{ONE}: from (4, 1) to (4, 1) is neither across nor down"]),
+    "no room to turn": (
+        [legal(lanes=2, path=((4, 1), (5, 1), (5, 2), (4, 2)))],
+        [f"{ONE}: lane 1 has no room to turn before (4, 1)"],
+    ),
+    "begins elsewhere": (
+        [legal(path=((5, 1), (6, 1)))],
+        [f"{ONE}, lane 0: begins at (5, 1), not at the border of its source"],
+    ),
+    "begins inside": (
+        [legal(path=((3, 1), (5, 1)))],
+        [f"{ONE}, lane 0: begins at (3, 1), not at the border of its source"],
+    ),
+    "a second lane begins elsewhere": (
+        [legal(lanes=2, path=((4, 4), (5, 4)))],
+        [
+            f"{ONE}, lane 1: begins at (4, 5), not at the border of its source",
+            f"{ONE}, lane 1: ends at (5, 5), outside its target",
+        ],
+    ),
+    "ends elsewhere": ([legal(path=((4, 1), (4, 0)))], [f"{ONE}, lane 0: ends at (4, 0), outside its target"]),
+    "begins east of the west edge": (
+        [legal(source=-1, kind="input", path=((1, 1), (5, 1)))],
+        ["input a -1->1, lane 0: begins at (1, 1), not at the west edge"],
+    ),
+    "leaves the replica": (
+        [legal(path=((4, 0), (4, -1), (5, -1), (5, 0)))],
+        [f"{ONE}, lane 0: leaves the replica at (4, -1)"],
+    ),
+    "crosses itself": (
+        [legal(path=((4, 1), (6, 1), (6, 2), (5, 2), (5, 0)))],
+        [f"{ONE}, lane 0: crosses itself"],
+    ),
+    "two routes at a PE": (
+        [legal(path=((4, 1), (6, 1))), legal(name="b", source=2, path=((6, 5), (6, 0)))],
+        ["activation b 2->1, lane 0: color 10 at (6, 1) is that of activation a 0->1, lane 0"],
+    ),
+    "two colors at a PE": ([legal(path=((4, 1), (6, 1))), legal(source=2, color=11, path=((6, 5), (6, 0)))], []),
+    "a link twice": (
+        [legal(), legal(name="b")],
+        [
+            "activation b 0->1, lane 0: color 10 at (4, 1) is that of activation a 0->1, lane 0",
+            "activation b 0->1, lane 0: color 10 at (5, 1) is that of activation a 0->1, lane 0",
+            "activation b 0->1, lane 0: the link (4, 1) to (5, 1) carries color 10 for activation a 0->1, lane 0",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("routes", "expected"), PLANTED.values(), ids=PLANTED)
+def test_the_checker_finds_what_is_planted(routes: list[Route], expected: list[str]) -> None:
+    assert faults(SQUARES, routes, (10, 10), COLORS, KERNEL_COLORS) == expected
