@@ -12,6 +12,7 @@ import typer
 from cstool import __version__
 from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group
+from cstool.cli.compile import compile_app
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
 from cstool.cli.report import print_error, print_usage_error
@@ -34,6 +35,7 @@ app = typer.Typer(
     },
 )
 app.command("run", cls=RunCommand, no_args_is_help=False)(run)
+app.add_typer(compile_app, name="compile")
 app.add_typer(config_app, name="config")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(data_app, name="data")

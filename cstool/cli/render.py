@@ -59,5 +59,5 @@ def bytes_text(count_bytes: int) -> str:
     """Return a number of bytes in the unit that suits it, such as `1.5 MiB`."""
     if count_bytes < 1024:
         return f"{count_bytes} B"
-    power = min(int(math.log2(count_bytes) // 10), 4)
-    return f"{count_bytes / 1024**power:.1f} {'KMGT'[power - 1]}iB"
+    power = min(int(math.log2(count_bytes) // 10), 6)
+    return f"{count_bytes / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"

@@ -1,0 +1,257 @@
+"""What `cstool compile` tells of an artifact: facts and tables for people, one document for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cstool.cli.render import bytes_text, print_facts, print_table
+from cstool.ir import Artifact, KernelCycles, PipelinedPlan, SramEntry, Stage, StreamingPlan
+from cstool.models.statistics import count_statistics
+from cstool.pictures.names import group_name, short_name
+
+if TYPE_CHECKING:
+    from cstool.compiler.difference import Change
+
+SLOWEST = 5
+"""stages that are named"""
+MOST_CHANGES = 40
+"""differences that are printed"""
+_FLOPS_PER_PRODUCT = 2
+_RIGHT = ("count", "PEs", "forward", "delta", "gradient", "again", "cycles", "bytes", "SRAM", "in flight", "weights")
+
+
+def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None:
+    """Print the report on an artifact."""
+    graph, system = artifact.graph, artifact.system
+    tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
+    print(f"{graph.name}: {graph.parameter_count:,} parameters, batches of {artifact.batch_size:,} samples{tokens}")
+    systems = f"{artifact.num_csx} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
+    print(f"{systems}. Times and memory are modelled; nothing is measured.\n")
+    print_facts(dict(_facts(artifact, path)))
+    for note in notes:
+        print(f"note: {note}")
+    print("\nwhy")
+    for reason in artifact.reasons:
+        print(f"  {reason}")
+    others = [a for a in artifact.alternatives if a.step_cycles is not None and a.step_cycles != artifact.step_cycles]
+    if others:
+        print("\ninstead")
+    for other in others:
+        assert other.step_cycles is not None
+        ratio = other.step_cycles / artifact.step_cycles
+        print(f"  {other.mode}, {seconds_text(other.step_cycles / system.clock_hz)} a step ({ratio:.2f}x): {other.why}")
+    name, account = fullest(artifact)
+    print(f"\nSRAM of the fullest PE, {short_name(name)}")
+    rows = [(short_name(entry.name), entry.arithmetic, f"{entry.bytes:,}") for entry in account]
+    free = system.pe.sram_bytes - artifact.sram_used_bytes
+    print_table(("what", "arithmetic", "bytes"), [*rows, ("free", "", f"{free:,}")], right=("bytes",))
+    print()
+    if artifact.pipelined is not None:
+        _print_stages(artifact.pipelined)
+    if artifact.streaming is not None:
+        _print_kernels(artifact, artifact.streaming)
+
+
+def artifact_document(artifact: Artifact, path: Path) -> dict[str, Any]:
+    """Return the facts of the report, ready for JSON. All times are modelled."""
+    name, account = fullest(artifact)
+    plan, placed = artifact.streaming, artifact.pipelined
+    return {
+        "artifact": str(path),
+        "model": artifact.graph.name,
+        "parameters": artifact.graph.parameter_count,
+        "system": artifact.system.name,
+        "num_csx": artifact.num_csx,
+        "batch_size": artifact.batch_size,
+        "mode": artifact.mode,
+        "reasons": list(artifact.reasons),
+        "alternatives": [
+            {"mode": a.mode, "why": a.why, "step_s": None if a.step_cycles is None else a.step_cycles / _hz(artifact)}
+            for a in artifact.alternatives
+        ],
+        "modelled": {
+            "step_s": artifact.step_s,
+            "samples_per_s": artifact.batch_size / artifact.step_s,
+            "tokens_per_s": artifact.batch_size * artifact.tokens / artifact.step_s,
+            "utilization": utilization(artifact),
+        },
+        "micro_batch_size": artifact.micro_batch_size,
+        "recompute": asdict(artifact.recompute),
+        "pes": {"usable": artifact.system.fabric.pes, "active": artifact.active_pes},
+        "sram": {
+            "bytes": artifact.system.pe.sram_bytes,
+            "used_bytes": artifact.sram_used_bytes,
+            "fullest": name,
+            "account": [asdict(entry) for entry in account],
+        },
+        "memoryx": {**asdict(artifact.memoryx), "total_bytes": artifact.memoryx.total_bytes},
+        "streamed_bytes_per_step": 0 if plan is None else plan.streamed_bytes,
+        "gradient_bytes_per_step": 0 if plan is None else plan.gradient_bytes,
+        "replicas": None if placed is None else placed.replicas[0] * placed.replicas[1],
+        "stages": None if placed is None else [_stage_document(stage) for stage in placed.stages],
+        "kernels": None if plan is None else [[asdict(k) for k in kernels] for kernels in plan.kernels],
+    }
+
+
+def print_differences(changes: Sequence[Change]) -> None:
+    """Print what is different, one line each."""
+    for change in changes[:MOST_CHANGES]:
+        print(change)
+    if len(changes) > MOST_CHANGES:
+        print(f"and {len(changes) - MOST_CHANGES:,} more; --json lists all")
+    if not changes:
+        print("no difference")
+
+
+def fullest(artifact: Artifact) -> tuple[str, tuple[SramEntry, ...]]:
+    """Return the kernel in which a PE holds most, and the account of that PE."""
+    if artifact.streaming is not None:
+        return artifact.streaming.fullest_kernel, artifact.streaming.sram
+    assert artifact.pipelined is not None
+    stage = max(artifact.pipelined.stages, key=_used_bytes)
+    return stage.name, stage.sram
+
+
+def utilization(artifact: Artifact) -> float:
+    """Return the share of the wafers' peak that the products of a step come to, none of them counted twice."""
+    pe = artifact.system.pe
+    per_cycle = _FLOPS_PER_PRODUCT * (pe.simd["fmach"] if artifact.operand_bits == 16 else pe.simd["fmacs"])
+    flops = count_statistics(artifact.graph).sample_flops
+    peak = artifact.num_csx * artifact.system.fabric.pes * per_cycle * artifact.step_cycles
+    return artifact.batch_size * (flops.forward + flops.backward) / peak
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:,.4g} {unit}" if seconds < 1e4 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def _facts(artifact: Artifact, path: Path) -> Iterator[tuple[str, str]]:
+    step_s, system = artifact.step_s, artifact.system
+    yield "artifact", str(path)
+    yield "mode", artifact.mode
+    rate = f"{_rate_text(artifact.batch_size / step_s)} samples/s"
+    if artifact.tokens > 1:
+        rate += f", {_rate_text(artifact.batch_size * artifact.tokens / step_s)} tokens/s"
+    yield "step, modelled", f"{seconds_text(step_s)}, {artifact.step_cycles:,} cycles; {rate}"
+    yield "utilization", f"{utilization(artifact):.1%} of the peak, modelled"
+    usable = system.fabric.pes
+    used = f"{artifact.active_pes:,} of {usable:,} ({artifact.active_pes / usable:.1%})"
+    if artifact.pipelined is not None:
+        columns, rows = artifact.pipelined.replicas
+        stages = len(artifact.pipelined.stages)
+        copies = f"{columns} x {rows} replicas of {stages} regions" if columns * rows > 1 else f"{stages} regions"
+        yield "PEs", f"{used} in {copies}"
+    else:
+        yield "PEs", f"{used} have tokens"
+    free = system.pe.sram_bytes - artifact.sram_used_bytes
+    yield "SRAM", f"{artifact.sram_used_bytes:,} of {system.pe.sram_bytes:,} bytes in the fullest PE, {free:,} free"
+    if (plan := artifact.streaming) is not None:
+        size = artifact.micro_batch_size
+        yield "micro-batch", f"{size}; in the file: - ScopedTrainFlags: {{csx.performance.micro_batch_size: {size}}}"
+        weights, gradients = bytes_text(plan.streamed_bytes), bytes_text(plan.gradient_bytes)
+        yield "streamed", f"{weights} of weights into, {gradients} of gradients out of each system per step"
+    yield "computed again", _recompute_text(artifact)
+    need = artifact.memoryx
+    capacity = "" if need.capacity_bytes is None else f" of {bytes_text(need.capacity_bytes)}"
+    parts = f"weights {bytes_text(need.weights_bytes)}, optimizer {bytes_text(need.optimizer_bytes)}"
+    yield "MemoryX", f"{bytes_text(need.total_bytes)}{capacity}: {parts}, gradients {bytes_text(need.gradient_bytes)}"
+
+
+def _rate_text(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
+
+
+def _recompute_text(artifact: Artifact) -> str:
+    recompute = artifact.recompute
+    if not recompute.levels:
+        return "nothing"
+    if artifact.pipelined is not None:
+        return "in every stage, from what it reads"
+    return f"layers, {recompute.levels}x; inputs of {recompute.kept_blocks} layers are held"
+
+
+def _print_stages(plan: PipelinedPlan) -> None:
+    """Print stages, those that differ only in the number of their layer in one line; then the slowest."""
+    groups: dict[str, list[Stage]] = {}
+    for stage in plan.stages:
+        groups.setdefault(group_name(stage.name), []).append(stage)
+    columns = ("stage", "count", "PEs", "cycles", "bound", "SRAM", "in flight", "region by")
+    rows = [
+        (
+            name,
+            str(len(stages)),
+            _range(stage.region.pes for stage in stages),
+            _range(stage.cycles.total for stage in stages),
+            "/".join(dict.fromkeys(_bound(stage.cycles) for stage in stages)),
+            _range(_used_bytes(stage) for stage in stages),
+            _range(stage.in_flight for stage in stages),
+            "/".join(dict.fromkeys("memory" if stage.is_memory_bound else "work" for stage in stages)),
+        )
+        for name, stages in groups.items()
+    ]
+    print("stages, cycles per sample")
+    print_table(columns, rows, right=_RIGHT)
+    slow = sorted(plan.stages, key=lambda stage: -stage.cycles.total)[:SLOWEST]
+    named = ", ".join(f"{short_name(stage.name)} {stage.cycles.total:,}" for stage in slow)
+    print(f"\nslowest: {named}")
+    colors = {route.color for route in plan.routes}
+    lanes = sum(route.lanes for route in plan.routes)
+    print(f"routes: {len(plan.routes)} of {lanes} lanes in {len(colors)} colors; wire {plan.wire_pes:,} PEs")
+
+
+def _print_kernels(artifact: Artifact, plan: StreamingPlan) -> None:
+    """Print the kernels in the order of the stream."""
+    layout = plan.layout
+    groups = f"{layout.groups} groups of {layout.columns} columns" if layout.groups > 1 else f"{layout.columns} columns"
+    tokens = f"{layout.tokens_per_pe} {'token' if layout.tokens_per_pe == 1 else 'tokens'} to a PE"
+    batches = f"{plan.micro_batches} {'micro-batch' if plan.micro_batches == 1 else 'micro-batches'}"
+    print(f"stream, cycles per micro-batch; {batches} a step; {groups}, {layout.rows} rows, {tokens}")
+    columns = ("kernel", "count", "weights", "forward", "delta", "gradient", "again", "bound", "SRAM")
+    rows = []
+    for segment, kernels in zip(artifact.graph.segments, plan.kernels, strict=True):
+        for kernel in kernels:
+            cycles = kernel.cycles
+            phases = (cycles.forward.cycles, cycles.delta.cycles, cycles.gradient.cycles, cycles.recompute_cycles)
+            rows.append(
+                (
+                    short_name(kernel.name),
+                    str(segment.count),
+                    f"{kernel.weight_count:,}",
+                    *(f"{phase:,}" for phase in phases),
+                    _bound(cycles),
+                    f"{kernel.sram_bytes:,}",
+                )
+            )
+    shown = columns if any(row[6] != "0" for row in rows) else tuple(name for name in columns if name != "again")
+    print_table(
+        shown, [tuple(v for c, v in zip(columns, row, strict=True) if c in shown) for row in rows], right=_RIGHT
+    )
+
+
+def _bound(cycles: KernelCycles) -> str:
+    """Return the limit that counts in the longest phase."""
+    return max((cycles.forward, cycles.delta, cycles.gradient), key=lambda phase: phase.cycles).bound
+
+
+def _used_bytes(stage: Stage) -> int:
+    return sum(entry.bytes for entry in stage.sram)
+
+
+def _range(numbers: Iterator[int]) -> str:
+    found = sorted(numbers)
+    return f"{found[0]:,}" if found[0] == found[-1] else f"{found[0]:,} - {found[-1]:,}"
+
+
+def _hz(artifact: Artifact) -> float:
+    return artifact.system.clock_hz
+
+
+def _stage_document(stage: Stage) -> dict[str, Any]:
+    return asdict(stage) | {"used_bytes": _used_bytes(stage), "cycles_total": stage.cycles.total}
