@@ -217,11 +217,12 @@ def _distance(regions: Sequence[Region], edge: RoutedEdge) -> int:
 
 
 def _ways(regions: Sequence[Region], edge: RoutedEdge, lanes: int) -> Iterator[_Way]:
-    """Return the ways that are tried: straight ones, or where there are none, those with one bend."""
+    """Return the ways that are tried: straight ones, or where none is wide enough, those with one bend."""
     target = regions[edge.target]
     if edge.source < 0:
-        for band in _spread(target.y, target.y + target.height, lanes, PLACES):
-            yield _Way((_Run(EAST, band),), 0, target.x)
+        edge_rows = Region(0, 0, 1, max(region.y + region.height for region in regions))
+        bands = _spread(target.y, target.y + target.height, lanes, PLACES)
+        yield from [_Way((_Run(EAST, band),), 0, target.x) for band in bands] or _bent(edge_rows, target, lanes)
         return
     source = regions[edge.source]
     straight = [*_straight(source, target, lanes), *_mirrored(_straight, source, target, lanes)]

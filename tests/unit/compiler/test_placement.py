@@ -40,7 +40,7 @@ def assert_sound(stages: Sequence[MadeUp], placement: Placement, width: int, hei
     assert len(placement.regions) == len(stages)
     taken = set()
     for r in placement.regions:
-        assert r.width > 0 and r.height > 0
+        assert min(r.width, r.height) > 0
         taken |= set(itertools.product(range(r.x, r.x + r.width), range(r.y, r.y + r.height)))
     assert sum(r.pes for r in placement.regions) == len(taken), "two regions have a PE in common"
     assert taken == set(itertools.product(range(width), range(height)))
