@@ -10,7 +10,7 @@ import typer
 
 from cstool.cli.command import Command, Group
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.run import ExecutionModeChoice, spread_lists
+from cstool.cli.run import ExecutionModeChoice, RecomputeChoice, RecomputeOption, spread_lists
 from cstool.errors import ArtifactError, CompileError
 
 if TYPE_CHECKING:
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from cstool.params import Params
 
 PLOT_ENDINGS = (".svg", ".png")
-
-
-class RecomputeChoice(StrEnum):
-    """When activations are computed again."""
-
-    needed = "needed"
-    fastest = "fastest"
 
 
 class ColorChoice(StrEnum):
@@ -74,12 +67,7 @@ def compile_(
         int | None,
         typer.Option("--micro_batch_size", metavar="N", min=1, help="Samples that are on a wafer at a time."),
     ] = None,
-    recompute: Annotated[
-        RecomputeChoice,
-        typer.Option(
-            "--recompute", help="Compute activations again where nothing fits otherwise, or wherever that is faster."
-        ),
-    ] = RecomputeChoice.needed,
+    recompute: RecomputeOption = RecomputeChoice.needed,
     compile_dir: Annotated[
         Path | None,
         typer.Option(

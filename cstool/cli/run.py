@@ -35,6 +35,22 @@ class ExecutionModeChoice(StrEnum):
     weight_streaming = "weight_streaming"
 
 
+class RecomputeChoice(StrEnum):
+    """When activations are computed again on the modelled wafer."""
+
+    needed = "needed"
+    fastest = "fastest"
+
+
+RecomputeOption = Annotated[
+    RecomputeChoice,
+    typer.Option(
+        "--recompute",
+        help="Modelled wafer: compute activations again where nothing fits otherwise, or wherever that is faster.",
+    ),
+]
+
+
 class LogLevel(StrEnum):
     """How much to log."""
 
@@ -153,6 +169,7 @@ def run(
     execution_mode: Annotated[
         ExecutionModeChoice, typer.Option("--execution_mode", help="How the compiler maps the model onto the wafer.")
     ] = ExecutionModeChoice.auto,
+    recompute: RecomputeOption = RecomputeChoice.needed,
     compile_dir: Annotated[
         Path | None,
         typer.Option(
@@ -237,7 +254,7 @@ def run(
                     LOG.info("Trainer %d of %d (trainer.%d of the file)", number, len(trainers), number - 1)
                     for warning in following if number == 1 else ():
                         LOG.warning(warning)
-                compiled = _compiled(trainer, mode.value, system, execution_mode.value, artifact)
+                compiled = _compiled(trainer, mode.value, system, execution_mode.value, recompute.value, artifact)
                 if trainer.compile_only or trainer.validate_only:
                     results.append(_without_run(trainer, compiled))
                     continue
@@ -265,7 +282,9 @@ def _without_run(params: Params, compiled: Artifact | None) -> dict[str, Any]:
     return {"mode": "compile_only", "model": params.model.name, "modelled": modelled}
 
 
-def _compiled(params: Params, mode: str, system: str, execution_mode: str, file: Path | None) -> Artifact | None:
+def _compiled(
+    params: Params, mode: str, system: str, execution_mode: str, recompute: str, file: Path | None
+) -> Artifact | None:
     """Return what the compiler makes of a model, or was told to take; None if it is only checked."""
     from cstool import compiler, runtime
     from cstool.arch import load_system
@@ -280,7 +299,12 @@ def _compiled(params: Params, mode: str, system: str, execution_mode: str, file:
     length = None if params.compile_only else runtime.check_data(params, mode).sequence_length
     compile_dir = params.compile_dir or params.model_dir / "cached_compile"
     compiled, path = compiler.compile_or_load(
-        params, load_system(system), compile_dir, execution_mode=execution_mode, sequence_length=length
+        params,
+        load_system(system),
+        compile_dir,
+        execution_mode=execution_mode,
+        recompute=recompute,
+        sequence_length=length,
     )
     machine = f"{params.num_csx} x {compiled.system.name}"
     LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")

@@ -17,6 +17,9 @@ import cstool as package
         "",
         "run",
         "checkpoint",
+        "compile",
+        "compile diff",
+        "compile show",
         "checkpoint list",
         "checkpoint info",
         "data",
@@ -42,7 +45,7 @@ def test_version_is_that_of_the_package(cstool):
 def test_help_and_version_import_nothing_that_takes_long():
     script = (
         "import sys; from cstool.cli import main; code = main(); "
-        "heavy = {'numpy', 'numba', 'scipy', 'h5py', 'pydantic', 'yaml', 'rich'} & set(sys.modules); "
+        "heavy = {'numpy', 'numba', 'scipy', 'h5py', 'pydantic', 'yaml', 'rich', 'matplotlib'} & set(sys.modules); "
         "sys.exit(code or ' '.join(sorted(heavy)) or 0)"
     )
     for flag in ("--help", "--version"):

@@ -1,0 +1,211 @@
+"""`cstool compile`: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cstool.ir import artifact_text, read_artifact
+
+TRAINER: dict[str, Any] = {
+    "init": {
+        "model": {
+            "name": "gpt2",
+            "vocab_size": 256,
+            "hidden_size": 64,
+            "num_heads": 4,
+            "num_hidden_layers": 2,
+            "filter_size": 256,
+            "max_position_embeddings": 128,
+        },
+        "optimizer": {"AdamW": {"learning_rate": 0.1}},
+        "loop": {"max_steps": 5},
+        "model_dir": "out",
+    },
+    "fit": {"train_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": 48}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(yaml.safe_dump({"trainer": TRAINER}))
+
+
+def written(text: str) -> str:
+    """Return a report without what its folder is called."""
+    return text.replace(str(Path.cwd()), "FOLDER")
+
+
+@pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
+def test_the_report(cstool, golden, mode):
+    outcome = cstool("compile", "--params", "x.yaml", "--execution_mode", mode, "--out", "a.json")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden(f"cli/compile_{mode}.txt", outcome.stdout)
+
+
+def test_the_artifact_is_kept_where_a_run_looks_for_it(cstool):
+    first = cstool("compile", "--params", "x.yaml", "--json")
+    (path,) = Path("out/cached_compile").iterdir()
+    assert json.loads(first.stdout)["artifact"] == str(path.absolute())
+    ran = cstool("run", "--params", "x.yaml", "--compile_only")
+    assert f'Found existing cached compile with hash: "{path.stem}"' in ran.stdout
+    assert list(Path("out/cached_compile").iterdir()) == [path]
+
+
+def test_a_folder_of_artifacts_may_be_named(cstool):
+    document = json.loads(cstool("compile", "-p", "x.yaml", "-c", "kept", "--num_csx", "2", "--json").stdout)
+    (path,) = Path("kept").iterdir()
+    assert (document["artifact"], document["num_csx"]) == (str(path.absolute()), 2)
+
+
+def test_the_document_has_what_the_artifact_has(cstool):
+    asked = ("--execution_mode", "pipelined")
+    document = json.loads(cstool("compile", "-p", "x.yaml", *asked, "--out", "a.json", "--json").stdout)
+    artifact = read_artifact(Path("a.json"))
+    assert artifact.pipelined is not None
+    assert document["mode"] == "pipelined"
+    assert document["modelled"]["step_s"] == artifact.step_s
+    assert document["modelled"]["samples_per_s"] == 48 / artifact.step_s
+    assert sum(entry["bytes"] for entry in document["sram"]["account"]) == artifact.sram_used_bytes
+    assert [stage["name"] for stage in document["stages"]] == [stage.name for stage in artifact.pipelined.stages]
+    assert document["kernels"] is None
+    assert 0 < document["modelled"]["utilization"] < 1
+
+
+def test_the_line_that_it_prints_can_be_pasted(cstool):
+    report = cstool("compile", "-p", "x.yaml", "--execution_mode", "weight_streaming", "--out", "a.json").stdout
+    line = next(line for line in report.splitlines() if line.startswith("micro-batch"))
+    trainer = {**TRAINER, "init": {**TRAINER["init"], "callbacks": yaml.safe_load(line.partition("in the file: ")[2])}}
+    Path("pasted.yaml").write_text(yaml.safe_dump({"trainer": trainer}))
+    cstool("compile", "-p", "pasted.yaml", "--execution_mode", "weight_streaming", "--out", "b.json")
+    old, new = (read_artifact(Path(name)) for name in ("a.json", "b.json"))
+    assert new.inputs["micro_batch_size"] == str(old.micro_batch_size)
+    assert new.streaming == old.streaming
+
+
+def test_validate_only_goes_as_far_as_kernels(cstool):
+    outcome = cstool("compile", "-p", "x.yaml", "--validate_only")
+    assert outcome == (0, "gpt2: 28 ops in 12 kernels, each of which there is\n", "")
+    assert not Path("out").exists()
+    outcome = cstool("compile", "-p", "x.yaml", "--validate_only", "--json")
+    assert json.loads(outcome.stdout) == {"model": "gpt2", "ops": 28, "kernels": 12}
+
+
+def test_the_program_after_a_pass(cstool, golden):
+    outcome = cstool("compile", "-p", "x.yaml", "--print_after", "match_kernels", "--json")
+    golden("cli/compile_print_after.txt", outcome.stderr)
+    assert json.loads(outcome.stdout)["model"] == "gpt2"
+    every = cstool("compile", "-p", "x.yaml", "--print_after", "all").stderr
+    assert [line for line in every.splitlines() if line.startswith("-- ")] == [
+        f"-- after {name}"
+        for name in (
+            *("infer_shapes", "fuse_kernels", "match_kernels", "add_backward", "plan_memory"),
+            *("plan_streaming", "place_stages", "route_edges", "choose_mode"),
+        )
+    ]
+
+
+def test_several_trainers(cstool):
+    Path("x.yaml").write_text(yaml.safe_dump({"trainer": [{"trainer": TRAINER}, {"trainer": TRAINER}]}))
+    report = cstool("compile", "-p", "x.yaml").stdout
+    assert [line for line in report.splitlines() if line.startswith("Trainer")] == [
+        "Trainer 1 of 2 (trainer.0)",
+        "Trainer 2 of 2 (trainer.1)",
+    ]
+    assert len(json.loads(cstool("compile", "-p", "x.yaml", "--json").stdout)["trainers"]) == 2
+
+
+def test_sparsity_is_said_to_be_left_out(cstool):
+    sparse = {**TRAINER, "init": {**TRAINER["init"], "sparsity": {"algorithm": "static", "sparsity": 0.75}}}
+    Path("x.yaml").write_text(yaml.safe_dump({"trainer": sparse}))
+    outcome = cstool("compile", "-p", "x.yaml", "--out", "a.json")
+    assert "\nnote: sparsity is not modelled yet: compiled as if dense\n" in outcome.stdout
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_pictures_are_the_same_each_time(cstool, ending):
+    for name in ("a", "b"):
+        assert cstool("compile", "-p", "x.yaml", "--plot", f"{name}.{ending}").code == 0
+    one, other = (Path(f"{name}.{ending}").read_bytes() for name in ("a", "b"))
+    assert one == other
+    assert one.startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
+
+
+def test_an_artifact_is_shown_as_it_was_when_it_was_compiled(cstool):
+    compiled = cstool("compile", "-p", "x.yaml", "--out", "a.json", "--plot", "a.svg").stdout
+    assert cstool("compile", "show", "a.json", "--plot", "b.svg") == (0, compiled, "")
+    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+    assert json.loads(cstool("compile", "show", "a.json", "--json").stdout)["artifact"] == "a.json"
+
+
+def test_differences(cstool):
+    cstool("compile", "-p", "x.yaml", "--out", "a.json")
+    cstool("compile", "-p", "x.yaml", "--out", "b.json", "--system", "cs3")
+    assert cstool("compile", "diff", "a.json", "a.json") == (0, "no difference\n", "")
+    assert json.loads(cstool("compile", "diff", "a.json", "a.json", "--json").stdout) == {
+        "equal": True,
+        "differences": [],
+    }
+    outcome = cstool("compile", "diff", "a.json", "b.json")
+    assert (outcome.code, outcome.stderr) == (1, "")
+    assert outcome.stdout.startswith("step, modelled: ")
+    found = cstool("compile", "diff", "a.json", "b.json", "--json")
+    assert found.code == 1
+    assert len(json.loads(found.stdout)["differences"]) >= 2
+
+
+LOOK = "hint: `cstool compile --help` lists what there is\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--num_csx", "2"], "error: --params is missing\nhint: cstool compile --params FILE\n"),
+        (["-p", "y.yaml"], "error: y.yaml: there is no such file\nhint: did you mean x.yaml?\n"),
+        (["-p", "x.yaml", "--system", "cs9"], "error: cs9: is not a known system\n"
+         "hint: did you mean cs3? known are cs1, cs2, cs3, and paths of YAML files\n"),
+        (["-p", "x.yaml", "--num_csx", "5"], "error: x.yaml: num_csx must divide batch_size (48), got 5\n"
+         "hint: 4 and 6 are the nearest\n"),
+        (["-p", "x.yaml", "--micro_batch_size", "5"],
+         "error: x.yaml: micro_batch_size must divide the samples of a system (48), got 5\n"
+         "hint: 4 and 6 are the nearest\n"),
+        (["-p", "x.yaml", "--plot", "a.pdf"], "error: --plot: must end in .svg or .png, got a.pdf\n"),
+        (["-p", "x.yaml", "--plot", "none/a.png"], "error: none/a.png: cannot be written: No such file or directory\n"),
+        (["-p", "x.yaml", "--out", "none/a.json"],
+         "error: none/a.json: must be a file that can be written, got: No such file or directory\n"),
+        (["-p", "x.yaml", "-c", "x.yaml"], "error: compile_dir: must be a folder that can be written, got "
+         "FOLDER/x.yaml: File exists\nhint: name another folder with --compile_dir\n"),
+        (["-p", "x.yaml", "--print_after", "fuse_kernel"],
+         "error: --print_after: must be all or one of infer_shapes, fuse_kernels, match_kernels, add_backward, "
+         "plan_memory, plan_streaming, place_stages, route_edges, choose_mode, got 'fuse_kernel'\n"
+         "hint: did you mean fuse_kernels?\n"),
+        (["-p", "x.yaml", "--execution_mode", "pipeline"], "error: --execution_mode: must be one of auto, pipelined, "
+         "weight_streaming, got 'pipeline'\nhint: did you mean pipelined?\n"),
+        (["diff", "x.yaml", "x.yaml"], "error: x.yaml: must be a JSON document, got: Expecting value (line 1)\n"
+         "hint: it is cut short or damaged: compile again\n"),
+        (["show", "none.json"], "error: none.json: must be an artifact that can be read, got: No such file or "
+         "directory\nhint: `cstool compile` writes artifacts\n"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_error_and_nothing_is_written(cstool, arguments, message):
+    before = sorted(Path().rglob("*.*"))
+    outcome = cstool("compile", *arguments)
+    assert (outcome.code, outcome.stdout, written(outcome.stderr)) == (2, "", message)
+    assert [path for path in sorted(Path().rglob("*.*")) if "cached_compile" not in path.parts] == before
+
+
+def test_an_artifact_that_was_edited_is_refused(cstool):
+    cstool("compile", "-p", "x.yaml", "--out", "a.json")
+    artifact = read_artifact(Path("a.json"))
+    text = artifact_text(artifact)
+    Path("a.json").write_text(text.replace('"batch_size": 48', '"batch_size": 96'))
+    outcome = cstool("compile", "show", "a.json")
+    assert outcome.code == 2
+    assert outcome.stderr.startswith("error: a.json: must be as it was written (digest ")
+    Path("a.json").write_text(text[: len(text) // 2])
+    assert cstool("run", "-p", "x.yaml", "--artifact", "a.json").code == 2
