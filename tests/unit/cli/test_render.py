@@ -61,7 +61,7 @@ def test_facts_stand_below_each_other(capsys):
         (1024, "1.0 KiB"),
         (1536 * 1024, "1.5 MiB"),
         (2**40, "1.0 TiB"),
-        (2**60, "1048576.0 TiB"),
+        (2**60, "1.0 EiB"),
     ],
 )
 def test_bytes_are_shown_in_the_unit_that_suits_them(count_bytes, text):
