@@ -1,4 +1,4 @@
-"""The commands of the README run as they are written, and print what it says."""
+"""The commands of the README, and of docs/compile.md, run as they are written, and print what it says."""
 
 from __future__ import annotations
 
@@ -95,3 +95,20 @@ def test_its_two_commands_are_targets_of_the_makefile() -> None:
 def test_its_output_of_the_demo_is_of_these_params(after_the_demo: Path) -> None:
     last = load_params(after_the_demo / "params" / "gpt_tiny.yaml").loop.max_steps
     assert f"held-out loss of the GPT after step {last}:" in README
+
+
+def test_the_page_of_the_compiler_shows_what_it_prints(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "params", tmp_path / "params")
+    for more in ("--out a.json", "--num_csx 5 --out b.json"):
+        assert run(f"cstool compile --params params/fc_mnist.yaml {more}", tmp_path).returncode == 0
+    page = (PROJECT / "docs" / "compile.md").read_text(encoding="utf-8")
+    consoles = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    assert len(consoles) == 3
+    for console in consoles:
+        printed = []
+        for command in re.findall(r"^\$ (.*)$", console, re.MULTILINE):
+            done = run(command, tmp_path)
+            printed += [f"$ {command}\n", done.stdout, done.stderr]
+        assert "".join(printed) == console
+    for image in re.findall(r"\]\((images/.*?)\)", page):
+        assert (PROJECT / "docs" / image).is_file()
