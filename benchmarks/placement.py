@@ -7,7 +7,7 @@ Run from the project's folder::
 Three chains on cs2, placed as the compiler places them. Then annealing over slicing trees: a wafer is cut in two, side
 by side or one above the other, the parts again, until every stage has a part of its own. A stage may lie anywhere,
 whatever its neighbours in the chain; it takes any rectangle of its part in which it takes at most 1.02 times the
-cycles of the slowest stage of the placement; a tenth of the PEs may be left over, which the compiler's does not use.
+cycles of the slowest stage of the placement. A tenth of the PEs may be left over; the compiler leaves none.
 What is minimised is what the compiler reports as the length of wires: the Manhattan distances of the centres of
 consecutive regions. Annealing runs from a random tree and from the compiler's own, each as long as it is told.
 All of it is computed for the modelled wafer; what is measured on this host is how long the compiler's placement takes.

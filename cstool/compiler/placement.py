@@ -94,8 +94,8 @@ def place(stages: Sequence[Stage], width: int, height: int) -> Placement:
         if table.min() >= NEVER:
             raise NoPlacement(number)
     lying = (
-        (False, _Floor(width, height), cycles, (widths, heights)),
-        (True, _Floor(height, width), np.ascontiguousarray(cycles.transpose(0, 2, 1)), (heights, widths)),
+        (False, Floor(width, height), cycles, (widths, heights)),
+        (True, Floor(height, width), np.ascontiguousarray(cycles.transpose(0, 2, 1)), (heights, widths)),
     )
     bounds = [_least_bound(tables, sizes, floor) for _, floor, tables, sizes in lying]
     if (fastest := min((bound for bound in bounds if bound is not None), default=None)) is None:
@@ -104,7 +104,7 @@ def place(stages: Sequence[Stage], width: int, height: int) -> Placement:
     known: Known = {}
     for part in SLOWER:
         bound = fastest + fastest // part
-        found: list[tuple[int, int, _Cut, _Floor, bool]] = []
+        found: list[tuple[int, int, Cut, Floor, bool]] = []
         for turned, floor, tables, sizes in lying:
             for wire_pes, cut in _cuts(tables, sizes, floor, bound):
                 found.append((wire_pes, len(found), cut, floor, turned))
@@ -126,7 +126,7 @@ def _turned(placement: Placement) -> Placement:
 
 
 @dataclass(frozen=True)
-class _Floor:
+class Floor:
     """What is to be cut into columns."""
 
     width: int
@@ -134,14 +134,14 @@ class _Floor:
 
 
 @dataclass(frozen=True)
-class _Cut:
+class Cut:
     """Stages in columns; those before `first` lie across the top, those from `last` on across the bottom."""
 
     first: int
     last: int
     columns: tuple[Column, ...]
 
-    def regions(self, rows: Sequence[int], floor: _Floor) -> tuple[Region, ...]:
+    def regions(self, rows: Sequence[int], floor: Floor) -> tuple[Region, ...]:
         """Return the regions of stages with so many rows, which fill each column."""
         inner = floor.height - sum(rows[: self.first]) - sum(rows[self.last :])
         regions: list[Region] = []
@@ -150,7 +150,7 @@ class _Cut:
             regions.append(Region(0, y, floor.width, count))
             y += count
         # Down the first column, unless the way would then end at the top, far from the stages across the bottom.
-        is_down = self.first > 0 or self.last == len(rows) or len(self.columns) % 2 == 1
+        is_down = self.last == len(rows) or len(self.columns) % 2 == 1
         x = 0
         for column in self.columns:
             at = y if is_down else y + inner
@@ -166,7 +166,7 @@ class _Cut:
         return tuple(regions)
 
 
-def _least_bound(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: _Floor) -> int | None:
+def _least_bound(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: Floor) -> int | None:
     """Return the cycles of the slowest stage, about as few as columns allow; None if there is no room."""
     count = len(cycles)
 
@@ -188,7 +188,7 @@ def _least_bound(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: _Flo
     return high
 
 
-def _cuts(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: _Floor, bound: int) -> Iterator[tuple[int, _Cut]]:
+def _cuts(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: Floor, bound: int) -> Iterator[tuple[int, Cut]]:
     """Return the cuts that are tried for a bound, each with about its length of wires."""
     count = len(cycles)
     rows = LeastRows(cycles, *sizes, bound)
@@ -202,7 +202,7 @@ def _cuts(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: _Floor, bou
         columns = rows.columns(before, count - after, floor.width, height)
         # The way must end where the last stages are.
         if columns is not None and not (before and after and len(columns) % 2 == 0):
-            cut = _Cut(before, count - after, tuple(columns))
+            cut = Cut(before, count - after, tuple(columns))
             least = across.copy()
             for column in columns:
                 index = int(np.searchsorted(sizes[0], column.width))
@@ -210,7 +210,7 @@ def _cuts(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: _Floor, bou
             yield wire_length(cut.regions(least.tolist(), floor)), cut
 
 
-def _deal(stages: Sequence[Stage], cut: _Cut, floor: _Floor, bound: int, known: Known) -> Placement | None:
+def _deal(stages: Sequence[Stage], cut: Cut, floor: Floor, bound: int, known: Known) -> Placement | None:
     """Hand out what a cut leaves over, and deal the rows; None if what fits on the grid does not fit in earnest."""
     rows = [0] * len(stages)
     dealer = Dealer(stages, floor.height, known)
@@ -230,6 +230,6 @@ def _deal(stages: Sequence[Stage], cut: _Cut, floor: _Floor, bound: int, known: 
         memory_bound |= {n for n, r in zip(numbers, least, strict=True) if dealer.waits(n, column.width, r, slowest)}
         fill_rows(least, [dealer.cycles(number, column.width) for number in numbers], dealer.height)
         rows[column.first : column.last] = least
-    regions = _Cut(cut.first, cut.last, tuple(columns)).regions(rows, floor)
+    regions = Cut(cut.first, cut.last, tuple(columns)).regions(rows, floor)
     taken = max(int(stage_cycles(stage, r.width, r.height)) for stage, r in zip(stages, regions, strict=True))
     return Placement(regions, taken, frozenset(memory_bound)) if taken < NEVER else None
