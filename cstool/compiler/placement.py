@@ -33,7 +33,7 @@ _STEP = {100: 1.02, 1000: 1.05}
 BANDS = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1))
 """how many stages are tried across the top of the columns and across their bottom"""
 DEALT = 2
-"""cuts that are dealt in earnest"""
+"""cuts that are dealt in earnest, shortest wires first, until one fits"""
 
 
 class NoPlacement(Exception):
