@@ -17,6 +17,7 @@ from cstool.cli.config import config_app
 from cstool.cli.data import data_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import RunCommand, run
+from cstool.cli.system import system_app
 
 EPILOG = "Flags may be typed with hyphens as well: --num-csx is --num_csx."
 
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command("run", cls=RunCommand, no_args_is_help=False)(run)
 app.add_typer(compile_app, name="compile")
+app.add_typer(system_app, name="system")
 app.add_typer(config_app, name="config")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(data_app, name="data")

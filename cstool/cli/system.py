@@ -1,0 +1,127 @@
+"""`cstool system`: the machines that models are compiled for, number by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cstool.cli.command import Command, Group
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+
+if TYPE_CHECKING:
+    from cstool.arch import System
+
+system_app = typer.Typer(cls=Group, no_args_is_help=True, help="Show the systems that models are compiled for.")
+_UNITS = {
+    "hz": "Hz",
+    "s": "s",
+    "w": "W",
+    "bytes": "B",
+    "cycles": "cycles",
+    "bytes_per_s": "B/s",
+    "bytes_per_cycle": "B/cycle",
+    "elements_per_cycle": "/cycle",
+    "bytes_per_weight": "B/weight",
+}
+"""how names of numbers end -> unit"""
+
+
+@system_app.command("list", cls=Command, epilog="Example: cstool system list")
+def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """List the systems that need no file of one's own."""
+    with errors_as_messages(debug):
+        from cstool.arch import load_system, system_names
+        from cstool.cli.render import print_json, print_table
+
+        systems = [load_system(name) for name in system_names()]
+        if as_json:
+            print_json({"systems": [{"name": system.name, "wafer": system.wafer} for system in systems]})
+            return
+        rows = [
+            (
+                system.name,
+                system.wafer,
+                f"{system.fabric.width} x {system.fabric.height}",
+                f"{system.fabric.pes:,}",
+                "none" if system.memoryx is None else f"{system.memoryx.capacity_bytes / 1e12:,.0f} TB",
+                f"{system.max_systems:,}",
+            )
+            for system in systems
+        ]
+        columns = ("system", "wafer", "fabric", "PEs", "MemoryX", "systems at most")
+        print_table(columns, rows, right=("fabric", "PEs", "MemoryX", "systems at most"))
+
+
+@system_app.command("show", cls=Command, epilog="Example: cstool system show cs2")
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help="cs1, cs2, cs3, or a system file.", show_default=False)
+    ],
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show every number of a system, how sure it is, where it comes from, and what follows from them."""
+    with errors_as_messages(debug):
+        from cstool.arch import STATUSES, load_system
+        from cstool.cli.render import print_json, print_table
+
+        system = load_system(name)
+        numbers = [(key, _value(system, key), status, source) for key, (status, source) in system.sources.items()]
+        derived = _derived(system)
+        if as_json:
+            listed = [dict(zip(("key", "value", "status", "source"), number, strict=True)) for number in numbers]
+            print_json(
+                {
+                    "name": system.name,
+                    "wafer": system.wafer,
+                    "numbers": listed,
+                    "derived": [{"what": what, "value": value, "unit": unit} for what, value, unit in derived],
+                }
+            )
+            return
+        print(f"{system.name} ({system.wafer})\n")
+        rows = [(key, f"{_text(value)} {_unit(key)}".rstrip(), status) for key, value, status, _ in numbers]
+        rows += [(part, "none", "") for part in ("memoryx", "swarmx") if getattr(system, part) is None]
+        print_table(("number", "value", "status"), rows, right=("value",))
+        print("\nfollows from these")
+        print_table(("what", "value"), [(what, f"{_text(value)} {unit}") for what, value, unit in derived], ("value",))
+        used = sorted({status for _, _, status, _ in numbers}, key=list(STATUSES).index)
+        print("\nstatus: " + "; ".join(f"{status} {STATUSES[status]}" for status in used))
+        print("\nsources")
+        for key, _, _, source in numbers:
+            print(f"  {key}: {source}")
+
+
+def _value(system: System, key: str) -> Any:
+    """Return the number at a dotted key of a system."""
+    found: Any = system
+    for part in key.split("."):
+        found = found[part] if part in getattr(found, "keys", tuple)() else getattr(found, part)
+    return found
+
+
+def _derived(system: System) -> list[tuple[str, float, str]]:
+    """Return what follows from the numbers: what it is, its value, its unit."""
+    pes, pe, clock = system.fabric.pes, system.pe, system.clock_hz
+    return [
+        ("PEs that programs can use", pes, "PEs"),
+        ("SRAM of all of them", pes * pe.sram_bytes, "B"),
+        ("of it left by code and stack", pes * pe.free_bytes, "B"),
+        ("16-bit multiply-adds, two operations each", pes * pe.simd["fmach"] * 2 * clock, "FLOP/s"),
+        ("32-bit multiply-adds, two operations each", pes * pe.simd["fmacs"] * 2 * clock, "FLOP/s"),
+        ("reads and writes of SRAM", pes * (pe.read_bytes_per_cycle + pe.write_bytes_per_cycle) * clock, "B/s"),
+        ("one link, each direction", system.links.wavelet_bytes * clock, "B/s"),
+    ]
+
+
+def _unit(key: str) -> str:
+    name = key.rpartition(".")[2]
+    ends = [end for end in _UNITS if name == end or name.endswith(f"_{end}")]
+    return _UNITS[max(ends, key=len)] if ends else ""
+
+
+def _text(value: float) -> str:
+    if abs(value) >= 1e9:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:g}"
