@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -84,13 +85,15 @@ def show(
         rows = [(key, f"{_text(value)} {_unit(key)}".rstrip(), status) for key, value, status, _ in numbers]
         rows += [(part, "none", "") for part in ("memoryx", "swarmx") if getattr(system, part) is None]
         print_table(("number", "value", "status"), rows, right=("value",))
-        print("\nfollows from these")
+        print("\nderived from these (modelled, nothing is measured)\n")
         print_table(("what", "value"), [(what, f"{_text(value)} {unit}") for what, value, unit in derived], ("value",))
         used = sorted({status for _, _, status, _ in numbers}, key=list(STATUSES).index)
-        print("\nstatus: " + "; ".join(f"{status} {STATUSES[status]}" for status in used))
+        print("\nstatus")
+        for status in used:
+            print(f"  {status:<2}  {STATUSES[status]}")
         print("\nsources")
         for key, _, _, source in numbers:
-            print(f"  {key}: {source}")
+            print(textwrap.fill(f"{key}: {source}", 100, initial_indent="  ", subsequent_indent="      "))
 
 
 def _value(system: System, key: str) -> Any:

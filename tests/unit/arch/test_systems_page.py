@@ -13,9 +13,9 @@ from cstool.arch import STATUSES, System, load_system, system_names
 PAGE = """\
 # Systems
 
-The machine is data: one YAML file for each system, which `cstool compile --system` and `cstool run --system` take by name or by
-path. No number of the hardware stands in the code. `cstool system list` lists the three that come along, `cstool system show
-cs2` prints every number with its source.
+The machine is data: one YAML file for each system, which `cstool compile --system` and `cstool run --system` take by
+name or by path. No number of the hardware stands in the code. `cstool system list` lists the three that come along,
+`cstool system show cs2` prints every number with its source.
 
 A number is a value, a status and a source:
 
@@ -28,16 +28,17 @@ clock_hz:
 
 {statuses}
 
-What is not published is said to be so. The bytes that code and stack take of a PE are chosen; most of what is below the
-headline figures of WSE-1 and WSE-3 is taken over from WSE-2, whose SDK documentation is public. Headline figures (850,000
-cores, 40 GB) count more PEs than programs can use; the files take what programs can use, and say so.
+What is not published is said to be so. The bytes that code and stack take of a PE are chosen; most of what is below
+the headline figures of WSE-1 and WSE-3 is taken over from WSE-2, whose SDK documentation is public. Headline figures
+(850,000 cores, 40 GB) count more PEs than programs can use; the files take what programs can use, and say so.
 
 ## The three
 
 {table}
 
-WSE-1 stands alone: no MemoryX, so no weight streaming, and no SwarmX. WSE-3 has wider vector instructions, but the ports of its
-memory did not grow with them; an AXPY reads two vectors and writes one, so what makes it faster here is that it has more PEs.
+WSE-1 stands alone: no MemoryX, so no weight streaming, and no SwarmX. WSE-3 has wider vector instructions, but the
+ports of its memory did not grow with them; an AXPY reads two vectors and writes one, so what makes it faster here is
+that it has more PEs.
 
 ## One of your own
 
@@ -56,8 +57,9 @@ memoryx:
     source: "what if it had the MemoryX of 2021"
 ```
 
-`memoryx: null` and `swarmx: null` take these away. Without `extends` a file must have every number. All mistakes of a file are told at
-once, each with its line. The name of the file is the name of the system; an artifact holds all numbers that it was compiled for.
+`memoryx: null` and `swarmx: null` take these away. Without `extends` a file must have every number. All mistakes of a
+file are told at once, each with its line. The name of the file is the name of the system; an artifact holds all
+numbers that it was compiled for.
 """
 
 
