@@ -4,7 +4,7 @@ Run from the project's folder::
 
     python -m benchmarks.placement
 
-Three chains on cs2, placed as the compiler places them. Then annealing over slicing trees: a wafer is cut in two, side
+Four chains on cs2, placed as the compiler places them. Then annealing over slicing trees: a wafer is cut in two, side
 by side or one above the other, the parts again, until every stage has a part of its own. A stage may lie anywhere,
 whatever its neighbours in the chain; it takes any rectangle of its part in which it takes at most 1.02 times the
 cycles of the slowest stage of the placement. A tenth of the PEs may be left over; the compiler leaves none.
@@ -31,7 +31,12 @@ from cstool.compiler.placement import Placement, Stage, place, stage_cycles
 from cstool.ir import Region
 from cstool.params import load_params
 
-PARAMS = ("params/fc_mnist.yaml", "params/gpt2_small.yaml", "tests/interop/cerebras_gpt_111m.yaml")
+PARAMS = (
+    "params/fc_mnist.yaml",
+    "params/gpt2_small.yaml",
+    "tests/interop/cerebras_gpt_111m.yaml",
+    "tests/unit/compiler/gpt_100m.yaml",
+)
 SLACK = 1.02
 """how much slower than the compiler's placement an annealed one may be"""
 ASSIGNED = 0.9

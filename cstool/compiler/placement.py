@@ -3,9 +3,9 @@
 Consecutive stages fill a column of the wafer from its top down, the next from its bottom up, and so on: each region
 touches the next. The first few stages may lie across the top of the columns instead, or the last across their bottom.
 With a bound T on the cycles of every stage, whether the chain goes into columns is found exactly, and T is bisected.
-Of the solutions within a percent or two of the least T the one with the shortest wires is taken, and one within three
-percent if that makes them shorter by a fifth: the way along the chain goes up or down every column, and wider columns
-are fewer. All of it is done for the wafer lying on its side as well.
+Of the solutions within a percent or two of the least T the one with the shortest wires is taken, one within three
+percent if that makes them shorter by a fifth, and one within five if by a third: the way along the chain goes up or
+down every column, and wider columns are fewer. All of it is done for the wafer lying on its side as well.
 
 Widths and heights are tried on a grid of some hundred sizes; then, with the cuts known, PEs that are left over are
 handed out and rows are dealt exactly, one breakpoint of the slowest stage after the other.
@@ -24,10 +24,8 @@ from cstool.compiler.stage_sizes import NEVER, WAYS, Known, Stage, grid_cycles, 
 from cstool.ir import Region
 
 __all__ = ["NEVER", "WAYS", "NoPlacement", "Placement", "Stage", "place", "stage_cycles", "wire_length"]
-SLOWER = (64, 32)
-"""a placement may be slower than the fastest found by one part in so many, if its wires are shorter"""
-SHORTER = 5
-"""by one part in so many at least, for the second of these"""
+SLOWER = ((64, 1.0), (32, 0.8), (20, 0.66))
+"""a placement may be slower by one part in so many than the fastest, if its wires are this part of the last at most"""
 _STEP = {100: 1.02, 1000: 1.05}
 """ratio of neighbouring sizes of the grid, for chains up to so many stages"""
 BANDS = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1))
@@ -102,17 +100,18 @@ def place(stages: Sequence[Stage], width: int, height: int) -> Placement:
         raise NoPlacement(None)
     best: Placement | None = None
     known: Known = {}
-    for part in SLOWER:
+    for part, shorter in SLOWER:
         bound = fastest + fastest // part
         found: list[tuple[int, int, Cut, Floor, bool]] = []
         for turned, floor, tables, sizes in lying:
             for wire_pes, cut in _cuts(tables, sizes, floor, bound):
                 found.append((wire_pes, len(found), cut, floor, turned))
-        for _, _, cut, floor, turned in sorted(found, key=lambda each: each[:2])[:DEALT]:
+        for wire_pes, _, cut, floor, turned in sorted(found, key=lambda each: each[:2])[:DEALT]:
+            if best is not None and wire_pes > best.wire_pes * shorter:
+                break
             placement = _deal(stages, cut, floor, bound, known)
             if placement is not None:
-                if best is None or placement.wire_pes < best.wire_pes - best.wire_pes // SHORTER * (part != SLOWER[0]):
-                    best = _turned(placement) if turned else placement
+                best = _turned(placement) if turned else placement
                 break
     if best is None:
         raise NoPlacement(None)
