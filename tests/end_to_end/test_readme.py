@@ -80,6 +80,16 @@ def test_the_commands_about_a_file_work(after_the_demo: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+def test_the_commands_about_the_wafer_work(after_the_demo: Path) -> None:
+    commands = [line.removeprefix("$ ") for line in CONSOLES[3].splitlines()]
+    assert len(commands) == 4
+    for command in commands:
+        done = run(command, after_the_demo)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    for picture in ("gpt2_small.svg", "gpt3_175b.png"):
+        assert (after_the_demo / picture).stat().st_size > 10_000
+
+
 def test_the_mistakes_that_it_shows_are_told_in_these_words(after_the_demo: Path) -> None:
     command, *expected = CONSOLES[1].splitlines()
     done = run(command.removeprefix("$ "), after_the_demo)
