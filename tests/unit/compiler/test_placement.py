@@ -56,6 +56,7 @@ def assert_sound(stages: Sequence[MadeUp], placement: Placement, width: int, hei
     assert placement.memory_bound <= set(range(len(stages)))
 
 
+@settings(deadline=None)
 @given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60))
 @example(stages=[MadeUp()], width=1, height=1)
 @example(stages=[MadeUp(work=100)] * 30, width=30, height=1)
@@ -82,6 +83,7 @@ def assert_honest(error: NoPlacement, stages: Sequence[MadeUp], width: int, heig
         assert str(error) == f"stage {error.stage}"
 
 
+@settings(deadline=None)
 @given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60), number=st.integers(0, 29))
 def test_a_stage_that_does_not_fit_alone_is_named(stages: list[MadeUp], width: int, height: int, number: int) -> None:
     number %= len(stages)
@@ -135,7 +137,7 @@ def least_cycles(stages: Sequence[MadeUp], width: int, height: int) -> int:
     return best
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     stages=st.lists(STAGES, min_size=1, max_size=5),
     width=st.integers(1, 6),

@@ -70,7 +70,7 @@ def assert_legal(
     assert faults(regions, routes, size, COLORS, KERNEL_COLORS) == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), floor=floors())
 def test_routes_are_legal_or_colors_do_not_suffice(
     data: st.DataObject, floor: tuple[tuple[Region, ...], int, int]
@@ -87,6 +87,7 @@ def test_routes_are_legal_or_colors_do_not_suffice(
     assert route(regions, routed, 100, COLORS) == routes
 
 
+@settings(deadline=None)
 @given(data=st.data(), count=st.integers(2, 20), width=st.integers(20, 60), height=st.integers(20, 60))
 def test_narrow_edges_along_a_chain_always_have_colors(
     data: st.DataObject, count: int, width: int, height: int
