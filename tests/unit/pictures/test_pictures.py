@@ -1,0 +1,150 @@
+"""Pictures: the same bytes each time, nothing off the page, letters that fit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from cstool.ir import Artifact, SramEntry
+from cstool.pictures.account import merge_entries, spread
+from cstool.pictures.draw import draw_picture
+from cstool.pictures.floorplan import draw_floorplan
+from cstool.pictures.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
+from cstool.pictures.names import group_name, short_name
+from cstool.pictures.quantities import bytes_si_text, digits_text, seconds_text
+from cstool.pictures.streaming import draw_streaming
+from tests.unit.pictures.artifacts import pipelined, streaming
+
+ARTIFACTS = {
+    "3 regions, 4 replicas": lambda: pipelined(3, (2, 2)),
+    "100 regions": lambda: pipelined(100),
+    "streaming": streaming,
+    "1,000 layers": lambda: streaming(1000, width=100_000, tokens_per_pe=3, groups=1),
+}
+ROOT = Path(__file__).parents[3]
+
+
+def figure_of(artifact: Artifact):
+    return draw_streaming(artifact) if artifact.pipelined is None else draw_floorplan(artifact, "work")
+
+
+@pytest.mark.parametrize("name", ARTIFACTS)
+def test_nothing_is_cut_off(name):
+    figure = figure_of(ARTIFACTS[name]())
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    texts = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+    assert len(boxes) > 10
+    width, height = figure.bbox.width, figure.bbox.height
+    outside = [said for said, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height]
+    assert outside == []
+
+
+def test_svg_is_the_same_in_every_process(tmp_path):
+    draw_picture(pipelined(3), tmp_path / "here.svg")
+    code = (
+        "import sys; from pathlib import Path; from cstool.pictures.draw import draw_picture; "
+        "from tests.unit.pictures.artifacts import pipelined; draw_picture(pipelined(3), Path(sys.argv[1]))"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code, tmp_path / "there.svg"], env=environment, check=True)
+    here = (tmp_path / "here.svg").read_bytes()
+    assert here == (tmp_path / "there.svg").read_bytes()
+    assert b"<dc:date>" not in here
+    assert ElementTree.fromstring(here).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_png_has_150_dpi(tmp_path):
+    draw_picture(pipelined(3), tmp_path / "a.png")
+    data = (tmp_path / "a.png").read_bytes()
+    at = data.index(b"pHYs") + 4
+    assert int.from_bytes(data[at : at + 4]) == round(150 / 0.0254)  # per metre
+
+
+def test_colors_say_what_was_asked(tmp_path):
+    for color_by in ("work", "sram"):
+        draw_picture(pipelined(3), tmp_path / f"{color_by}.svg", color_by)
+    assert (tmp_path / "work.svg").read_bytes() != (tmp_path / "sram.svg").read_bytes()
+
+
+@given(
+    st.text("abcxyz. 0123", min_size=1).filter(str.split),
+    st.floats(1, 400),
+    st.floats(1, 400),
+)
+def test_letters_fit(text, width, height):
+    found = fit_text(text, width, height, 11.0)
+    if found is None:
+        return
+    lines = found.text.split("\n")
+    along, across = (width, height) if found.rotation == 0 else (height, width)
+    assert 5.0 <= found.size_pt <= 11.0
+    assert found.text.split() == text.split()
+    assert max(text_width(line, found.size_pt) for line in lines) <= along * (1 + 1e-9)
+    assert len(lines) * found.size_pt * LINE_HEIGHT <= across * (1 + 1e-9)
+
+
+def test_letters_that_do_not_fit():
+    assert fit_text("embedding", 20, 4, 11.0) is None
+    found = fit_text("embedding", 12, 200, 9.0)
+    assert found is not None
+    assert found.rotation == 90
+
+
+def test_lines_are_no_wider_than_asked():
+    text = "one of many words that go on and on"
+    lines = wrap_text(text, 60, 8).split("\n")
+    assert len(lines) > 1
+    assert " ".join(lines) == text
+    assert all(text_width(line, 8) <= 60 for line in lines)
+
+
+@given(st.lists(st.floats(0, 300), max_size=20).map(sorted))
+def test_labels_keep_their_distance(middles):
+    places = spread(middles, 10.0, 0.0, 300.0)
+    assert all(after - before >= 10.0 - 1e-6 for before, after in zip(places, places[1:], strict=False))
+    assert all(5.0 - 1e-6 <= place <= 295.0 + 1e-6 for place in places)
+
+
+def test_smallest_entries_become_one():
+    entries = [SramEntry(str(size), size, "") for size in (5, 1, 9, 2)]
+    assert merge_entries(entries, 4) == entries
+    assert [(entry.name, entry.bytes) for entry in merge_entries(entries, 3)] == [
+        ("5", 5),
+        ("9", 9),
+        ("2 smaller ones", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("transformer_decoder.layers.3.ffn.ffn.0.linear_layer", "L3 ffn.0"),
+        ("transformer_decoder.layers.{n}.self_attn.proj_output_dense_layer", "L* out"),
+        ("transformer_decoder.layers.11.self_attn", "L11 attention"),
+        ("embedding_layer.word_embeddings", "embedding"),
+        ("fc_layers.0", "fc_layers.0"),
+    ],
+)
+def test_short_names(name, short):
+    assert short_name(name) == short
+
+
+def test_layers_that_are_alike_have_one_name():
+    assert group_name("transformer_decoder.layers.3.self_attn") == "L* attention"
+
+
+def test_quantities():
+    assert [seconds_text(s) for s in (0, 0.0656249, 11353.0)] == ["0 s", "65.6 ms", "3.15 h"]
+    assert [bytes_si_text(b) for b in (12, 999, 9_174_097_920)] == ["12 B", "999 B", "9.17 GB"]
+    assert [digits_text(v) for v in (0.001234, 12.0, 0.9999, 123456.7)] == ["0.00123", "12", "1", "123,457"]
