@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
 
 
-@pytest.mark.parametrize("name", ["train_and_check.sh", "resume.sh", "check_params.sh"])
+@pytest.mark.parametrize("name", ["train_and_check.sh", "resume.sh", "check_params.sh", "plan.sh"])
 def test_the_example_passes_and_leaves_nothing_behind(name, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -33,5 +33,6 @@ def test_every_example_is_run():
         "train_and_check.sh",
         "resume.sh",
         "check_params.sh",
+        "plan.sh",
         "tiny.sh",
     }
