@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 from cstool.ir import Artifact, PipelinedPlan, Region
 from cstool.pictures.coloring import Coloring, color_bar, color_stages
 from cstool.pictures.floorplan_legend import legend, replicas
-from cstool.pictures.lettering import Lettering, fit_text
+from cstool.pictures.lettering import Lettering, fit_text, text_width
 from cstool.pictures.names import short_name
 from cstool.pictures.page import SMALL_PT, TEXT_PT, Block, compose, listing, picture_title
 from cstool.pictures.palette import INK, MEMORY_BOUND_HATCH, NO_WORK
@@ -26,7 +26,9 @@ AXIS_LEFT_PT, AXIS_BELOW_PT = 40.0, 34.0
 SIDE_PT = 210.0
 """width of the column beside the fabric"""
 LARGEST_NAME_PT, SMALLEST_NAME_PT = 10.0, 5.5
-LARGEST_NUMBER_PT, SMALLEST_NUMBER_PT = 7.0, 3.0
+LARGEST_NUMBER_PT, SMALLEST_NUMBER_PT = 7.0, 3.5
+DIGIT_HEIGHT = 0.75
+"""of a digit, which has nothing below the line, in sizes of the type"""
 
 
 def draw_floorplan(artifact: Artifact, color_by: str) -> Figure:
@@ -69,6 +71,25 @@ def _fit(name: str, region: Region, scale: float) -> Lettering | None:
     return fit_text(name, *_room(region, scale), LARGEST_NAME_PT, SMALLEST_NAME_PT)
 
 
+def fit_number(number: int, region: Region, scale: float) -> Lettering:
+    """Return a number as large as it fits: it is always written, as the list below explains it.
+
+    Level wins unless upright type is larger by half.
+
+    Args:
+        number: of the stage, from 1
+        region: of it
+        scale: [points per PE]
+    """
+    sides = (max(0.0, region.width * scale - 1), max(0.0, region.height * scale - 1))
+    level, upright = (
+        min(LARGEST_NUMBER_PT, along / text_width(str(number)), across / DIGIT_HEIGHT)
+        for along, across in (sides, sides[::-1])
+    )
+    size, rotation = (upright, 90) if upright > 1.5 * level else (level, 0)
+    return Lettering(str(number), max(size, SMALLEST_NUMBER_PT), rotation)
+
+
 def _room(region: Region, scale: float) -> tuple[float, float]:
     """Return what a region has for letters, without a margin [points]."""
     return 0.92 * region.width * scale - 2, 0.92 * region.height * scale - 2
@@ -92,9 +113,7 @@ def _regions(
         _outline(axes, plan.stages[plan.bottleneck].region, scale)
         draw_routes(axes, scale, plan)
         for number, (stage, name) in enumerate(zip(plan.stages, names, strict=True), start=1):
-            letters = name or fit_text(str(number), *_room(stage.region, scale), LARGEST_NUMBER_PT, SMALLEST_NUMBER_PT)
-            if letters is not None:
-                _write(axes, stage.region, letters)
+            _write(axes, stage.region, name or fit_number(number, stage.region, scale))
 
     return Block(AXIS_LEFT_PT + width * scale, height * scale + AXIS_BELOW_PT, draw)
 
@@ -138,7 +157,7 @@ def _write(axes: Axes, region: Region, letters: Lettering) -> None:
         size=letters.size_pt,
         rotation=letters.rotation,
         ha="center",
-        va="center",
+        va="center" if letters.rotation else "center_baseline",
         color=INK,
         zorder=6,
         path_effects=[withStroke(linewidth=letters.size_pt / 4, foreground="#ffffffc0")],

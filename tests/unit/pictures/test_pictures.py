@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from cstool.ir import Artifact, SramEntry
+from cstool.ir import Artifact, Region, SramEntry
 from cstool.pictures.account import merge_entries, spread
 from cstool.pictures.draw import draw_picture
-from cstool.pictures.floorplan import draw_floorplan
+from cstool.pictures.floorplan import draw_floorplan, fit_number
 from cstool.pictures.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
 from cstool.pictures.names import group_name, short_name
 from cstool.pictures.quantities import bytes_si_text, digits_text, seconds_text
@@ -99,6 +100,29 @@ def test_letters_that_do_not_fit():
     found = fit_text("embedding", 12, 200, 9.0)
     assert found is not None
     assert found.rotation == 90
+
+
+@pytest.mark.parametrize(
+    ("region", "size_pt", "rotation"),
+    [
+        (Region(0, 0, 500, 100), 7.0, 0),
+        (Region(0, 0, 500, 7), 5.3333, 0),  # 5 points less the line, in digits 0.75 high
+        (Region(0, 0, 7, 500), 5.3333, 90),
+        (Region(0, 0, 500, 1), 3.5, 0),
+    ],
+)
+def test_numbers_are_always_written(region, size_pt, rotation):
+    found = fit_number(12, region, 5 / 7)
+    assert (found.text, found.rotation) == ("12", rotation)
+    assert found.size_pt == pytest.approx(size_pt, abs=1e-4)
+
+
+def test_numbers_of_the_list_are_in_the_picture():
+    artifact = pipelined(300)
+    said = [text.get_text() for text in figure_of(artifact).findobj(Text)]
+    listed = [text.split()[0] for text in said if re.match(r"\d+  ", text)]
+    assert len(listed) > 10
+    assert set(listed) <= set(said)
 
 
 def test_lines_are_no_wider_than_asked():
