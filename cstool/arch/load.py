@@ -18,6 +18,8 @@ from cstool.document.section import Section
 from cstool.errors import ParamsError
 
 FOLDER = Path(__file__).parent / "systems"
+MOST_PES = 10_000
+"""along a side of a wafer: ten times those there are, and tables still fit"""
 STATUSES: Mapping[str, str] = {
     "R1": "read in the primary text or a raw data file",
     "R2": "read second-hand",
@@ -39,6 +41,10 @@ class _Count(_Sourced):
     value: Annotated[int, Field(ge=1)]
 
 
+class _Side(_Sourced):
+    value: Annotated[int, Field(ge=1, le=MOST_PES)]
+
+
 class _Whole(_Sourced):
     value: Annotated[int, Field(ge=0)]
 
@@ -48,8 +54,8 @@ class _Positive(_Sourced):
 
 
 class _FabricSection(Section):
-    width: _Count
-    height: _Count
+    width: _Side
+    height: _Side
 
 
 class _SimdSection(Section):
@@ -141,6 +147,7 @@ def _read_system(path: Path) -> System:
     data = document.data
     if isinstance(data, dict) and "extends" in data:
         data = _extended(document, problems)
+        problems.raise_found()
     section = problems.check(_SystemSection, data, ())
     if section is not None:
         _check_rooms(section, problems)
@@ -153,10 +160,11 @@ def _extended(document: Document, problems: Problems) -> Any:
     """Return the data of a file over those of the system that it starts from."""
     own = {key: value for key, value in document.data.items() if key != "extends"}
     base = document.data["extends"]
-    if base not in system_names():
+    name = str(base).lower()
+    if name not in system_names():
         problems.add(("extends",), f"must be one of {', '.join(system_names())}", base)
         return own
-    return _over(read_document(FOLDER / f"{base}.yaml").data, own)
+    return _over(read_document(FOLDER / f"{name}.yaml").data, own)
 
 
 def _over(base: Any, own: Any) -> Any:

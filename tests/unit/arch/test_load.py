@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,13 @@ def test_a_file_may_start_from_a_known_system() -> None:
     assert system.sources["power_w"] == cs3.sources["power_w"]
 
 
+def test_what_a_file_starts_from_is_a_known_system() -> None:
+    assert load_data({"extends": "CS3"}) == replace(load_system("cs3"), name="mine")
+    known = "must be one of cs1, cs2, cs3"
+    assert message({"extends": "cs4"}) == f"mine.yaml:1: extends {known}, got 'cs4'"
+    assert message({"extends": ["cs2"]}) == f"mine.yaml:1: extends {known}, got ['cs2']"
+
+
 def test_a_number_of_a_part_may_be_another() -> None:
     system = load_data({"extends": "cs2", "fabric": {"width": number(1), "height": number(1)}})
     assert system.fabric.pes == 1
@@ -126,6 +134,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("clock_hz.value", 0, "clock_hz.value must be greater than 0, got 0"),
     ("clock_hz.value", -0.85e9, "clock_hz.value must be greater than 0, got -850000000.0"),
     ("clock_hz.status", "R3", "clock_hz.status must be R1, R2, D, X or C, got 'R3'"),
+    ("fabric.width.value", 10_001, "fabric.width.value must be at most 10000, got 10001"),
+    ("clock_hz.value", float("nan"), "clock_hz.value must be a finite number, got nan"),
     ("fabric.width.value", 0, "fabric.width.value must be at least 1, got 0"),
     ("fabric.widht", number(3), "fabric.widht is not a known key\nhint: did you mean width?"),
     ("fabric.width", 750, "fabric.width must be a mapping, got 750"),
