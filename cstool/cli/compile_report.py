@@ -157,6 +157,7 @@ def _facts(artifact: Artifact, path: Path) -> Iterator[tuple[str, str]]:
         yield "micro-batch", f"{size}; in the file: - ScopedTrainFlags: {{csx.performance.micro_batch_size: {size}}}"
         weights, gradients = bytes_text(plan.streamed_bytes), bytes_text(plan.gradient_bytes)
         yield "streamed", f"{weights} of weights into, {gradients} of gradients out of each system per step"
+        yield "prefetch", f"{bytes_text(plan.prefetch_bytes)}: two rows of the widest weights are under way on the wafer"
     yield "computed again", _recompute_text(artifact)
     need = artifact.memoryx
     capacity = "" if need.capacity_bytes is None else f" of {bytes_text(need.capacity_bytes)}"
@@ -212,7 +213,9 @@ def _print_kernels(artifact: Artifact, plan: StreamingPlan) -> None:
     groups = f"{layout.groups} groups of {layout.columns} columns" if layout.groups > 1 else f"{layout.columns} columns"
     tokens = f"{layout.tokens_per_pe} {'token' if layout.tokens_per_pe == 1 else 'tokens'} to a PE"
     batches = f"{plan.micro_batches} {'micro-batch' if plan.micro_batches == 1 else 'micro-batches'}"
-    print(f"stream, cycles per micro-batch; {batches} a step; {groups}, {layout.rows} rows, {tokens}")
+    axpys = f"{layout.rows * layout.groups:,} AXPYs to a weight and pass"
+    print(f"stream, cycles per micro-batch; {batches} a step")
+    print(f"{groups}, {layout.rows} rows, {tokens}; {axpys}; {len(plan.colors)} colors")
     columns = ("kernel", "count", "weights", "forward", "delta", "gradient", "again", "bound", "SRAM")
     rows = []
     for segment, kernels in zip(artifact.graph.segments, plan.kernels, strict=True):
