@@ -157,7 +157,7 @@ def _facts(artifact: Artifact, path: Path) -> Iterator[tuple[str, str]]:
         yield "micro-batch", f"{size}; in the file: - ScopedTrainFlags: {{csx.performance.micro_batch_size: {size}}}"
         weights, gradients = bytes_text(plan.streamed_bytes), bytes_text(plan.gradient_bytes)
         yield "streamed", f"{weights} of weights into, {gradients} of gradients out of each system per step"
-        yield "prefetch", f"{bytes_text(plan.prefetch_bytes)}: two rows of the widest weights are under way on the wafer"
+        yield "prefetch", f"{bytes_text(plan.prefetch_bytes)}: two rows of the widest weights are on their way"
     yield "computed again", _recompute_text(artifact)
     need = artifact.memoryx
     capacity = "" if need.capacity_bytes is None else f" of {bytes_text(need.capacity_bytes)}"
