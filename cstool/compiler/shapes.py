@@ -39,6 +39,11 @@ def _require(holds: bool, op: Op, rule: str) -> None:
         raise ValueError(f"{op.name}: {rule}")
 
 
+def _require_bias(op: Op, shapes: Shapes, outputs: int) -> None:
+    for name in op.weights[1:]:
+        _require(shapes[name] == (outputs,), op, f"bias {shapes[name]} does not fit {outputs} outputs")
+
+
 def _embedding(op: Op, shapes: Shapes) -> Shape:
     return (*shapes[op.inputs[0]], shapes[op.weights[0]][1])
 
@@ -61,6 +66,7 @@ def _same(op: Op, shapes: Shapes) -> Shape:
 def _linear(op: Op, shapes: Shapes) -> Shape:
     (outputs, inputs), x = shapes[op.weights[0]], shapes[op.inputs[0]]
     _require(x[-1] == inputs, op, f"weight {(outputs, inputs)} does not fit inputs {x}")
+    _require_bias(op, shapes, outputs)
     return (*x[:-1], outputs)
 
 
@@ -75,8 +81,13 @@ def _attention(op: Op, shapes: Shapes) -> Shape:
 
 
 def _loss(op: Op, shapes: Shapes) -> Shape:
-    x, labels = shapes[op.inputs[0]], shapes[op.inputs[1]]
-    _require(x[:-1] == labels and shapes[op.weights[0]][1] == x[-1], op, f"inputs {x} do not fit labels or weight")
+    (x, labels, mask), (classes, inputs) = (shapes[name] for name in op.inputs), shapes[op.weights[0]]
+    _require(
+        x[:-1] == labels == mask and x[-1] == inputs,
+        op,
+        f"inputs {x}, labels {labels}, mask {mask} and weight {(classes, inputs)} do not fit",
+    )
+    _require_bias(op, shapes, classes)
     return labels
 
 
