@@ -1,0 +1,77 @@
+"""Programs for tests of the compiler: small models and the numbers of a real wafer, or of a few PEs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from cstool.arch import Fabric, System, load_system
+from cstool.compiler.backward import AddBackward
+from cstool.compiler.compile import KERNEL_PASSES, run_passes
+from cstool.compiler.memory import PlanMemory
+from cstool.compiler.program import Pass, Program, Request
+from cstool.compiler.streaming import PlanStreaming
+from cstool.ir import Graph, Op, Segment
+from tests.models import FAMILIES, decoder, fc_mnist
+
+UP_TO_MEMORY: tuple[Pass, ...] = (*KERNEL_PASSES, AddBackward(), PlanMemory())
+UP_TO_STREAMING: tuple[Pass, ...] = (*UP_TO_MEMORY, PlanStreaming())
+
+
+def every_family(layers: int = 3, dropout: float = 0.0) -> dict[str, Graph]:
+    """Return one graph of each family, the fully connected one among them."""
+    graphs = {name: decoder(layers=layers, dropout=dropout, **keys) for name, keys in FAMILIES.items()}
+    return graphs | {"fc_mnist": fc_mnist()}
+
+
+def small_system(width: int, height: int, **changes: Any) -> System:
+    """Return a WSE-2 of a few PEs."""
+    return replace(load_system("cs2"), name="small", fabric=Fabric(width, height), **changes)
+
+
+def a_request(system: System | None = None, batch_size: int = 4, **changes: Any) -> Request:
+    """Return a request for one system, by default a whole WSE-2."""
+    request = Request(
+        system=load_system("cs2") if system is None else system,
+        num_csx=1,
+        batch_size=batch_size,
+        micro_batch_size=None,
+        execution_mode="weight_streaming",
+        operand_bits=16,
+        optimizer_states=2,
+    )
+    return replace(request, **changes)
+
+
+def compiled(graph: Graph, passes: Iterable[Pass], request: Request | None = None) -> Program:
+    """Return the program after some passes."""
+    return run_passes(Program(graph, request or a_request()), tuple(passes), None)
+
+
+def with_op(graph: Graph, name: str, **changes: Any) -> Graph:
+    """Return a graph with one op changed; attributes are added to those that it has."""
+
+    def changed(op: Op) -> Op:
+        if op.name != name:
+            return op
+        attributes = MappingProxyType({**op.attributes, **changes.pop("attributes", {})})
+        return replace(op, attributes=attributes, **changes)
+
+    return _with_segments(graph, lambda s: replace(s, ops=tuple(changed(op) for op in s.ops)))
+
+
+def with_shape(graph: Graph, name: str, shape: tuple[int, ...]) -> Graph:
+    """Return a graph with one tensor, weight or input declared with another shape."""
+
+    def shaped(things: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(thing, shape=shape) if thing.name == name else thing for thing in things)
+
+    graph = replace(graph, inputs=shaped(graph.inputs))
+    return _with_segments(graph, lambda s: replace(s, tensors=shaped(s.tensors), weights=shaped(s.weights)))
+
+
+def _with_segments(graph: Graph, change: Any) -> Graph:
+    segments: tuple[Segment, ...] = tuple(change(segment) for segment in graph.segments)
+    return replace(graph, segments=segments)

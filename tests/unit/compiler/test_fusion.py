@@ -1,0 +1,116 @@
+"""Kernels: every op in one of them, in the order of the stream, around one anchor; what they read and make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.compiler.compile import KERNEL_PASSES
+from cstool.compiler.fusion import ANCHORS, MatchKernels, group_ops
+from cstool.compiler.program import op_of
+from cstool.compiler.text import program_text
+from cstool.ir import Graph, KernelKind, Op, OpKind
+from tests.models import FAMILIES
+from tests.unit.compiler.programs import compiled, every_family
+
+FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_every_op_is_in_one_kernel_in_the_order_of_the_stream(family: str, dropout: float) -> None:
+    graph = every_family(dropout=dropout)[family]
+    program = compiled(graph, KERNEL_PASSES)
+    for segment, kernels in zip(graph.segments, program.kernels, strict=True):
+        assert [name for kernel in kernels for name in kernel.ops] == [op.name for op in segment.ops]
+        assert len({kernel.name for kernel in kernels}) == len(kernels)
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_every_kernel_has_one_kind_of_anchor(family: str) -> None:
+    graph = every_family()[family]
+    for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
+        for kernel in kernels:
+            anchors = [op for name in kernel.ops if (op := op_of(segment, name)).kind in ANCHORS]
+            assert {ANCHORS[op.kind] for op in anchors} == {kernel.kind}
+            assert anchors[0].name == kernel.name
+            # Several products are one where they read the same.
+            assert len({op.inputs for op in anchors}) == 1
+            assert len(anchors) == 1 or kernel.kind is KernelKind.MATMUL
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_what_kernels_read_and_make_is_what_crosses_between_them(family: str) -> None:
+    """Against all repetitions written out: an activation is made for others just where another kernel reads it."""
+    graph = every_family()[family]
+    program = compiled(graph, KERNEL_PASSES)
+    kernel_of: dict[str, tuple[str, int]] = {}
+    for number, (segment, kernels) in enumerate(zip(graph.segments, program.kernels, strict=True)):
+        for repetition in range(segment.count):
+            for kernel in kernels:
+                for name in kernel.ops:
+                    kernel_of[segment.name_of(name, repetition)] = (kernel.name, 100 * number + repetition)
+    crossing: dict[tuple[str, int], set[str]] = {}
+    incoming: dict[tuple[str, int], set[str]] = {}
+    maker = {name: kernel_of[op.name] for op in graph.ops for name in op.outputs}
+    for op in graph.ops:
+        for name in op.inputs:
+            if maker.get(name) != kernel_of[op.name]:
+                incoming.setdefault(kernel_of[op.name], set()).add(name)
+                if name in maker:
+                    crossing.setdefault(maker[name], set()).add(name)
+    crossing.setdefault(maker[graph.loss], set()).add(graph.loss)
+    for number, (segment, kernels) in enumerate(zip(graph.segments, program.kernels, strict=True)):
+        for repetition in range(segment.count):
+            for kernel in kernels:
+                where = kernel.name, 100 * number + repetition
+                assert {segment.name_of(name, repetition) for name in kernel.makes} == crossing.get(where, set())
+                assert {segment.name_of(name, repetition) for name in kernel.reads} == incoming[where]
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_kernels_have_the_weights_of_their_ops(family: str) -> None:
+    graph = every_family()[family]
+    for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
+        for kernel in kernels:
+            assert list(kernel.weights) == [w for name in kernel.ops for w in op_of(segment, name).weights]
+
+
+KINDS = st.lists(st.sampled_from(list(OpKind)), max_size=12)
+
+
+@given(KINDS, st.data())
+def test_any_run_of_ops_is_cut_into_runs(kinds: list[OpKind], data: st.DataObject) -> None:
+    ops = []
+    for n, kind in enumerate(kinds):
+        read = data.draw(st.lists(st.sampled_from(["x", *(f"t{m}" for m in range(n))]), min_size=1, max_size=2))
+        ops.append(Op(kind, f"op{n}", tuple(read), (f"t{n}",)))
+    groups = group_ops(ops)
+    assert [op for group in groups for op in group] == ops
+    assert all(groups)
+    for group in groups:
+        anchors = [op for op in group if op.kind in ANCHORS]
+        assert len({op.kind for op in anchors}) <= 1
+        assert len(anchors) <= 1 or {op.kind for op in anchors} == {OpKind.LINEAR}
+
+
+def test_a_kernel_of_two_kinds_is_refused() -> None:
+    program = compiled(every_family()["gpt2"], KERNEL_PASSES)
+    first, *others = program.kernels[1]
+    both = replace(first, ops=tuple(name for kernel in program.kernels[1][:2] for name in kernel.ops))
+    program = replace(program, kernels=(program.kernels[0], (both, *others[1:]), program.kernels[2]))
+    layer = re.escape(first.name)
+    with pytest.raises(ValueError, match=rf"^{layer}: no kernel does linear, linear, linear, attention at once$"):
+        MatchKernels()(program)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "falcon, one norm", "gemma2", "bloom", "fc_mnist"])
+def test_kernels_in_words(family: str, golden: Callable[[str, str], None]) -> None:
+    graph: Graph = every_family(layers=2)[family]
+    name = family.replace(", ", "_").replace(" ", "_")
+    golden(f"compiler/kernels_{name}.txt", program_text(compiled(graph, KERNEL_PASSES)))
