@@ -20,6 +20,7 @@ from cstool.compiler.pipelining import PlaceStages, RouteEdges, pipelined_step_c
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.shapes import InferShapes
 from cstool.compiler.streaming import PlanStreaming, memoryx_need, streaming_step_cycles
+from cstool.divisors import nearest_divisors
 from cstool.errors import ArtifactError, CompileError
 from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
@@ -182,18 +183,14 @@ def make_request(
             f"got {num_csx}"
         )
     if batch_size % num_csx:
-        near = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
-        below = max(n for n in near if n < num_csx) if num_csx > 1 else 1
-        above = min((n for n in near if n > num_csx), default=below)
-        nearest = f"{below} and {above} are the nearest" if above != below else f"{below} is the nearest"
-        raise CompileError(f"{params.path}: num_csx must divide batch_size ({batch_size}), got {num_csx}", nearest)
+        rule = f"num_csx must divide batch_size ({batch_size})"
+        raise CompileError(f"{params.path}: {rule}, got {num_csx}", nearest_divisors(batch_size, num_csx))
     samples = batch_size // num_csx
     if micro_batch_size is not None and samples % micro_batch_size:
-        below = max(n for n in range(1, micro_batch_size) if samples % n == 0)
-        above = min((n for n in range(micro_batch_size, samples + 1) if samples % n == 0), default=below)
-        nearest = f"{below} and {above} are the nearest" if above != below else f"{below} is the nearest"
         rule = f"micro_batch_size must divide the samples of a system ({samples})"
-        raise CompileError(f"{params.path}: {rule}, got {micro_batch_size}", nearest)
+        raise CompileError(
+            f"{params.path}: {rule}, got {micro_batch_size}", nearest_divisors(samples, micro_batch_size)
+        )
     return Request(
         system=system,
         num_csx=num_csx,

@@ -16,6 +16,7 @@ from cstool.compiler.placement import NoPlacement, Placement, place
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, RoutedEdge, route
 from cstool.compiler.stage import ORIENTATIONS, PipelineStage
+from cstool.divisors import divisors
 from cstool.ir import ExecutionMode, PipelinedPlan, Recompute, Stage
 from cstool.perf.pe import Pe, ceil_div
 
@@ -179,6 +180,10 @@ def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:
     if chain.weight_bytes > _room_bytes(program):
         what = "their weights with master copies, optimizer state and gradients"
         return Misfit(_stages_text(chain, 1), _sram_rule(program, what), f"{chain.weight_bytes:,} bytes")
+    colors = system.links.colors - system.links.io_colors
+    if colors < len(KERNEL_COLORS):
+        rule = f"must leave {len(KERNEL_COLORS)} colors to what moves within regions"
+        return Misfit(f"links.colors of {system.name}", f"{rule}, beside those of input and output", f"{colors}")
     if chain.length > system.fabric.pes:
         rule = f"must have a PE each, and {system.name} has {system.fabric.pes:,}"
         return Misfit("stages of the pipeline", rule, f"{chain.length:,}")
@@ -217,7 +222,9 @@ def _candidates(program: Program, chain: Chain, is_recomputed: bool) -> list[_Ca
     """Return the numbers of replicas that seem to fit, best first."""
     request, fabric = program.request, program.request.system.fabric
     found = []
-    for replicas in _divisors(request.samples_per_csx):
+    for replicas in divisors(request.samples_per_csx):
+        if replicas > fabric.pes:
+            break
         samples = request.samples_per_csx // replicas
         stages = chain.stages(samples, is_recomputed)
         columns, rows = _grid(replicas, fabric.width, fabric.height)
@@ -231,10 +238,6 @@ def _candidates(program: Program, chain: Chain, is_recomputed: bool) -> list[_Ca
     return sorted(found, key=lambda candidate: (candidate.estimate_cycles, candidate.columns * candidate.rows))
 
 
-def _divisors(number: int) -> Iterator[int]:
-    return (divisor for divisor in range(1, number + 1) if number % divisor == 0)
-
-
 def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
     """Return (columns, rows) of replicas whose rectangles are nearest to square."""
 
@@ -242,7 +245,7 @@ def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
         across, down = max(1, width // columns), max(1, height // (replicas // columns))
         return max(across, down) / min(across, down)
 
-    columns = min(_divisors(replicas), key=unevenness)
+    columns = min(divisors(replicas), key=unevenness)
     return columns, replicas // columns
 
 

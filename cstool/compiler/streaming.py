@@ -14,6 +14,7 @@ from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import StreamMemory
+from cstool.divisors import divisors
 from cstool.errors import CompileError
 from cstool.ir import (
     Alternative,
@@ -121,7 +122,7 @@ class _Search:
         self.fabric = program.request.system.fabric
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
-        sizes = [size for size in range(asked or samples, 0, -1) if samples % size == 0]
+        sizes = [size for size in reversed(divisors(samples)) if size <= (asked or samples)]
         # A size that is asked for is worth recomputation; where it does not fit at all, others are as good.
         self.tries = (
             [sizes] if sizes[0] != asked else [[asked]] if self.request.is_micro_batch_exact else [[asked], sizes]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
+from cstool.divisors import nearest_divisors
 from cstool.document.document import Document, Key
 from cstool.document.problems import Problems
 from cstool.document.section import MAX_STEPS
@@ -62,12 +62,7 @@ class MicroBatchChoice:
         size = self._check(value, key)
         if size is None or batch_size is None or batch_size % size == 0:
             return size
-        small = [number for number in range(1, math.isqrt(batch_size) + 1) if batch_size % number == 0]
-        divisors = {*small, *(batch_size // number for number in small)}
-        below = max(number for number in divisors if number < size)
-        above = min((number for number in divisors if number > size), default=None)
-        nearest = f"{below} is the nearest" if above is None else f"{below} and {above} are the nearest"
-        self._problems.add(key, f"must divide batch_size ({batch_size})", size, nearest)
+        self._problems.add(key, f"must divide batch_size ({batch_size})", size, nearest_divisors(batch_size, size))
         return None
 
     def _add(self, rank: int, value: Any, key: Key) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from cstool.divisors import divisors, nearest_divisors
 from cstool.errors import ClusterError
 from cstool.ir import Graph
 
@@ -39,14 +40,10 @@ def check_systems(num_csx: int, batch_size: int, grain: int, where: str) -> None
     grains = batch_size // grain
     if grains % num_csx == 0:
         return
-    fitting = [n for n in range(1, grains + 1) if grains % n == 0]
-    below = max(n for n in fitting if n < num_csx)
-    above = min((n for n in fitting if n > num_csx), default=None)
-    nearest = f"{below} is the nearest" if above is None else f"{below} and {above} are the nearest"
     raise ClusterError(
         f"num_csx: must divide the {grains} grains of a batch of {where} "
         f"(batch_size {batch_size}, {grain} to a grain), got {num_csx}",
-        f"{nearest}; all that do: {', '.join(map(str, fitting))}",
+        f"{nearest_divisors(grains, num_csx)}; all that do: {', '.join(map(str, divisors(grains)))}",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from cstool.divisors import nearest_divisors
 from cstool.document.section import Count, Positive, Rate, Section, Whole, rule_error
 from cstool.params.sections.decoder_parts import (
     GATED_NONLINEARITIES,
@@ -144,9 +145,8 @@ class DecoderParams(Section):
         if info.data.get("attention_module") == "aiayn_attention":
             raise rule_error("needs attention_module multiquery_attention for its num_kv_groups")
         if heads % groups:
-            fitting = [n for n in range(1, heads + 1) if heads % n == 0]
-            near = [str(n) for n in (*[n for n in fitting if n < groups][-1:], *[n for n in fitting if n > groups][:1])]
-            raise rule_error(f"must have num_kv_groups that divide num_heads ({heads}), not {groups}", _nearest(near))
+            rule = f"must have num_kv_groups that divide num_heads ({heads}), not {groups}"
+            raise rule_error(rule, nearest_divisors(heads, groups))
         return extra
 
     @field_validator("sliding_window_every_other_decoder_layer", "attention_sink_tokens")

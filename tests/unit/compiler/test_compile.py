@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.arch import load_system
+from cstool.arch import System, load_system
 from cstool.compiler import compile_model
 from cstool.errors import CompileError
 from cstool.ir import Artifact, ExecutionMode, SramEntry, artifact_text, verify_artifact
@@ -181,6 +181,30 @@ def write_system(path: Path, width: int, height: int, **pe: int) -> Path:
     }
     path.write_text(yaml.safe_dump({"extends": "cs2", **sourced}))
     return path
+
+
+def test_colors_of_their_own_are_kept_for_what_moves_within_regions(tmp_path: Path) -> None:
+    params, file = small_gpt(tmp_path), tmp_path / "few.yaml"
+
+    def with_colors(count: int) -> System:
+        number = {"value": count, "status": "C", "source": "a test"}
+        file.write_text(yaml.safe_dump({"extends": "cs2", "links": {"colors": number}}))
+        return load_system(file)
+
+    assert compile_model(params, with_colors(12)).reasons == (
+        "pipelined does not fit: links.colors of few: must leave 10 colors to what moves within regions, beside those "
+        "of input and output, got 9",
+    )
+    with pytest.raises(CompileError) as raised:
+        compile_model(params, with_colors(11))
+    assert str(raised.value) == (
+        "few: links.colors must leave 9 colors for weight streaming beside those of input and output, got 11 and 3"
+    )
+
+
+def test_a_large_prime_batch_takes_no_longer(tmp_path: Path) -> None:
+    artifact = compile_model(small_gpt(tmp_path, batch_size=2**31 - 1), load_system("cs2"))
+    assert artifact.micro_batch_size == 1
 
 
 def test_a_wafer_of_one_pe_is_too_small(tmp_path: Path) -> None:
