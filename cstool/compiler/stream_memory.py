@@ -84,14 +84,18 @@ class StreamMemory:
         kept = [self._kept_bytes(number) for number in range(len(works))]
         outputs = [self._output_bytes(number) for number in range(len(works))]
         counts = [segment.count for segment in program.graph.segments]
-        inner = range(1, len(works) - 1)
+        last = len(works) - 1
+        block_bytes = max(outputs[:last], default=0)
         self.needs: list[Need] = []
         for number, kernels in enumerate(works):
             if recompute.levels and number > 0:
-                # Inputs of blocks, the input of the first among them.
-                others = recompute.kept_blocks * max(outputs[i] for i in (0, *inner))
-                text = f"inputs of {recompute.kept_blocks:,} blocks x {{}} B"
-                text = text.format(max(outputs[i] for i in (0, *inner)))
+                # While the last segment runs, nothing runs again yet, and the output of the last block is there.
+                held = recompute.kept_blocks if number < last else -(-sum(counts[1:last]) // recompute.spans[0]) + 1
+                # The first segment does not run again: what it keeps for itself stays.
+                before = kept[0] - outputs[0]
+                others = held * block_bytes + before
+                text = f"inputs of {held:,} blocks x {block_bytes} B"
+                text = f"({text} + {before} B), what backward needs" if before else text
             else:
                 left = [*((counts[i], kept[i]) for i in range(number)), (counts[number] - 1, kept[number])]
                 others = sum(count * size for count, size in left)
@@ -165,4 +169,9 @@ class StreamMemory:
         moments = [now for now, op in enumerate(ops) if op.name in names]
         moments += [2 * len(ops) - 1 - now for now in moments]
         alive = [live_at(lives, moment) for moment in moments]
+        if self.recompute.levels and 0 < segment < len(self.program.graph.segments) - 1:
+            # When a block runs again, the delta of its output is there already.
+            waiting = {f"delta {life.name}" for life in lives if life.is_output}
+            again = [life for life in lives if life.name in waiting]
+            alive = [found + again * (moment < len(ops)) for found, moment in zip(alive, moments, strict=True)]
         return max(alive, key=lambda found: sum(self.tile_bytes(life) for life in found))
