@@ -104,7 +104,7 @@ class _SegmentLives:
 
     def _width(self, name: str) -> int:
         tensor = self.tensors[name]
-        loss_rank = len(self.tensors[next(iter(self.inputs & {"labels"}))].shape)
+        loss_rank = len(self.tensors["labels"].shape)
         return math.prod(tensor.shape[loss_rank:])
 
     def _activation(self, name: str) -> Life | None:
