@@ -294,9 +294,9 @@ def _compiled(
         compiler.match_kernels(params)
         LOG.info("Every op of the model has a kernel. Nothing was compiled, nothing ran: validate_only.")
         return None
-    if file is not None:
-        return compiler.load_compiled(params, file)
     length = None if params.compile_only else runtime.check_data(params, mode).sequence_length
+    if file is not None:
+        return compiler.load_compiled(params, file, length)
     compile_dir = params.compile_dir or params.model_dir / "cached_compile"
     compiled, path = compiler.compile_or_load(
         params,

@@ -11,19 +11,20 @@ from cstool.ir._artifact import Artifact
 from cstool.ir._graph import Graph, Segment
 
 
-def require_model(artifact: Artifact, graph: Graph) -> None:
+def require_model(artifact: Artifact, graph: Graph, where: str = "artifact") -> None:
     """Check that an artifact was compiled from a model.
 
     Args:
         artifact: compiled from a model
         graph: of the model at hand
+        where: what an error begins with
 
     Raises:
         ArtifactError: it was compiled from another one; names the first difference
     """
     if artifact.graph != graph:
         raise ArtifactError(
-            f"artifact: must be of this model, got one with {_first_difference(artifact.graph, graph)}",
+            f"{where}: must be of this model, got one with {_first_difference(artifact.graph, graph)}",
             "compile this model",
         )
 

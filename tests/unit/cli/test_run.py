@@ -179,6 +179,15 @@ def test_an_artifact_runs_that_was_compiled_before(cstool, called):
         f"error: {path}: must be compiled for num_csx 2, got one for 1\n"
         "hint: leave out --artifact, and the run compiles for itself\n",
     )
+    outcome = cstool(
+        *("run", "--params", "x.yaml", "--artifact", str(path)), "--set", "trainer.init.model.hidden_sizes=[9]"
+    )
+    assert (outcome.code, outcome.stderr) == (
+        2,
+        f"error: {path}: must be of this model, got one with tensor fc_layers.0.y with shape (8,) instead of (9,) "
+        "in segment 0\n"
+        "hint: compile this model\n",
+    )
 
 
 def test_several_trainers_are_compiled_one_after_the_other(cstool, called):
