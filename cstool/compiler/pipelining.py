@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from cstool.compiler.pipeline import Chain, Edge, estimate_bottleneck, step_cycles, update_cycles
+from cstool.compiler.chain import Chain, Edge, estimate_bottleneck, step_cycles, update_cycles
 from cstool.compiler.placement import NoPlacement, Placement, place
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, RoutedEdge, route
