@@ -88,12 +88,10 @@ def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
         again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
         others = (*others, Alternative(mode, _cycles_of_step(program, works, fastest), again))
     notes: tuple[str, ...] = ()
-    asked = program.request.micro_batch_size
+    asked, samples = program.request.micro_batch_size, program.request.samples_per_csx
     if asked is not None and chosen.micro_batch_size < asked:
-        how = " without layers computed again" if chosen.fastest is not None else ""
-        notes = (
-            f"micro-batches of {chosen.micro_batch_size}: those of {asked} that the file asks for do not fit{how}",
-        )
+        why = f"do not divide the {samples} samples of a system" if samples % asked else "do not fit"
+        notes = (f"micro-batches of {chosen.micro_batch_size}: those of {asked} that the file asks for {why}",)
     return replace(
         program,
         others=others,
