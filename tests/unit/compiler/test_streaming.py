@@ -1,0 +1,316 @@
+"""Weight streaming: the largest micro-batch, the account of the fullest PE, the modelled step, what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.arch import System, load_system
+from cstool.compiler.kernel_work import kernel_works
+from cstool.compiler.memory import recompute_options
+from cstool.compiler.program import Misfit, Program
+from cstool.compiler.stream_memory import StreamMemory
+from cstool.compiler.streaming import PlanStreaming, streaming_step_cycles
+from cstool.errors import CompileError
+from cstool.ir import ExecutionMode, Graph, Layout, Recompute, StreamingPlan
+from cstool.perf.pe import Pe
+from cstool.perf.streaming import hop_latency_cycles, streamed_phases
+from tests.models import FAMILIES, decoder, fc_mnist
+from tests.unit.compiler.programs import UP_TO_MEMORY, UP_TO_STREAMING, a_request, compiled, small_system
+
+STREAMING = ExecutionMode.WEIGHT_STREAMING
+GRAPHS = [
+    decoder(layers=5),
+    decoder(layers=6, **FAMILIES["llama"]),
+    decoder(layers=7, **FAMILIES["bloom"]),
+    fc_mnist(40, 30, 20),
+]
+
+
+def plan_of(program: Program) -> StreamingPlan:
+    assert program.streaming is not None, program.misfits
+    return program.streaming
+
+
+def with_pe(system: System, **changes: Any) -> System:
+    return replace(system, pe=replace(system.pe, **changes))
+
+
+def with_links(system: System, **changes: Any) -> System:
+    return replace(system, links=replace(system.links, **changes))
+
+
+def layouts_that_fit(program: Program, size: int, recompute: Recompute) -> Iterator[Layout]:
+    """Try every number of groups; add up the account of every kernel."""
+    fabric, works = program.request.system.fabric, kernel_works(program)
+    for groups in range(1, min(size, fabric.width) + 1):
+        samples = (size + groups - 1) // groups
+        tokens = (samples * program.tokens + fabric.height - 1) // fabric.height
+        memory = StreamMemory(program, works, fabric.width // groups, recompute)
+        accounts = [need.account(tokens) for need in memory.needs]
+        if all(sum(entry.bytes for entry in account) <= program.request.system.pe.sram_bytes for account in accounts):
+            yield Layout(groups, fabric.width // groups, fabric.height, tokens)
+
+
+def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) -> int:
+    """Add up the cycles of a step, kernel by kernel, layer by layer, micro-batch by micro-batch."""
+    system = program.request.system
+    assert system.memoryx is not None
+    pe, last, total = Pe(system, program.request.operand_bits), len(program.graph.segments) - 1, 0
+    for number, (segment, kernels) in enumerate(zip(program.graph.segments, kernel_works(program), strict=True)):
+        for work in kernels * segment.count:
+            phases = streamed_phases(pe, work.work, layout, size, system.memoryx.stream_bytes_per_weight)
+            again = recompute.levels if 0 < number < last else 0
+            passes = [*[phases.forward] * (1 + again), phases.gradient, *[phases.delta] * work.needs_delta]
+            hops = hop_latency_cycles(pe, layout)
+            total += sum(limits.cycles + (hops if limits.cycles else 0) for limits in passes)
+    return total * (program.request.samples_per_csx // size)
+
+
+@settings(max_examples=100)
+@given(
+    graph=st.sampled_from(GRAPHS),
+    width=st.integers(1, 12),
+    height=st.integers(1, 12),
+    data_bytes=st.integers(1000, 9000),
+    batch_size=st.sampled_from([1, 4, 6, 24]),
+    operand_bits=st.sampled_from([16, 32]),
+)
+def test_the_choice_is_that_of_trying_everything(
+    graph: Graph, width: int, height: int, data_bytes: int, batch_size: int, operand_bits: int
+) -> None:
+    """The largest micro-batch that fits with as little recomputation as can be, in the layout that is fastest."""
+    whole = small_system(width, height)
+    system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
+    program = compiled(graph, UP_TO_MEMORY, a_request(system, batch_size, operand_bits=operand_bits))
+    planned = PlanStreaming()(program)
+    sizes = [size for size in range(batch_size, 0, -1) if batch_size % size == 0]
+    blocks = sum(segment.count for segment in graph.segments[1:-1])
+    for recompute in recompute_options(blocks):
+        for size in sizes:
+            if layouts := list(layouts_that_fit(program, size, recompute)):
+                plan = plan_of(planned)
+                assert (planned.micro_batches[STREAMING], planned.recompute[STREAMING]) == (size, recompute)
+                assert plan.layout in layouts
+                best = min(cycles(program, layout, size, recompute) for layout in layouts)
+                assert streaming_step_cycles(planned) == cycles(program, plan.layout, size, recompute) == best
+                return
+    assert planned.streaming is None
+    assert list(planned.misfits) == [STREAMING]
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("data_bytes", [1800, 3000, 40000])
+def test_the_account_is_that_of_the_fullest_kernel(graph: Graph, data_bytes: int) -> None:
+    whole = small_system(20, 30)
+    system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
+    plan = plan_of(compiled(graph, UP_TO_STREAMING, a_request(system, 12)))
+    sizes = {kernel.name: kernel.sram_bytes for kernels in plan.kernels for kernel in kernels}
+    assert sum(entry.bytes for entry in plan.sram) == sizes[plan.fullest_kernel] == max(sizes.values())
+    assert max(sizes.values()) <= system.pe.sram_bytes
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("width", [8, 24])
+def test_fastest_is_never_slower(graph: Graph, width: int) -> None:
+    """What could be had for the asking is what is had when asked for."""
+    whole = small_system(width, 10)
+    gains = 0
+    for data_bytes in range(1600, 8000, 400):
+        system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
+        needed, fastest = (
+            compiled(graph, UP_TO_STREAMING, a_request(system, 24, recompute=how)) for how in ("needed", "fastest")
+        )
+        if needed.streaming is None:
+            assert fastest.misfits == needed.misfits
+            continue
+        assert streaming_step_cycles(fastest) <= streaming_step_cycles(needed)
+        assert fastest.others == ()
+        offered = [other.step_cycles for other in needed.others]
+        if streaming_step_cycles(fastest) < streaming_step_cycles(needed):
+            gains += 1
+            assert offered == [streaming_step_cycles(fastest)]
+            size = fastest.micro_batches[STREAMING]
+            why = f"with --recompute fastest: micro-batches of {size}, layers computed again"
+            assert needed.others[0].why == why
+        else:
+            assert offered in ([], [streaming_step_cycles(needed)])
+    assert gains or graph.name == "fc_mnist"
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("size", [(12, 18), (60, 40)])
+def test_a_faster_machine_is_never_slower(graph: Graph, size: tuple[int, int]) -> None:
+    # So slow a link that both it and the datapath count.
+    slow = with_links(small_system(*size, io_bytes_per_s=2e9), hop_cycles=4, ramp_cycles=8)
+
+    def step_s(system: System) -> float:
+        return streaming_step_cycles(compiled(graph, UP_TO_STREAMING, a_request(system, 12))) / system.clock_hz
+
+    base = step_s(slow)
+    for times in (2, 3, 50):
+        assert step_s(replace(slow, io_bytes_per_s=slow.io_bytes_per_s * times)) <= base
+        assert step_s(replace(slow, clock_hz=slow.clock_hz * times)) <= base
+    assert step_s(replace(slow, io_bytes_per_s=slow.io_bytes_per_s * 50)) < base
+    assert step_s(with_links(slow, hop_cycles=1)) < base
+    assert step_s(with_links(slow, ramp_cycles=1)) < base
+
+
+def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece() -> None:
+    """10^10 weights are streamed past activations, row by row of the matrix: no blocks, whatever its size."""
+    cs2 = load_system("cs2")
+    program = compiled(fc_mnist(100_000, 100_000), UP_TO_STREAMING, a_request(cs2, 900))
+    plan = plan_of(program)
+    square = plan.kernels[0][1]
+    assert (square.name, square.weight_count, square.outputs) == ("fc_layers.1", 100_000**2 + 100_000, 100_000)
+    # All of the micro-batch at once, the rows of the matrix once.
+    assert program.micro_batches[STREAMING] == 900
+    assert (plan.micro_batches, plan.layout.groups) == (1, 1)
+    columns, tokens = plan.layout.columns, plan.layout.tokens_per_pe
+    i = -(-100_000 // columns)
+    assert (columns, tokens, i, square.inputs_per_pe) == (cs2.fabric.width, 1, 134, 134)
+    account = {entry.name: entry.bytes for entry in plan.sram}
+    assert plan.fullest_kernel == "fc_layers.1"
+    assert account == {
+        "code": cs2.pe.code_bytes,
+        "stack": cs2.pe.stack_bytes,
+        "weights or gradients in flight": 2 * i * 4,
+        "accumulators": 2 * 4,
+        "biases and norms": i * 4,
+        "fc_layers.0.y": i * 2,
+        "fc_layers.0.activation": i * 2,
+        "fc_layers.1.y": i * 2,
+        "fc_layers.1.activation": i * 2,
+    }
+
+
+def test_streamed_bytes_are_those_of_every_pass_of_every_weight() -> None:
+    graph = decoder(layers=4, **FAMILIES["llama"])
+    whole = small_system(10, 10)
+    system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + 1650)
+    program = compiled(graph, UP_TO_STREAMING, a_request(system, 12))
+    plan, levels = plan_of(program), program.recompute[STREAMING].levels
+    assert levels > 0
+    assert plan.micro_batches > 1
+    passes = {
+        "embedding_layer": 1,
+        "transformer_decoder.layers": 2 + levels,
+        "transformer_decoder.norm": 2,
+        "lm_head": 2,
+    }
+    weights = [
+        next(count for prefix, count in passes.items() if weight.name.startswith(prefix)) * weight.size
+        for weight in graph.weights.values()
+    ]
+    assert system.memoryx is not None
+    stream = system.memoryx.stream_bytes_per_weight
+    assert plan.streamed_bytes == plan.micro_batches * stream * sum(weights)
+    assert plan.gradient_bytes == plan.micro_batches * stream * graph.parameter_count
+
+
+def misfit_of(graph: Graph, **request: Any) -> Misfit:
+    program = compiled(graph, UP_TO_STREAMING, a_request(**request))
+    assert program.streaming is None
+    return program.misfits[STREAMING]
+
+
+def test_a_micro_batch_that_does_not_fit_is_named_with_what_it_needs() -> None:
+    system = with_pe(small_system(6, 8), sram_bytes=10_000)
+    asked: dict[str, Any] = {"batch_size": 64, "micro_batch_size": 64}
+    found = misfit_of(decoder(layers=3), system=system, is_micro_batch_exact=True, **asked)
+    # Code, stack, keys and values with their deltas and scores; 64 tokens with tiles of 4 bytes: 3 inputs of
+    # layers, 5 activations, 2 statistics, 5 deltas.
+    assert 5120 + 1024 + 1024 + 1024 + 512 + 64 * (3 + 5 + 2 + 5) * 4 == 12_544
+    assert str(found) == (
+        "transformer_decoder.layers.{n}.self_attn (8 tokens, queries of 8, keys of 8): a micro-batch of 64 samples "
+        "must fit the SRAM of small, 10,000 bytes per PE, with all that the backward pass needs, even if every layer is "
+        "computed again, got 12,544 bytes"
+    )
+    # As a wish, it is not granted: the largest that fits without recomputation is taken, as if nothing were asked for.
+    wished = compiled(decoder(layers=3), UP_TO_STREAMING, a_request(system, **asked))
+    free = compiled(decoder(layers=3), UP_TO_STREAMING, a_request(system, 64))
+    assert wished.micro_batches == free.micro_batches == {STREAMING: 4}
+    assert wished.streaming == free.streaming
+
+
+def test_a_wafer_of_one_pe_holds_what_it_can() -> None:
+    one = small_system(1, 1)
+    plan = plan_of(compiled(fc_mnist(4, 3), UP_TO_STREAMING, a_request(one, 2)))
+    assert plan.layout == Layout(1, 1, 1, 2)
+    # Code, stack, two rows of weights, a bias, two sums; two activations and a delta of 4000, a delta of 3.
+    assert 5120 + 1024 + 2 * 4000 * 4 + 3 * 4 + 2 * 4 + 3 * 4000 * 2 + 3 * 2 == 62_170
+    assert str(misfit_of(fc_mnist(4000, 3), system=one, batch_size=2)) == (
+        "fc_layers.1 (1 tokens, 4,000 inputs, 3 outputs): one sample must fit the SRAM of small, 49,152 bytes per PE, "
+        "with all that the backward pass needs, got 62,170 bytes"
+    )
+
+
+@pytest.mark.parametrize("graph", [decoder(layers=2), fc_mnist(40, 30)], ids=lambda graph: graph.name)
+def test_operands_of_32_bits_take_twice_the_memory_of_activations(graph: Graph) -> None:
+    def account(bits: int) -> dict[str, int]:
+        plan = plan_of(compiled(graph, UP_TO_STREAMING, a_request(small_system(8, 8), 1, operand_bits=bits)))
+        return {entry.name: entry.bytes for entry in plan.sram}
+
+    narrow, wide = account(16), account(32)
+    assert list(narrow) == list(wide)
+    activations = {name.removeprefix("delta ") for name in narrow} & {t.name for s in graph.segments for t in s.tensors}
+    assert activations
+    for name in narrow:
+        if name.removeprefix("delta ") in activations:
+            assert wide[name] == 2 * narrow[name]
+        elif name.startswith("statistics") or name in ("code", "stack", "accumulators", "biases and norms"):
+            assert wide[name] == narrow[name]
+
+
+@pytest.mark.parametrize(
+    ("num_csx", "asked", "size", "notes"),
+    [
+        (1, 6, 6, ()),
+        (1, None, 6, ()),
+        (1, 4, 4, ()),
+        (4, 4, 3, ("micro-batches of 3: those of 4 that the file asks for do not divide the 3 samples of a system",)),
+        (1, 12, 6, ("micro-batches of 6: those of 12 that the file asks for do not fit",)),
+    ],
+)
+def test_what_a_file_asks_for_is_a_wish(num_csx: int, asked: int | None, size: int, notes: tuple[str, ...]) -> None:
+    whole = small_system(3, 8)
+    system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + 4100)
+    request = a_request(system, 12, num_csx=num_csx, micro_batch_size=asked)
+    program = compiled(decoder(), UP_TO_STREAMING, request)
+    assert (program.micro_batches[STREAMING], program.notes[STREAMING]) == (size, notes)
+
+
+def test_weights_that_memoryx_cannot_hold() -> None:
+    whole = small_system(20, 20)
+    assert whole.memoryx is not None
+    graph = fc_mnist(6)
+    assert graph.parameter_count == 784 * 6 + 6 + 6 * 10 + 10
+    enough = replace(whole, memoryx=replace(whole.memoryx, capacity_bytes=4780 * 4 * 4))
+    assert plan_of(compiled(graph, UP_TO_STREAMING, a_request(enough))).micro_batches == 1
+    less = replace(whole, memoryx=replace(whole.memoryx, capacity_bytes=4780 * 4 * 4 - 1))
+    assert str(misfit_of(graph, system=less)) == (
+        "4,780 weights with optimizer state and gradients: must fit MemoryX of small, 76,479 bytes, got 76,480 bytes"
+    )
+
+
+def test_a_mode_that_is_not_asked_for_is_not_planned() -> None:
+    program = compiled(decoder(), UP_TO_MEMORY, a_request(execution_mode="pipelined"))
+    assert PlanStreaming()(program) is program
+
+
+def test_colors_of_their_own_for_what_moves() -> None:
+    whole = small_system(8, 8)
+    colors = 9 + whole.links.io_colors
+    plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(with_links(whole, colors=colors))))
+    assert sorted(plan.colors.values()) == list(range(9))
+    with pytest.raises(CompileError) as raised:
+        compiled(decoder(), UP_TO_STREAMING, a_request(with_links(whole, colors=colors - 1)))
+    assert str(raised.value) == (
+        "small: links.colors must leave 9 colors for weight streaming beside those of input and output, got "
+        f"{colors - 1} and {whole.links.io_colors}"
+    )
