@@ -228,8 +228,8 @@ def test_a_micro_batch_that_does_not_fit_is_named_with_what_it_needs() -> None:
     assert 5120 + 1024 + 1024 + 1024 + 512 + 64 * (3 + 5 + 2 + 5) * 4 == 12_544
     assert str(found) == (
         "transformer_decoder.layers.{n}.self_attn (8 tokens, queries of 8, keys of 8): a micro-batch of 64 samples "
-        "must fit the SRAM of small, 10,000 bytes per PE, with all that the backward pass needs, even if every layer is "
-        "computed again, got 12,544 bytes"
+        "must fit the SRAM of small, 10,000 bytes per PE, with all that the backward pass needs, even if every layer "
+        "is computed again, got 12,544 bytes"
     )
     # As a wish, it is not granted: the largest that fits without recomputation is taken, as if nothing were asked for.
     wished = compiled(decoder(layers=3), UP_TO_STREAMING, a_request(system, **asked))
