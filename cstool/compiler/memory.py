@@ -132,11 +132,11 @@ class _SegmentLives:
         def use(name: str, moment: int) -> str:
             where = place.setdefault(name, f"delta {name}")
             old = lives.get(where)
-            width = self._width(name)
             if old is None:
-                lives[where] = Life(where, width, True, moment, moment, where)
+                lives[where] = Life(where, self._width(name), True, moment, moment, where)
             else:
-                lives[where] = replace(old, stop=max(old.stop, moment), width=max(old.width, width))
+                # Deltas of ops in place are as wide as each other.
+                lives[where] = replace(old, stop=max(old.stop, moment))
             return where
 
         for name in self.made:
