@@ -97,6 +97,7 @@ def test_any_run_of_ops_is_cut_into_runs(kinds: list[OpKind], data: st.DataObjec
         anchors = [op for op in group if op.kind in ANCHORS]
         assert len({op.kind for op in anchors}) <= 1
         assert len(anchors) <= 1 or {op.kind for op in anchors} == {OpKind.LINEAR}
+        assert len({op.inputs for op in anchors}) <= 1
 
 
 def test_a_kernel_of_two_kinds_is_refused() -> None:

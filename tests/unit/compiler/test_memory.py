@@ -12,7 +12,7 @@ from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import MOST_LEVELS, live_at, recompute_options
 from cstool.compiler.program import Life, Program
 from cstool.compiler.stream_memory import StreamMemory
-from cstool.ir import Graph, Op, OpKind, Recompute, Segment
+from cstool.ir import Graph, Initializer, Op, OpKind, Recompute, Segment, Tensor, Weight
 from cstool.kernels.table import KERNELS
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import UP_TO_MEMORY, compiled, every_family
@@ -136,6 +136,39 @@ def _width(widths: dict[str, int], name: str) -> int:
     return widths.get(name) or widths["residual.0"]
 
 
+def test_a_delta_for_the_segment_before_waits_until_this_one_is_through() -> None:
+    """A segment that reads two activations of the one before: the delta of the one it reads last is done first."""
+
+    def op(kind: OpKind, name: str, inputs: tuple[str, ...], weights: tuple[str, ...] = ()) -> Op:
+        return Op(kind, name, inputs, (f"{name}.y",), weights)
+
+    def segment(*ops: Op) -> Segment:
+        tensors = tuple(Tensor(f"{op.name}.y", (3, 8) if op.kind is not OpKind.SOFTMAX_LOSS else (3,)) for op in ops)
+        names = [name for op in ops for name in op.weights]
+        return Segment(ops, tensors, tuple(Weight(name, (8, 8), Initializer("constant")) for name in names))
+
+    first = segment(
+        op(OpKind.EMBEDDING, "a", ("input_ids",), ("words",)), op(OpKind.EMBEDDING, "b", ("input_ids",), ("others",))
+    )
+    middle = segment(
+        op(OpKind.LINEAR, "c", ("a.y",), ("w",)),
+        op(OpKind.LINEAR, "d", ("b.y",), ("v",)),
+        op(OpKind.RESIDUAL, "e", ("d.y", "c.y")),
+    )
+    last = segment(op(OpKind.SOFTMAX_LOSS, "loss", ("e.y", "labels", "mask"), ("head",)))
+    inputs = tuple(Tensor(name, (3,), "int32") for name in ("input_ids", "labels", "mask"))
+    program = compiled(Graph("two", inputs, (first, middle, last), "loss.y"), UP_TO_MEMORY)
+    deltas = {life.name: (life.start, life.stop) for life in program.lives[1] if life.name.startswith("delta")}
+    # Moments 3, 4, 5 are backward of e, d, c. Deltas of c and d are that of e.
+    assert deltas == {"delta e.y": (3, 5), "delta b.y": (4, 5), "delta a.y": (5, 5)}
+    assert {life.name: (life.start, life.stop) for life in program.lives[0]} == {
+        "a.y": (0, 2),
+        "b.y": (1, 2),
+        "delta a.y": (2, 3),
+        "delta b.y": (2, 2),
+    }
+
+
 def held_inputs(first: int, stop: int, spans: tuple[int, ...], held: set[int]) -> int:
     """Run backward over blocks, with the input of the first at hand; return how many inputs were held at the most."""
     if stop - first == 1 or not spans:
@@ -158,6 +191,11 @@ def all_spans(blocks: int, levels: int) -> Iterator[tuple[int, ...]]:
             yield (span, *inner)
 
 
+def bound(blocks: int, spans: tuple[int, ...]) -> int:
+    """Count the inputs that each level keeps of the span that the level before gives it."""
+    return sum(len(range(0, size, span)) for size, span in zip((blocks, *spans), spans, strict=False))
+
+
 @pytest.mark.parametrize("blocks", range(2, 21))
 def test_no_spans_hold_fewer_inputs(blocks: int) -> None:
     options = recompute_options(blocks)
@@ -169,6 +207,9 @@ def test_no_spans_hold_fewer_inputs(blocks: int) -> None:
         assert option.spans[-1] == 1
         assert len(option.spans) == option.levels
         assert best <= most <= option.kept_blocks <= best + 2 * (option.levels - 1)
+        # What it counts is a bound: all of a level's inputs, also while a later span is at work, or the first.
+        assert option.kept_blocks == bound(blocks, option.spans)
+        assert option.kept_blocks == min(bound(blocks, spans) for spans in all_spans(blocks, option.levels))
 
 
 def test_each_level_of_recomputation_holds_fewer_inputs() -> None:

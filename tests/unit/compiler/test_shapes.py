@@ -9,7 +9,7 @@ import pytest
 
 from cstool.compiler.program import Program
 from cstool.compiler.shapes import InferShapes
-from cstool.ir import Graph
+from cstool.ir import Graph, Tensor, Weight
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import a_request, every_family, with_op, with_shape
 
@@ -34,7 +34,8 @@ def test_no_tensor_of_any_family_may_have_one_element_more(family: str) -> None:
     """Slow on purpose: each declared shape, each of its sizes, made wrong one at a time."""
     graph = every_family(layers=2)[family]
     for segment in graph.segments:
-        for thing in (*segment.tensors, *segment.weights):
+        things: list[Tensor | Weight] = [*segment.tensors, *segment.weights]
+        for thing in things:
             for axis in range(len(thing.shape)):
                 shape = tuple(size + (axis == n) for n, size in enumerate(thing.shape))
                 is_spare_row = thing.name.endswith("position_embeddings.embed.weight") and axis == 0
