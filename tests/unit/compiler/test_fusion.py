@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cstool.compiler.compile import KERNEL_PASSES
 from cstool.compiler.fusion import ANCHORS, MatchKernels, group_ops
-from cstool.compiler.program import op_of
+from cstool.compiler.program import op_of, outer_reads
 from cstool.compiler.text import program_text
-from cstool.ir import Graph, KernelKind, Op, OpKind
+from cstool.ir import Graph, KernelKind, Op, OpKind, Segment, Tensor
 from tests.models import FAMILIES
 from tests.unit.compiler.programs import compiled, every_family
 
@@ -98,6 +98,23 @@ def test_any_run_of_ops_is_cut_into_runs(kinds: list[OpKind], data: st.DataObjec
         assert len({op.kind for op in anchors}) <= 1
         assert len(anchors) <= 1 or {op.kind for op in anchors} == {OpKind.LINEAR}
         assert len({op.inputs for op in anchors}) <= 1
+
+
+def test_what_others_read_is_found_whichever_repetition_reads_it() -> None:
+    """Of three repetitions, one activation goes on to the next, one to what follows the last, one nowhere."""
+
+    def op(name: str, *inputs: str) -> Op:
+        return Op(OpKind.SCALE, name, inputs, (name,))
+
+    blocks = Segment(
+        (op("kept", "state.{n}"), op("state.{n+1}", "kept"), op("late.{n}", "kept")),
+        tuple(Tensor(name, (4,)) for name in ("kept", "state.{n+1}", "late.{n}")),
+        count=3,
+    )
+    start = Segment((op("state.0", "x"),), (Tensor("state.0", (4,)),))
+    end = Segment((op("loss", "late.2"),), (Tensor("loss", ()),))
+    graph = Graph("blocks", (Tensor("x", (4,)),), (start, blocks, end), "loss")
+    assert outer_reads(graph) == ({"state.0"}, {"state.{n+1}", "late.{n}"}, set())
 
 
 def test_a_kernel_of_two_kinds_is_refused() -> None:

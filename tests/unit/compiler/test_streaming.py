@@ -176,6 +176,9 @@ def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece() -> None:
     columns, tokens = plan.layout.columns, plan.layout.tokens_per_pe
     i = -(-100_000 // columns)
     assert (columns, tokens, i, square.inputs_per_pe) == (cs2.fabric.width, 1, 134, 134)
+    # Every row of PEs uses each weight once; two rows of the matrix are under way.
+    assert square.axpys_per_weight == cs2.fabric.height
+    assert plan.prefetch_bytes == 2 * columns * i * 4
     account = {entry.name: entry.bytes for entry in plan.sram}
     assert plan.fullest_kernel == "fc_layers.1"
     assert account == {
@@ -213,6 +216,17 @@ def test_streamed_bytes_are_those_of_every_pass_of_every_weight() -> None:
     stream = system.memoryx.stream_bytes_per_weight
     assert plan.streamed_bytes == plan.micro_batches * stream * sum(weights)
     assert plan.gradient_bytes == plan.micro_batches * stream * graph.parameter_count
+
+
+def test_all_groups_of_columns_use_each_weight() -> None:
+    plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
+    assert plan.layout.groups == 2
+    assert {kernel.name.rpartition(".")[2]: kernel.axpys_per_weight for kernel in plan.kernels[1]} == {
+        "proj_q_dense_layer": 120,
+        "self_attn": 0,
+        "proj_output_dense_layer": 120,
+        "linear_layer": 120,
+    }
 
 
 def misfit_of(graph: Graph, **request: Any) -> Misfit:
