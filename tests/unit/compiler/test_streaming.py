@@ -220,12 +220,12 @@ def test_streamed_bytes_are_those_of_every_pass_of_every_weight() -> None:
 
 def test_all_groups_of_columns_use_each_weight() -> None:
     plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
-    assert plan.layout.groups == 2
+    assert plan.layout.groups == 4
     assert {kernel.name.rpartition(".")[2]: kernel.axpys_per_weight for kernel in plan.kernels[1]} == {
-        "proj_q_dense_layer": 120,
+        "proj_q_dense_layer": 4 * 60,
         "self_attn": 0,
-        "proj_output_dense_layer": 120,
-        "linear_layer": 120,
+        "proj_output_dense_layer": 4 * 60,
+        "linear_layer": 4 * 60,
     }
 
 
