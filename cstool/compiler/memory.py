@@ -63,14 +63,28 @@ def _fewest_kept(blocks: int, levels: int) -> tuple[int, tuple[int, ...]]:
     """
     if levels == 1:
         return blocks, (1,)
-    # Other spans keep as many outside and no fewer inside.
+    # Other spans keep as many outside, and all but the last are longer.
     spans = sorted({math.ceil(blocks / kept) for kept in range(1, blocks + 1)})
     best: tuple[int, tuple[int, ...]] = _fewest_kept(blocks, levels - 1)
     for span in spans:
-        inner, inner_spans = _fewest_kept(span, levels - 1)
-        if (kept := math.ceil(blocks / span) + inner) < best[0]:
+        _, inner_spans = _fewest_kept(span, levels - 1)
+        if (kept := _held_inputs(blocks, (span, *inner_spans))) < best[0]:
             best = kept, (span, *inner_spans)
     return best
+
+
+@cache
+def _held_inputs(blocks: int, spans: tuple[int, ...]) -> int:
+    """Return of how many blocks inputs are held at the most: while backward is at the last span, or the one before.
+
+    The first input of a span is both kept outside and the first one inside.
+    """
+    span, *inner = spans
+    if not inner:
+        return blocks
+    count = math.ceil(blocks / span)
+    last = _held_inputs(blocks - (count - 1) * span, tuple(inner))
+    return max(count - 1 + last, count - 2 + _held_inputs(span, tuple(inner)) if count > 1 else 0)
 
 
 class _SegmentLives:

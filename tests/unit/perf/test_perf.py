@@ -17,7 +17,7 @@ from cstool.compiler.shapes import OUTPUT_SHAPES
 from cstool.ir import Layout, OpKind
 from cstool.kernels.table import KERNELS
 from cstool.models import build_graph, declared_sequence_length
-from cstool.models.statistics import count_statistics
+from cstool.models.statistics import PRODUCTS, count_statistics
 from cstool.params import load_params
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Limits, Phases
@@ -203,7 +203,7 @@ def test_more_tokens_never_take_fewer_cycles(tokens: int, inputs: int, outputs: 
 
 
 def test_every_kind_of_op_is_in_every_table() -> None:
-    for table in (WORK, KERNELS, KEPT, OUTPUT_SHAPES):
+    for table in (WORK, KERNELS, KEPT, OUTPUT_SHAPES, PRODUCTS):
         assert set(table) == set(OpKind)
 
 
