@@ -1,0 +1,89 @@
+"""What kernels compute: the work of their ops, products of one activation put together."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from cstool.compiler.compile import KERNEL_PASSES
+from cstool.compiler.kernel_work import KernelWork, kernel_works
+from cstool.compiler.program import Program, segment_weights
+from cstool.ir import FusedKernel, Graph, KernelKind
+from cstool.models.statistics import count_statistics
+from cstool.perf.work import Lookup, MatMul, Pairs, VectorOps
+from tests.models import FAMILIES, fc_mnist
+from tests.unit.compiler.programs import compiled, every_family
+
+FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
+KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), makes=("y",), weights=())
+
+
+def program_of(graph: Graph) -> Program:
+    return compiled(graph, KERNEL_PASSES)
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_kernels_together_hold_each_weight_where_it_is_used(family: str) -> None:
+    """A tied weight counts in every kernel that names it; matrices, tables and vectors, told apart by their shapes."""
+    program = program_of(every_family()[family])
+    for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
+        weights = segment_weights(program.graph, segment)
+        for work in works:
+            ops = [op for op in segment.ops if op.name in work.kernel.ops]
+            shapes = [weights[name].shape for name in dict.fromkeys(name for op in ops for name in op.weights)]
+            assert work.weight_elements == sum(math.prod(shape) for shape in shapes)
+            assert work.vectors == tuple(shape[0] for shape in shapes if len(shape) == 1)
+            # Of its matrices and tables, all rows are outputs.
+            assert work.outputs == sum(shape[0] for shape in shapes if len(shape) == 2)
+            assert work.inputs == max((shape[1] for shape in shapes if len(shape) == 2), default=0)
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_putting_products_together_leaves_their_sum(family: str) -> None:
+    program = program_of(every_family()[family])
+    flops = 0
+    for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
+        for work in works:
+            products = [item for item in work.work if isinstance(item, MatMul)]
+            assert len(products) <= 1
+            flops += segment.count * sum(2 * item.tokens * item.weights for item in products)
+            flops += segment.count * (4 * work.pairs.pairs * work.pairs.width if work.pairs else 0)
+    assert flops == count_statistics(program.graph).sample_flops.forward
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_only_what_reads_the_batch_passes_no_delta_on(family: str) -> None:
+    program = program_of(every_family()[family])
+    inputs = {tensor.name for tensor in program.graph.inputs}
+    without = [work.kernel for works in kernel_works(program) for work in works if not work.needs_delta]
+    assert without
+    assert all(inputs.issuperset(kernel.reads) for kernel in without)
+    with_delta = [work.kernel for works in kernel_works(program) for work in works if work.needs_delta]
+    assert all(set(kernel.reads) - inputs for kernel in with_delta)
+
+
+def test_a_layer_of_fc_mnist_by_hand() -> None:
+    first, *_ = kernel_works(program_of(fc_mnist(50)))[0]
+    assert first.work[0] == MatMul(tokens=1, inputs=784, outputs=50)
+    assert (first.inputs, first.outputs, first.matrix_elements, first.vectors) == (784, 50, 784 * 50, (50,))
+    assert first.weight_elements == 784 * 50 + 50
+    assert not first.needs_delta
+
+
+def test_shapes_in_words() -> None:
+    def text(*work: MatMul | Pairs | Lookup | VectorOps) -> str:
+        return KernelWork(KERNEL, work, True, 0, ()).shape_text
+
+    vector = VectorOps(5, 12, 3, 4)
+    assert text(vector, MatMul(2048, 768, 3072)) == "(2,048 tokens, 768 inputs, 3,072 outputs)"
+    assert text(Pairs(2048, 9, 4096, 1024, 128)) == "(2,048 tokens, queries of 4,096, keys of 1,024)"
+    assert text(Lookup(2048, 50257, 768), vector) == "(2,048 tokens, a table of 50,257 x 768)"
+    assert text(vector) == "(no products)"
+
+
+def test_what_a_kernel_without_products_has() -> None:
+    work = KernelWork(KERNEL, (VectorOps(5, 12, 3, 4),), True, 0, (12, 12))
+    assert (work.inputs, work.outputs, work.weight_elements, work.pairs) == (0, 0, 24, None)
+    pairs = Pairs(4, 10, 8, 4, 4)
+    assert KernelWork(KERNEL, (VectorOps(5, 12, 3, 4), pairs), True, 0, ()).pairs is pairs
