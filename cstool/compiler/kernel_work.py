@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
 from cstool.ir import FusedKernel, Segment
@@ -81,7 +81,7 @@ def _kernel_work(program: Program, segment: Segment, kernel: FusedKernel) -> Ker
                 # They read the same activation: one product with the matrices below each other.
                 first = work[products[0]]
                 assert isinstance(first, MatMul) and first.inputs == item.inputs
-                work[products[0]] = MatMul(item.tokens, item.inputs, first.outputs + item.outputs)
+                work[products[0]] = replace(first, outputs=first.outputs + item.outputs)
             else:
                 work.append(item)
     weights = segment_weights(program.graph, segment)

@@ -9,6 +9,8 @@ its outputs, or the two the other way round. For every token,
 - delta is the transpose: partial sums of i elements along the h PEs.
 - gradient adds the outer product: nothing moves.
 
+The loss keeps no logits: its delta begins with the forward product again.
+
 In all three the vectors run over the longer side of the tile, as dot products where that is the side summed over.
 
 Source: "Example: FC Layer (GEMV)", of the vendor's presentation of the CS-1's execution strategies (2020): stationary
@@ -89,10 +91,11 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any) -
     i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
     tokens = item.tokens
     products = minimum(i * pe.axpy_cycles(o), o * pe.axpy_cycles(i))
-    phases.forward.add(
-        compute=tokens * (products + pe.partial_sum_cycles(o, width)),
-        link=tokens * maximum(o * (width > 1), pe.wavelets(i)),
-    )
+    compute = tokens * (products + pe.partial_sum_cycles(o, width))
+    link = tokens * maximum(o * (width > 1), pe.wavelets(i))
+    phases.forward.add(compute=compute, link=link)
+    if item.is_repeated:
+        phases.delta.add(compute=compute, link=link)
     phases.delta.add(
         compute=tokens * (products + pe.partial_sum_cycles(i, height)),
         link=tokens * maximum(i * (height > 1), pe.wavelets(o)),

@@ -11,6 +11,8 @@ elements, and all PEs of the column see them. For each output,
 - gradient: the same t deltas times the i x t inputs, i dot products of length t; the sums over all rows pass down the
   column, i elements, and leave the wafer. No weights are needed.
 
+The loss keeps no logits: for each output its delta begins with the forward product again, of the same row of W.
+
 Weights come in, and gradients leave, at the rate of the links off the wafer.
 
 Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021): activations resident across the fabric, weights
@@ -78,11 +80,12 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, layout: Layout, stream_byt
     products = i * pe.axpy_cycles(t)
     edge = edge_cycles(pe, item.weights * stream_bytes_per_weight)
     partial = t if layout.columns > 1 else 0
-    phases.forward.add(
-        compute=item.outputs * (products + pe.partial_sum_cycles(t, layout.columns)),
-        link=item.outputs * max(partial, i),
-        ingress=edge,
-    )
+    compute = item.outputs * (products + pe.partial_sum_cycles(t, layout.columns))
+    link = item.outputs * max(partial, i)
+    phases.forward.add(compute=compute, link=link, ingress=edge)
+    if item.is_repeated:
+        # The row of W that arrives for the delta serves both products; its i weights pass along the column once.
+        phases.delta.add(compute=compute, link=item.outputs * partial)
     phases.delta.add(compute=item.outputs * products, link=item.outputs * max(pe.wavelets(t), i), ingress=edge)
     phases.gradient.add(
         compute=item.outputs * (products + pe.partial_sum_cycles(i, layout.rows)),

@@ -26,11 +26,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class MatMul:
-    """y = x W^T: (tokens, inputs) -> (tokens, outputs)."""
+    """y = x W^T: (tokens, inputs) -> (tokens, outputs).
+
+    `is_repeated` says that nothing keeps y, and backward computes it again before its delta.
+    """
 
     tokens: int
     inputs: int
     outputs: int
+    is_repeated: bool = False
 
     @property
     def weights(self) -> int:
@@ -115,7 +119,7 @@ def _loss(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     outputs, inputs = shapes[op.weights[0]]
     # Forward: running maximum and sum of exponentials (3 + exponential). Backward: exponential, minus one, scaled (3).
     softmax = VectorOps(tokens, outputs, EXPONENTIAL_OPS + 3, EXPONENTIAL_OPS + 3)
-    return MatMul(tokens, inputs, outputs), softmax
+    return MatMul(tokens, inputs, outputs, is_repeated=True), softmax
 
 
 def _attention(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:

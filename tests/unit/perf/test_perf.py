@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from cstool.perf.phases import Limits, Phases
 from cstool.perf.region import key_block, key_bytes, region_phases
 from cstool.perf.streaming import edge_cycles, hop_latency_cycles, streamed_phases
 from cstool.perf.work import WORK, Lookup, MatMul, Pairs, VectorOps, work_of
+from tests.models import fc_mnist
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted([*(ROOT / "params").glob("*.yaml"), *(ROOT / "tests" / "interop").glob("*.yaml")])
@@ -142,6 +144,18 @@ def test_a_streamed_product() -> None:
         (12 * (4 * 7 + 4), 12 * 4, 3),
     ]
     assert hop_latency_cycles(PE, layout) == 2 + 3 + 2 * 2
+
+
+def test_a_product_that_nothing_keeps_is_computed_twice() -> None:
+    """Forward, and again before the delta; in streaming, with the weights that come for the delta."""
+    loss = replace(PRODUCT, is_repeated=True)
+    assert limits(region_phases(PE, [loss], 2, 3)) == [(160, 20, 0), (2 * 160, 2 * 20, 0), (140, 0, 0)]
+    streamed = limits(streamed_phases(PE, [loss], Layout(1, 2, 3, 4), 2, 4))
+    assert streamed == [(384, 48, 3), (336 + 384, 48 + 48, 3), (384, 48, 3)]
+    graph = fc_mnist()
+    shapes = shapes_of(graph, graph.segments[-1])
+    repeated = {op.kind for op in graph.ops for w in work_of(op, shapes) if isinstance(w, MatMul) and w.is_repeated}
+    assert repeated == {OpKind.SOFTMAX_LOSS}
 
 
 def test_weights_cannot_come_faster_than_the_links_bring_them() -> None:
