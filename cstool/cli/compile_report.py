@@ -42,7 +42,8 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
     for other in others:
         assert other.step_cycles is not None
         ratio = other.step_cycles / artifact.step_cycles
-        print(f"  {other.mode}, {seconds_text(other.step_cycles / system.clock_hz)} a step ({ratio:.2f}x): {other.why}")
+        than = f"{ratio:.2f}x the time" if ratio >= 1 else f"{1 / ratio:.2f}x as fast"
+        print(f"  {other.mode}, {seconds_text(other.step_cycles / system.clock_hz)} a step, {than}: {other.why}")
     name, account = fullest(artifact)
     print(f"\nSRAM of the fullest PE, {short_name(name)}")
     rows = [(short_name(entry.name), entry.arithmetic, f"{entry.bytes:,}") for entry in account]
@@ -125,7 +126,10 @@ def utilization(artifact: Artifact) -> float:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a time in the unit that suits it."""
+    """Return a time in the unit that suits it; long ones in hours or days as well."""
+    for name, size in (("days", 86_400.0), ("hours", 3_600.0)):
+        if seconds >= 2 * size:
+            return f"{seconds:,.0f} s ({seconds / size:,.1f} {name})"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:,.4g} {unit}" if seconds < 1e4 * size else f"{seconds / size:,.0f} {unit}"

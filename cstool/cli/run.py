@@ -289,14 +289,18 @@ def _compiled(
     from cstool import compiler, runtime
     from cstool.arch import load_system
     from cstool.cli.run_log import LOG
+    from cstool.ir import require_model
 
     if params.validate_only:
         compiler.match_kernels(params)
         LOG.info("Every op of the model has a kernel. Nothing was compiled, nothing ran: validate_only.")
         return None
-    length = None if params.compile_only else runtime.check_data(params, mode).sequence_length
-    if file is not None:
-        return compiler.load_compiled(params, file, length)
+    loaded = None if file is None else compiler.load_compiled(params, file)
+    graph = None if params.compile_only else runtime.check_data(params, mode)
+    if loaded is not None:
+        if graph is not None:
+            require_model(loaded, graph, str(file))
+        return loaded
     compile_dir = params.compile_dir or params.model_dir / "cached_compile"
     compiled, path = compiler.compile_or_load(
         params,
@@ -304,7 +308,7 @@ def _compiled(
         compile_dir,
         execution_mode=execution_mode,
         recompute=recompute,
-        sequence_length=length,
+        sequence_length=None if graph is None else graph.sequence_length,
     )
     machine = f"{params.num_csx} x {compiled.system.name}"
     LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")

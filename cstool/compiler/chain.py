@@ -17,7 +17,7 @@ import numpy as np
 from cstool.compiler.backward import KEPT, statistics_width
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.placement import NEVER, stage_cycles
-from cstool.compiler.program import Program, op_of, segment_tensors
+from cstool.compiler.program import Program, input_element_bytes, op_of, segment_tensors
 from cstool.compiler.stage import Held, PipelineStage
 from cstool.ir import FusedKernel, Segment
 from cstool.perf.pe import Pe, ceil_div
@@ -155,6 +155,8 @@ class Chain:
         for name, written in zip(kernel.reads, link.reads, strict=True):
             # What comes from further back waits until what came the long way is here; deltas wait on the way back.
             if name in inputs:
+                element_bytes = input_element_bytes(tensors[name], self.request.operand_bits)
+                yield Held(name, math.prod(tensors[name].shape), element_bytes, in_flight)
                 continue
             waits = number - self._maker[written]
             if name not in kept or (is_recomputed and name not in kernel.keeps):
@@ -201,8 +203,7 @@ def _written_out(segment: Segment, work: KernelWork, repetition: int) -> _Link:
 def input_bytes(program: Program, name: str) -> int:
     """Return what an input of one sample takes on its way onto the wafer: numbers as operands, ids of 32 bits."""
     tensor = program.graph.tensors[name]
-    element_bytes = program.request.operand_bits // 8 if tensor.dtype == "float32" else SUM_BYTES
-    return element_bytes * math.prod(tensor.shape)
+    return input_element_bytes(tensor, program.request.operand_bits) * math.prod(tensor.shape)
 
 
 def step_cycles(program: Program, stages: int, bottleneck_cycles: int, samples: int, replicas: int, update: int) -> int:

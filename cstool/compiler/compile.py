@@ -22,7 +22,7 @@ from cstool.compiler.shapes import InferShapes
 from cstool.compiler.streaming import PlanStreaming, memoryx_need, streaming_step_cycles
 from cstool.divisors import nearest_divisors
 from cstool.errors import ArtifactError, CompileError
-from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, read_artifact, require_model, verify, verify_artifact
+from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
 from cstool.models.statistics import optimizer_state_arrays
 from cstool.params import DecoderParams, Params
@@ -133,20 +133,13 @@ def compile_or_load(
     return artifact, path
 
 
-def load_compiled(params: Params, path: Path, sequence_length: int | None = None) -> Artifact:
-    """Return an artifact that was compiled before, for a run of these params.
-
-    Args:
-        params: checked params
-        path: of the artifact
-        sequence_length: tokens of a sample; None for what the params say
+def load_compiled(params: Params, path: Path) -> Artifact:
+    """Return an artifact that was compiled before, for a run of these params; `require_model` can tell the model's.
 
     Raises:
-        ArtifactError: it cannot be used, or was compiled for another model, another number of systems or another batch
+        ArtifactError: it cannot be used, or was compiled for another number of systems or another batch
     """
     artifact = read_artifact(path)
-    length = declared_sequence_length(params) if sequence_length is None else sequence_length
-    require_model(artifact, build_graph(params.model, length), str(path))
     loader = params.train_dataloader or params.eval_dataloader
     asked = {"num_csx": params.num_csx, "batch_size": artifact.batch_size if loader is None else loader.batch_size}
     for name, value in asked.items():

@@ -47,14 +47,20 @@ class KernelWork:
     def shape_text(self) -> str:
         """Its shape in words: tokens of a sample, inputs, outputs."""
         for item in self.work:
+            tokens = f"{item.tokens:,} tokens, " if item.tokens > 1 else ""
             match item:
                 case MatMul():
-                    return f"({item.tokens:,} tokens, {item.inputs:,} inputs, {item.outputs:,} outputs)"
+                    return f"({tokens}{item.inputs:,} inputs, {item.outputs:,} outputs)"
                 case Pairs():
-                    return f"({item.tokens:,} tokens, queries of {item.width:,}, keys of {item.kv_width:,})"
+                    return f"({tokens}queries of {item.width:,}, keys of {item.kv_width:,})"
                 case Lookup():
-                    return f"({item.tokens:,} tokens, a table of {item.rows:,} x {item.width:,})"
+                    return f"({tokens}a table of {item.rows:,} x {item.width:,})"
         return "(no products)"
+
+    def gradient_elements(self, samples: int) -> int:
+        """Return what leaves the wafer for so many samples: of a table, the rows that they ask for."""
+        rows = sum(min(w.rows, w.tokens * samples) * w.width for w in self.work if isinstance(w, Lookup))
+        return sum(self.vectors) + rows + sum(w.weights for w in self.work if isinstance(w, MatMul))
 
     @property
     def pairs(self) -> Pairs | None:

@@ -78,7 +78,3 @@ def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:
             times = f"{chosen.step_cycles / clock_hz:.3g} s against {other.step_cycles / clock_hz:.3g} s"
             yield f"{chosen.mode} takes less time per step than {other.mode}, {ratio:.2f}x, modelled: {times}"
     yield from program.notes.get(chosen.mode, ())
-    recompute = program.recompute[chosen.mode]
-    if recompute.levels:
-        why = "nothing fits otherwise" if request.recompute == "needed" else "a step takes less time so"
-        yield f"activations are computed again in the backward pass, forward runs {recompute.levels}x more: {why}"

@@ -63,10 +63,11 @@ class PlaceStages:
         best: _Placed | None = None
         for is_recomputed in (False, True):
             found = _candidates(program, chain, is_recomputed)
+            is_choice = best is not None
             placed = [_place(program, chain, candidate) for candidate in found[:PLACED]]
             for each in placed:
                 if each is not None and (best is None or each.step_cycles < best.step_cycles):
-                    best = replace(each, estimates=found)
+                    best = replace(each, estimates=found, is_choice=is_choice)
             if best is not None and program.request.recompute == "needed":
                 break
         if best is None:
@@ -83,12 +84,16 @@ class PlaceStages:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A plan without routes, the modelled cycles of its step, and what it was chosen from."""
+    """A plan without routes, the modelled cycles of its step, and what it was chosen from.
+
+    `is_choice` says that the stages would fit without recomputation as well.
+    """
 
     plan: PipelinedPlan
     step_cycles: int
     is_recomputed: bool
     estimates: Sequence[_Candidate] = ()
+    is_choice: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,9 @@ def _notes(placed: _Placed) -> Iterator[str]:
     )
     first, last = plan.stages[0].in_flight, plan.stages[-1].in_flight
     yield f"between forward and backward, the first stage holds up to {first} samples, the last {last}; {kept}"
+    if placed.is_recomputed:
+        why = "a step takes less time so" if placed.is_choice else "nothing fits otherwise"
+        yield f"activations are computed again in the backward pass: {why}"
 
 
 def _without_plan(program: Program, misfit: Misfit) -> Program:

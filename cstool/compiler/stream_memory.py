@@ -6,16 +6,18 @@ one that grows with t, and the most tokens that fit follow by division.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cstool.arch import System
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
-from cstool.compiler.program import Life, Program
+from cstool.compiler.program import Life, Program, input_element_bytes
 from cstool.ir import Recompute, SramEntry
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.region import SUM_BYTES, key_block
+from cstool.perf.work import Pairs
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ class StreamMemory:
             sizes = " + ".join(f"ceil({size:,} / {columns})" for size in work.vectors)
             fixed["biases and norms"] = (held, f"({sizes}) x {stream} B")
         if (pairs := work.pairs) is not None:
-            fixed.update(self._attention_buffers(pairs.kv_width))
+            fixed.update(self._attention_buffers(pairs))
+        growing.update(self._inputs())
         if others:
             growing["kept of other layers"] = (others, others_text)
         for life in self._alive(segment, work):
@@ -153,10 +156,21 @@ class StreamMemory:
             growing[life.name] = self.tile_bytes(life), f"ceil({life.width:,} / {columns}) x {element} B"
         return Need(segment, work, fixed, growing)
 
-    def _attention_buffers(self, kv_width: int) -> Iterator[tuple[str, tuple[int, str]]]:
-        d, operand = int(ceil_div(kv_width, self.columns)), self.operand_bytes
-        keys = int(key_block(Pe(self.system, self.program.request.operand_bits), d))
-        tile = f"{keys} keys x ceil({kv_width:,} / {self.columns})"
+    def _inputs(self) -> Iterator[tuple[str, tuple[int, str]]]:
+        """Return what the model's inputs take, which stay for the whole micro-batch."""
+        graph, bits = self.program.graph, self.program.request.operand_bits
+        rank = len(graph.tensors[graph.loss].shape)
+        for tensor in graph.inputs:
+            width, element = math.prod(tensor.shape[rank:]), input_element_bytes(tensor, bits)
+            yield (
+                tensor.name,
+                (int(ceil_div(width, self.columns)) * element, f"ceil({width:,} / {self.columns}) x {element} B"),
+            )
+
+    def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, tuple[int, str]]]:
+        d, operand = int(ceil_div(pairs.kv_width, self.columns)), self.operand_bytes
+        keys = int(key_block(Pe(self.system, self.program.request.operand_bits), pairs.tokens, d))
+        tile = f"{keys} keys x ceil({pairs.kv_width:,} / {self.columns})"
         yield "keys and values passing by", (2 * 2 * keys * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
         yield "their deltas", (2 * keys * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")
         yield "scores", (2 * keys * SUM_BYTES, f"2 x {keys} keys x {SUM_BYTES} B")

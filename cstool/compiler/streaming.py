@@ -13,7 +13,7 @@ from types import MappingProxyType
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program
-from cstool.compiler.stream_memory import StreamMemory
+from cstool.compiler.stream_memory import Need, StreamMemory
 from cstool.divisors import divisors
 from cstool.errors import CompileError
 from cstool.ir import (
@@ -92,6 +92,8 @@ def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
     if asked is not None and chosen.micro_batch_size < asked:
         why = f"do not divide the {samples} samples of a system" if samples % asked else "do not fit"
         notes = (f"micro-batches of {chosen.micro_batch_size}: those of {asked} that the file asks for {why}",)
+    if levels := chosen.memory.recompute.levels:
+        notes = (*notes, f"layers are computed again in the backward pass, {levels}x: {chosen.why_again}")
     return replace(
         program,
         others=others,
@@ -110,6 +112,7 @@ class _Choice:
     memory: StreamMemory
     micro_batch_size: int
     fastest: _Choice | None = None
+    why_again: str = ""
 
 
 class _Search:
@@ -137,10 +140,13 @@ class _Search:
             return self._misfit(options[-1])
         fastest = min(choices, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
         chosen = fastest if self.request.recompute == "fastest" else choices[0]
-        return replace(chosen, fastest=None if fastest is chosen else fastest)
+        why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
+        if chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
+            why = f"micro-batches of {chosen.micro_batch_size} do not fit otherwise"
+        return replace(chosen, fastest=None if fastest is chosen else fastest, why_again=why)
 
     def _with(self, recompute: Recompute, sizes: Sequence[int]) -> _Choice | None:
-        groups = range(1, min(sizes[0], self.fabric.width, MOST_GROUPS) + 1)
+        groups = self._groups(sizes[0])
         memories = [StreamMemory(self.program, self.works, self.fabric.width // count, recompute) for count in groups]
         most = [memory.most_tokens() for memory in memories]
         for size in sizes:
@@ -157,9 +163,14 @@ class _Search:
     def _misfit(self, recompute: Recompute) -> Misfit:
         """Say what does not fit, with all the recomputation there is."""
         size = self.tries[-1][-1]
-        memory = StreamMemory(self.program, self.works, self.fabric.width, recompute)
-        tokens = self.layout(1, size).tokens_per_pe
-        need = memory.fullest(tokens)
+
+        def fullest(groups: int) -> tuple[int, Need]:
+            columns, tokens = self.fabric.width // groups, self.layout(groups, size).tokens_per_pe
+            need = StreamMemory(self.program, self.works, columns, recompute).fullest(tokens)
+            return need.total_bytes(tokens), need
+
+        # In the layout that comes closest.
+        need_bytes, need = min(map(fullest, self._groups(size)), key=lambda found: found[0])
         system = self.request.system
         samples = "one sample" if size == 1 else f"a micro-batch of {size} samples"
         again = ", even if every layer is computed again" if recompute.levels else ""
@@ -167,8 +178,12 @@ class _Search:
             f"{need.work.kernel.name} {need.work.shape_text}",
             f"{samples} must fit the SRAM of {system.name}, {system.pe.sram_bytes:,} bytes per PE, with all that the "
             f"backward pass needs{again}",
-            f"{need.total_bytes(tokens):,} bytes",
+            f"{need_bytes:,} bytes",
         )
+
+    def _groups(self, size: int) -> range:
+        """Return how many groups of columns are tried for micro-batches of at most a size: each has whole samples."""
+        return range(1, min(size, self.fabric.width, MOST_GROUPS) + 1)
 
     def layout(self, groups: int, micro_batch_size: int) -> Layout:
         """Return the layout of a micro-batch over so many groups of columns."""
@@ -245,7 +260,13 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
             for n, (segment, planned, known) in enumerate(zip(segments, kernels, works, strict=True))
             for kernel, work in zip(planned, known, strict=True)
         ),
-        gradient_bytes=micro_batches * stream * program.graph.parameter_count,
+        gradient_bytes=micro_batches
+        * stream
+        * sum(
+            segment.count * work.gradient_elements(choice.micro_batch_size)
+            for segment, kernels in zip(segments, works, strict=True)
+            for work in kernels
+        ),
     )
 
 

@@ -18,7 +18,8 @@ tiles, an input activation element times a column of the weight matrix, partial 
 
 In attention each PE has d = ceil(width / w) elements of ceil(tokens / h) queries, and keys and values pass by along
 the column in blocks. With n keys per query on average, q k^T and p v are d AXPYs over n keys each, and the softmax
-between is element by element; backward computes the scores again and has four products more.
+between is element by element; backward computes the scores again and has four products more. Early tokens have fewer
+keys than late ones; rows are taken to have both, as they do when tokens are dealt to them in turn.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any) -> Ph
     return phases
 
 
-def key_block(pe: Pe, d: Any) -> Any:
-    """Return how many keys a PE holds at a time, each of `d` elements: as many as the bytes given to them take."""
-    return maximum(1, minimum(MOST_KEYS, KEYS_BYTES // key_bytes(pe, d)))
+def key_block(pe: Pe, tokens: int, d: Any) -> Any:
+    """Return how many keys of a sample, `d` elements each, a PE holds at a time: as many as the bytes for them take."""
+    return maximum(1, minimum(MOST_KEYS, tokens, KEYS_BYTES // key_bytes(pe, d)))
 
 
 def key_bytes(pe: Pe, d: Any) -> Any:
@@ -107,7 +108,7 @@ def _add_pairs(phases: Phases, pe: Pe, item: Pairs, width: Any, height: Any) -> 
     d, queries = ceil_div(item.width, width), ceil_div(item.tokens, height)
     keys = ceil_div(item.pairs, item.tokens)
     heads = ceil_div(d, item.head_width)
-    product = pair_cycles(pe, keys, d, key_block(pe, ceil_div(item.kv_width, width)))
+    product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, ceil_div(item.kv_width, width)))
     softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
     # Where a head lies over several columns, its scores are partial sums.
     scores = heads * pe.partial_sum_cycles(keys, 1 + (d < item.head_width))

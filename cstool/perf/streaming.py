@@ -9,7 +9,7 @@ elements, and all PEs of the column see them. For each output,
 - delta: the row's t deltas of the output are broadcast, each weight that arrives times these is added to the delta of
   the input: i AXPYs of length t, no sums between PEs.
 - gradient: the same t deltas times the i x t inputs, i dot products of length t; the sums over all rows pass down the
-  column, i elements, and leave the wafer. No weights are needed.
+  column, i elements, then along the groups of columns, and leave the wafer. No weights are needed.
 
 The loss keeps no logits: for each output its delta begins with the forward product again, of the same row of W.
 
@@ -88,7 +88,8 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, layout: Layout, stream_byt
         phases.delta.add(compute=compute, link=item.outputs * partial)
     phases.delta.add(compute=item.outputs * products, link=item.outputs * max(pe.wavelets(t), i), ingress=edge)
     phases.gradient.add(
-        compute=item.outputs * (products + pe.partial_sum_cycles(i, layout.rows)),
+        compute=item.outputs
+        * (products + pe.partial_sum_cycles(i, layout.rows) + pe.partial_sum_cycles(i, layout.groups)),
         link=item.outputs * max(i, pe.wavelets(t)),
         ingress=edge,
     )
@@ -99,7 +100,7 @@ def _add_pairs(phases: Phases, pe: Pe, item: Pairs, layout: Layout, samples: int
     kv = ceil_div(item.kv_width, layout.columns)
     heads, keys = ceil_div(d, item.head_width), ceil_div(item.pairs, item.tokens)
     t = layout.tokens_per_pe
-    product = pair_cycles(pe, keys, d, key_block(pe, kv))
+    product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, kv))
     softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
     scores = heads * pe.partial_sum_cycles(keys, 1 + (d < item.head_width))
     # Keys and values of the samples of a group pass by all its rows.

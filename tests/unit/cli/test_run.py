@@ -16,6 +16,7 @@ from cstool.cli.run import spread_lists
 from cstool.cli.run_log import LOG
 from cstool.errors import CheckpointError, Interrupted
 from cstool.ir import Artifact, read_artifact
+from cstool.models import build_graph
 
 PARAMS = """\
 trainer:
@@ -43,7 +44,7 @@ def called(monkeypatch, tmp_path):
         return SimpleNamespace(as_dict=lambda: {"losses": [2.5]})
 
     monkeypatch.setattr(runtime, "run", run)
-    monkeypatch.setattr(runtime, "check_data", lambda params, mode: SimpleNamespace(sequence_length=None))
+    monkeypatch.setattr(runtime, "check_data", lambda params, mode: build_graph(params.model, None))
     return called
 
 

@@ -87,3 +87,10 @@ def test_what_a_kernel_without_products_has() -> None:
     assert (work.inputs, work.outputs, work.weight_elements, work.pairs) == (0, 0, 24, None)
     pairs = Pairs(4, 10, 8, 4, 4)
     assert KernelWork(KERNEL, (VectorOps(5, 12, 3, 4), pairs), True, 0, ()).pairs is pairs
+
+
+def test_of_a_tables_gradient_only_the_rows_leave_that_were_asked_for() -> None:
+
+    work = KernelWork(KERNEL, (Lookup(tokens=3, rows=10, width=8), MatMul(3, 5, 7)), True, 80 + 35, (6,))
+    assert work.gradient_elements(2) == 6 * 8 + 5 * 7 + 6
+    assert work.gradient_elements(100) == 10 * 8 + 5 * 7 + 6
