@@ -1,4 +1,4 @@
-"""Text files that are there whole, or as they were before."""
+"""Small files that are there whole, or as they were before."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import secrets
 from pathlib import Path
 
 
-def write_replacing(path: Path, text: str) -> None:
-    """Write a small text file, replacing one of that name in one go.
+def write_replacing(path: Path, content: str | bytes) -> None:
+    """Write a small file, text in UTF-8, replacing one of that name in one go.
 
     Raises:
         OSError: it cannot be written; the old one is as it was
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(temporary, "x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with open(temporary, "xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from cstool.atomic_file import write_replacing
 from cstool.ir import Artifact, ExecutionMode
 from cstool.pictures.floorplan import draw_floorplan
 from cstool.pictures.lettering import FONT
@@ -35,7 +36,7 @@ def draw_picture(artifact: Artifact, path: Path, color_by: str = "work") -> None
     # Whatever a matplotlibrc of this machine says, pictures look the same.
     with matplotlib.style.context(["default", _STYLE]):
         data = picture_bytes(_figure(artifact, color_by), path.suffix.lower())
-    path.write_bytes(data)
+    write_replacing(path, data)
 
 
 def _figure(artifact: Artifact, color_by: str) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,20 @@ def test_pictures_are_the_same_each_time(cstool, ending):
     one, other = (Path(f"{name}.{ending}").read_bytes() for name in ("a", "b"))
     assert one == other
     assert one.startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
+
+
+def test_a_picture_is_there_whole_or_as_it_was(cstool, monkeypatch):
+    Path("a.png").write_bytes(b"before")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cstool("compile", "-p", "x.yaml", "--out", "b.json")
+    monkeypatch.setattr("cstool.atomic_file.os.fsync", full)
+    outcome = cstool("compile", "show", "b.json", "--plot", "a.png")
+    assert (outcome.code, outcome.stderr) == (2, "error: a.png: cannot be written: No space left on device\n")
+    assert Path("a.png").read_bytes() == b"before"
+    assert sorted(path.name for path in Path().iterdir()) == ["a.png", "b.json", "x.yaml"]
 
 
 def test_an_artifact_is_shown_as_it_was_when_it_was_compiled(cstool):
