@@ -78,3 +78,7 @@ def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:
             times = f"{chosen.step_cycles / clock_hz:.3g} s against {other.step_cycles / clock_hz:.3g} s"
             yield f"{chosen.mode} takes less time per step than {other.mode}, {ratio:.2f}x, modelled: {times}"
     yield from program.notes.get(chosen.mode, ())
+    for other in program.others:
+        if other.mode is chosen.mode and other.step_cycles and chosen.step_cycles:
+            ratio = chosen.step_cycles / other.step_cycles
+            yield f"--recompute fastest was not asked for: it would make a step {ratio:.2f}x as fast, modelled"
