@@ -10,7 +10,15 @@ import typer
 
 from cstool.cli.command import Command, Group
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.run import ExecutionModeChoice, RecomputeChoice, RecomputeOption, spread_lists
+from cstool.cli.run import (
+    CompileDirOption,
+    ExecutionModeChoice,
+    ExecutionModeOption,
+    RecomputeChoice,
+    RecomputeOption,
+    SystemOption,
+    spread_lists,
+)
 from cstool.errors import ArtifactError, CompileError
 
 if TYPE_CHECKING:
@@ -56,24 +64,15 @@ def compile_(
     params: Annotated[
         Path | None, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML); no data is needed.")
     ] = None,
-    system: Annotated[
-        str, typer.Option("--system", metavar="NAME|FILE", help="What each CSX is: cs1, cs2, cs3, or a system file.")
-    ] = "cs2",
+    system: SystemOption = "cs2",
     num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
-    execution_mode: Annotated[
-        ExecutionModeChoice, typer.Option("--execution_mode", help="How the model uses the wafer.")
-    ] = ExecutionModeChoice.auto,
+    execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
     micro_batch_size: Annotated[
         int | None,
         typer.Option("--micro_batch_size", metavar="N", min=1, help="Samples that are on a wafer at a time."),
     ] = None,
     recompute: RecomputeOption = RecomputeChoice.needed,
-    compile_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--compile_dir", "-c", metavar="DIR", help="Folder of artifacts.", show_default="MODEL_DIR/cached_compile"
-        ),
-    ] = None,
+    compile_dir: CompileDirOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the artifact to this file, not into a folder.")
     ] = None,

@@ -51,6 +51,20 @@ RecomputeOption = Annotated[
 ]
 
 
+SystemOption = Annotated[
+    str, typer.Option("--system", metavar="NAME|FILE", help="What each CSX is: cs1, cs2, cs3, or a system file.")
+]
+ExecutionModeOption = Annotated[
+    ExecutionModeChoice, typer.Option("--execution_mode", help="How the model uses the modelled wafer.")
+]
+CompileDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--compile_dir", "-c", metavar="DIR", help="Folder of artifacts.", show_default="MODEL_DIR/cached_compile"
+    ),
+]
+
+
 class LogLevel(StrEnum):
     """How much to log."""
 
@@ -163,19 +177,10 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
     ] = None,
-    system: Annotated[
-        str, typer.Option("--system", metavar="NAME|FILE", help="What each CSX is, for the compiler: cs1, cs2, cs3.")
-    ] = "cs2",
-    execution_mode: Annotated[
-        ExecutionModeChoice, typer.Option("--execution_mode", help="How the compiler maps the model onto the wafer.")
-    ] = ExecutionModeChoice.auto,
+    system: SystemOption = "cs2",
+    execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
     recompute: RecomputeOption = RecomputeChoice.needed,
-    compile_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--compile_dir", "-c", metavar="DIR", help="Folder of artifacts.", show_default="MODEL_DIR/cached_compile"
-        ),
-    ] = None,
+    compile_dir: CompileDirOption = None,
     compile_only: Annotated[
         bool | None, typer.Option("--compile_only", help="Compile, do not run.", show_default=False)
     ] = None,

@@ -61,11 +61,12 @@ def evaluate(arithmetic: str) -> int:
     return int(eval(text))  # noqa: S307 - the arithmetic of our own artifacts
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-@pytest.mark.parametrize("system", ["cs2", "cs3"])
+# The MemoryX of CS-3 is too small for one of them: test_memoryx_has_a_capacity.
+PLACES = [(file, system) for system in ("cs2", "cs3") for file in FILES if (file.stem, system) != ("gpt_120t", "cs3")]
+
+
+@pytest.mark.parametrize(("file", "system"), PLACES, ids=[f"{file.stem}-{system}" for file, system in PLACES])
 def test_every_account_of_every_artifact_adds_up(file: Path, system: str) -> None:
-    if (file.stem, system) == ("gpt_120t", "cs3"):
-        pytest.skip("its MemoryX is too small: test_memoryx_has_a_capacity")
     artifact = compile_model(load_params(file), load_system(system))
     verify_artifact(artifact)
     sums = [sum(entry.bytes for entry in account) for account in accounts(artifact)]
