@@ -59,7 +59,9 @@ class Pe:
     def axpy_cycles(self, length: Any) -> Any:
         """Return the cycles of y += a x over `length` elements in memory.
 
-        The datapath takes `simd` elements per cycle; the ports must read x and y and write y at that rate.
+        The datapath takes `simd` elements per cycle; the ports must read x and y and write y at that rate. This is the
+        rate of 16-bit sums (fmach), the vendor's peak, though the account of memory gives sums 32 bits (fmachs, half
+        the rate on WSE-2).
         """
         return self._start + maximum(
             ceil_div(length, self._simd),

@@ -65,7 +65,10 @@ def streamed_phases(
 
 
 def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
-    """Return the cycles from the edge to the farthest PE and through the sums of a row: once per phase of a kernel."""
+    """Return the cycles from the edge to the farthest PE of a group and through the sums of a row.
+
+    Once per phase of a kernel. That weights cross the groups before it is left out.
+    """
     links = pe.system.links
     return (layout.columns + layout.rows) * links.hop_cycles + 2 * links.ramp_cycles
 
