@@ -34,8 +34,8 @@ def sources_digest() -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     folder = Path(__file__).parent
-    for path in (*sorted(folder.glob("*.py")), folder.parent / "philox.py"):
-        digest.update(f"{path.name}\0".encode())
+    for path in (*sorted(folder.rglob("*.py")), folder.parent / "philox.py"):
+        digest.update(f"{path.relative_to(folder.parent).as_posix()}\0".encode())
         digest.update(path.read_bytes())
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package} {version(package)}\n".encode())

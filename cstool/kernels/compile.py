@@ -20,6 +20,7 @@ from cstool.kernels import (
     residual,
     rotary,
     scale,
+    sparse,
 )
 
 _MARK = "complete"
@@ -96,6 +97,19 @@ def _optimizer() -> None:
     optimizer.first_non_finite(one)
 
 
+def _sparse_linear() -> None:
+    x = _float32(2, 8)
+    pattern, _ = sparse.make_pattern(np.arange(8), (4, 8))
+    sparse.positions(pattern)
+    values, written = _float32(8), _float32(4, 8)
+    sparse.expand(pattern, values, written)
+    sparse.collect(pattern, written, values)
+    # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
+    for y in (_float32(2, 4), _float32(2, 8)[:, :4]):
+        sparse.sparse_linear_forward(x, pattern, values, None, y, _lend)
+        sparse.sparse_linear_backward(x, y, pattern, values, _float32(2, 8), True, _float32(8), _lend)
+
+
 def _random() -> None:
     random.dropout_apply(None, _float32(2, 8), _float32(2, 8))
     random.fill("uniform", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
@@ -112,6 +126,7 @@ _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("embeddings", _embedding),
     ("softmax loss", _loss),
     ("optimizer", _optimizer),
+    ("sparse linear", _sparse_linear),
 )
 
 

@@ -154,6 +154,13 @@ def _backward(  # type: ignore[no-untyped-def]
             _unpack(delta_x_tiles, delta_x, token, accumulate)
 
 
+def _lend_tiles(scratch: Scratch, name: str, features: int) -> np.ndarray:
+    """Return (features, 64) on a multiple of 64 bytes, wherever the memory begins that is lent."""
+    memory = scratch(f"sparse.{name}", (features * TILE_TOKENS + LANES,))
+    start = -memory.ctypes.data % _LINE_BYTES // FLOAT_BYTES
+    return memory[start : start + features * TILE_TOKENS].reshape(features, TILE_TOKENS)
+
+
 def sparse_linear_forward(
     x: np.ndarray, pattern: Pattern, values: np.ndarray, bias: np.ndarray | None, y: np.ndarray, scratch: Scratch
 ) -> None:
@@ -165,9 +172,9 @@ def sparse_linear_forward(
         values: (n,) float32, the non-zeros in the order of the pattern
         bias: (rows,) float32 or None
         y: (T, rows) float32, a column slice of the layer's output
-        scratch: lends tiles: (in, 64) and (512, 64) at the most
+        scratch: lends tiles: (in, 64) and (512, 64)
     """
-    x_tiles, y_tiles = scratch("sparse.x", (x.shape[1], TILE_TOKENS)), scratch("sparse.y", (CHUNK_ROWS, TILE_TOKENS))
+    x_tiles, y_tiles = _lend_tiles(scratch, "x", x.shape[1]), _lend_tiles(scratch, "y", CHUNK_ROWS)
     offset = values[:0] if bias is None else bias
     order = pattern.rows, pattern.counts
     _forward(x, pattern.width, order, pattern.columns, values, offset, y, x_tiles, y_tiles)
@@ -196,8 +203,8 @@ def sparse_linear_backward(
         scratch: lends tiles: twice (in, 64), and (512, 64)
     """
     inputs = x.shape[1]
-    x_tiles, delta_x_tiles = (scratch(f"sparse.{name}", (inputs, TILE_TOKENS)) for name in ("x", "delta_x"))
-    delta_y_tiles = scratch("sparse.y", (CHUNK_ROWS, TILE_TOKENS))
+    x_tiles, delta_x_tiles = _lend_tiles(scratch, "x", inputs), _lend_tiles(scratch, "delta_x", inputs)
+    delta_y_tiles = _lend_tiles(scratch, "y", CHUNK_ROWS)
     _backward(
         x,
         delta_y,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -50,15 +51,39 @@ def test_the_digest_changes_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sources_digest() != before
 
 
-def test_the_digest_changes_with_a_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    package = tmp_path / "kernels"
-    package.mkdir()
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return a folder of kernels in place of the true one."""
+    folder = tmp_path / "kernels"
+    (folder / "sparse").mkdir(parents=True)
     (tmp_path / "philox.py").write_text("")
-    (package / "norm.py").write_text("epsilon = 1")
-    monkeypatch.setattr("cstool.kernels._cache.__file__", str(package / "_cache.py"))
+    for name in ("norm.py", "sparse/linear.py"):
+        (folder / name).write_text("epsilon = 1")
+    monkeypatch.setattr("cstool.kernels._cache.__file__", str(folder / "_cache.py"))
+    return folder
+
+
+@pytest.mark.parametrize("source", ["norm.py", "sparse/linear.py", "../philox.py"])
+def test_the_digest_changes_with_a_source(package: Path, source: str) -> None:
     before = sources_digest()
-    (package / "norm.py").write_text("epsilon = 2")
+    (package / source).write_text("epsilon = 2")
     assert sources_digest() != before
+
+
+def test_the_digest_tells_sources_of_one_name_apart(package: Path) -> None:
+    before = sources_digest()
+    (package / "sparse" / "linear.py").rename(package / "linear.py")
+    assert sources_digest() != before
+
+
+def test_the_digest_does_not_depend_on_where_the_sources_lie(
+    package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = sources_digest()
+    shutil.copytree(package, tmp_path / "elsewhere" / "kernels")
+    shutil.copy(tmp_path / "philox.py", tmp_path / "elsewhere")
+    monkeypatch.setattr("cstool.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py"))
+    assert sources_digest() == before
 
 
 def test_numba_is_told_of_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

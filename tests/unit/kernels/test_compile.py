@@ -20,6 +20,7 @@ GROUPS = [
     "embeddings",
     "softmax loss",
     "optimizer",
+    "sparse linear",
 ]
 
 
@@ -47,7 +48,8 @@ def test_after_compilation_a_run_compiles_nothing_more() -> None:
     script = """
 import numpy as np
 from cstool.kernels import activation, attention, embedding, gated, loss, norm, optimizer, random, residual
-from cstool.kernels import rotary, scale
+from cstool.kernels import rotary, scale, sparse
+from cstool.kernels.sparse import linear, pattern
 from cstool.kernels.compile import compile_kernels
 
 def one(*shape):
@@ -58,6 +60,7 @@ def lend(name, shape):
 
 def compiled():
     modules = activation, attention, embedding, gated, loss, norm, optimizer, random, residual, rotary, scale
+    modules += linear, pattern
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
 
@@ -104,6 +107,17 @@ optimizer.sgd_update(row, grad, None, 1, 0, 0, True, 1, 1, 1, False)
 optimizer.adam_update(row, grad, one(8), one(8), 1, 0, 0, 1, 1, False, 1, 1, 1, 1)
 optimizer.sum_squares(grad)
 optimizer.first_non_finite(grad)
+for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:
+    rows = outputs.shape[1]
+    made, places = sparse.make_pattern(np.arange(0, 8 * rows, 3), (rows, 8))
+    sparse.positions(made)
+    some, whole = one(made.count), one(16, 8)[:rows]
+    sparse.expand(made, some, whole)
+    sparse.collect(made, whole, some)
+    for bias in None, row[:rows]:
+        sparse.sparse_linear_forward(x, made, some, bias, outputs, lend)
+    for delta_x, gradient in (x, None), (None, some), (one(6, 8), one(made.count)):
+        sparse.sparse_linear_backward(x, outputs, made, some, delta_x, delta_x is x, gradient, lend)
 print(before, compiled() - before)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
