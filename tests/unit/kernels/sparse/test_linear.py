@@ -1,0 +1,239 @@
+"""Sparse linear kernels: what they compute, and that they leave the rest alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.kernels.sparse import sparse_linear_backward, sparse_linear_forward
+from tests.unit.kernels.conftest import lender
+from tests.unit.kernels.sparse.layers import (
+    Layer,
+    assert_sums,
+    backward,
+    deltas,
+    forward,
+    framed,
+    gradients,
+    make_layer,
+    outputs,
+    with_pattern,
+)
+from tests.unit.kernels.tolerances import Scratch
+
+FLOAT32 = np.dtype(np.float32)
+TOKENS = st.sampled_from([1, 15, 16, 17, 63, 64, 65, 128, 129]) | st.integers(1, 200)
+ROWS = st.sampled_from([1, 15, 16, 17, 511, 512, 513, 530]) | st.integers(1, 60)
+COLUMNS = st.sampled_from([1, 15, 16, 17, 127, 128, 129, 255, 256, 257]) | st.integers(1, 300)
+DENSITY = st.sampled_from([0.0, 0.02, 0.065, 0.075, 0.5, 1.0]) | st.floats(0.0, 1.0)
+
+LAYERS = st.builds(make_layer, TOKENS, ROWS, COLUMNS, DENSITY, seed=st.integers(0, 99), holes=st.booleans())
+
+
+@given(layer=LAYERS, bias=st.booleans())
+def test_forward_is_the_product(layer: Layer, bias: bool) -> None:
+    y = forward(layer, lender(FLOAT32), bias=bias)
+    assert_sums(y, outputs, layer.x, layer.weight, layer.bias if bias else np.zeros_like(layer.bias))
+
+
+@given(layer=LAYERS, accumulate=st.booleans())
+def test_delta_is_the_product(layer: Layer, accumulate: bool) -> None:
+    delta_x, _ = backward(layer, lender(FLOAT32), gradient=False, accumulate=accumulate)
+    before = layer.before if accumulate else np.zeros_like(layer.before)
+    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
+
+
+@given(layer=LAYERS)
+def test_gradient_is_that_of_the_non_zeros(layer: Layer) -> None:
+    _, grad = backward(layer, lender(FLOAT32), delta=False)
+    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+
+
+@given(layer=LAYERS, accumulate=st.booleans())
+def test_delta_and_gradient_have_the_same_bits_together_and_alone(layer: Layer, accumulate: bool) -> None:
+    together = backward(layer, lender(FLOAT32), accumulate=accumulate)
+    delta_x, _ = backward(layer, lender(FLOAT32), accumulate=accumulate, gradient=False)
+    _, grad = backward(layer, lender(FLOAT32), accumulate=accumulate, delta=False)
+    np.testing.assert_array_equal(together[0], delta_x)
+    np.testing.assert_array_equal(together[1], grad)
+
+
+@pytest.mark.parametrize("density", [0.03, 0.3], ids=["wide blocks", "narrow blocks"])
+def test_several_chunks_and_blocks(density: float, scratch32: Scratch) -> None:
+    layer = make_layer(70, 1100, 600, density, holes=True)
+    assert_sums(forward(layer, scratch32), outputs, layer.x, layer.weight, layer.bias)
+    delta_x, grad = backward(layer, scratch32)
+    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
+    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+
+
+def test_panels_add_up_to_the_layer(scratch32: Scratch) -> None:
+    layer = make_layer(70, 600, 300, 0.2)
+    y, _ = framed(70, 600)
+    delta_x, grads = np.full((70, 300), np.nan, np.float32), np.full((600, 300), np.nan, np.float32)
+    for number, rows in enumerate((slice(0, 17), slice(17, 550), slice(550, 600))):
+        weight, delta_y = layer.weight[rows], layer.delta_y[:, rows]
+        part = with_pattern(layer.x, weight, layer.bias[rows], delta_y, layer.before, weight != 0)
+        sparse_linear_forward(layer.x, part.pattern, part.values, part.bias, y[:, rows], scratch32)
+        grad = np.full(part.pattern.count, np.nan, np.float32)
+        sparse_linear_backward(layer.x, delta_y, part.pattern, part.values, delta_x, number > 0, grad, scratch32)
+        grads[rows][part.at] = grad
+    np.testing.assert_array_equal(y, forward(layer, scratch32))
+    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, np.zeros_like(layer.before))
+    np.testing.assert_array_equal(grads[layer.at], backward(layer, scratch32)[1])
+
+
+def test_an_output_depends_on_its_own_token_alone(scratch32: Scratch) -> None:
+    layer = make_layer(130, 30, 140, 0.2)
+    y, (delta_x, _) = forward(layer, scratch32), backward(layer, scratch32)
+    for tokens in slice(0, 5), slice(64, 130), slice(77, 78):
+        arrays = layer.weight, layer.bias, layer.delta_y[tokens], layer.before[tokens], layer.weight != 0
+        part = with_pattern(layer.x[tokens], *arrays)
+        np.testing.assert_array_equal(forward(part, scratch32), y[tokens])
+        np.testing.assert_array_equal(backward(part, scratch32)[0], delta_x[tokens])
+
+
+def _misaligned(array: np.ndarray, by: int) -> np.ndarray:
+    """Return a copy that begins `by` floats after a multiple of 64 bytes."""
+    memory = np.empty(array.size + 32, array.dtype)
+    start = -memory.ctypes.data % 64 // 4 + by
+    moved = memory[start : start + array.size].reshape(array.shape)
+    moved[:] = array
+    return moved
+
+
+def _all(layer: Layer, misalignment: int, scratch: Scratch, *, slices: bool = False) -> list[np.ndarray]:
+    """Return outputs, delta and gradient, all of whose arrays begin `misalignment` floats after a cache line."""
+    x, values, bias, delta_x = (
+        _misaligned(array, misalignment) for array in (layer.x, layer.values, layer.bias, layer.before)
+    )
+    if slices:
+        y, delta_y = (framed(*layer.delta_y.shape, misalignment=misalignment)[0] for _ in range(2))
+        delta_y[:] = layer.delta_y
+    else:
+        y, delta_y = np.empty_like(layer.delta_y), _misaligned(layer.delta_y, misalignment)
+    grad = _misaligned(np.empty_like(values), misalignment)
+    sparse_linear_forward(x, layer.pattern, values, bias, y, scratch)
+    sparse_linear_backward(x, delta_y, layer.pattern, values, delta_x, True, grad, scratch)
+    return [y, delta_x, grad]
+
+
+def _assert_same_bits(some: list[np.ndarray], others: list[np.ndarray]) -> None:
+    for one, other in zip(some, others, strict=True):
+        np.testing.assert_array_equal(one.view(np.uint32), np.ascontiguousarray(other).view(np.uint32))
+
+
+@pytest.fixture
+def layer() -> Layer:
+    return make_layer(150, 530, 300, 0.15, holes=True)
+
+
+def test_repeats_have_the_same_bits(layer: Layer, scratch32: Scratch) -> None:
+    first = _all(layer, 0, scratch32)
+    for _ in range(3):
+        _assert_same_bits(first, _all(layer, 0, scratch32))
+
+
+@pytest.mark.parametrize("misalignment", range(1, 16))
+def test_bits_do_not_depend_on_alignment(misalignment: int, layer: Layer, scratch32: Scratch) -> None:
+    def lend(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return _misaligned(np.full(shape, np.nan, np.float32), misalignment)
+
+    _assert_same_bits(_all(layer, 0, scratch32), _all(layer, misalignment, lend))
+
+
+def test_bits_of_slices_are_those_of_copies(layer: Layer, scratch32: Scratch) -> None:
+    _assert_same_bits(_all(layer, 0, scratch32), _all(layer, 3, scratch32, slices=True))
+
+
+def test_two_threads_at_once_get_the_same_bits(layer: Layer, scratch32: Scratch) -> None:
+    alone, together = _all(layer, 0, scratch32), Barrier(2)
+
+    def run(_number: int) -> list[list[np.ndarray]]:
+        scratch = lender(FLOAT32)
+        together.wait()
+        return [_all(layer, 0, scratch) for _ in range(10)]
+
+    with ThreadPoolExecutor(2) as pool:
+        for lane in pool.map(run, range(2)):
+            for result in lane:
+                _assert_same_bits(alone, result)
+
+
+NOT_FINITE = pytest.mark.parametrize("value", [np.nan, np.inf])
+
+
+def _not_finite(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Return where numbers are no longer finite, after a look at the others, which must not have changed."""
+    broken = ~np.isfinite(after)
+    np.testing.assert_array_equal(after[~broken], before[~broken])
+    return broken
+
+
+@NOT_FINITE
+def test_what_is_not_finite_in_x_comes_out_where_a_non_zero_meets_it(value: float, scratch32: Scratch) -> None:
+    layer = make_layer(70, 40, 140, 0.2)
+    y, (_, grad) = forward(layer, scratch32), backward(layer, scratch32)
+    layer.x[[3, 66], [7, 139]] = value
+    meets = np.zeros((70, 40), bool)
+    meets[3], meets[66] = layer.weight[:, 7] != 0, layer.weight[:, 139] != 0
+    np.testing.assert_array_equal(_not_finite(y, forward(layer, scratch32)), meets)
+    broken = _not_finite(grad, backward(layer, scratch32)[1])
+    np.testing.assert_array_equal(broken, np.isin(layer.at[1], [7, 139]))
+
+
+@NOT_FINITE
+def test_what_is_not_finite_in_a_delta_comes_out_where_a_non_zero_meets_it(value: float, scratch32: Scratch) -> None:
+    layer = make_layer(70, 40, 140, 0.2)
+    delta_x, grad = backward(layer, scratch32)
+    layer.delta_y[[3, 66], [7, 39]] = value
+    meets = np.zeros((70, 140), bool)
+    meets[3], meets[66] = layer.weight[7] != 0, layer.weight[39] != 0
+    broken_delta_x, broken_grad = backward(layer, scratch32)
+    np.testing.assert_array_equal(_not_finite(delta_x, broken_delta_x), meets)
+    np.testing.assert_array_equal(_not_finite(grad, broken_grad), np.isin(layer.at[0], [7, 39]))
+
+
+@NOT_FINITE
+def test_what_is_not_finite_in_a_weight_comes_out(value: float, scratch32: Scratch) -> None:
+    layer = make_layer(70, 40, 140, 0.2)
+    y, (delta_x, _) = forward(layer, scratch32), backward(layer, scratch32)
+    row, column = layer.at[0][50], layer.at[1][50]
+    layer.weight[row, column] = value
+    outputs_meet, deltas_meet = np.zeros((70, 40), bool), np.zeros((70, 140), bool)
+    outputs_meet[:, row], deltas_meet[:, column] = True, True
+    np.testing.assert_array_equal(_not_finite(y, forward(layer, scratch32)), outputs_meet)
+    np.testing.assert_array_equal(_not_finite(delta_x, backward(layer, scratch32)[0]), deltas_meet)
+
+
+SCRIPT = """
+import numpy as np
+from cstool.kernels.sparse import linear
+from tests.unit.kernels.conftest import lender
+from tests.unit.kernels.sparse.layers import assert_sums, backward, deltas, forward, gradients, make_layer, outputs
+
+for density, tokens in (0.03, 70), (0.3, 133):
+    layer = make_layer(tokens, 530, 300, density, holes=True)
+    scratch = lender(np.dtype(np.float32))
+    assert_sums(forward(layer, scratch), outputs, layer.x, layer.weight, layer.bias)
+    delta_x, grad = backward(layer, scratch)
+    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
+    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+code = "".join("".join(kernel.inspect_asm().values()) for kernel in (linear._forward, linear._backward))
+print("ymm" in code, "zmm" in code, "vfmadd" in code)
+"""
+
+
+def test_kernels_ask_for_no_instruction_set(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "CSTOOL_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("False False False\n", "")

@@ -1,0 +1,113 @@
+"""A sparse panel, whichever kernels compute with it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from cstool.kernels.sparse import KernelChoice, SparseMatrix
+from tests.unit.kernels.sparse.layers import (
+    Layer,
+    assert_sums,
+    backward,
+    deltas,
+    forward,
+    gradients,
+    make_layer,
+    outputs,
+)
+from tests.unit.kernels.tolerances import Scratch
+
+CHOICES = [KernelChoice(*choice) for choice in itertools.product((False, True), repeat=3)]
+EACH_CHOICE = pytest.mark.parametrize(
+    "choice", CHOICES, ids=lambda c: "-".join(("dense", "sparse")[kind] for kind in c)
+)
+
+
+@pytest.fixture
+def layer() -> Layer:
+    return make_layer(70, 40, 140, 0.2)
+
+
+def _lend(shape: tuple[int, int]) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32)
+
+
+def _matrix(layer: Layer, choice: KernelChoice, *, dense_gradient: bool = False) -> SparseMatrix:
+    return SparseMatrix(layer.pattern, layer.values, choice, dense_gradient, _lend)
+
+
+@EACH_CHOICE
+@pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
+def test_forward_is_the_product(choice: KernelChoice, with_bias: bool, layer: Layer, scratch32: Scratch) -> None:
+    y = np.full_like(layer.delta_y, np.nan)
+    _matrix(layer, choice).forward(layer.x, layer.bias if with_bias else None, y, scratch32)
+    assert_sums(y, outputs, layer.x, layer.weight, layer.bias if with_bias else np.zeros_like(layer.bias))
+
+
+@EACH_CHOICE
+@pytest.mark.parametrize("accumulate", [True, False], ids=["add", "overwrite"])
+def test_delta_is_the_product(choice: KernelChoice, accumulate: bool, layer: Layer, scratch32: Scratch) -> None:
+    before = layer.before if accumulate else np.zeros_like(layer.before)
+    delta_x = before.copy() if accumulate else np.full_like(before, np.nan)
+    matrix = _matrix(layer, choice)
+    grad = np.full(matrix.gradient_shape, np.nan, np.float32)
+    matrix.backward(layer.x, layer.delta_y, delta_x, accumulate, grad, scratch32)
+    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
+
+
+@EACH_CHOICE
+@pytest.mark.parametrize("with_delta", [True, False], ids=["delta", "no delta"])
+def test_gradient_is_that_of_the_non_zeros(
+    choice: KernelChoice, with_delta: bool, layer: Layer, scratch32: Scratch
+) -> None:
+    matrix = _matrix(layer, choice)
+    grad = np.full(matrix.gradient_shape, np.nan, np.float32)
+    delta_x = np.empty_like(layer.before) if with_delta else None
+    matrix.backward(layer.x, layer.delta_y, delta_x, False, grad, scratch32)
+    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+
+
+@EACH_CHOICE
+def test_a_dense_gradient_is_that_of_all_weights(choice: KernelChoice, layer: Layer, scratch32: Scratch) -> None:
+    matrix = _matrix(layer, choice, dense_gradient=True)
+    grad, delta_x = np.full(matrix.gradient_shape, np.nan, np.float32), layer.before.copy()
+    matrix.backward(layer.x, layer.delta_y, delta_x, True, grad, scratch32)
+    assert_sums(grad, gradients, layer.delta_y, layer.x)
+    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
+
+
+def test_a_choice_of_sparse_kernels_has_their_bits(layer: Layer, scratch32: Scratch) -> None:
+    matrix = _matrix(layer, KernelChoice(True, True, True))
+    y, delta_x, grad = np.empty_like(layer.delta_y), layer.before.copy(), np.empty_like(layer.values)
+    matrix.forward(layer.x, layer.bias, y, scratch32)
+    matrix.backward(layer.x, layer.delta_y, delta_x, True, grad, scratch32)
+    for actual, expected in zip(
+        (y, delta_x, grad), (forward(layer, scratch32), *backward(layer, scratch32)), strict=True
+    ):
+        np.testing.assert_array_equal(actual, expected)
+    assert matrix.written_out is None
+
+
+def test_lanes_that_ask_at_once_share_one_panel_written_out(layer: Layer) -> None:
+    lent, together = [], threading.Barrier(4)
+
+    def lend(shape: tuple[int, int]) -> np.ndarray:
+        lent.append(_lend(shape))
+        return lent[-1]
+
+    matrix = SparseMatrix(layer.pattern, layer.values, KernelChoice(False, False, False), False, lend)
+
+    def ask(_lane: int) -> np.ndarray:
+        together.wait()
+        return matrix.dense()
+
+    with ThreadPoolExecutor(4) as pool:
+        written = list(pool.map(ask, range(4)))
+    assert len(lent) == 1
+    assert all(array is lent[0] for array in written)
+    np.testing.assert_array_equal(written[0], layer.weight)
