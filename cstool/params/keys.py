@@ -74,8 +74,14 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
     (PrecisionParams, "enabled"): (f"true, false ({_FOR_THE_COMPILER})", "true"),
     (BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
-    (SparsityParams, "sparsity"): ("a number, a list of numbers or a mapping", "must be given"),
+    (SparsityParams, "sparsity"): (
+        "a number, a list of numbers or a mapping",
+        "must be given, but for init_method from_checkpoint",
+    ),
     (SparsityParams, "drop_fraction"): ("a number, a list of numbers or a mapping", "0.3 for set and rigl"),
+    (SparsityParams, "samples"): ("a whole number from 1", "1 for dropconnect"),
+    (SparsityParams, "mask_checkpoint"): ("a path", "must be given for init_method from_checkpoint"),
+    (SparsityParams, "rewind_checkpoint"): ("a path", ""),
     (SparsityParams, "param_filter"): ("a pattern of names or a list of them", "all but embeddings and output layer"),
 }
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""

@@ -1,6 +1,7 @@
 """The `sparsity` section: which weights are zero, and how that changes in training.
 
-Names, defaults and rules are the vendor's. Source: cerebras.pytorch.sparse, 2.10.
+Names, defaults and rules are the vendor's. Source: cerebras.pytorch.sparse, 2.10. Not the vendor's are dropconnect and
+what has to do with checkpoints: a mask that an earlier run has found, as lottery tickets are.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_serializer, field_validator, model_validator
 
 from cstool.document.section import Count, List, Section, Whole, rule_error
+from cstool.params.paths import ResolvedPath, resolve_path
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""
@@ -120,13 +122,16 @@ class UpdateParams(Section):
         return data
 
 
-ALGORITHMS = ("static", "gmp", "set", "rigl")
+ALGORITHMS = ("static", "gmp", "set", "rigl", "dropconnect")
 _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
+    "init_method": ("static", "gmp", "set", "rigl"),
     "update": ("gmp", "set", "rigl"),
     "drop_fraction": ("set", "rigl"),
     "balance_in_groups": ("rigl",),
     "balance_out_groups": ("rigl",),
+    "samples": ("dropconnect",),
 }
+_CHECKPOINTS = ("mask_checkpoint", "rewind_checkpoint")
 
 
 def lower(value: Any) -> Any:
@@ -156,16 +161,26 @@ class SparsityParams(Section):
 
     `sparsity` is the share of zeros; `drop_fraction` that of the others which an update lets go. None at `update` is
     every step; at `param_filter` every matrix but embeddings, norms and the output layer.
+
+    With algorithm `dropconnect` each weight is left out with probability `sparsity`, anew at every step; evaluation
+    averages over `samples` of that (Wan et al., ICML 2013; Gal and Ghahramani, arXiv:1506.02142). With init_method
+    `from_checkpoint` the zeros are those of `mask_checkpoint`, and there is no `sparsity`; the weights of the group
+    start from `rewind_checkpoint` if there is one (Frankle and Carbin, arXiv:1803.03635).
     """
 
-    algorithm: Annotated[Literal["static", "gmp", "set", "rigl"], BeforeValidator(lower)] = "static"
-    sparsity: Annotated[Any, BeforeValidator(_share)]
-    init_method: Annotated[Literal["random", "topk", "from_zeros", "checkerboard"], BeforeValidator(lower)] = "random"
+    algorithm: Annotated[Literal["static", "gmp", "set", "rigl", "dropconnect"], BeforeValidator(lower)] = "static"
+    init_method: Annotated[
+        Literal["random", "topk", "from_zeros", "checkerboard", "from_checkpoint"], BeforeValidator(lower)
+    ] = "random"
+    sparsity: Annotated[Any, BeforeValidator(_share)] = Field(None, validate_default=True)
     param_filter: Annotated[tuple[str, ...] | None, BeforeValidator(_globs)] = None
     update: UpdateParams | None = None
     drop_fraction: Annotated[Any, BeforeValidator(_share)] = Field(None, validate_default=True)
     balance_in_groups: Count | None = None
     balance_out_groups: Count | None = None
+    samples: Count | None = Field(None, validate_default=True)
+    mask_checkpoint: ResolvedPath | None = Field(None, validate_default=True)
+    rewind_checkpoint: ResolvedPath | None = None
 
     other_names: ClassVar[dict[str, str]] = {"schedule": "sparsity"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"add_summaries"})
@@ -175,10 +190,17 @@ class SparsityParams(Section):
     def _sparsity_fits_the_algorithm(cls, value: Any, info: ValidationInfo) -> Any:
         if value is WRONG:
             return value
+        method = info.data.get("init_method")
+        if value is None and method not in ("from_checkpoint", None):
+            raise rule_error("is missing")
+        if value is None:
+            return None
+        if method == "from_checkpoint":
+            raise rule_error("does not go with from_checkpoint", "mask_checkpoint says which weights are zero")
         algorithm = info.data.get("algorithm")
         changes = isinstance(value, SparsitySchedule) and not isinstance(value, ConstantShare)
-        if algorithm == "static" and changes:
-            raise rule_error("must be a number for algorithm static", "gmp, set and rigl take a schedule")
+        if algorithm in ("static", "dropconnect") and changes:
+            raise rule_error(f"must be a number for algorithm {algorithm}", "gmp, set and rigl take a schedule")
         if algorithm == "gmp" and not changes:
             raise rule_error("must change over time for algorithm gmp", "algorithm static keeps it as it is")
         return value
@@ -187,6 +209,11 @@ class SparsityParams(Section):
     @classmethod
     def _fill_drop_fraction(cls, value: Any, info: ValidationInfo) -> Any:
         return 0.3 if value is None and info.data.get("algorithm") in _BELONGS_TO["drop_fraction"] else value
+
+    @field_validator("samples", mode="before")
+    @classmethod
+    def _fill_samples(cls, value: Any, info: ValidationInfo) -> Any:
+        return 1 if value is None and info.data.get("algorithm") in _BELONGS_TO["samples"] else value
 
     @field_validator(*_BELONGS_TO)
     @classmethod
@@ -204,10 +231,41 @@ class SparsityParams(Section):
             raise rule_error("cannot stand beside balance_in_groups", "keep one of the two")
         return value
 
+    @field_validator("init_method")
+    @classmethod
+    def _only_static_takes_a_mask(cls, value: str, info: ValidationInfo) -> str:
+        if value == "from_checkpoint" and (algorithm := info.data.get("algorithm")) not in ("static", None):
+            raise rule_error("needs algorithm static to be from_checkpoint, and that is " + str(algorithm))
+        return value
+
+    @field_validator(*_CHECKPOINTS, mode="before")
+    @classmethod
+    def _resolve(cls, written: Any, info: ValidationInfo) -> Any:
+        if written is None:
+            return None
+        if not isinstance(written, str) or not written:
+            raise rule_error("must be a path")
+        return resolve_path(written, (info.context or {})["folder"])
+
+    @field_validator(*_CHECKPOINTS)
+    @classmethod
+    def _checkpoint_fits_the_method(cls, value: ResolvedPath | None, info: ValidationInfo) -> ResolvedPath | None:
+        method = info.data.get("init_method", "from_checkpoint" if value else None)
+        if value is not None and method != "from_checkpoint":
+            raise rule_error(f"needs init_method from_checkpoint, and that is {method}")
+        if value is None and method == "from_checkpoint":
+            raise rule_error("is missing", "the zeros of that checkpoint are the mask")
+        return value
+
+    @field_serializer(*_CHECKPOINTS)
+    def _write_path(self, checkpoint: ResolvedPath | None) -> str | None:
+        return None if checkpoint is None else str(checkpoint.path)
+
     def dump(self) -> dict[str, Any]:
         """Return the group as plain YAML data, defaults filled in, nulls left out."""
         shares = {name: _dump_share(getattr(self, name)) for name in ("sparsity", "drop_fraction")}
-        plain = self.model_dump(mode="json", exclude_none=True, exclude=set(shares))
+        without = {name for name in ("init_method",) if self.algorithm not in _BELONGS_TO[name]}
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={*shares, *without})
         if self.update is not None and self.update.steps is not None:
             plain["update"] = {"steps": list(self.update.steps)}
         return {**plain, **{name: share for name, share in shares.items() if share is not None}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,26 @@ def test_a_whole_group_is_read_and_written(load, group) -> None:
     assert load({KEY: group}).sparsity[0].dump() == group
 
 
+def test_dropconnect_takes_one_sample_unless_told(load) -> None:
+    written = [{"algorithm": "dropconnect", "sparsity": 0.2, **more} for more in ({}, {"samples": 5})]
+    assert [group.dump() for group in load({KEY: written}).sparsity] == [
+        {"algorithm": "dropconnect", "sparsity": 0.2, "samples": samples} for samples in (1, 5)
+    ]
+
+
+def test_checkpoints_of_a_group_are_resolved_like_any_path(load, folder: Path) -> None:
+    (folder / "b.mdl").touch()
+    written = {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "rewind_checkpoint": "b.mdl"}
+    [group] = load({KEY: written}).sparsity
+    assert group.dump() == {
+        "algorithm": "static",
+        "init_method": "from_checkpoint",
+        "mask_checkpoint": str(folder / "a.mdl"),
+        "rewind_checkpoint": str(folder / "b.mdl"),
+    }
+    assert load({KEY: {name: value for name, value in written.items() if "rewind" not in name}}).sparsity != (group,)
+
+
 def test_a_schedule_has_defaults(load) -> None:
     shares = [{"type": "exp", "init": 0.1, "gamma": -1}, {"type": "COSINE", "init": 0.3, "half_period": 5}]
     groups = load({KEY: [{"algorithm": "gmp", "sparsity": share} for share in shares]}).sparsity
@@ -103,11 +124,11 @@ def test_a_constant_schedule_is_a_number_for_static(load) -> None:
         ),
         (
             {"sparsity": 0.5, "algorithm": "riggl"},
-            f"{S}.algorithm must be static, gmp, set or rigl, got 'riggl'",
+            f"{S}.algorithm must be static, gmp, set, rigl or dropconnect, got 'riggl'",
         ),
         (
             {"sparsity": 0.5, "init_method": "ones"},
-            f"{S}.init_method must be random, topk, from_zeros or checkerboard, got 'ones'",
+            f"{S}.init_method must be random, topk, from_zeros, checkerboard or from_checkpoint, got 'ones'",
         ),
         (
             {"sparsity": [0.1, 0.2]},
@@ -185,6 +206,41 @@ def test_a_constant_schedule_is_a_number_for_static(load) -> None:
             f"{S}.update.steps must increase, got [3, 3]",
         ),
         ({"sparsity": 0.5, "algorithm": "set", "update": 100}, f"{S}.update must be a mapping, got 100"),
+        (
+            {"sparsity": [0.1, 0.2], "algorithm": "dropconnect"},
+            f"{S}.sparsity must be a number for algorithm dropconnect\nhint: gmp, set and rigl take a schedule",
+        ),
+        (
+            {"sparsity": 0.5, "algorithm": "dropconnect", "init_method": "topk"},
+            f"{S}.init_method needs algorithm static, gmp, set or rigl, and that is dropconnect",
+        ),
+        ({"sparsity": 0.5, "samples": 3}, f"{S}.samples needs algorithm dropconnect, and that is static"),
+        (
+            {"sparsity": 0.5, "algorithm": "dropconnect", "samples": 0},
+            f"{S}.samples must be at least 1, got 0",
+        ),
+        (
+            {"init_method": "from_checkpoint"},
+            f"{S}.mask_checkpoint is missing\nhint: the zeros of that checkpoint are the mask",
+        ),
+        (
+            {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "sparsity": 0.5},
+            f"{S}.sparsity does not go with from_checkpoint, got 0.5\n"
+            "hint: mask_checkpoint says which weights are zero",
+        ),
+        (
+            {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "algorithm": "gmp"},
+            f"{S}.init_method needs algorithm static to be from_checkpoint, and that is gmp",
+        ),
+        ({"init_method": "from_checkpoint", "mask_checkpoint": 5}, f"{S}.mask_checkpoint must be a path, got 5"),
+        (
+            {"sparsity": 0.5, "mask_checkpoint": "a.mdl"},
+            f"{S}.mask_checkpoint needs init_method from_checkpoint, and that is random",
+        ),
+        (
+            {"sparsity": 0.5, "init_method": "topk", "rewind_checkpoint": "a.mdl"},
+            f"{S}.rewind_checkpoint needs init_method from_checkpoint, and that is topk",
+        ),
     ],
 )
 def test_a_section_that_makes_no_sense_is_an_error(failure, value, message) -> None:

@@ -57,6 +57,8 @@ CHANGES: list[dict[str, Any]] = [
     {"init.backend.validate_only": True, "fit.train_dataloader.micro_batch_size": 4},
     {"init.sparsity": 0.5},
     {"init.sparsity": [{"sparsity": [0.1, 0.2], "algorithm": "gmp", "update": {"freq": 5}, "param_filter": "*"}]},
+    {"init.sparsity": [{"sparsity": 0.1, "algorithm": "dropconnect", "samples": 3, "param_filter": "*"}]},
+    {"init.sparsity": {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "rewind_checkpoint": "b.mdl"}},
     {"fit": None, "validate.val_dataloader": VAL},
     {"init.callbacks": [{"ComputeNorm": {}}], "fit.train_dataloader.num_workers": 8},
 ]

@@ -1,0 +1,141 @@
+"""Rules: the new mask of a weight at an update step. Outside the mask a weight is 0 when they are asked.
+
+Source: cerebras.pytorch.sparse, 2.10 (gmp, set, rigl, utils); the papers he names: Zhu and Gupta, arXiv:1710.01878;
+Mocanu et al., arXiv:1707.04780; Evci et al., arXiv:1911.11134.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cstool.params.sections.sparsity import SparsityParams
+from cstool.sparsity.balance import UNBALANCED, Balance, balance_of
+from cstool.sparsity.masks import keep_count, random_scores, top, topk_mask
+from cstool.sparsity.schedules import drop_fraction_at, sparsity_at
+from cstool.sparsity.updates import is_update_step
+
+
+def gmp(weight: np.ndarray, sparsity: float) -> np.ndarray:
+    """Return the mask of gradual magnitude pruning: the weights of largest magnitude are kept.
+
+    Where sparsity falls, zeros are kept too, those of the lowest index; the vendor takes any.
+
+    Args:
+        weight: (rows, columns) float32
+
+    Returns:
+        (rows, columns) bool
+    """
+    return topk_mask(weight, sparsity)
+
+
+def sparse_evolution(
+    weight: np.ndarray, mask: np.ndarray, scores: np.ndarray, sparsity: float, drop_fraction: float
+) -> np.ndarray:
+    """Return the mask of sparse evolutionary training (`set`): the smallest weights go, others come at random.
+
+    Args:
+        weight: (rows, columns) float32
+        mask: (rows, columns) bool, the one until now
+        scores: (rows, columns) uint32, from `random_scores`
+        sparsity: from now on
+        drop_fraction: share of what is kept until now that goes
+
+    Returns:
+        (rows, columns) bool
+    """
+    return grow(drop(weight, mask, drop_fraction), scores, sparsity)
+
+
+def rigl(
+    weight: np.ndarray,
+    mask: np.ndarray,
+    dense_gradient: np.ndarray,
+    sparsity: float,
+    drop_fraction: float,
+    balance: Balance = UNBALANCED,
+) -> np.ndarray:
+    """Return the mask of RigL: the smallest weights go, those come whose gradient is largest.
+
+    Args:
+        weight: (rows, columns) float32
+        mask: (rows, columns) bool, the one until now
+        dense_gradient: (rows, columns) float32, that of the step, of all weights
+        sparsity: from now on
+        drop_fraction: share of what is kept until now that goes
+        balance: blocks that each keep as many
+
+    Returns:
+        (rows, columns) bool
+    """
+    return grow(drop(weight, mask, drop_fraction, balance), np.abs(dense_gradient), sparsity, balance)
+
+
+def drop(weight: np.ndarray, mask: np.ndarray, drop_fraction: float, balance: Balance = UNBALANCED) -> np.ndarray:
+    """Return the part of a mask that stays: the weights of largest magnitude in each block.
+
+    Each block keeps k = (1 - drop_fraction) * (weights in the mask / blocks), rounded down as in `keep_count`; one
+    that has fewer keeps those. What the mask leaves out never comes in, not even where weights in it are 0.
+    """
+    kept_until_now = int(np.count_nonzero(mask))
+    # Rounding down twice is rounding down once.
+    count = keep_count(drop_fraction, kept_until_now) // balance.groups
+    stays = np.zeros(mask.shape, dtype=bool)
+    blocks = (balance.blocks(array) for array in (stays, mask, weight))
+    for kept, inside, values in zip(*blocks, strict=True):
+        scores = np.abs(values[inside])
+        kept[inside] = top(scores, min(count, scores.size))
+    return stays
+
+
+def grow(mask: np.ndarray, scores: np.ndarray, sparsity: float, balance: Balance = UNBALANCED) -> np.ndarray:
+    """Return a mask and the positions of the highest scores outside it, so many that `sparsity` is left out.
+
+    A block that already keeps as many or more stays as it is: nothing is dropped here.
+    """
+    grown = mask.copy()
+    for kept, block in zip(balance.blocks(grown), balance.blocks(scores), strict=True):
+        missing = keep_count(sparsity, kept.size) - int(np.count_nonzero(kept))
+        if missing > 0:
+            outside = ~kept
+            kept[outside] = top(block[outside], missing)
+    return grown
+
+
+def next_mask(
+    group: SparsityParams,
+    step: int,
+    weight: np.ndarray,
+    mask: np.ndarray,
+    seed: int,
+    name: str,
+    dense_gradient: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the mask after a step: another one at an update step of gmp, set and rigl, else the same.
+
+    What dropconnect leaves out for a step is no update: `dropconnect_mask` says it.
+
+    Args:
+        group: that the weight belongs to
+        step: from 1, counted after the optimizer's update
+        weight: (rows, columns) float32, updated, 0 outside the mask
+        mask: (rows, columns) bool, that of the step
+        seed: of the run
+        name: of the weight
+        dense_gradient: (rows, columns) float32 of the step; rigl needs it at update steps
+
+    Returns:
+        (rows, columns) bool
+    """
+    if group.algorithm in ("static", "dropconnect") or not is_update_step(group.update, step):
+        return mask
+    sparsity = sparsity_at(group, step)
+    if group.algorithm == "gmp":
+        return gmp(weight, sparsity)
+    drop_fraction = drop_fraction_at(group, step)
+    if group.algorithm == "set":
+        scores = random_scores(weight.shape, seed, name, step)
+        return sparse_evolution(weight, mask, scores, sparsity, drop_fraction)
+    if dense_gradient is None:
+        raise ValueError(f"the update of {name} needs its dense gradient")
+    return rigl(weight, mask, dense_gradient, sparsity, drop_fraction, balance_of(group))

@@ -1,0 +1,176 @@
+"""The rules of gmp, set and rigl."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+
+from cstool.params.sections.sparsity import CyclingShare, LinearShare
+from cstool.sparsity import (
+    Balance,
+    drop,
+    gmp,
+    grow,
+    keep_count,
+    next_mask,
+    random_scores,
+    rigl,
+    sparse_evolution,
+    topk_mask,
+)
+from tests.unit.sparsity.sections import group
+
+SHAPE = (4, 8)
+BALANCES = st.sampled_from([Balance(), Balance(in_groups=4), Balance(in_groups=8), Balance(out_groups=2)])
+SHARES = st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9, 1.0])
+MASKS = nps.arrays(bool, SHAPE)
+WEIGHTS = nps.arrays(np.float32, SHAPE, elements=st.sampled_from([0.0, -3.0, 1.0, 2.0, -2.0]))
+
+
+def bools(rows: list[list[int]]) -> list[list[bool]]:
+    return np.array(rows, dtype=bool).tolist()
+
+
+def test_rigl_by_hand() -> None:
+    weight = np.float32([[5, -1, 0, 0], [3, 0, -4, 0]])
+    mask = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
+    gradient = np.float32([[9, 9, 0, -2], [9, 1, 9, 0]])
+    # Half of the four goes: 1 and 3 are the smallest. Two of those outside come: first where 1 and 3 were, with 9.
+    assert rigl(weight, mask, gradient, 0.5, 0.5).tolist() == bools([[1, 1, 0, 0], [1, 0, 1, 0]])
+    gradient = np.float32([[9, 1, 0, -2], [1, 1, 9, 0]])
+    # Of the three with magnitude 1 the first one comes.
+    assert rigl(weight, mask, gradient, 0.5, 0.5).tolist() == bools([[1, 1, 0, 1], [0, 0, 1, 0]])
+
+
+def test_rigl_by_hand_balanced_over_columns() -> None:
+    weight = np.float32([[5, 0, 1, 0], [4, 0, 0, 2]])
+    mask = np.array([[1, 0, 1, 0], [1, 0, 0, 1]], dtype=bool)
+    gradient = np.float32([[0, 1, 0, 9], [0, 2, 8, 0]])
+    # Of two in each half one stays, and one comes.
+    expected = bools([[1, 0, 0, 1], [0, 1, 0, 1]])
+    assert rigl(weight, mask, gradient, 0.5, 0.5, Balance(in_groups=2)).tolist() == expected
+
+
+def test_set_by_hand() -> None:
+    weight = np.float32([[5, -1, 0, 0]])
+    mask = np.array([[1, 1, 0, 0]], dtype=bool)
+    assert sparse_evolution(weight, mask, np.uint32([[9, 1, 1, 0]]), 0.25, 0.5).tolist() == bools([[1, 1, 1, 0]])
+
+
+def test_gmp_by_hand() -> None:
+    weight = np.float32([[5, -1, 0, 0], [0, 2, 0, -3]])
+    assert gmp(weight, 0.75).tolist() == bools([[1, 0, 0, 0], [0, 0, 0, 1]])
+    # Five of eight, and four are not zero: the first zero is kept, too.
+    assert gmp(weight, 0.375).tolist() == bools([[1, 1, 1, 0], [0, 1, 0, 1]])
+
+
+def test_a_target_sparser_than_what_stays_drops_nothing_more() -> None:
+    weight = np.arange(1, 11, dtype=np.float32).reshape(1, 10)
+    mask = np.full((1, 10), True)
+    assert rigl(weight, mask, weight, 0.9, 0.3).sum() == 7
+    assert sparse_evolution(weight, mask, random_scores((1, 10), 1, "w", 1), 0.9, 0.3).sum() == 7
+
+
+def test_what_the_mask_leaves_out_does_not_come_in_where_weights_in_it_are_zero() -> None:
+    weight = np.float32([[0, 0, 0, 7]])
+    mask = np.array([[0, 1, 1, 1]], dtype=bool)
+    assert drop(weight, mask, 0.3).tolist() == bools([[0, 1, 0, 1]])
+
+
+def test_a_block_with_fewer_than_the_average_keeps_what_it_has_and_grows_to_the_target() -> None:
+    weight = np.float32([[4, 3, 2, 1], [9, 0, 0, 0]])
+    mask = weight != 0
+    rows = Balance(out_groups=2)
+    # Five in two blocks, all but a fifth of them: two of each.
+    assert drop(weight, mask, 0.2, rows).tolist() == bools([[1, 1, 0, 0], [1, 0, 0, 0]])
+    assert rigl(weight, mask, np.ones_like(weight), 0.25, 0.2, rows).sum(axis=1).tolist() == [3, 3]
+
+
+@given(WEIGHTS, MASKS, SHARES)
+def test_what_stays_is_the_largest_part_of_the_mask(weight, mask, drop_fraction) -> None:
+    weight = weight * mask
+    stays = drop(weight, mask, drop_fraction)
+    assert stays.sum() == keep_count(drop_fraction, int(mask.sum()))
+    assert not (stays & ~mask).any()
+    gone = mask & ~stays
+    assert np.abs(weight)[stays].min(initial=9) >= np.abs(weight)[gone].max(initial=0)
+
+
+@given(MASKS, WEIGHTS, SHARES, BALANCES)
+def test_what_grows_is_outside_and_best_there(mask, scores, sparsity, balance) -> None:
+    grown = grow(mask, scores, sparsity, balance)
+    assert not (mask & ~grown).any()
+    blocks = (balance.blocks(array) for array in (mask, grown, scores))
+    for before, after, values in zip(*blocks, strict=True):
+        assert after.sum() == max(before.sum(), keep_count(sparsity, after.size))
+        came = after & ~before
+        assert values[came].min(initial=9) >= (values[~after].max(initial=-9) if came.any() else -9)
+
+
+@given(WEIGHTS, WEIGHTS, WEIGHTS, SHARES, SHARES, SHARES, BALANCES)
+def test_a_balanced_mask_stays_balanced(scores, weight, gradient, before, after, drop_fraction, balance) -> None:
+    mask = topk_mask(scores, before, balance)
+    made = rigl(weight * mask, mask, gradient, after, drop_fraction, balance)
+    for old, new in zip(balance.blocks(mask), balance.blocks(made), strict=True):
+        assert new.sum() == max(keep_count(drop_fraction, int(old.sum())), keep_count(after, new.size))
+
+
+@given(WEIGHTS, WEIGHTS, SHARES, SHARES)
+def test_with_one_sparsity_the_count_stays(scores, gradient, sparsity, drop_fraction) -> None:
+    mask = topk_mask(scores, sparsity)
+    assert rigl(scores * mask, mask, gradient, sparsity, drop_fraction).sum() == mask.sum()
+    random = random_scores(SHAPE, 1, "w", 5)
+    assert sparse_evolution(scores * mask, mask, random, sparsity, drop_fraction).sum() == mask.sum()
+
+
+@given(WEIGHTS, WEIGHTS, MASKS, SHARES, SHARES)
+def test_flat_arrays_give_the_same_masks(weight, gradient, mask, sparsity, drop_fraction) -> None:
+    weight = weight * mask
+    flat = rigl(weight.ravel(), mask.ravel(), gradient.ravel(), sparsity, drop_fraction)
+    assert flat.tolist() == rigl(weight, mask, gradient, sparsity, drop_fraction).ravel().tolist()
+    assert gmp(weight.ravel(), sparsity).tolist() == gmp(weight, sparsity).ravel().tolist()
+
+
+def test_arguments_are_left_as_they_are() -> None:
+    weight, mask = np.float32([[1, -2, 0]]), np.array([[1, 1, 0]], dtype=bool)
+    rigl(weight, mask, weight, 0.3, 0.5)
+    assert weight.tolist() == [[1, -2, 0]]
+    assert mask.tolist() == [[True, True, False]]
+
+
+WEIGHT = np.arange(-16, 16, dtype=np.float32).reshape(SHAPE)
+GRADIENT = np.cos(np.arange(32, dtype=np.float32)).reshape(SHAPE)
+MASK = topk_mask(WEIGHT, 0.5)
+LINEAR = LinearShare(init=0.5, slope=0.01)
+
+
+@pytest.mark.parametrize(
+    ("keys", "step", "mask"),
+    [
+        ({}, 4, MASK),
+        ({"algorithm": "dropconnect"}, 4, MASK),
+        ({"algorithm": "gmp", "sparsity": LINEAR, "update": {"freq": 4}}, 3, MASK),
+        ({"algorithm": "gmp", "sparsity": LINEAR, "update": {"freq": 4}}, 8, gmp(WEIGHT, 0.58)),
+        (
+            {"algorithm": "set", "drop_fraction": CyclingShare(values=(0.2, 0.4)), "update": {"freq": 4}},
+            8,
+            sparse_evolution(WEIGHT * MASK, MASK, random_scores(SHAPE, 7, "w", 8), 0.5, 0.4),
+        ),
+        (
+            {"algorithm": "rigl", "sparsity": LINEAR, "update": {"freq": 4}, "balance_in_groups": 2},
+            4,
+            rigl(WEIGHT * MASK, MASK, GRADIENT, 0.54, 0.3, Balance(in_groups=2)),
+        ),
+    ],
+)
+def test_the_next_mask_is_that_of_the_group_and_the_step(keys, step, mask) -> None:
+    made = next_mask(group(**keys), step, WEIGHT * MASK, MASK, 7, "w", GRADIENT)
+    assert made.tolist() == mask.tolist()
+
+
+def test_rigl_without_a_gradient_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="the update of w needs its dense gradient"):
+        next_mask(group(algorithm="rigl"), 1, WEIGHT, MASK, 7, "w")
