@@ -1,0 +1,224 @@
+"""Up to which density sparse kernels are the faster ones: measured on this machine, once.
+
+It depends on the CPU, on the BLAS and on the shape, and no formula knows it. So each kernel is timed against its dense
+twin at a few densities, and what comes out is kept beside the compiled kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from cstool.atomic_file import write_replacing
+from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.sparse.linear import TILE_TOKENS, sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.matrix import KernelChoice
+from cstool.kernels.sparse.pattern import Pattern, collect, make_pattern
+
+DENSITIES = (0.02, 0.1, 0.25, 0.5)
+"""at which sparse kernels are timed, ascending"""
+ROUNDS = 3
+"""in which kernels take turns; one more goes before them and does not count"""
+MOST_WEIGHTS = 1 << 21
+"""that are timed: of a larger panel some rows, as what a weight takes no longer depends on their number"""
+SHORT_CALL = 1 << 23
+"""products of a call below which it is timed several times over"""
+MOST_CALLS = 16
+FEWEST_TOKENS, MOST_TOKENS = 16, 512
+"""between which the powers of two are that are measured"""
+_ALIGNMENT_BYTES = 64
+
+_Run = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """For each product of a linear layer the largest density at which the sparse kernel is taken, from 0 to 1."""
+
+    forward: float
+    delta: float
+    gradient: float
+
+
+def choose(crossover: Crossover, density: float) -> KernelChoice:
+    """Return which kernels are sparse for a panel of a density."""
+    return KernelChoice(**{product: density <= largest for product, largest in asdict(crossover).items()})
+
+
+def crossover(rows: int, columns: int, tokens: int, *, refresh: bool = False) -> Crossover:
+    """Return the crossover of a panel: what an earlier call has measured, maybe in another process, or a new one.
+
+    Measured is the nearest power of two of tokens, and what the last tile wastes of these and of those is put right.
+
+    Args:
+        rows, columns: of the panel
+        tokens: of a grain
+        refresh: measure again whatever is known
+    """
+    nearest = min(max(1 << round(math.log2(tokens)), FEWEST_TOKENS), MOST_TOKENS)
+    path, key = _file(), f"{rows}x{columns}x{nearest}"
+    found = None if refresh else _read(path).get(key)
+    if found is None:
+        found = measure_crossover(rows, columns, nearest)
+        _write(path, _read(path) | {key: found})
+    share = _used_of_tiles(tokens) / _used_of_tiles(nearest)
+    return Crossover(**{product: round(min(1.0, largest * share), 3) for product, largest in asdict(found).items()})
+
+
+def _used_of_tiles(tokens: int) -> float:
+    return tokens / (math.ceil(tokens / TILE_TOKENS) * TILE_TOKENS)
+
+
+def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
+    """Time sparse kernels against dense ones, all of them on one thread.
+
+    A layer that takes the dense gradient has to read it at the non-zeros; that counts. It has to write its weights out
+    for dense kernels, too: once for all grains, which does not count.
+
+    Args:
+        rows, columns: of the panel
+        tokens: of a grain
+    """
+    rows = max(1, min(rows, MOST_WEIGHTS // columns))
+    with threadpool_limits(1, user_api="blas"):
+        return Crossover(*map(find_crossover, _measure_ratios(rows, columns, tokens)))
+
+
+def find_crossover(ratios: Sequence[Sequence[float]]) -> float:
+    """Return the density up to which a sparse kernel wins clearly, rounded to 3 digits.
+
+    Of each density counts the median of the rounds, and on top of it the median of their distances from there: a few
+    percent on a machine at rest, and where others disturb it, what a sparse kernel has to win by. One disturbed round
+    of three changes little in both. Between densities the ratio is a straight line, which goes on beyond the last one.
+
+    Args:
+        ratios: for each of `DENSITIES`, in each round: time of the sparse kernel / time of the dense one
+    """
+    cautious = []
+    for rounds in ratios:
+        middle = median(rounds)
+        cautious.append(middle + median(abs(ratio - middle) for ratio in rounds))
+    if cautious[0] > 1:
+        return 0.0
+    end = next((i for i, ratio in enumerate(cautious) if ratio > 1), len(cautious) - 1)
+    slope = (cautious[end] - cautious[end - 1]) / (DENSITIES[end] - DENSITIES[end - 1])
+    if slope <= 0:
+        return 1.0
+    return round(min(1.0, DENSITIES[end] + (1 - cautious[end]) / slope), 3)
+
+
+def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[list[float]]]:
+    """Return for forward, delta and gradient, at each of `DENSITIES`, the ratio of each round."""
+    dense, sparse = _kernels(rows, columns, tokens)
+    calls = min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
+    ratios: list[list[list[float]]] = [[[] for _ in DENSITIES] for _ in dense]
+    for turn in range(1 + ROUNDS):
+        for run_dense, kernels, found in zip(dense, sparse, ratios, strict=True):
+            dense_s = _time_s(run_dense, calls)
+            for (run, goes_with_dense), of_density in zip(kernels, found, strict=True):
+                ratio = _time_s(run, calls) / (dense_s + _time_s(goes_with_dense, calls))
+                if turn > 0:
+                    of_density.append(ratio)
+    return ratios
+
+
+def _time_s(run: _Run, calls: int) -> float:
+    begin_s = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return time.perf_counter() - begin_s
+
+
+def _kernels(rows: int, columns: int, tokens: int) -> tuple[list[_Run], list[list[tuple[_Run, _Run]]]]:
+    """Return calls for forward, delta and gradient: of the dense kernel; of the sparse ones, one for each density.
+
+    With each sparse one comes what a layer does beside it that takes the dense kernel.
+    """
+    generator = np.random.default_rng(0)
+    x, weight, delta_y = (_random(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows)))
+    y, delta_x, grad_weight = (_random(generator, *like.shape) for like in (delta_y, x, weight))
+    lent: dict[str, np.ndarray] = {}
+
+    def scratch(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        if name not in lent:
+            lent[name] = np.zeros(shape, np.float32)
+        return lent[name]
+
+    def of_pattern(pattern: Pattern) -> list[tuple[_Run, _Run]]:
+        values, grad = _random(generator, pattern.count), _random(generator, pattern.count)
+        given = x, delta_y, pattern, values
+        return [
+            (lambda: sparse_linear_forward(x, pattern, values, None, y, scratch), _do_nothing),
+            (lambda: sparse_linear_backward(*given, delta_x, False, None, scratch), _do_nothing),
+            (
+                lambda: sparse_linear_backward(*given, None, False, grad, scratch),
+                lambda: collect(pattern, grad_weight, grad),
+            ),
+        ]
+
+    dense: list[_Run] = [
+        lambda: linear_forward(x, weight, None, y),
+        lambda: linear_backward_delta(delta_y, weight, delta_x, False, scratch),
+        lambda: linear_backward_weight(x, delta_y, grad_weight),
+    ]
+    chance = generator.random((rows, columns), dtype=np.float32)
+    patterns = [make_pattern(np.flatnonzero(chance < density), chance.shape)[0] for density in DENSITIES]
+    return dense, [list(kernels) for kernels in zip(*map(of_pattern, patterns), strict=True)]
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Return numbers as they lie in a run: on a multiple of 64 bytes."""
+    count = math.prod(shape)
+    memory = np.empty(count + _ALIGNMENT_BYTES // 4, np.float32)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES // 4
+    array = memory[start : start + count]
+    generator.standard_normal(dtype=np.float32, out=array)
+    return array.reshape(shape)
+
+
+@functools.cache
+def _blas_digest() -> str:
+    found = sorted(
+        f"{library['internal_api']} {library['version']} {library.get('architecture')}"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    )
+    return hashlib.blake2b("\n".join(found).encode(), digest_size=4).hexdigest()
+
+
+def _file() -> Path:
+    """Return the file beside the compiled kernels, whose folder stands for sources, NumPy and CPU."""
+    return Path(os.environ["NUMBA_CACHE_DIR"]) / f"crossover-{_blas_digest()}.json"
+
+
+def _read(path: Path) -> dict[str, Crossover]:
+    """Return what is known by shape; nothing where there is no such file, or one that makes no sense."""
+    try:
+        found = {shape: Crossover(**largest) for shape, largest in json.loads(path.read_bytes()).items()}
+        if all(0 <= largest <= 1 for known in found.values() for largest in asdict(known).values()):
+            return found
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass
+    return {}
+
+
+def _write(path: Path, known: dict[str, Crossover]) -> None:
+    text = json.dumps({shape: asdict(largest) for shape, largest in sorted(known.items())}, indent=1)
+    with contextlib.suppress(OSError):
+        write_replacing(path, text + "\n")

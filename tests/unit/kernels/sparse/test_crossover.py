@@ -1,0 +1,287 @@
+"""Which kernel for which density. Nothing here depends on how fast this machine is: clocks and kernels are made up."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from cstool.kernels.sparse import KernelChoice, Pattern
+from cstool.kernels.sparse.crossover import (
+    DENSITIES,
+    MOST_CALLS,
+    ROUNDS,
+    Crossover,
+    choose,
+    crossover,
+    find_crossover,
+    measure_crossover,
+)
+
+MODULE = "cstool.kernels.sparse.crossover"
+
+
+def _quiet(ratio: Callable[[float], float]) -> list[list[float]]:
+    return [[ratio(density)] * ROUNDS for density in DENSITIES]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [
+        (lambda d: d / 0.4, 0.4),  # between two densities
+        (lambda d: 0.5 + d, 0.5),  # at one of them
+        (lambda d: d / 0.8, 0.8),  # beyond the last
+        (lambda d: d / 1.2, 1.0),  # there is nothing above 1
+        (lambda d: 0.9, 1.0),
+        (lambda d: 0.9 - d, 1.0),
+        (lambda d: 1.01, 0.0),  # slower from the beginning
+        (lambda d: 1 + (d - 0.05) * 10, 0.05),
+        (lambda d: 1 + (d - 0.12345) * 0.7, 0.123),  # 3 digits
+    ],
+)
+def test_the_crossover_is_where_the_ratio_is_1(ratio: Callable[[float], float], expected: float) -> None:
+    assert find_crossover(_quiet(ratio)) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("disturbed", range(ROUNDS))
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_one_disturbed_round_changes_nothing(disturbed: int, factor: float) -> None:
+    ratios = _quiet(lambda d: d / 0.4)
+    for rounds in ratios:
+        rounds[disturbed] *= factor
+    assert find_crossover(ratios) == pytest.approx(0.4)
+
+
+def test_a_sparse_kernel_has_to_win_by_more_than_rounds_differ() -> None:
+    # With ratios of 0.9, 1 and 1.1 times the middle one, those count that are 0.1 above it: the crossover is 0.4 / 1.1.
+    ratios = [[d / 0.4 * share for share in (1.0, 0.9, 1.1)] for d in DENSITIES]
+    assert find_crossover(ratios) == pytest.approx(0.364)
+
+
+def test_kernels_are_sparse_up_to_their_crossover() -> None:
+    found = Crossover(forward=0.5, delta=0.3, gradient=0.0)
+    assert [choose(found, density) for density in (0.0, 0.3, 0.31, 0.5, 0.51)] == [
+        KernelChoice(forward=True, delta=True, gradient=True),
+        KernelChoice(forward=True, delta=True, gradient=False),
+        KernelChoice(forward=True, delta=False, gradient=False),
+        KernelChoice(forward=True, delta=False, gradient=False),
+        KernelChoice(forward=False, delta=False, gradient=False),
+    ]
+
+
+class Machine:
+    """A machine on which a kernel takes as long as it is told, and which looks at what it is called with.
+
+    Args:
+        dense_s: of any dense kernel
+        per_density_s: of "forward", "delta", "gradient" and "collect", at density 1
+    """
+
+    def __init__(self, dense_s: float, **per_density_s: float) -> None:
+        self.now_s = 0.0
+        self.dense_s = dense_s
+        self.per_density_s = per_density_s
+        self.slow_until_s = 0.0
+        self.patterns: list[Pattern] = []
+        self.arrays: list[np.ndarray] = []
+        self.blas_threads: set[int] = set()
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(f"{MODULE}.time", SimpleNamespace(perf_counter=lambda: self.now_s))
+        for name in ("linear_forward", "linear_backward_delta", "linear_backward_weight"):
+            monkeypatch.setattr(f"{MODULE}.{name}", self._dense)
+        for name in ("sparse_linear_forward", "sparse_linear_backward", "collect"):
+            monkeypatch.setattr(f"{MODULE}.{name}", getattr(self, f"_{name}"))
+
+    def _dense(self, *arguments: object) -> None:
+        self.now_s += self.dense_s
+        self.arrays += [a for a in arguments if isinstance(a, np.ndarray)]
+        self.blas_threads |= {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    def _take(self, kernel: str, pattern: Pattern) -> None:
+        nominal = min(DENSITIES, key=lambda density: abs(density - pattern.density))
+        slowness = 100.0 if self.now_s < self.slow_until_s else 1.0
+        self.now_s += self.per_density_s[kernel] * nominal * slowness
+        self.patterns.append(pattern)
+
+    def _sparse_linear_forward(self, x, pattern, values, bias, y, scratch) -> None:
+        self._take("forward", pattern)
+        self.arrays += [x, values, y]
+
+    def _sparse_linear_backward(self, x, delta_y, pattern, values, delta_x, accumulate, grad, scratch) -> None:
+        assert (delta_x is None) != (grad is None)
+        self._take("delta" if grad is None else "gradient", pattern)
+        self.arrays += [a for a in (x, delta_y, values, delta_x, grad) if a is not None]
+
+    def _collect(self, pattern: Pattern, dense: np.ndarray, out: np.ndarray) -> None:
+        self._take("collect", pattern)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return a machine whose gradient is 50 d / (10 + 10 d) of the dense one: 1 at a quarter."""
+    made = Machine(10.0, forward=25.0, delta=100.0, gradient=50.0, collect=10.0)
+    made.install(monkeypatch)
+    return made
+
+
+def test_each_kernel_is_held_against_its_dense_twin(machine: Machine) -> None:
+    assert measure_crossover(64, 1024, 512) == Crossover(forward=0.4, delta=0.1, gradient=0.25)
+
+
+def test_the_first_round_does_not_count(machine: Machine) -> None:
+    round_s = 3 * machine.dense_s + sum(machine.per_density_s.values()) * sum(DENSITIES)
+    machine.slow_until_s = round_s
+    assert measure_crossover(64, 1024, 512) == Crossover(forward=0.4, delta=0.1, gradient=0.25)
+
+
+def test_of_a_large_panel_some_rows_are_timed(machine: Machine) -> None:
+    measure_crossover(8192, 2048, 512)
+    assert {pattern.shape for pattern in machine.patterns} == {(1024, 2048)}
+
+
+@pytest.mark.parametrize(("shape", "calls"), [((64, 1024, 512), 1), ((32, 1024, 64), 4), ((8, 16, 16), MOST_CALLS)])
+def test_short_calls_are_timed_several_times_over(shape: tuple[int, int, int], calls: int, machine: Machine) -> None:
+    measure_crossover(*shape)
+    assert len(machine.patterns) == 4 * len(DENSITIES) * (1 + ROUNDS) * calls
+
+
+def test_all_kernels_run_on_one_thread_and_aligned_arrays(machine: Machine) -> None:
+    measure_crossover(64, 1024, 512)
+    assert machine.blas_threads == {1}
+    assert {array.ctypes.data % 64 for array in machine.arrays} == {0}
+
+
+def test_densities_are_those_that_were_asked_for(machine: Machine) -> None:
+    measure_crossover(512, 512, 64)
+    measured = sorted({pattern.density for pattern in machine.patterns})
+    assert measured == pytest.approx(DENSITIES, rel=0.02)
+
+
+def test_real_kernels_can_be_timed() -> None:
+    found = measure_crossover(40, 70, 16)
+    assert all(0 <= density <= 1 for density in (found.forward, found.delta, found.gradient))
+
+
+MEASURED = Crossover(forward=0.4, delta=0.3, gradient=0.2)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int, int, int]]:
+    """Return the shapes that were measured, each with what the one before gave and 0.1 more; nothing is cached yet."""
+    shapes: list[tuple[int, int, int]] = []
+    steps = itertools.count()
+
+    def measure(rows: int, columns: int, tokens: int) -> Crossover:
+        shapes.append((rows, columns, tokens))
+        more = next(steps) / 10
+        return Crossover(MEASURED.forward + more, MEASURED.delta + more, MEASURED.gradient + more)
+
+    monkeypatch.setattr(f"{MODULE}.measure_crossover", measure)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return shapes
+
+
+def _cached(tmp_path: Path) -> Path:
+    (path,) = tmp_path.glob("crossover-*.json")
+    return path
+
+
+def test_a_shape_is_measured_once(measured: list[tuple[int, int, int]]) -> None:
+    assert [crossover(40, 70, 512), crossover(40, 70, 512)] == [MEASURED, MEASURED]
+    assert measured == [(40, 70, 512)]
+
+
+def test_a_refresh_measures_again_and_is_kept(measured: list[tuple[int, int, int]]) -> None:
+    found = [crossover(40, 70, 512), crossover(40, 70, 512, refresh=True), crossover(40, 70, 512)]
+    assert [each.forward for each in found] == [0.4, 0.5, 0.5]
+    assert len(measured) == 2
+
+
+def test_shapes_are_kept_side_by_side(measured: list[tuple[int, int, int]], tmp_path: Path) -> None:
+    for _ in range(2):
+        assert [crossover(70, 40, 512).delta, crossover(40, 70, 512).delta] == [0.3, 0.4]
+    assert json.loads(_cached(tmp_path).read_text()) == {
+        "40x70x512": {"forward": 0.5, "delta": 0.4, "gradient": pytest.approx(0.3)},
+        "70x40x512": {"forward": 0.4, "delta": 0.3, "gradient": 0.2},
+    }
+
+
+def test_another_blas_has_a_file_of_its_own(
+    measured: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crossover(40, 70, 512)
+    monkeypatch.setattr(f"{MODULE}._blas_digest", lambda: "another")
+    assert crossover(40, 70, 512).forward == 0.5
+    assert len(list(tmp_path.glob("crossover-*.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"1",
+        b'{"40x70x512": 1}',
+        b'{"40x70x512": {"forward": 0.4, "delta": 0.3}}',
+        b'{"40x70x512": {"forward": 0.4, "delta": 0.3, "gradient": "0.2"}}',
+        b'{"40x70x512": {"forward": 0.4, "delta": 0.3, "gradient": 1.2}}',
+        b'{"40x70x512": {"forward": 0.4, "delta": 0.3, "gradient": NaN}}',
+        b'{"40x70x512": {"forward": 0.4, "delta": 0.3, "gradient": 0.2, "more": 0.2}}',
+        b'{"40x70x512": {"forward": 0.4, "delta": 0.3, "gradient": 0.2}',
+    ],
+)
+def test_a_file_that_makes_no_sense_is_replaced(
+    content: bytes, measured: list[tuple[int, int, int]], tmp_path: Path
+) -> None:
+    crossover(1, 1, 512)
+    _cached(tmp_path).write_bytes(content)
+    assert [crossover(40, 70, 512).forward for _ in range(2)] == [0.5, 0.5]
+    assert len(measured) == 2
+
+
+def test_without_a_folder_to_write_to_it_is_measured_each_time(
+    measured: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "missing"))
+    assert [crossover(40, 70, 512).forward for _ in range(2)] == [0.4, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "nearest"), [(1, 16), (16, 16), (22, 16), (23, 32), (90, 64), (91, 128), (512, 512), (4096, 512)]
+)
+def test_tokens_are_rounded(tokens: int, nearest: int, measured: list[tuple[int, int, int]]) -> None:
+    crossover(40, 70, tokens)
+    assert measured == [(40, 70, nearest)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "forward"),
+    [
+        (512, 0.4),
+        (4096, 0.4),
+        (500, 0.391),  # 500 of 512
+        (129, 0.269),  # 129 of 192, and all 128 of those that were measured
+        (70, 0.219),  # 70 of 128, and all 64
+        (33, 0.413),  # 33 of 64, where 32 of 64 were measured
+        (48, 0.3),  # 48 of 64, where all 64 were
+        (1, 0.025),
+    ],
+)
+def test_tokens_that_the_last_tile_wastes_count(
+    tokens: int, forward: float, measured: list[tuple[int, int, int]]
+) -> None:
+    assert crossover(40, 70, tokens).forward == pytest.approx(forward)
+
+
+def test_a_crossover_is_at_most_1(measured: list[tuple[int, int, int]]) -> None:
+    for _ in range(6):
+        crossover(40, 70, 32, refresh=True)
+    assert crossover(40, 70, 44).forward == 1.0
