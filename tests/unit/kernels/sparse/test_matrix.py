@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -37,8 +38,21 @@ def _lend(shape: tuple[int, int]) -> np.ndarray:
     return np.full(shape, np.nan, np.float32)
 
 
-def _matrix(layer: Layer, choice: KernelChoice, *, dense_gradient: bool = False) -> SparseMatrix:
-    return SparseMatrix(layer.pattern, layer.values, choice, dense_gradient, _lend)
+def _matrix(
+    layer: Layer,
+    choice: KernelChoice,
+    *,
+    dense_gradient: bool = False,
+    lend: Callable[[tuple[int, int]], np.ndarray] = _lend,
+) -> SparseMatrix:
+    return SparseMatrix(
+        pattern=layer.pattern,
+        values=layer.values,
+        choice=choice,
+        dense_gradient=dense_gradient,
+        room=layer.pattern.count,
+        lend=lend,
+    )
 
 
 @EACH_CHOICE
@@ -100,7 +114,7 @@ def test_lanes_that_ask_at_once_share_one_panel_written_out(layer: Layer) -> Non
         lent.append(_lend(shape))
         return lent[-1]
 
-    matrix = SparseMatrix(layer.pattern, layer.values, KernelChoice(False, False, False), False, lend)
+    matrix = _matrix(layer, KernelChoice(False, False, False), lend=lend)
 
     def ask(_lane: int) -> np.ndarray:
         together.wait()
