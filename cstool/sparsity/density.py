@@ -54,13 +54,13 @@ def _keeps_all(group: SparsityParams) -> bool:
     """Return whether a group may keep all weights at some time, for all that its params say."""
     if group.algorithm == "dropconnect" or group.init_method in ("from_zeros", "from_checkpoint"):
         return True
-    return group.algorithm != "static" and not starts_sparse(group.update)
+    return not starts_sparse(group.update)
 
 
 def _least_sparsity(group: SparsityParams, last_step: int | None) -> float:
     """Return the least sparsity among the first mask and the updates."""
     share, first = group.sparsity, sparsity_at(group, 0)
-    steps = update_steps(group.update, last_step) if group.algorithm != "static" else ()
+    steps = update_steps(group.update, last_step)
     if not steps:
         return first
     if isinstance(share, CyclingShare):
@@ -70,6 +70,7 @@ def _least_sparsity(group: SparsityParams, last_step: int | None) -> float:
         return min(first, share_at(share, steps[-1]))
     if len(steps) > _MOST_EVALUATED:
         return share.minimum
+    # The first mask has the largest value of all.
     middle = (share.minimum + share.init) / 2
     values = (share.init - middle) * np.cos(np.asarray(steps) * (math.pi / share.half_period)) + middle
-    return max(share.minimum, min(first, float(values.min())) - _COSINE_ROUNDING)
+    return max(share.minimum, float(values.min()) - _COSINE_ROUNDING)

@@ -82,7 +82,7 @@ class _Assignment:
         self._problems.append((f"{self._label}: {key}.{name} {rule}", hint))
 
     def _by_default(self) -> list[str]:
-        return [name for name in self._sparse() if not any(part in name.lower() for part in _DENSE_BY_DEFAULT)]
+        return [name for name in self._sparse() if not any(part in name for part in _DENSE_BY_DEFAULT)]
 
     def _sparse(self) -> Iterator[str]:
         return (name for name in self._matrices if name not in self._dense)
@@ -152,7 +152,7 @@ def _nearest(pattern: str, known: Iterable[str]) -> str:
 
     def likeness(name: str) -> float:
         ends = accumulate(reversed(name.split(".")), lambda end, part: f"{part}.{end}")
-        return max(difflib.SequenceMatcher(None, pattern.strip("*"), end).ratio() for end in ends)
+        return max(difflib.SequenceMatcher(None, pattern, end).ratio() for end in ends)
 
     found = sorted(known, key=likeness, reverse=True)[:_MOST_NEAREST]
     return f"{'is' if len(found) == 1 else 'are'} {', '.join(found)}" if found else ""

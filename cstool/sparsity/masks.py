@@ -159,7 +159,7 @@ def initial_mask(group: SparsityParams, weight: np.ndarray, seed: int, name: str
     Returns:
         (rows, columns) bool
     """
-    if group.algorithm == "dropconnect" or not (group.algorithm == "static" or starts_sparse(group.update)):
+    if group.algorithm == "dropconnect" or not starts_sparse(group.update):
         return np.full(weight.shape, True)
     balance = balance_of(group)
     match group.init_method:

@@ -15,7 +15,16 @@ from cstool.params.sections.sparsity import (
     LinearShare,
     PowerShare,
 )
-from cstool.sparsity import initial_mask, keep_count, largest_density, most_kept, next_mask, sparsity_at, update_steps
+from cstool.sparsity import (
+    checkerboard_mask,
+    initial_mask,
+    keep_count,
+    largest_density,
+    most_kept,
+    next_mask,
+    sparsity_at,
+    update_steps,
+)
 from tests.unit.sparsity.sections import group
 
 RISING = LinearShare(init=0.2, slope=0.01)
@@ -120,3 +129,8 @@ def test_no_mask_of_a_run_keeps_more(share, update, method, algorithm) -> None:
 )
 def test_the_most_that_a_matrix_keeps_by_hand(keys, kept) -> None:
     assert most_kept(group(**keys), (6, 10)) == kept
+
+
+def test_a_checkerboard_may_keep_more_than_its_share() -> None:
+    assert keep_count(0.9, 7 * 4) == 2
+    assert checkerboard_mask((7, 4), 0.9).sum() == most_kept(group(0.9, init_method="checkerboard"), (7, 4)) == 4

@@ -237,6 +237,12 @@ def test_dropconnect_can_leave_out_none_and_all(sparsity, kept) -> None:
     assert dropconnect_mask((8, 8), sparsity, 1, "w", 1).sum() == kept
 
 
+def test_dropconnect_drops_the_words_below_its_share_of_all() -> None:
+    words = random_scores((8, 8), 1, "w", 3)
+    for word in words.ravel()[:4]:
+        assert (dropconnect_mask((8, 8), int(word) / 2**32, 1, "w", 3) == (words >= word)).all()
+
+
 WEIGHT = np.float32([[0, 1, 0, -2], [3, 0, 4, -5]])
 
 

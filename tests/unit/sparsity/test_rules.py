@@ -137,6 +137,7 @@ def test_flat_arrays_give_the_same_masks(weight, gradient, mask, sparsity, drop_
 def test_arguments_are_left_as_they_are() -> None:
     weight, mask = np.float32([[1, -2, 0]]), np.array([[1, 1, 0]], dtype=bool)
     rigl(weight, mask, weight, 0.3, 0.5)
+    grow(mask, weight, 0.0)
     assert weight.tolist() == [[1, -2, 0]]
     assert mask.tolist() == [[True, True, False]]
 
