@@ -43,8 +43,13 @@ def validate(
 
         trainers = _load(file, set_)
         graphs = [_graph(params) for params in trainers]
+        for params, graph in zip(trainers, graphs, strict=True):
+            if params.sparsity:  # late: the rules of sparsity need NumPy
+                from cstool.sparsity import assign_groups
+
+                assign_groups(params.sparsity, graph, params.sparsity_place)
         following = check_following(trainers, graphs)
-        warnings = list(dict.fromkeys(warning for params in trainers for warning in _warnings(params))) + following
+        warnings = list(dict.fromkeys(warning for params in trainers for warning in params.warnings)) + following
         notes = list(dict.fromkeys(note for params in trainers for note in params.notes))
         if as_json:
             models = [{"model": graph.name, "parameters": graph.parameter_count} for graph in graphs]
@@ -192,25 +197,13 @@ writes it so).
 - *(name: gptj ...)*: of GPT-J and its kin, which are {parallel}. They have the keys of GPT-2 and its kin, too;
   only what differs stands again.
 - Any other key is an error. A key that is null counts as not given, but where null is among the values. `*` is any
-  entry of a list, or the name of one.
-
-`trainer.init.sparsity` is checked, but nothing trains with it yet: a run refuses it."""
+  entry of a list, or the name of one."""
 
 
 def _load(file: Path, overrides: Sequence[str] | None) -> tuple[Params, ...]:
     from cstool.params import load_all_params
 
     return load_all_params(file, overrides=overrides or ())
-
-
-def _warnings(params: Params) -> list[str]:
-    """Return what loading warns of, and what is right but cannot be run yet."""
-    try:
-        params.check_trainable()
-    except ParamsError as error:
-        refused = [message.partition(": not supported: ") for message, _ in error.problems]
-        return [*params.warnings, *(f"{where}: {key} is checked, but a run refuses it" for where, _, key in refused)]
-    return [*params.warnings]
 
 
 def _graph(params: Params) -> Graph:

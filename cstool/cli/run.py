@@ -27,6 +27,15 @@ class Mode(StrEnum):
     train_and_eval = "train_and_eval"
 
 
+class SparseKernels(StrEnum):
+    """How kernels are chosen for sparse weights."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+    measure = "measure"
+
+
 class ExecutionModeChoice(StrEnum):
     """How a model uses the wafer."""
 
@@ -194,6 +203,13 @@ def run(
     lanes: Annotated[
         str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Results do not depend on it.")
     ] = "auto",
+    sparse_kernels: Annotated[
+        SparseKernels,
+        typer.Option(
+            "--sparse_kernels",
+            help="Which kernels compute with sparse weights; auto: the faster ones, as measured here once.",
+        ),
+    ] = SparseKernels.auto,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout, the log on stderr.")
     ] = False,
@@ -236,9 +252,6 @@ def run(
         from cstool.params import load_all_params
 
         trainers = load_all_params(params, overrides=set_ or (), flags=flags)
-        for trainer in trainers:
-            if not (trainer.compile_only or trainer.validate_only):
-                trainer.check_trainable()
         from cstool import runtime
         from cstool.cli.render import print_json
         from cstool.cli.run_log import LOG, run_log
@@ -272,6 +285,7 @@ def run(
                     checkpoint_path=checkpoint_path if number == 1 else None,
                     load_checkpoint_states=load_checkpoint_states if number == 1 else None,
                     lanes=lane_count,
+                    sparse_kernels=sparse_kernels.value,
                     progress=screen.progress,
                 )
             results.append(result.as_dict())

@@ -6,7 +6,7 @@ per panel of that matrix, in order, with rows `start` to `stop` of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Payload
+from cstool.kernels.payload import Payload, Weights
 from cstool.kernels.random import Dropout
 from cstool.kernels.scratch import Scratch
 
@@ -50,7 +50,8 @@ class Call:
     accumulate: tuple[bool, ...] = ()
     """whether a delta is added to what another consumer of the same input left there"""
     dropout: Dropout | None = None
-    weights: list[Array] = field(default_factory=list)
+    weights: Sequence[Weights] = ()
+    """dense, but for the matrix of a linear op, which may be sparse"""
     gradients: list[Payload | None] = field(default_factory=list)
     """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
     start: int = 0
@@ -62,7 +63,7 @@ class Call:
     """what each token's loss is multiplied by"""
     loss: LossResult | None = None
 
-    def hold(self, weights: list[Array], panel: Panel | None, is_first: bool, is_last: bool) -> None:
+    def hold(self, weights: Sequence[Weights], panel: Panel | None, is_first: bool, is_last: bool) -> None:
         """Set the weights of the next kernel call: all vectors, and one panel of the matrix if there is one."""
         self.weights = weights
         self.first, self.last = is_first, is_last
@@ -82,9 +83,14 @@ class Call:
         """Return the gradient buffer of a weight that the op always has."""
         return _given(self.gradient(index))
 
+    def weight(self, index: int) -> Array:
+        """Return a weight that the op always has, and that is dense."""
+        return _given(self.vector(index))
+
     def vector(self, index: int) -> Array | None:
         """Return weight `index`, or None where the op has none (no bias)."""
-        return self.weights[index] if index < len(self.weights) else None
+        found = self.weights[index] if index < len(self.weights) else None
+        return found if isinstance(found, np.ndarray) else None
 
     def gradient(self, index: int) -> Array | None:
         """Return the gradient buffer of weight `index`, or None where the op has none."""

@@ -1,10 +1,16 @@
-"""What travels from a CSX to MemoryX: the gradient of one panel, dense or as the few rows that are not zero."""
+"""What travels between MemoryX and a CSX: the weights of one panel down, its gradient back.
+
+Weights are dense or a `SparseMatrix`. A gradient is dense, the few rows that are not zero, or, of sparse weights, the
+numbers of the non-zeros.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+
+from cstool.kernels.sparse.matrix import SparseMatrix
 
 Array = np.ndarray[Any, Any]
 
@@ -19,6 +25,9 @@ class Rows(NamedTuple):
 
 
 Payload: TypeAlias = Array | Rows
+"""of a gradient"""
+Weights: TypeAlias = Array | SparseMatrix
+"""of a panel"""
 
 
 def add_payloads(left: Payload, right: Payload) -> Payload:

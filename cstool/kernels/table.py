@@ -25,10 +25,11 @@ from cstool.kernels.payload import Rows
 from cstool.kernels.residual import residual_backward, residual_forward
 from cstool.kernels.rotary import rotary_backward, rotary_forward
 from cstool.kernels.scale import scale_backward, scale_forward
+from cstool.kernels.sparse import SparseMatrix
 
 
 def _embedding_forward(c: Call) -> None:
-    embedding_forward(c.inputs[0], c.weights[0], c.start, c.stop, c.outputs[0])
+    embedding_forward(c.inputs[0], c.weight(0), c.start, c.stop, c.outputs[0])
 
 
 def _embedding_backward(c: Call) -> None:
@@ -36,7 +37,7 @@ def _embedding_backward(c: Call) -> None:
 
 
 def _position_forward(c: Call) -> None:
-    position_forward(c.inputs[0], c.weights[0], c.sequence, c.outputs[0], c.dropout, c.start)
+    position_forward(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.dropout, c.start)
 
 
 def _position_backward(c: Call) -> None:
@@ -61,14 +62,14 @@ def _scale_backward(c: Call) -> None:
 
 def _layer_norm_forward(c: Call) -> None:
     layer_norm_forward(
-        c.inputs[0], c.weights[0], c.vector(1), c.attributes["epsilon"], c.outputs[0], c.kept["mean"], c.kept["rstd"]
+        c.inputs[0], c.weight(0), c.vector(1), c.attributes["epsilon"], c.outputs[0], c.kept["mean"], c.kept["rstd"]
     )
 
 
 def _layer_norm_backward(c: Call) -> None:
     layer_norm_backward(
         c.inputs[0],
-        c.weights[0],
+        c.weight(0),
         c.kept["mean"],
         c.kept["rstd"],
         c.delta_y,
@@ -80,25 +81,32 @@ def _layer_norm_backward(c: Call) -> None:
 
 
 def _rms_norm_forward(c: Call) -> None:
-    rms_norm_forward(c.inputs[0], c.weights[0], c.attributes["epsilon"], c.outputs[0], c.kept["rstd"])
+    rms_norm_forward(c.inputs[0], c.weight(0), c.attributes["epsilon"], c.outputs[0], c.kept["rstd"])
 
 
 def _rms_norm_backward(c: Call) -> None:
-    rms_norm_backward(c.inputs[0], c.weights[0], c.kept["rstd"], c.delta_y, c.delta_x(0), c.accumulate[0], c.grad(0))
+    rms_norm_backward(c.inputs[0], c.weight(0), c.kept["rstd"], c.delta_y, c.delta_x(0), c.accumulate[0], c.grad(0))
 
 
 def _linear_forward(c: Call) -> None:
-    bias = c.vector(1)
+    bias, weight = c.vector(1), c.weights[0]
     rows = slice(c.start, c.stop)
-    linear_forward(c.inputs[0], c.weights[0], None if bias is None else bias[rows], c.outputs[0][:, rows])
+    part = None if bias is None else bias[rows]
+    if isinstance(weight, SparseMatrix):
+        weight.forward(c.inputs[0], part, c.outputs[0][:, rows], c.scratch)
+    else:
+        linear_forward(c.inputs[0], weight, part, c.outputs[0][:, rows])
 
 
 def _linear_backward(c: Call) -> None:
-    part = c.delta_y[:, c.start : c.stop]
-    if c.delta_inputs[0] is not None:
-        accumulate = c.accumulate[0] or not c.first
-        linear_backward_delta(part, c.weights[0], c.delta_inputs[0], accumulate, c.scratch)
-    linear_backward_weight(c.inputs[0], part, c.grad(0))
+    part, delta_x, weight = c.delta_y[:, c.start : c.stop], c.delta_inputs[0], c.weights[0]
+    accumulate = c.accumulate[0] or not c.first
+    if isinstance(weight, SparseMatrix):
+        weight.backward(c.inputs[0], part, delta_x, accumulate, c.grad(0), c.scratch)
+    else:
+        if delta_x is not None:
+            linear_backward_delta(part, weight, delta_x, accumulate, c.scratch)
+        linear_backward_weight(c.inputs[0], part, c.grad(0))
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
         column_sum(c.delta_y, grad_bias)
@@ -196,7 +204,7 @@ def _softmax_loss_forward(c: Call) -> None:
     bias = c.vector(1)
     softmax_loss_forward(
         x,
-        c.weights[0],
+        c.weight(0),
         None if bias is None else bias[c.start : c.stop],
         c.start,
         labels,
@@ -215,7 +223,7 @@ def _softmax_loss_backward(c: Call) -> None:
     rows = slice(c.start, c.stop)
     softmax_loss_backward(
         x,
-        c.weights[0],
+        c.weight(0),
         None if bias is None else bias[rows],
         c.start,
         labels,

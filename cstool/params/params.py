@@ -88,16 +88,6 @@ class Params:
         """Return what the learning rate of a weight is multiplied by."""
         return learning_rate_scale(self.model, self.optimizer.adjust_learning_rate, weight)
 
-    def check_trainable(self) -> None:
-        """Check that training can do what the file asks for.
-
-        Raises:
-            ParamsError: it asks for sparsity.
-        """
-        if self.sparsity:
-            label, key = self.sparsity_place
-            raise ParamsError([(f"{label}: not supported: {key}", "leave it out to train dense")])
-
     def resolve(self, written: str | Path) -> ResolvedPath:
         """Resolve a path against the folder of the params file, then the working directory."""
         return resolve_path(written, self.path.parent)

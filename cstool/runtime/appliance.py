@@ -13,15 +13,17 @@ from typing import NamedTuple
 from threadpoolctl import threadpool_limits
 
 from cstool.errors import ClusterError
-from cstool.ir import Graph
+from cstool.ir import Graph, Weight
 from cstool.kernels.call import LossResult
 from cstool.kernels.tables import table_bytes
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.runtime.inputs import Batch
-from cstool.runtime.memoryx import MemoryX
+from cstool.runtime.memoryx import DENSE, MemoryX
 from cstool.runtime.optimizer import Optimizer
+from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.systems import Systems
+from cstool.sparsity import most_kept
 from cstool.store import RamStore, Store
 
 ACTIVATION_SHARE = 0.8
@@ -51,6 +53,7 @@ class Appliance:
         loss_weight: what it is multiplied by
         seed: weights and dropout come from it
         learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
+        sparsity: which weights are sparse
         num_csx: number of systems
         lanes: host threads; None to choose
         store: where MemoryX keeps its arrays
@@ -70,13 +73,14 @@ class Appliance:
         loss_weight: float,
         seed: int,
         learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
+        sparsity: SparsityRules = DENSE,
         num_csx: int = 1,
         lanes: int | None = None,
         store: Store | None = None,
         memory_bytes: int | None = None,
     ) -> None:
         if memory_bytes is None:
-            memory_bytes = activation_budget_bytes(graph, optimizer)
+            memory_bytes = activation_budget_bytes(graph, optimizer, sparsity)
         self.graph = graph
         self.seed = seed
         self.num_csx = num_csx
@@ -88,7 +92,7 @@ class Appliance:
         self.buffers = BufferPool()
         self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
         self.memoryx = MemoryX(
-            graph, self.store, optimizer, max_gradient_norm, learning_rate_scales, self.buffers, self._workers
+            graph, self.store, optimizer, max_gradient_norm, learning_rate_scales, self.buffers, self._workers, sparsity
         )
         self._systems: dict[tuple[int, bool], Systems] = {}
         # One level of parallelism: the lanes. BLAS with two threads also gives other bits than with one.
@@ -168,10 +172,12 @@ class Appliance:
 
     def memory_account(self) -> Mapping[str, int]:
         """Say what memory is for what [bytes]."""
-        weights = 4 * self.graph.parameter_count
+        weights = 4 * sum(map(self.memoryx.room, self.graph.weights))
         states = len(self.memoryx.optimizer.states) if self.memoryx.optimizer else 0
+        patterns = sum(sparse.pattern_bytes for sparse in self.memoryx.sparse.values())
         return {
             "weights": weights,
+            **({"sparse_patterns": patterns} if self.memoryx.sparse else {}),
             "optimizer_state": states * weights,
             "gradients": self.buffers.allocated_bytes,
             "activations": sum(s.activation_bytes for s in self._systems.values()),
@@ -180,13 +186,14 @@ class Appliance:
         }
 
 
-def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None) -> int:
+def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
     """Return what activations may take once everything else has its memory [bytes].
 
     Raises:
         ClusterError: everything else does not fit
     """
-    weights_bytes, free_bytes = 4 * graph.parameter_count, available_memory_bytes()
+    weights_bytes = sum(_kept_bytes(weight, sparsity) for weight in graph.weights.values())
+    free_bytes = available_memory_bytes()
     need_bytes = weights_bytes
     if optimizer is not None:
         # All gradients, where a global norm makes them wait, and a quarter of that in flight.
@@ -198,6 +205,15 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None) -> int:
             "a narrower model, a smaller vocabulary or fewer layers need less",
         )
     return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
+
+
+def _kept_bytes(weight: Weight, sparsity: SparsityRules) -> int:
+    """Return what the numbers of a weight take, once: its non-zeros at the most [bytes]."""
+    group = sparsity.groups.get(weight.name)
+    if group is None:
+        return 4 * weight.size
+    rows = weight.shape[0]
+    return 4 * most_kept(group, (rows, weight.size // rows), sparsity.last_step)
 
 
 def available_memory_bytes() -> int:

@@ -63,6 +63,8 @@ def restore(session: Session, checkpoint: Path | None, states: str | None, stric
     try:
         with CheckpointReader(checkpoint) as reader:
             session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+            if states == "all":
+                session.kept_choices = values.get("choices", {})
     except CheckpointError as error:
         if not resumes or _is_whole(checkpoint):
             raise
@@ -87,7 +89,16 @@ def _changes(session: Session, before: dict[str, Any]) -> list[str]:
     """Return what the bits depend on and is not as it was: versions, the CPU, the seed, the grain."""
     then = {**before.get("choices", {}), "seed": before.get("random", {}).get("seed")}
     now = {**environment(), "grain_samples": session.result.grain_samples, "seed": session.params.seed}
+    if session.appliance.memoryx.sparse:
+        then["sparse_kernels"] = _mode(then.get("sparse_kernels"))
+        now["sparse_kernels"] = _mode(session.chooser.as_dict())
     return [f"{key} {then[key]} -> {now[key]}" for key in now if then.get(key) not in (None, now[key])]
+
+
+def _mode(chosen: Any) -> str | None:
+    """Return how sparse kernels were chosen: by measurement, or by whom."""
+    mode = chosen.get("mode") if isinstance(chosen, dict) else None
+    return "auto" if mode == "measure" else mode
 
 
 def _look_for_latest(folder: Path, template: str) -> Path | None:
@@ -122,6 +133,10 @@ def _is_whole(checkpoint: Path) -> bool:
     return True
 
 
+def _sparse_choices(session: Session) -> dict[str, Any]:
+    return {"sparse_kernels": session.chooser.as_dict()} if session.appliance.memoryx.sparse else {}
+
+
 def save(session: Session) -> float:
     """Write a checkpoint into model_dir, and return the seconds it took.
 
@@ -138,7 +153,7 @@ def save(session: Session) -> float:
         session.position,
         model_name=params.model.name,
         seed=params.seed,
-        grain=session.result.grain_samples,
+        choices={"grain_samples": session.result.grain_samples, "gemm": "numpy", **_sparse_choices(session)},
         params=params.resolved(),
     )
     register_checkpoint(params.model_dir, step, path)

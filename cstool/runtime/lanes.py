@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Payload
+from cstool.kernels.payload import Payload, Weights
+from cstool.kernels.sparse import SparseMatrix
 from cstool.runtime.csx import GrainSlot, Scratch
 from cstool.runtime.plan import Plan, PlannedOp
 from cstool.runtime.swarmx import SwarmX
@@ -68,6 +70,9 @@ class Lane:
         self.slots = slots
         self.swarmx = swarmx
         self.scratch = Scratch()
+        self.forward_s = [0.0] * len(plan.ops)
+        """time in each op since the lane was made, waiting for weights included [s]"""
+        self.backward_s = [0.0] * len(plan.ops)
         for slot in slots:
             for call in slot.calls:
                 call.scratch = self.scratch
@@ -76,6 +81,7 @@ class Lane:
         """Run the forward pass of the slots that hold a grain."""
         for position, planned in enumerate(self.plan.ops):
             pace.reach(self.index, position)
+            began = time.perf_counter()
             calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
             vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
             for panel, is_first, is_last in stages(planned.matrix_panels):
@@ -87,11 +93,13 @@ class Lane:
                     self.swarmx.release(panel)
             for vector in planned.vector_panels:
                 self.swarmx.release(vector)
+            self.forward_s[position] += time.perf_counter() - began
 
     def backward(self, pace: Pace) -> None:
         """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made."""
         for position in reversed(range(len(self.plan.ops))):
             pace.reach(self.index, len(self.plan.ops) - 1 - position)
+            began = time.perf_counter()
             planned = self.plan.ops[position]
             slots = [slot for slot in self.slots if slot.grain is not None]
             vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
@@ -101,7 +109,7 @@ class Lane:
                 for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                     call = slot.calls[position]
                     call.hold(matrix + vectors, panel, is_first, is_last)
-                    call.gradients = [*self._matrix_gradient(planned, panel), *vector_gradients]
+                    call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
                     planned.kernel.backward(call)
                     if panel is not None:
                         self._hand_in(panel, planned, slot, call.gradients[0])
@@ -113,10 +121,15 @@ class Lane:
                     self.swarmx.release(panel)
             for vector in planned.vector_panels:
                 self.swarmx.release(vector)
+            self.backward_s[position] += time.perf_counter() - began
 
-    def _matrix_gradient(self, planned: PlannedOp, panel: Panel | None) -> list[Payload | None]:
+    def _matrix_gradient(
+        self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None
+    ) -> list[Payload | None]:
         if panel is None:
             return []
+        if isinstance(weights, SparseMatrix):
+            return [self.swarmx.buffers.take(weights.gradient_shape, weights.room)]
         return [None if planned.kernel.sparse_gradient else self.swarmx.buffers.take(panel.shape)]
 
     def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:

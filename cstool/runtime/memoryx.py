@@ -3,6 +3,9 @@
 Two paths of update. Without a global norm a panel is updated as soon as its gradient is complete, while backward still
 runs. With one, gradients wait here; each panel is updated in the order of the next stream, which overlaps the next
 forward pass, and whoever acquires a panel waits for its update alone.
+
+Of a sparse weight it keeps, streams and updates the non-zeros alone; `SparseWeight` says where they are. All else is
+the same for dense and sparse.
 """
 
 from __future__ import annotations
@@ -20,14 +23,20 @@ import numpy as np
 from cstool.errors import NonFiniteError
 from cstool.ir import Graph, Panel, panels_of
 from cstool.kernels.optimizer import first_non_finite, sum_squares
-from cstool.kernels.payload import Payload, add_to_dense
+from cstool.kernels.payload import Payload, Weights, add_to_dense
 from cstool.kernels.random import fill
+from cstool.kernels.sparse import SparseMatrix, collect
 from cstool.philox import key_of
 from cstool.runtime.optimizer import Optimizer, Step
+from cstool.runtime.sparse_weights import SparseWeight, SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.store import Store
 
 Array = np.ndarray[Any, Any]
+
+
+DENSE = SparsityRules()
+"""no weight is sparse"""
 
 
 class MemoryX:
@@ -41,6 +50,7 @@ class MemoryX:
         learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
         buffers: where gradient buffers go when they are used up
         workers: run updates beside the systems
+        sparsity: which weights are sparse
     """
 
     def __init__(
@@ -52,6 +62,7 @@ class MemoryX:
         learning_rate_scales: Mapping[str, float],
         buffers: BufferPool,
         workers: Executor,
+        sparsity: SparsityRules = DENSE,
     ) -> None:
         self.graph = graph
         self.store = store
@@ -66,64 +77,124 @@ class MemoryX:
         self._uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""
         self._lock = threading.Lock()
-        self._borrowed: dict[Panel, tuple[Array, int]] = {}
+        self._borrowed: dict[Panel, tuple[Array, Weights, int]] = {}
+        """what is out, as the store lent it and as it streams, and how many hold it"""
         self._arrived: dict[Panel, dict[str, Payload]] = {}
         self._gradients: dict[Panel, Array] = {}
         self._sum_squares: dict[Panel, float] = {}
         self._updates: dict[Panel, Future[None]] = {}
+        self._whole: dict[str, dict[Panel, Array]] = {}
+        """gradients of weights whose mask changes after the step, until those of all panels are there"""
+        self._dense_gradients: dict[Panel, Array] = {}
+        """of sparse weights whose mask changes by them"""
         self._step = Step(0, 0.0, 1.0)
+        self.sparse: dict[str, SparseWeight] = {}
         for name, weight in graph.weights.items():
-            store.create(f"model.{name}", weight.shape)
-            for state in optimizer.states if optimizer else ():
-                store.create(f"optimizer.{name}.{state}", weight.shape)
+            arrays = self.arrays_of(name)
+            if name in sparsity.groups:
+                self.sparse[name] = SparseWeight(weight, self.panels[name], sparsity, store, arrays)
+            else:
+                for array in arrays:
+                    store.create(array, weight.shape)
+
+    def arrays_of(self, weight: str) -> list[str]:
+        """Return the names of a weight's arrays in the store, the weight itself first."""
+        states = self.optimizer.states if self.optimizer else ()
+        return [f"model.{weight}", *(f"optimizer.{weight}.{state}" for state in states)]
 
     @property
     def array_names(self) -> list[str]:
-        """Names of all arrays, weights first."""
-        return self.store.names()
+        """Names of all arrays, weight by weight."""
+        return [array for weight in self.graph.weights for array in self.arrays_of(weight)]
+
+    def room(self, weight: str) -> int:
+        """Return how many numbers each array of a weight has room for."""
+        sparse = self.sparse.get(weight)
+        return self.graph.weights[weight].size if sparse is None else sparse.capacity or 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of all numbers, weights and optimizer state, without the room that is made for more [bytes]."""
+        numbers = {n: s.count for n, s in self.sparse.items()}
+        return sum(4 * numbers.get(n, w.size) * len(self.arrays_of(n)) for n, w in self.graph.weights.items())
 
     def initialize(self, seed: int) -> None:
         """Fill the weights as the graph says, each element from its own random number."""
 
-        def fill_panel(panel: Panel) -> None:
+        def fill_rows(panel: Panel, array: Array) -> None:
             weight = self.graph.weights[panel.weight]
-            how, width = weight.initializer, weight.size // weight.shape[0]
-            array = self.store.borrow(f"model.{panel.weight}", panel.start, panel.stop)
-            start = panel.start * width
+            how, start = weight.initializer, panel.start * (weight.size // weight.shape[0])
             fill(how.name, key_of(seed, panel.weight), start, array.reshape(-1), how.mean, how.std, how.low, how.high)
+
+        def fill_panel(panel: Panel) -> None:
+            array = self.store.borrow(f"model.{panel.weight}", panel.start, panel.stop)
+            fill_rows(panel, array)
             self.store.give_back(f"model.{panel.weight}", panel.start, panel.stop, array, changed=True)
 
-        for future in [self._workers.submit(fill_panel, p) for panels in self.panels.values() for p in panels]:
+        def begin(sparse: SparseWeight) -> None:
+            dense = np.empty(sparse.shape, np.float32)
+            for panel in sparse.panels:
+                fill_rows(panel, dense[panel.start : panel.stop])
+            sparse.begin(dense)
+
+        dense_panels = [p for name, panels in self.panels.items() if name not in self.sparse for p in panels]
+        filling = [self._workers.submit(fill_panel, panel) for panel in dense_panels]
+        filling += [self._workers.submit(begin, sparse) for sparse in self.sparse.values()]
+        for future in filling:
             future.result()
 
-    def acquire(self, panel: Panel) -> Array:
+    def span(self, panel: Panel) -> tuple[int, int]:
+        """Return which rows (of a sparse weight: elements) of its arrays in the store are those of a panel."""
+        sparse = self.sparse.get(panel.weight)
+        return (panel.start, panel.stop) if sparse is None else sparse.span(panel)
+
+    def stream_bytes(self, panel: Panel) -> int:
+        """Return what streams when a panel is sent out [bytes]."""
+        sparse = self.sparse.get(panel.weight)
+        if sparse is None:
+            return 4 * panel.size
+        return 4 * sparse.pattern(panel).count + sparse.pattern(panel).size_bytes
+
+    def acquire(self, panel: Panel) -> Weights:
         """Return the weights of a panel, to be read until `release`; waits for an update that is under way."""
         began = time.perf_counter()
         if (update := self._updates.get(panel)) is not None:
             update.result()
         with self._lock:
             self.waited_s += time.perf_counter() - began
-            array, users = self._borrowed.get(panel, (None, 0))
-            if array is None:
-                array = self.store.borrow(f"model.{panel.weight}", panel.start, panel.stop)
-            self._borrowed[panel] = (array, users + 1)
+            held = self._borrowed.get(panel)
+            if held is None:
+                array = self.store.borrow(f"model.{panel.weight}", *self.span(panel))
+                held = array, self._as_streamed(panel, array), 0
+            array, weights, users = held
+            self._borrowed[panel] = (array, weights, users + 1)
+            return weights
+
+    def _as_streamed(self, panel: Panel, array: Array) -> Weights:
+        sparse = self.sparse.get(panel.weight)
+        if sparse is None:
             return array
+        wants_dense = self.optimizer is not None and sparse.wants_dense_gradient(self._step.number)
+        pattern, room = sparse.pattern(panel), sparse.room(panel)
+        return SparseMatrix(pattern, array, sparse.choice(panel), wants_dense, room, self.buffers.take)
 
     def release(self, panel: Panel) -> None:
         """Give a panel back."""
         with self._lock:
-            array, users = self._borrowed.pop(panel)
+            array, weights, users = self._borrowed.pop(panel)
             if users > 1:
-                self._borrowed[panel] = (array, users - 1)
-            else:
-                self.store.give_back(f"model.{panel.weight}", panel.start, panel.stop, array, changed=False)
+                self._borrowed[panel] = (array, weights, users - 1)
+                return
+            if isinstance(weights, SparseMatrix) and weights.written_out is not None:
+                self.buffers.give_back(weights.written_out)
+            self.store.give_back(f"model.{panel.weight}", *self.span(panel), array, changed=False)
 
     @contextmanager
-    def held(self, panel: Panel) -> Iterator[Array]:
+    def held(self, panel: Panel) -> Iterator[Weights]:
         """Lend the weights of a panel for the length of a context."""
-        array = self.acquire(panel)
+        weights = self.acquire(panel)
         try:
-            yield array
+            yield weights
         finally:
             self.release(panel)
 
@@ -148,8 +219,13 @@ class MemoryX:
         for other in uses[1:]:
             add_to_dense(arrived[other], gradient)
             self.buffers.give_back(arrived[other])
+        sparse = self.sparse.get(panel.weight)
+        if sparse is not None and sparse.wants_dense_gradient(self._step.number):
+            self._dense_gradients[panel] = gradient
+            gradient = self.buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
+            collect(sparse.pattern(panel), self._dense_gradients[panel], gradient)
         if self.max_gradient_norm is None:
-            self._updates[panel] = self._workers.submit(self._update, panel, gradient, self._step)
+            self._begin_update(panel, gradient, self._step)
         else:
             self._gradients[panel] = gradient
             self._sum_squares[panel] = sum_squares(gradient.reshape(-1))
@@ -175,7 +251,7 @@ class MemoryX:
         scale = min(1.0, self.max_gradient_norm / (norm + 1e-6))
         step = Step(self._step.number, self._step.learning_rate, scale)
         for panel in order:
-            self._updates[panel] = self._workers.submit(self._update, panel, self._gradients.pop(panel), step)
+            self._begin_update(panel, self._gradients.pop(panel), step)
         self._sum_squares.clear()
         return norm
 
@@ -186,36 +262,75 @@ class MemoryX:
         self._updates.clear()
 
     def chunks(self, array: str) -> Generator[Array, None, None]:
-        """Yield an array of the store by panels, for a checkpoint; `drain` first, close it if it is not used up."""
-        for start, stop in self._cuts(array):
-            part = self.store.borrow(array, start, stop)
+        """Yield an array by panels, for a checkpoint; `drain` first, close it if it is not used up.
+
+        One of a sparse weight comes without its zeros, in the order of `SparseWeight.indices`.
+        """
+        weight = self._weight_of(array)
+        if weight in self.sparse:
+            yield from self.sparse[weight].read(array)
+            return
+        for panel in self.panels[weight]:
+            part = self.store.borrow(array, panel.start, panel.stop)
             try:
                 yield part
             finally:
-                self.store.give_back(array, start, stop, part, changed=False)
+                self.store.give_back(array, panel.start, panel.stop, part, changed=False)
 
     def load(self, array: str, read: Callable[[Array, int, int], object]) -> None:
-        """Fill an array of the store by panels with read(out, start, stop)."""
-        for start, stop in self._cuts(array):
-            part = self.store.borrow(array, start, stop)
-            read(part, start, stop)
-            self.store.give_back(array, start, stop, part, changed=True)
+        """Fill an array by panels with read(out, start, stop), rows of a dense weight, elements of a sparse one."""
+        weight = self._weight_of(array)
+        if weight in self.sparse:
+            sparse = self.sparse[weight]
+            numbers = np.empty(sparse.count, np.float32)
+            read(numbers, 0, sparse.count)
+            sparse.write(array, numbers)
+            return
+        for panel in self.panels[weight]:
+            part = self.store.borrow(array, panel.start, panel.stop)
+            read(part, panel.start, panel.stop)
+            self.store.give_back(array, panel.start, panel.stop, part, changed=True)
 
-    def _cuts(self, array: str) -> list[tuple[int, int]]:
+    def _weight_of(self, array: str) -> str:
         weight = array.removeprefix("model.")
-        if weight not in self.panels:
-            weight = array.removeprefix("optimizer.").rpartition(".")[0]
-        return [(panel.start, panel.stop) for panel in self.panels[weight]]
+        return weight if weight in self.panels else array.removeprefix("optimizer.").rpartition(".")[0]
+
+    def _begin_update(self, panel: Panel, gradient: Array, step: Step) -> None:
+        """Let a panel be updated; where the mask of its weight changes then, once all its panels can be."""
+        sparse = self.sparse.get(panel.weight)
+        if sparse is None or not sparse.changes_after(step.number):
+            self._updates[panel] = self._workers.submit(self._update, panel, gradient, step)
+            return
+        with self._lock:
+            gradients = self._whole.setdefault(panel.weight, {})
+            gradients[panel] = gradient
+            if len(gradients) < len(sparse.panels):
+                return
+            del self._whole[panel.weight]
+        update = self._workers.submit(self._update_and_change, sparse, gradients, step)
+        self._updates.update(dict.fromkeys(gradients, update))
+
+    def _update_and_change(self, sparse: SparseWeight, gradients: Mapping[Panel, Array], step: Step) -> None:
+        """Apply the optimizer to all panels of a weight, then change its mask."""
+        for panel, gradient in gradients.items():
+            self._update(panel, gradient, step)
+        dense = None
+        if sparse.wants_dense_gradient(step.number):
+            parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
+            dense = np.concatenate(parts)
+            for part in parts:
+                self.buffers.give_back(part)
+        sparse.change_mask(step.number, dense)
 
     def _update(self, panel: Panel, gradient: Array, step: Step) -> None:
         """Apply the optimizer to one panel."""
         assert self.optimizer is not None
-        names = [f"model.{panel.weight}", *(f"optimizer.{panel.weight}.{s}" for s in self.optimizer.states)]
-        arrays = [self.store.borrow(name, panel.start, panel.stop) for name in names]
+        names, span = self.arrays_of(panel.weight), self.span(panel)
+        arrays = [self.store.borrow(name, *span) for name in names]
         weight, *states = (array.reshape(-1) for array in arrays)
         scale = self.learning_rate_scales.get(panel.weight, 1.0)
         step = step._replace(learning_rate=step.learning_rate * scale)
         self.optimizer.update(weight, gradient.reshape(-1), states, step, self.graph.weights[panel.weight].decays)
         for name, array in zip(names, arrays, strict=True):
-            self.store.give_back(name, panel.start, panel.stop, array, changed=True)
+            self.store.give_back(name, *span, array, changed=True)
         self.buffers.give_back(gradient)

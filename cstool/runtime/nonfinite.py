@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from cstool.kernels.optimizer import first_non_finite
+from cstool.kernels.sparse import SparseMatrix
 from cstool.runtime.csx import GrainSlot
 from cstool.runtime.lanes import stages
 from cstool.runtime.memoryx import MemoryX
@@ -21,7 +22,8 @@ def first_bad_tensor(plan: Plan, slots: Sequence[GrainSlot], memoryx: MemoryX) -
             vectors = [stack.enter_context(memoryx.held(panel)) for panel in planned.vector_panels]
             for panel, is_first, is_last in stages(planned.matrix_panels):
                 matrix = [] if panel is None else [stack.enter_context(memoryx.held(panel))]
-                for name, array in zip(planned.op.weights, [*matrix, *vectors], strict=True):
+                for name, weights in zip(planned.op.weights, [*matrix, *vectors], strict=True):
+                    array = weights.values if isinstance(weights, SparseMatrix) else weights
                     if first_non_finite(array.reshape(-1)) >= 0:
                         return f"weight {name}"
                 for slot in slots:

@@ -26,13 +26,17 @@ from cstool.runtime.appliance import Appliance
 from cstool.runtime.checkpoints import restore
 from cstool.runtime.evaluate import evaluate
 from cstool.runtime.grains import check_systems, grain_samples
+from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
+from cstool.runtime.sparse_weights import SparsityRules
+from cstool.runtime.sparsity_table import sparsity_table, table_lines
 from cstool.runtime.state import parse_states
 from cstool.runtime.stopping import StopRequest
 from cstool.runtime.train import train
 from cstool.runtime.wording import counted
+from cstool.sparsity import assign_groups
 from cstool.store import sweep_temporary
 
 log = logging.getLogger("cstool")
@@ -48,6 +52,7 @@ def run(
     load_checkpoint_states: str | None = None,
     strict: bool = True,
     lanes: int | None = None,
+    sparse_kernels: str = "auto",
     progress: Progress,
 ) -> RunResult:
     """Do what a params file asks for.
@@ -60,6 +65,7 @@ def run(
         load_checkpoint_states: "all", or which parts to load; None for what the params say
         strict: whether a checkpoint must hold exactly the weights of the model
         lanes: host threads; None to choose
+        sparse_kernels: one of `SPARSE_KERNELS`
         progress: is told what is going on
 
     Raises:
@@ -75,6 +81,7 @@ def run(
         require_model(artifact, build_graph(params.model, length))
         graph = artifact.graph
         optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
+        chooser = KernelChooser(sparse_kernels)
         appliance = stack.enter_context(
             Appliance(
                 graph,
@@ -86,13 +93,14 @@ def run(
                 learning_rate_scales={
                     name: scale for name in graph.weights if (scale := params.learning_rate_scale(name)) != 1.0
                 },
+                sparsity=_sparsity(params, graph, chooser),
                 num_csx=params.num_csx,
                 lanes=lanes,
             )
         )
         result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
         result.modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
-        session = Session(params, graph, appliance, progress, result)
+        session = Session(params, graph, appliance, progress, result, chooser=chooser)
         for warning in params.warnings:
             log.warning(warning)
         for note in params.notes:
@@ -107,6 +115,7 @@ def run(
         _prepare_model_dir(params.model_dir)
         _compile(progress)
         restore(session, checkpoint_path, load_checkpoint_states, strict)
+        _settle_kernels(session)
 
         stop = stack.enter_context(StopRequest())
 
@@ -137,9 +146,43 @@ def run(
                 "--mode eval repeats it",
             )
         result.last_step = session.position.step
+        result.sparsity = sparsity_table(appliance.memoryx)
+        result.streamed_bytes_per_step = sum(s.streamed_bytes for s in appliance.systems if s.trains == trains)
+        if result.losses:
+            (training,) = (systems for systems in appliance.systems if systems.trains)
+            result.op_seconds = {
+                op: {"forward": forward / len(result.losses), "backward": backward / len(result.losses)}
+                for op, (forward, backward) in training.op_seconds.items()
+            }
+        for line in table_lines(result.sparsity):
+            log.info(line)
         result.memory_bytes = dict(appliance.memory_account())
         result.peak_resident_bytes = peak_resident_bytes()
         return result
+
+
+def _settle_kernels(session: Session) -> None:
+    """Say by what the kernels of sparse weights are chosen: by what the run chose before, or by measuring."""
+    memoryx = session.appliance.memoryx
+    if not memoryx.sparse:
+        return
+    plan = max(session.appliance.systems, key=lambda systems: systems.trains).plan
+    shapes = [
+        (panel.stop - panel.start, sparse.shape[1]) for sparse in memoryx.sparse.values() for panel in sparse.panels
+    ]
+    session.chooser.settle(shapes, plan.samples * plan.sequence, session.kept_choices.get("sparse_kernels"))
+
+
+def _sparsity(params: Params, graph: Graph, chooser: KernelChooser | None = None) -> SparsityRules:
+    """Return which weights of a model are sparse, and by what rules.
+
+    Raises:
+        ParamsError: a group matches no weight, or one that cannot be sparse
+    """
+    numbers = assign_groups(params.sparsity, graph, params.sparsity_place)
+    groups = {name: params.sparsity[number] for name, number in numbers.items()}
+    last_step = params.loop.max_steps if params.loop.num_steps is None else None
+    return SparsityRules(groups, params.seed, last_step, chooser or KernelChooser("always"))
 
 
 def check_data(params: Params, mode: str) -> Graph:
@@ -156,7 +199,9 @@ def check_data(params: Params, mode: str) -> Graph:
         if loader is not None:
             grain = grain_samples(loader.batch_size, data.sequence_length or 1)
             check_systems(params.num_csx, loader.batch_size, grain, f"{params.path}: trainer.fit.{section}")
-    return build_graph(params.model, data.sequence_length)
+    graph = build_graph(params.model, data.sequence_length)
+    _sparsity(params, graph)
+    return graph
 
 
 class _Data(NamedTuple):
@@ -250,7 +295,6 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
     if not trains and session.appliance.memoryx.optimizer is not None:
         return
     session.result.grain_samples, session.result.lanes = systems.plan.samples, len(systems.lanes)
-    session.result.streamed_bytes_per_step = systems.streamed_bytes
     log.info(f"Effective batch size is {loader.batch_size}.")
     log.info(
         f"Preparing to execute using {session.params.num_csx} CSX: {counted(systems.grains, 'grain')} of "

@@ -10,6 +10,7 @@ from typing import Any
 from cstool.ir import Graph
 from cstool.params import Params
 from cstool.runtime.appliance import Appliance
+from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
 
@@ -60,6 +61,10 @@ class RunResult:
     num_csx: int = 1
     lanes: int = 1
     grain_samples: int = 1
+    sparsity: list[dict[str, Any]] = field(default_factory=list)
+    """of the sparse weights, those that are alike together: how sparse, and which kernels computed with them"""
+    op_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    """of a training step, by op: forward and backward, all lanes together"""
     modelled: Modelled | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,6 +82,10 @@ class Session:
     progress: Progress
     result: RunResult
     position: Position = field(default_factory=Position)
+    chooser: KernelChooser = field(default_factory=lambda: KernelChooser("auto"))
+    """says which kernels compute with sparse weights"""
+    kept_choices: dict[str, Any] = field(default_factory=dict)
+    """what the run that this one continues chose"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
     saved_step: int | None = None

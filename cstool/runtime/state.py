@@ -18,6 +18,7 @@ from cstool.errors import CheckpointError, NonFiniteError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
 from cstool.runtime.memoryx import MemoryX
+from cstool.runtime.sparse_state import INDEX, SPARSITY, SparseTensors, add_indices, describe_sparsity
 from cstool.store import CheckpointReader, CheckpointWriter
 
 Array = np.ndarray[Any, Any]
@@ -49,9 +50,19 @@ def environment() -> dict[str, str]:
 
 
 def save_state(
-    path: Path, memoryx: MemoryX, position: Position, *, model_name: str, seed: int, grain: int, params: dict[str, Any]
+    path: Path,
+    memoryx: MemoryX,
+    position: Position,
+    *,
+    model_name: str,
+    seed: int,
+    choices: dict[str, Any],
+    params: dict[str, Any],
 ) -> int:
     """Write a checkpoint, streaming panel by panel.
+
+    Args:
+        choices: what the run chose that its bits depend on
 
     Returns:
         bytes of its tensors
@@ -61,19 +72,25 @@ def save_state(
         NonFiniteError: a weight is NaN or infinite; likewise
     """
     memoryx.drain()
-    names = memoryx.array_names
-    total_bytes = sum(4 * int(np.prod(memoryx.store.shape(name))) for name in names)
+    total_bytes = memoryx.kept_bytes + sum(s.count * INDEX.itemsize for s in memoryx.sparse.values())
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
-        for name in names:
-            with closing(memoryx.chunks(name)) as chunks:
-                checked = _finite(chunks, name, position.step) if name.startswith("model.") else chunks
-                writer.add_tensor(name, memoryx.store.shape(name), "float32", checked)
+        for weight in memoryx.graph.weights:
+            sparse = memoryx.sparse.get(weight)
+            if sparse is not None:
+                add_indices(writer, sparse)
+            for name in memoryx.arrays_of(weight):
+                shape = memoryx.store.shape(name) if sparse is None else (sparse.count,)
+                with closing(memoryx.chunks(name)) as chunks:
+                    checked = _finite(chunks, name, position.step) if name.startswith("model.") else chunks
+                    writer.add_tensor(name, shape, "float32", checked)
         for alias, weight in memoryx.graph.aliases.items():
             writer.link(f"model.{alias}", f"model.{weight}")
         writer.add_value("global_step", position.step)
         writer.add_value("dataloader", {"batches_streamed": position.batches, "batch_size": position.batch_size})
         writer.add_value("random", {"seed": seed, "generator": "philox4x32-10"})
-        writer.add_value("choices", {"grain_samples": grain, "gemm": "numpy", **environment()})
+        writer.add_value("choices", {**choices, **environment()})
+        if memoryx.sparse:
+            writer.add_value(SPARSITY, describe_sparsity(memoryx))
         metadata = {"version": cstool.__version__, "model_name": model_name, "params": params}
         writer.add_value("__metadata__", [metadata])
     return total_bytes
@@ -98,16 +115,20 @@ def load_state(
         CheckpointError: naming the first tensor that is missing, superfluous, or of another shape
     """
     wanted = parse_states(states)
-    stored = {name: reader.shape(name) for name in reader.tensor_names()}
-    _check_fits(reader.path, stored, graph, strict)
-    _check_layout(reader, [name for name in memoryx.array_names if name in stored], memoryx)
+    sparse = SparseTensors(reader)
+    stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
+    _check_fits(reader.path, {**stored, **sparse.shapes}, graph, strict)
     trains = memoryx.optimizer is not None
     if trains and strict and "optimizer" in wanted:
         _check_optimizer(reader.path, stored, memoryx)
-    for name in memoryx.array_names:
-        if name.partition(".")[0] not in wanted or (name not in stored and not strict):
+    for weight in graph.weights:
+        arrays = [name for name in memoryx.arrays_of(weight) if name.partition(".")[0] in wanted and name in stored]
+        if weight in memoryx.sparse or f"model.{weight}" in sparse.shapes:
+            sparse.load(memoryx, weight, arrays, keeps_state="optimizer" in wanted)
             continue
-        memoryx.load(name, reader.in_order(name))
+        for name in arrays:
+            _check_layout(reader, name, memoryx)
+            memoryx.load(name, reader.in_order(name))
     values = reader.values()
     if not trains:
         position = Position(_count(reader, "global_step", values.get("global_step", 0)))
@@ -164,13 +185,12 @@ def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> Non
         raise CheckpointError(f"{path}: has {left_over}, which this optimizer does not keep", hint)
 
 
-def _check_layout(reader: CheckpointReader, names: Iterable[str], memoryx: MemoryX) -> None:
-    """Check that every array is stored as MemoryX keeps it."""
-    for name in names:
-        found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
-        kept = f"{_written(memoryx.store.shape(name))} {memoryx.store.dtype(name)}"
-        if found != kept:
-            raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
+def _check_layout(reader: CheckpointReader, name: str, memoryx: MemoryX) -> None:
+    """Check that an array is stored as MemoryX keeps it."""
+    found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
+    kept = f"{_written(memoryx.store.shape(name))} {memoryx.store.dtype(name)}"
+    if found != kept:
+        raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
 
 
 def _count(reader: CheckpointReader, key: str, value: object) -> int:

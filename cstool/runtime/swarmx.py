@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Payload, add_payloads
+from cstool.kernels.payload import Payload, Weights, add_payloads
 
 Array = np.ndarray[Any, Any]
 ROUNDING = 2**18
@@ -34,10 +34,16 @@ class BufferPool:
         self._lock = threading.Lock()
         self.allocated_bytes = 0
 
-    def take(self, shape: tuple[int, ...]) -> Array:
-        """Return a float32 buffer with arbitrary contents."""
+    def take(self, shape: tuple[int, ...], room: int = 0) -> Array:
+        """Return a float32 buffer with arbitrary contents.
+
+        Args:
+            shape: of the buffer
+            room: numbers that whoever asks will want in it at the most, so that it is this buffer then, too
+        """
         size = math.prod(shape)
-        rounded = -(-size // ROUNDING) * ROUNDING if size > ROUNDING else size
+        most = max(size, room)
+        rounded = -(-most // ROUNDING) * ROUNDING if most > ROUNDING else most
         with self._lock:
             free = self._free[rounded]
             if free:
@@ -59,7 +65,7 @@ class BufferPool:
 class WeightSource(Protocol):
     """What SwarmX is connected to on the other side: MemoryX."""
 
-    def acquire(self, panel: Panel) -> Array:
+    def acquire(self, panel: Panel) -> Weights:
         """Return the weights of a panel, to be read until `release`."""
 
     def release(self, panel: Panel) -> None:
@@ -86,7 +92,7 @@ class SwarmX:
         """nodes of trees that wait for their sibling, by (panel, op, level, index)"""
         self._lock = threading.Lock()
 
-    def acquire(self, panel: Panel) -> Array:
+    def acquire(self, panel: Panel) -> Weights:
         """Return the weights of a panel, to be read until `release`."""
         return self._memoryx.acquire(panel)
 

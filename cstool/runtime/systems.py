@@ -82,7 +82,18 @@ class Systems:
     def streamed_bytes(self) -> int:
         """What MemoryX sends out for one batch, each panel once per pass and wave [bytes]."""
         panels = [p for planned in self.plan.ops for p in (*planned.matrix_panels, *planned.vector_panels)]
-        return sum(4 * panel.size for panel in panels) * self.waves * (2 if self.trains else 1)
+        return sum(map(self._memoryx.stream_bytes, panels)) * self.waves * (2 if self.trains else 1)
+
+    @property
+    def op_seconds(self) -> dict[str, tuple[float, float]]:
+        """Time of all lanes in each op so far, forward and backward [s]."""
+        return {
+            planned.op.name: (
+                sum(lane.forward_s[position] for lane in self.lanes),
+                sum(lane.backward_s[position] for lane in self.lanes),
+            )
+            for position, planned in enumerate(self.plan.ops)
+        }
 
     @property
     def scratch_bytes(self) -> int:

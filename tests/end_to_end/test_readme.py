@@ -58,7 +58,7 @@ def after_the_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Position(last, last),
             model_name=params.model.name,
             seed=1,
-            grain=4,
+            choices={},
             params=params.resolved(),
         )
     return folder

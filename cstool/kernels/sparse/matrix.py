@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cstool.kernels.sparse.pattern import Pattern, expand
+from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.scratch import Scratch
+from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.pattern import Pattern, collect, expand
 
 
 class KernelChoice(NamedTuple):
@@ -29,6 +32,7 @@ class SparseMatrix:
         values: (n,) float32, in the order of the pattern
         choice: which kernels compute with it
         dense_gradient: whether the gradient of the zeros is asked for, too
+        room: non-zeros that the panel may come to have, for buffers that last
         lend: lends (rows, columns) float32 for the panel written out, for those kernels that are dense
     """
 
@@ -36,8 +40,10 @@ class SparseMatrix:
     values: np.ndarray
     choice: KernelChoice
     dense_gradient: bool
+    room: int
     lend: Callable[[tuple[int, int]], np.ndarray]
     written_out: np.ndarray | None = None
+    """the panel with its zeros, once a dense kernel has asked for it"""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -53,3 +59,47 @@ class SparseMatrix:
                 expand(self.pattern, self.values, written)
                 self.written_out = written
             return self.written_out
+
+    def forward(self, x: np.ndarray, bias: np.ndarray | None, y: np.ndarray, scratch: Scratch) -> None:
+        """Compute y = x weight^T + bias; arguments as in `sparse_linear_forward`."""
+        if self.choice.forward:
+            sparse_linear_forward(x, self.pattern, self.values, bias, y, scratch)
+        else:
+            linear_forward(x, self.dense(), bias, y)
+
+    def backward(
+        self,
+        x: np.ndarray,
+        delta_y: np.ndarray,
+        delta_x: np.ndarray | None,
+        accumulate: bool,
+        grad: np.ndarray,
+        scratch: Scratch,
+    ) -> None:
+        """Compute the delta of x and the gradient.
+
+        Args:
+            x, delta_y, delta_x, accumulate, scratch: as in `sparse_linear_backward`
+            grad: of `gradient_shape`, written
+        """
+        sparse_grad = self.choice.gradient and not self.dense_gradient
+        sparse_delta = self.choice.delta and delta_x is not None
+        if sparse_grad or sparse_delta:
+            sparse_linear_backward(
+                x,
+                delta_y,
+                self.pattern,
+                self.values,
+                delta_x if sparse_delta else None,
+                accumulate,
+                grad if sparse_grad else None,
+                scratch,
+            )
+        if delta_x is not None and not sparse_delta:
+            linear_backward_delta(delta_y, self.dense(), delta_x, accumulate, scratch)
+        if self.dense_gradient:
+            linear_backward_weight(x, delta_y, grad)
+        elif not sparse_grad:
+            whole = scratch("sparse.grad", self.pattern.shape)
+            linear_backward_weight(x, delta_y, whole)
+            collect(self.pattern, whole, grad)

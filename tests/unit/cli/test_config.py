@@ -66,10 +66,17 @@ def test_validate_warns_of_the_older_layout(cstool):
     assert outcome.stdout.endswith(SUCCESS)
 
 
-def test_validate_warns_of_what_is_right_but_cannot_be_trained(cstool, small):
-    override = "trainer.init.sparsity=0.75"
-    warning = f"warning: --set {override}: trainer.init.sparsity is checked, but a run refuses it\n"
-    assert cstool("config", "validate", str(small), "--set", override) == (0, warning + SUCCESS, "")
+def test_validate_finds_a_filter_that_matches_nothing(cstool, small):
+    override = "trainer.init.sparsity={sparsity: 0.5, param_filter: '*linear_layers.weight'}"
+    assert cstool("config", "validate", str(small), "--set", override) == (
+        2,
+        "",
+        f"error: --set {override}: trainer.init.sparsity.param_filter must match a matrix of a linear layer, got "
+        "'*linear_layers.weight'\n"
+        "hint: the nearest are transformer_decoder.layers.*.ffn.ffn.0.linear_layer.weight, "
+        "transformer_decoder.layers.*.ffn.ffn.1.linear_layer.weight, "
+        "transformer_decoder.layers.*.self_attn.proj_q_dense_layer.weight\n",
+    )
 
 
 def test_validate_tells_all_mistakes_at_once(cstool, small):

@@ -70,13 +70,19 @@ def test_without_flags_the_file_decides(cstool, called):
 def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_chooses(cstool, called):
     cstool("run", "--params", "x.yaml")
     del called["params"], called["artifact"], called["progress"]
-    assert called == {"mode": "train", "checkpoint_path": None, "load_checkpoint_states": None, "lanes": None}
+    assert called == {
+        "mode": "train",
+        "checkpoint_path": None,
+        "load_checkpoint_states": None,
+        "lanes": None,
+        "sparse_kernels": "auto",
+    }
 
 
 def test_flags_of_the_run_reach_the_runtime(cstool, called):
     cstool(
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
-        *("--load_checkpoint_states", "model", "--lanes", "3"),
+        *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never"),
     )
     del called["params"], called["artifact"], called["progress"]
     assert called == {
@@ -84,6 +90,7 @@ def test_flags_of_the_run_reach_the_runtime(cstool, called):
         "checkpoint_path": Path("a.mdl"),
         "load_checkpoint_states": "model",
         "lanes": 3,
+        "sparse_kernels": "never",
     }
 
 

@@ -277,12 +277,6 @@ def test_a_checkpoint_path_of_null_is_none_given(old) -> None:
     assert (params.checkpoint_path, params.checkpoint.autoload_last_checkpoint) == (None, True)
 
 
-def test_sparsity_keeps_its_key_when_training_refuses_it(old) -> None:
-    with pytest.raises(ParamsError) as caught:
-        old({"sparsity": 0.5}).check_trainable()
-    assert str(caught.value) == "x.yaml:14: not supported: sparsity\nhint: leave it out to train dense"
-
-
 def test_anchors_and_merge_keys_work(load) -> None:
     text = """\
 train_input: &data

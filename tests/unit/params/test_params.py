@@ -141,14 +141,3 @@ def test_evaluation_alone_takes_the_checkpoint_of_validate_if_there_is_one(load,
     written = {"fit.ckpt_path": fit, "validate.ckpt_path": validate}
     params = load({key: value for key, value in written.items() if value is not None})
     assert params.eval_checkpoint_path.path == folder / found
-
-
-def test_training_takes_a_dense_file(load) -> None:
-    load({"init.sparsity": None}).check_trainable()
-
-
-def test_training_refuses_a_sparse_file(load) -> None:
-    params = load({"init.sparsity": 0.5})
-    with pytest.raises(ParamsError) as caught:
-        params.check_trainable()
-    assert str(caught.value) == "x.yaml:12: not supported: trainer.init.sparsity\nhint: leave it out to train dense"

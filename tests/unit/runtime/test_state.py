@@ -36,7 +36,8 @@ def saved(path: Path, graph: Graph | None = None, optimizer=MOMENTUM) -> dict[st
 def save(path: Path, appliance: Appliance) -> int:
     params = {"trainer": {"init": {"seed": 1}}}
     position = Position(2, 5, 4)
-    return save_state(path, appliance.memoryx, position, model_name="fc_mnist", seed=1, grain=1, params=params)
+    choices = {"grain_samples": 1, "gemm": "numpy"}
+    return save_state(path, appliance.memoryx, position, model_name="fc_mnist", seed=1, choices=choices, params=params)
 
 
 def loaded(

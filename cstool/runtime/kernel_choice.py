@@ -1,0 +1,64 @@
+"""Which kernels compute with a sparse panel, dense or sparse ones: settled once per run, and kept when it goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from cstool.kernels.sparse import KernelChoice, Pattern
+from cstool.kernels.sparse.crossover import Crossover, choose, crossover
+
+log = logging.getLogger("cstool")
+SPARSE_KERNELS = ("auto", "always", "never", "measure")
+"""auto: by what was measured on this machine once; measure: likewise, but measured anew"""
+_FORCED = {
+    "always": KernelChoice(forward=True, delta=True, gradient=True),
+    "never": KernelChoice(forward=False, delta=False, gradient=False),
+}
+
+
+class KernelChooser:
+    """Says it for a pattern, by its shape and density alone, once `settle` has said what to go by.
+
+    Bits depend on what is chosen, so a run that goes on keeps the measurement with which it began.
+
+    Args:
+        mode: one of `SPARSE_KERNELS`
+    """
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self._crossovers: dict[tuple[int, int], Crossover] = {}
+
+    def settle(self, shapes: Iterable[tuple[int, int]], tokens: int, kept: Any = None) -> None:
+        """Measure where sparse kernels begin to pay, or take what an earlier run measured.
+
+        Args:
+            shapes: (rows, columns) of the sparse panels
+            tokens: of a grain
+            kept: what `as_dict` said in the run that this one continues; None where there is none
+        """
+        if self.mode in _FORCED:
+            return
+        before = kept.get("crossovers", {}) if isinstance(kept, dict) and self.mode == "auto" else {}
+        for shape in dict.fromkeys(shapes):
+            stored = before.get(_written(shape))
+            if stored is not None:
+                self._crossovers[shape] = Crossover(**stored)
+            else:
+                self._crossovers[shape] = crossover(*shape, tokens, refresh=self.mode == "measure")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON, as a checkpoint keeps it."""
+        crossovers = {_written(shape): asdict(found) for shape, found in self._crossovers.items()}
+        return {"mode": self.mode, "crossovers": crossovers}
+
+    def __call__(self, pattern: Pattern) -> KernelChoice:
+        """Return the kernels for a panel."""
+        return _FORCED.get(self.mode) or choose(self._crossovers[pattern.shape], pattern.density)
+
+
+def _written(shape: tuple[int, int]) -> str:
+    return f"{shape[0]}x{shape[1]}"

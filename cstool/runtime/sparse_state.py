@@ -1,0 +1,167 @@
+"""Sparse weights in a checkpoint: their numbers under the key of the weight, and where they belong beside them.
+
+`model.W` of a sparse weight is (n,) float32, its non-zeros in the order of the weight laid out row by row; so are its
+arrays of optimizer state. `model.W.indices` is (n,) uint32, ascending, the position of each; uint64 where the weight is
+too large for that. The value `sparsity` has the shape of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cstool.errors import CheckpointError
+from cstool.runtime.memoryx import MemoryX
+from cstool.runtime.sparse_weights import SparseWeight
+from cstool.store import CheckpointReader, CheckpointWriter
+
+Array = np.ndarray[Any, Any]
+SPARSITY = "sparsity"
+"""key of the value that says which weights are sparse"""
+INDEX = np.dtype(np.uint64)
+"""the widest of indices"""
+_SUFFIX = ".indices"
+
+
+def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
+    """Write where the non-zeros of a weight are."""
+    kind = np.dtype(np.uint32) if sparse.weight.size <= 2**32 else INDEX
+
+    def chunks() -> Iterator[Array]:
+        for part in sparse.indices():
+            yield part.astype(kind)
+
+    writer.add_tensor(f"model.{sparse.weight.name}{_SUFFIX}", (sparse.count,), kind.name, chunks())
+
+
+def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
+    """Return what a checkpoint says of the sparse weights."""
+    return {
+        name: {"shape": list(sparse.shape), "algorithm": sparse.group.algorithm, "density": sparse.density}
+        for name, sparse in memoryx.sparse.items()
+    }
+
+
+class SparseTensors:
+    """The sparse weights of a checkpoint that is open.
+
+    Raises:
+        CheckpointError: what it says of them makes no sense
+    """
+
+    def __init__(self, reader: CheckpointReader) -> None:
+        self.reader = reader
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        """of the weights with their zeros, by their keys"""
+        described = reader.values().get(SPARSITY, {})
+        names = set(reader.tensor_names())
+        for key in [name.removesuffix(_SUFFIX) for name in reader.tensor_names() if name.endswith(_SUFFIX)]:
+            entry = described.get(key.removeprefix("model.")) if isinstance(described, dict) else None
+            shape = tuple(entry.get("shape") or ()) if isinstance(entry, dict) else ()
+            if key not in names or not _is_shape(shape):
+                raise CheckpointError(f"{reader.path}: {key}{_SUFFIX} must belong to a sparse weight, it does not")
+            self.shapes[key] = shape
+
+    def is_index(self, key: str) -> bool:
+        """Say whether a tensor holds the positions of another."""
+        return key.endswith(_SUFFIX) and key.removesuffix(_SUFFIX) in self.shapes
+
+    def load(self, memoryx: MemoryX, weight: str, arrays: Sequence[str], *, keeps_state: bool) -> None:
+        """Read a weight that is sparse in the checkpoint, in the run, or in both.
+
+        Args:
+            memoryx: receives it
+            weight: name
+            arrays: of the weight, those that are wanted
+            keeps_state: whether the run goes on with the optimizer state of the checkpoint
+
+        Raises:
+            CheckpointError: it is damaged, or sparse here and dense there and the run is to go on all the same
+        """
+        key, sparse = f"model.{weight}", memoryx.sparse.get(weight)
+        path = self.reader.path
+        if key not in arrays:
+            return
+        if sparse is not None and key not in self.shapes:
+            if keeps_state:
+                raise CheckpointError(
+                    f"{path}: {weight} must be sparse, as in this run, got a dense one without a mask",
+                    "--load_checkpoint_states model takes the weights alone, and init_method: topk keeps the largest",
+                )
+            dense = np.empty(sparse.shape, np.float32)
+            self._read_into(key, dense)
+            sparse.begin(dense)
+            return
+        indices = self._indices(key)
+        if sparse is None:
+            if keeps_state and memoryx.optimizer is not None:
+                raise CheckpointError(
+                    f"{path}: {weight} must be dense, as in this run, got a sparse one",
+                    "--load_checkpoint_states model takes the weights alone, with their zeros",
+                )
+            self._load_dense(memoryx, key, indices)
+            return
+        if memoryx.optimizer is not None and sparse.capacity is not None and len(indices) > sparse.capacity:
+            raise CheckpointError(
+                f"{path}: {weight} must have at most {sparse.capacity} non-zeros in this run, got {len(indices)}",
+                "a lower sparsity makes room for them",
+            )
+        sparse.place(indices)
+        for name in arrays:
+            numbers = np.empty(len(indices), np.float32)
+            self._read_into(name, numbers)
+            sparse.write(name, numbers)
+
+    def _read_into(self, key: str, out: Array) -> None:
+        found, wanted = (self.reader.shape(key), self.reader.dtype(key)), (out.shape, "float32")
+        if found != wanted:
+            raise CheckpointError(
+                f"{self.reader.path}: {key} must be {_written(*wanted)}, got {_written(*found)}",
+            )
+        self.reader.read(key, out)
+
+    def _load_dense(self, memoryx: MemoryX, key: str, indices: Array) -> None:
+        numbers = np.empty(len(indices), np.float32)
+        self._read_into(key, numbers)
+        width = math.prod(self.shapes[key][1:])
+
+        def read(out: Array, start: int, stop: int) -> None:
+            first, last = np.searchsorted(indices, (start * width, stop * width))
+            out.fill(0)
+            out.reshape(-1)[indices[first:last] - start * width] = numbers[first:last]
+
+        memoryx.load(key, read)
+
+    def _indices(self, key: str) -> Array:
+        """Return (n,) int64, checked: they ascend and lie in the weight."""
+        name, size = f"{key}{_SUFFIX}", math.prod(self.shapes[key])
+        stored = self.reader.read(name)
+        if stored.ndim != 1 or stored.dtype.kind != "u":
+            raise CheckpointError(
+                f"{self.reader.path}: {name} must be one row of unsigned integers, got "
+                f"{_written(stored.shape, stored.dtype.name)}"
+            )
+        beyond = np.flatnonzero(stored >= size)
+        if beyond.size:
+            raise CheckpointError(
+                f"{self.reader.path}: {name} must be less than {size}, got {stored[beyond[0]]} at {beyond[0]}"
+            )
+        indices = stored.astype(np.int64)
+        falls = np.flatnonzero(np.diff(indices) <= 0)
+        if falls.size:
+            at = int(falls[0])
+            raise CheckpointError(
+                f"{self.reader.path}: {name} must ascend, got {indices[at]}, {indices[at + 1]} at {at}"
+            )
+        return indices
+
+
+def _is_shape(value: tuple[Any, ...]) -> bool:
+    return len(value) > 1 and all(type(extent) is int and extent > 0 for extent in value)
+
+
+def _written(shape: Iterable[int], dtype: str) -> str:
+    return f"{' x '.join(map(str, shape))} {dtype}"

@@ -1,0 +1,210 @@
+"""The weights of which MemoryX keeps the non-zeros alone: where they are, and how that changes.
+
+The arrays of a sparse weight (values, optimizer state) lie in the store panel after panel, in the order of the panels'
+patterns, with room for as many non-zeros as the schedule ever asks for. Outside, in checkpoints, they are in the order
+of the weight laid out row by row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cstool.errors import NonFiniteError
+from cstool.ir import Panel, Weight
+from cstool.kernels.optimizer import first_non_finite
+from cstool.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern, positions
+from cstool.params import SparsityParams
+from cstool.sparsity import initial_mask, is_update_step, most_kept, next_mask
+from cstool.store import Store
+
+Array = np.ndarray[Any, Any]
+UNEVEN = 1.05
+"""by which a panel may be denser than its weight before its buffers grow"""
+
+
+def _always(_pattern: Pattern) -> KernelChoice:
+    return KernelChoice(forward=True, delta=True, gradient=True)
+
+
+@dataclass(frozen=True)
+class SparsityRules:
+    """Which weights are sparse, and by what rules.
+
+    Args:
+        groups: by the name of the weight; a weight that is not there is dense
+        seed: of the run, which masks drawn at random come from
+        last_step: of the run; None where it is not known
+        choose: which kernels compute with a panel
+    """
+
+    groups: Mapping[str, SparsityParams] = field(default_factory=dict)
+    seed: int = 0
+    last_step: int | None = None
+    choose: Callable[[Pattern], KernelChoice] = _always
+
+
+class SparseWeight:
+    """One of them: the patterns of its panels, and its arrays in the store.
+
+    Args:
+        weight: its name and shape
+        panels: of the weight
+        rules: what becomes of it
+        store: where its arrays are, once `place` has made them
+        arrays: their names, the values first
+    """
+
+    def __init__(
+        self, weight: Weight, panels: Sequence[Panel], rules: SparsityRules, store: Store, arrays: Sequence[str]
+    ) -> None:
+        self.weight = weight
+        self.panels = panels
+        self.group = rules.groups[weight.name]
+        self.arrays = tuple(arrays)
+        self._rules = rules
+        self._store = store
+        self._patterns: dict[Panel, Pattern] = {}
+        self._starts: dict[Panel, int] = {}
+        self.capacity: int | None = None
+        """non-zeros that there is room for; None before the first `place`"""
+
+    @property
+    def count(self) -> int:
+        """Non-zeros."""
+        return sum(pattern.count for pattern in self._patterns.values())
+
+    @property
+    def density(self) -> float:
+        """Share of the non-zeros."""
+        return self.count / self.weight.size
+
+    @property
+    def pattern_bytes(self) -> int:
+        """Of the patterns [bytes]."""
+        return sum(pattern.size_bytes for pattern in self._patterns.values())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns), everything but the first dimension as one."""
+        rows = self.weight.shape[0]
+        return rows, self.weight.size // rows
+
+    def pattern(self, panel: Panel) -> Pattern:
+        """Return where the non-zeros of a panel are."""
+        return self._patterns[panel]
+
+    def span(self, panel: Panel) -> tuple[int, int]:
+        """Return which elements of the arrays in the store are those of a panel."""
+        return self._starts[panel], self._starts[panel] + self._patterns[panel].count
+
+    def room(self, panel: Panel) -> int:
+        """Return how many non-zeros a panel may come to have, if they stay about evenly spread over the weight."""
+        share = math.ceil((self.capacity or 0) * panel.size / self.weight.size * UNEVEN)
+        return min(panel.size, self.capacity or 0, share)
+
+    def choice(self, panel: Panel) -> KernelChoice:
+        """Return which kernels compute with a panel."""
+        return self._rules.choose(self._patterns[panel])
+
+    def changes_after(self, step: int) -> bool:
+        """Say whether the mask changes after the update of a step."""
+        dynamic = self.group.algorithm in ("gmp", "set", "rigl")
+        return dynamic and is_update_step(self.group.update, step)
+
+    def wants_dense_gradient(self, step: int) -> bool:
+        """Say whether the gradient of the zeros is needed in a step."""
+        return self.group.algorithm == "rigl" and self.changes_after(step)
+
+    def begin(self, dense: Array) -> None:
+        """Choose the first mask for a weight, and keep what it leaves.
+
+        Args:
+            dense: (rows, columns) float32, as initialised
+        """
+        mask = initial_mask(self.group, dense, self._rules.seed, self.weight.name)
+        indices = np.flatnonzero(mask)
+        self.place(indices)
+        self.write(self.arrays[0], dense.reshape(-1)[indices])
+
+    def place(self, indices: Array) -> None:
+        """Say where the non-zeros are; what the arrays hold has no meaning until it is written.
+
+        Args:
+            indices: (n,) int64, ascending, in the weight laid out row by row
+        """
+        if self.capacity is None:
+            self.capacity = max(most_kept(self.group, self.shape, self._rules.last_step), len(indices), 1)
+            for name in self.arrays:
+                self._store.create(name, (self.capacity,))
+        columns = self.shape[1]
+        for panel in self.panels:
+            start, stop = np.searchsorted(indices, (panel.start * columns, panel.stop * columns))
+            rows = panel.stop - panel.start
+            self._patterns[panel], _ = make_pattern(indices[start:stop] - panel.start * columns, (rows, columns))
+            self._starts[panel] = int(start)
+
+    def indices(self) -> Iterator[Array]:
+        """Yield, panel by panel, (n,) int64: the ascending positions of its non-zeros in the weight."""
+        for panel in self.panels:
+            yield np.flatnonzero(self._mask(panel)) + panel.start * self.shape[1]
+
+    def read(self, array: str) -> Iterator[Array]:
+        """Yield, panel by panel, (n,) float32: the numbers of an array in the order of `indices`."""
+        for panel in self.panels:
+            yield self._written_out(array, panel)[self._mask(panel)]
+
+    def write(self, array: str, numbers: Array) -> None:
+        """Fill an array from (n,) float32 in the order of `indices`."""
+        for panel in self.panels:
+            start, stop = self.span(panel)
+            whole = np.empty(self._patterns[panel].shape, np.float32)
+            whole[self._mask(panel)] = numbers[start:stop]
+            part = self._store.borrow(array, start, stop)
+            collect(self._patterns[panel], whole, part)
+            self._store.give_back(array, start, stop, part, changed=True)
+
+    def dense(self, array: str) -> Array:
+        """Return an array with its zeros, (rows, columns) float32."""
+        whole = np.empty(self.shape, np.float32)
+        for panel in self.panels:
+            whole[panel.start : panel.stop] = self._written_out(array, panel)
+        return whole
+
+    def change_mask(self, step: int, dense_gradient: Array | None) -> None:
+        """Choose another mask after the update of a step. What is new begins with zeros, optimizer state and all.
+
+        Args:
+            dense_gradient: (rows, columns) float32, for the algorithms that ask for it
+
+        Raises:
+            NonFiniteError: the gradient of a zero is not finite
+        """
+        name = self.weight.name
+        if dense_gradient is not None and first_non_finite(dense_gradient.reshape(-1)) >= 0:
+            raise NonFiniteError(f"step {step}: the gradient of {name} is not finite where the weight is zero")
+        mask = np.concatenate([self._mask(panel) for panel in self.panels])
+        weight = self.dense(self.arrays[0])
+        changed = next_mask(self.group, step, weight, mask, self._rules.seed, name, dense_gradient)
+        indices = np.flatnonzero(changed)
+        numbers = [self.dense(array).reshape(-1)[indices] for array in self.arrays]
+        self.place(indices)
+        for array, values in zip(self.arrays, numbers, strict=True):
+            self.write(array, values)
+
+    def _mask(self, panel: Panel) -> Array:
+        mask = np.zeros(math.prod(self._patterns[panel].shape), np.bool_)
+        mask[positions(self._patterns[panel])] = True
+        return mask.reshape(self._patterns[panel].shape)
+
+    def _written_out(self, array: str, panel: Panel) -> Array:
+        start, stop = self.span(panel)
+        part = self._store.borrow(array, start, stop)
+        whole = np.empty(self._patterns[panel].shape, np.float32)
+        expand(self._patterns[panel], part, whole)
+        self._store.give_back(array, start, stop, part, changed=False)
+        return whole
