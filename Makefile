@@ -33,10 +33,11 @@ check: install  ## lint, format, types, layers
 golden: install  ## rewrite the golden files of the tests; read the difference before you commit it
 	$(BIN)/python -m pytest -q -m golden --update_golden
 
-bench: install  ## compare with PyTorch on this machine (installs the extra `bench`)
+bench: install  ## compare with PyTorch and SciPy on this machine (installs the extra `bench`)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench]'
 	$(BIN)/python -m benchmarks.step --model gpt2
 	$(BIN)/python -m benchmarks.step --model llama
+	$(BIN)/python -m benchmarks.sparse
 
 clean:  ## remove what make, Python and the tools left behind; data sets and checkpoints stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

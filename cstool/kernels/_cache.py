@@ -41,6 +41,8 @@ def sources_digest() -> str:
         digest.update(f"{package} {version(package)}\n".encode())
     digest.update(f"{sys.version_info[:2]} {llvm.get_host_cpu_name()}\n".encode())
     digest.update(llvm.get_host_cpu_features().flatten().encode())
+    for told in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        digest.update(f"{os.environ.get(told)}\n".encode())
     return digest.hexdigest()
 
 

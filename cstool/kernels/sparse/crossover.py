@@ -68,10 +68,11 @@ def crossover(rows: int, columns: int, tokens: int, *, refresh: bool = False) ->
         refresh: measure again whatever is known
     """
     nearest = min(max(1 << round(math.log2(tokens)), FEWEST_TOKENS), MOST_TOKENS)
-    path, key = _file(), f"{rows}x{columns}x{nearest}"
+    timed_rows = _timed_rows(rows, columns)
+    path, key = _file(), f"{timed_rows}x{columns}x{nearest}"
     found = None if refresh else _read(path).get(key)
     if found is None:
-        found = measure_crossover(rows, columns, nearest)
+        found = measure_crossover(timed_rows, columns, nearest)
         _write(path, _read(path) | {key: found})
     share = _used_of_tiles(tokens) / _used_of_tiles(nearest)
     return Crossover(**{product: round(min(1.0, largest * share), 3) for product, largest in asdict(found).items()})
@@ -79,6 +80,10 @@ def crossover(rows: int, columns: int, tokens: int, *, refresh: bool = False) ->
 
 def _used_of_tiles(tokens: int) -> float:
     return tokens / (math.ceil(tokens / TILE_TOKENS) * TILE_TOKENS)
+
+
+def _timed_rows(rows: int, columns: int) -> int:
+    return max(1, min(rows, MOST_WEIGHTS // columns))
 
 
 def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
@@ -91,9 +96,8 @@ def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
         rows, columns: of the panel
         tokens: of a grain
     """
-    rows = max(1, min(rows, MOST_WEIGHTS // columns))
     with threadpool_limits(1, user_api="blas"):
-        return Crossover(*map(find_crossover, _measure_ratios(rows, columns, tokens)))
+        return Crossover(*map(find_crossover, _measure_ratios(_timed_rows(rows, columns), columns, tokens)))
 
 
 def find_crossover(ratios: Sequence[Sequence[float]]) -> float:

@@ -51,6 +51,12 @@ def test_the_digest_changes_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sources_digest() != before
 
 
+def test_the_digest_changes_with_the_cpu_that_numba_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sources_digest()
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    assert sources_digest() != before
+
+
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return a folder of kernels in place of the true one."""

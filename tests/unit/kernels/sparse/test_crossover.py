@@ -213,6 +213,11 @@ def test_shapes_are_kept_side_by_side(measured: list[tuple[int, int, int]], tmp_
     }
 
 
+def test_large_panels_of_nearly_as_many_rows_are_one(measured: list[tuple[int, int, int]]) -> None:
+    assert crossover(8192, 2048, 512) == crossover(8191, 2048, 512)
+    assert measured == [(1024, 2048, 512)]
+
+
 def test_another_blas_has_a_file_of_its_own(
     measured: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

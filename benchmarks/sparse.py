@@ -1,0 +1,377 @@
+"""Alternate the three products of a linear layer whose weight is sparse: our kernels, dense BLAS, SciPy, PyTorch.
+
+Run from the project's folder; with the extra "bench" installed PyTorch takes part::
+
+    python -m benchmarks.sparse --quick
+
+float32. Each lane is a thread with a grain of its own and a BLAS of one thread, as in a run, and calls the kernels
+panel by panel; a turn ends when all lanes are through. SciPy runs in lanes, too; PyTorch gets the tokens of all lanes
+at once and as many threads. Positions of the non-zeros are random. "all three" is forward and backward, where our
+backward computes delta and gradient in one go; for the others it is the sum of the three.
+
+"tiles given" leaves out what it takes to turn activations into tiles and back, measured on its own: what the loops
+over the non-zeros take alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from operator import methodcaller
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numba import njit
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from benchmarks.machine import alternate, gemm_limit_flops_per_s
+from benchmarks.sparse_peers import scipy_ways, torch_ways, use_torch_threads
+from cstool.ir import Initializer, Weight, panels_of
+from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.sparse import TILE_TOKENS, Pattern, make_pattern, sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.linear import _pack, _unpack
+from cstool.kernels.sparse.pattern import CHUNK_ROWS
+from cstool.runtime.csx import Scratch, aligned_empty
+
+PRODUCTS = ("forward", "delta", "gradient")
+ALL = "all three"
+ASKED = {("forward", 50): 1.0, ("forward", 75): 2.2, ("forward", 90): 5.0, ("forward", 95): 8.0, (ALL, 90): 4.0}
+"""by product and sparsity in percent: the speed, relative to dense, that the project asks for"""
+TURN_S = 0.02
+"""shortest turn: shorter calls are made several times over, so that waking threads does not count"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A matrix, and how many tokens each lane has."""
+
+    name: str
+    rows: int
+    columns: int
+    tokens: int
+
+
+CASES = (
+    Case("linear layer", 4096, 1024, 512),
+    Case("linear layer", 4096, 1024, 2048),
+    Case("GPT-3 XL q, k, v, output", 2048, 2048, 512),
+    Case("GPT-3 XL up", 8192, 2048, 512),
+    Case("GPT-3 XL down", 2048, 8192, 512),
+)
+SPARSITIES = (50, 75, 90, 95, 99)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table; speeds are relative to dense BLAS, medians over neighbouring turns."""
+
+    case: Case
+    lanes: int
+    sparsity_percent: int
+    product: str
+    dense_s: float
+    sparse_s: float
+    dense_flops_per_s: float
+    sparse_flops_per_s: float
+    speed: float
+    slowest: float
+    fastest: float
+    speed_tiles_given: float
+    speed_scipy: float
+    speed_torch: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Say how the speed relates to what was asked for, if anything was."""
+        asked = ASKED.get((self.product, self.sparsity_percent))
+        return "" if asked is None else f"{asked:g}x asked for, {'reached' if self.speed >= asked else 'MISSED'}"
+
+
+@njit(nogil=True)
+def _turn(array, tiles, columns, back, add):  # type: ignore[no-untyped-def]
+    """Turn an array into tiles, or back, as many columns at a time as a kernel does."""
+    for token in range(0, array.shape[0], TILE_TOKENS):
+        for first in range(0, array.shape[1], columns):
+            part = array[:, first : first + columns]
+            if back:
+                _unpack(tiles, part, token, add)
+            else:
+                _pack(part, token, tiles)
+
+
+@dataclass(frozen=True)
+class SparsePanel:
+    """Rows of the weight: where they are, and their non-zeros."""
+
+    rows: slice
+    pattern: Pattern
+    values: np.ndarray
+
+
+def _array(*shape: int) -> np.ndarray:
+    return aligned_empty(4 * math.prod(shape)).view(np.float32).reshape(shape)
+
+
+def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    array = _array(*shape)
+    generator.standard_normal(dtype=np.float32, out=array)
+    return array
+
+
+class Lane:
+    """A grain and what its lane calls for it."""
+
+    def __init__(self, case: Case, weight: np.ndarray, panels: Sequence[SparsePanel], seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        self.weight, self.panels, self.scratch = weight, panels, Scratch()
+        self.x, self.delta_y = _random(generator, case.tokens, case.columns), _random(generator, case.tokens, case.rows)
+        self.y, self.delta_x = _random(generator, case.tokens, case.rows), _random(generator, case.tokens, case.columns)
+        self.grad_weight = _random(generator, case.rows, case.columns)
+        self.grads = [_random(generator, panel.pattern.count) for panel in panels]
+
+    def dense(self, product: str) -> None:
+        for number, panel in enumerate(self.panels):
+            rows = panel.rows
+            if product == "forward":
+                linear_forward(self.x, self.weight[rows], None, self.y[:, rows])
+            elif product == "delta":
+                part = self.delta_y[:, rows]
+                linear_backward_delta(part, self.weight[rows], self.delta_x, number > 0, self.scratch)
+            else:
+                linear_backward_weight(self.x, self.delta_y[:, rows], self.grad_weight[rows])
+
+    def sparse(self, product: str) -> None:
+        for number, (panel, gradients) in enumerate(zip(self.panels, self.grads, strict=True)):
+            weights = panel.pattern, panel.values
+            if product == "forward":
+                sparse_linear_forward(self.x, *weights, None, self.y[:, panel.rows], self.scratch)
+            else:
+                delta_x = None if product == "gradient" else self.delta_x
+                grad = None if product == "delta" else gradients
+                delta_y = self.delta_y[:, panel.rows]
+                sparse_linear_backward(self.x, delta_y, *weights, delta_x, number > 0, grad, self.scratch)
+
+    def turn(self, product: str) -> None:
+        """Do what `sparse` does before and after its loops."""
+        width = self.x.shape[1]
+        tiles = self.scratch("tiles", (max(width, CHUNK_ROWS), TILE_TOKENS))
+        for number, panel in enumerate(self.panels):
+            if product != "delta":
+                _turn(self.x, tiles, width, False, False)
+            if product == "forward":
+                _turn(self.y[:, panel.rows], tiles, CHUNK_ROWS, True, False)
+            else:
+                _turn(self.delta_y[:, panel.rows], tiles, CHUNK_ROWS, False, False)
+            if product in ("delta", "backward"):
+                _turn(self.delta_x, tiles, width, True, number > 0)
+
+
+def _sparse_weight(case: Case, sparsity_percent: int) -> tuple[np.ndarray, list[SparsePanel]]:
+    generator = np.random.default_rng(sparsity_percent)
+    weight = _random(generator, case.rows, case.columns)
+    weight[generator.random(weight.shape, dtype=np.float32) < sparsity_percent / 100] = 0
+    panels = []
+    for panel in panels_of(Weight("weight", weight.shape, Initializer("constant"))):
+        rows = slice(panel.start, panel.stop)
+        indices = np.flatnonzero(weight[rows])
+        pattern, places = make_pattern(indices, (rows.stop - rows.start, case.columns))
+        panels.append(SparsePanel(rows, pattern, weight[rows].ravel()[indices[places]]))
+    return weight, panels
+
+
+class Turns:
+    """Makes turns of at least `TURN_S` out of calls, in all lanes at once, and remembers of how many.
+
+    Args:
+        pool: with a thread for every lane
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, lanes: Sequence[Lane]) -> None:
+        self.pool, self.lanes = pool, lanes
+        self.calls: dict[str, int] = {}
+        self.sides: dict[str, Callable[[], None]] = {}
+
+    def add(self, name: str, call: Callable[[Lane], object]) -> None:
+        """Add a side whose lanes each make this call."""
+
+        def in_lanes(calls: int) -> None:
+            def work(lane: Lane) -> None:
+                for _ in range(calls):
+                    call(lane)
+
+            for _ in self.pool.map(work, self.lanes):
+                pass
+
+        self._add(name, in_lanes)
+
+    def add_whole(self, name: str, call: Callable[[], object]) -> None:
+        """Add a side with threads of its own."""
+
+        def whole(calls: int) -> None:
+            for _ in range(calls):
+                call()
+
+        self._add(name, whole)
+
+    def _add(self, name: str, side: Callable[[int], None]) -> None:
+        side(1)
+        calls = self.calls[name] = max(1, math.ceil(TURN_S / _seconds(lambda: side(1))))
+        self.sides[name] = lambda: side(calls)
+
+    def measure(self, rounds: int) -> dict[str, np.ndarray]:
+        """Return the seconds of a call of each side in each round."""
+        measured = alternate(self.sides, rounds)
+        return {name: np.array(seconds) / self.calls[name] for name, seconds in measured.items()}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    call()
+    return time.perf_counter() - begin_s
+
+
+def _fastest(ways: Sequence[Callable[[], object]]) -> int:
+    """Return which of several ways is the fastest in its second call."""
+    if len(ways) == 1:
+        return 0
+    for way in ways:
+        way()
+    return min(range(len(ways)), key=lambda i: min(_seconds(ways[i]) for _ in range(2)))
+
+
+def _call(calls: Mapping[Lane, Callable[[], object]], lane: Lane) -> None:
+    calls[lane]()
+
+
+def measure(case: Case, sparsity_percent: int, lanes: int, rounds: int) -> Iterator[Row]:
+    """Yield a row for each product, and one for all three."""
+    weight, panels = _sparse_weight(case, sparsity_percent)
+    workers = [Lane(case, weight, panels, seed) for seed in range(lanes)]
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(lanes) as pool:
+        turns = Turns(pool, workers)
+        scipy = {lane: scipy_ways(weight, lane.x, lane.delta_y) for lane in workers}
+        for product in PRODUCTS:
+            for side in ("dense", "sparse", "turn"):
+                turns.add(f"{side} {product}", methodcaller(side, product))
+        for side in ("sparse", "turn"):
+            turns.add(f"{side} backward", methodcaller(side, "backward"))
+        for product in PRODUCTS:
+            way = _fastest(scipy[workers[0]][product])
+            turns.add(f"scipy {product}", partial(_call, {lane: scipy[lane][product][way] for lane in workers}))
+        if has_torch():
+            use_torch_threads(lanes)
+            tokens = (np.concatenate([getattr(lane, name) for lane in workers]) for name in ("x", "delta_y"))
+            for product, ways in torch_ways(weight, *tokens).items():
+                turns.add_whole(f"torch {product}", ways[_fastest(ways)])
+        seconds = turns.measure(rounds)
+    for name in ("sparse", "turn"):
+        seconds[f"{name} {ALL}"] = seconds[f"{name} forward"] + seconds[f"{name} backward"]
+    for name in ("dense", "scipy", *(("torch",) if has_torch() else ())):
+        seconds[f"{name} {ALL}"] = sum((seconds[f"{name} {product}"] for product in PRODUCTS), np.zeros(rounds))
+    kept = sum(panel.pattern.count for panel in panels) / weight.size
+    for product in (*PRODUCTS, ALL):
+        yield _row(case, lanes, sparsity_percent, product, seconds, kept)
+
+
+def _row(
+    case: Case, lanes: int, sparsity_percent: int, product: str, seconds: Mapping[str, np.ndarray], kept: float
+) -> Row:
+    dense, sparse = seconds[f"dense {product}"], seconds[f"sparse {product}"]
+    flops = 2.0 * case.rows * case.columns * case.tokens * lanes * (len(PRODUCTS) if product == ALL else 1)
+    ratios = dense / sparse
+    torch = seconds.get(f"torch {product}")
+    return Row(
+        case=case,
+        lanes=lanes,
+        sparsity_percent=sparsity_percent,
+        product=product,
+        dense_s=median(dense),
+        sparse_s=median(sparse),
+        dense_flops_per_s=flops / median(dense),
+        sparse_flops_per_s=flops * kept / median(sparse),
+        speed=median(ratios),
+        slowest=min(ratios),
+        fastest=max(ratios),
+        speed_tiles_given=median(dense / (sparse - seconds[f"turn {product}"])),
+        speed_scipy=median(dense / seconds[f"scipy {product}"]),
+        speed_torch=None if torch is None else median(dense / torch),
+    )
+
+
+def has_torch() -> bool:
+    """Say whether PyTorch is installed."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def describe_host() -> dict[str, str]:
+    """Return what was measured on, when, and with which versions."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    packages = ("numpy", "numba", "scipy", *(("torch",) if has_torch() else ()))
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": f"{models[0] if models else platform.processor()}, {len(os.sched_getaffinity(0))} cores",
+        "blas": ", ".join(sorted({f"{b['internal_api']} {b['version']} ({b.get('architecture')})" for b in blas})),
+        "python": platform.python_version(),
+    } | {package: version(package) for package in packages}
+
+
+HEADER = (
+    f"{'':5}{'product':10}{'dense ms':>9}{'ours ms':>9}{'GFLOP/s':>8}"
+    f"{'ours':>8}{'(min to max)':>16}{'tiles given':>12}{'scipy':>7}{'torch':>7}"
+)
+
+
+def line_of(row: Row) -> str:
+    """Return a row as text."""
+    torch = "-" if row.speed_torch is None else f"{row.speed_torch:.2f}"
+    between = f"({row.slowest:.2f} to {row.fastest:.2f})"
+    sparsity = f"{row.sparsity_percent}%" if row.product == PRODUCTS[0] else ""
+    return (
+        f"{sparsity:5}{row.product:10}{row.dense_s * 1e3:9.2f}{row.sparse_s * 1e3:9.2f}"
+        f"{row.sparse_flops_per_s / 1e9:8.0f}{row.speed:7.2f}x{between:>16}{row.speed_tiles_given:12.2f}"
+        f"{row.speed_scipy:7.2f}{torch:>7}  {row.verdict}"
+    ).rstrip()
+
+
+def main() -> None:
+    """Run the comparison and print its table."""
+    parser = argparse.ArgumentParser(description="Products of sparse linear layers: cstool, dense, SciPy, PyTorch")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each side is measured (default: 7)")
+    parser.add_argument("--quick", action="store_true", help="one matrix, at 50, 90 and 99 %% sparsity")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there, too")
+    arguments = parser.parse_args()
+    host = describe_host()
+    print("measured on this host:", ", ".join(f"{name} {value}" for name, value in host.items()))
+    print(f"{arguments.rounds} rounds, sides alternating, first round discarded; speeds are relative to dense")
+    if not has_torch():
+        print("torch is not installed: its column is empty")
+    rows: list[Row] = []
+    for case in CASES[:1] if arguments.quick else CASES:
+        for lanes in (1, 2):
+            limit = gemm_limit_flops_per_s(lanes)
+            print(f"\n{case.name}, {case.rows} x {case.columns}, {case.tokens} tokens a lane, lanes: {lanes};", end=" ")
+            print(f"GEMM limit {limit / 1e9:.0f} GFLOP/s\n{HEADER}")
+            for sparsity_percent in (50, 90, 99) if arguments.quick else SPARSITIES:
+                for row in measure(case, sparsity_percent, lanes, arguments.rounds):
+                    print(line_of(row), flush=True)
+                    rows.append(row)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"host": host, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
