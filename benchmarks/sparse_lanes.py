@@ -1,0 +1,120 @@
+"""What a lane of the benchmark of sparse layers holds and calls: a grain, and the kernels on it, panel by panel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from cstool.ir import Initializer, Weight, panels_of
+from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.sparse import TILE_TOKENS, Pattern, make_pattern, sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.linear import _pack, _unpack
+from cstool.kernels.sparse.pattern import CHUNK_ROWS
+from cstool.runtime.csx import Scratch, aligned_empty
+
+
+@dataclass(frozen=True)
+class Case:
+    """A matrix, and how many tokens each lane has."""
+
+    name: str
+    rows: int
+    columns: int
+    tokens: int
+
+
+@njit(nogil=True)
+def _turn(array, tiles, columns, back, add):  # type: ignore[no-untyped-def]
+    """Turn an array into tiles, or back, as many columns at a time as a kernel does."""
+    for token in range(0, array.shape[0], TILE_TOKENS):
+        for first in range(0, array.shape[1], columns):
+            part = array[:, first : first + columns]
+            if back:
+                _unpack(tiles, part, token, add)
+            else:
+                _pack(part, token, tiles)
+
+
+@dataclass(frozen=True)
+class SparsePanel:
+    """Rows of the weight: where they are, and their non-zeros."""
+
+    rows: slice
+    pattern: Pattern
+    values: np.ndarray
+
+
+def _array(*shape: int) -> np.ndarray:
+    return aligned_empty(4 * math.prod(shape)).view(np.float32).reshape(shape)
+
+
+def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    array = _array(*shape)
+    generator.standard_normal(dtype=np.float32, out=array)
+    return array
+
+
+class Lane:
+    """A grain and what its lane calls for it."""
+
+    def __init__(self, case: Case, weight: np.ndarray, panels: Sequence[SparsePanel], seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        self.weight, self.panels, self.scratch = weight, panels, Scratch()
+        self.x, self.delta_y = _random(generator, case.tokens, case.columns), _random(generator, case.tokens, case.rows)
+        self.y, self.delta_x = _random(generator, case.tokens, case.rows), _random(generator, case.tokens, case.columns)
+        self.grad_weight = _random(generator, case.rows, case.columns)
+        self.grads = [_random(generator, panel.pattern.count) for panel in panels]
+
+    def dense(self, product: str) -> None:
+        for number, panel in enumerate(self.panels):
+            rows = panel.rows
+            if product == "forward":
+                linear_forward(self.x, self.weight[rows], None, self.y[:, rows])
+            elif product == "delta":
+                part = self.delta_y[:, rows]
+                linear_backward_delta(part, self.weight[rows], self.delta_x, number > 0, self.scratch)
+            else:
+                linear_backward_weight(self.x, self.delta_y[:, rows], self.grad_weight[rows])
+
+    def sparse(self, product: str) -> None:
+        for number, (panel, gradients) in enumerate(zip(self.panels, self.grads, strict=True)):
+            weights = panel.pattern, panel.values
+            if product == "forward":
+                sparse_linear_forward(self.x, *weights, None, self.y[:, panel.rows], self.scratch)
+            else:
+                delta_x = None if product == "gradient" else self.delta_x
+                grad = None if product == "delta" else gradients
+                delta_y = self.delta_y[:, panel.rows]
+                sparse_linear_backward(self.x, delta_y, *weights, delta_x, number > 0, grad, self.scratch)
+
+    def turn(self, product: str) -> None:
+        """Do what `sparse` does before and after its loops."""
+        width = self.x.shape[1]
+        tiles = self.scratch("tiles", (max(width, CHUNK_ROWS), TILE_TOKENS))
+        for number, panel in enumerate(self.panels):
+            if product != "delta":
+                _turn(self.x, tiles, width, False, False)
+            if product == "forward":
+                _turn(self.y[:, panel.rows], tiles, CHUNK_ROWS, True, False)
+            else:
+                _turn(self.delta_y[:, panel.rows], tiles, CHUNK_ROWS, False, False)
+            if product in ("delta", "backward"):
+                _turn(self.delta_x, tiles, width, True, number > 0)
+
+
+def make_weight(case: Case, sparsity_percent: int) -> tuple[np.ndarray, list[SparsePanel]]:
+    """Return the weight with its zeros, and its panels without."""
+    generator = np.random.default_rng(sparsity_percent)
+    weight = _random(generator, case.rows, case.columns)
+    weight[generator.random(weight.shape, dtype=np.float32) < sparsity_percent / 100] = 0
+    panels = []
+    for panel in panels_of(Weight("weight", weight.shape, Initializer("constant"))):
+        rows = slice(panel.start, panel.stop)
+        indices = np.flatnonzero(weight[rows])
+        pattern, places = make_pattern(indices, (rows.stop - rows.start, case.columns))
+        panels.append(SparsePanel(rows, pattern, weight[rows].ravel()[indices[places]]))
+    return weight, panels
