@@ -46,6 +46,8 @@ class RunResult:
     """of training, without checkpoints and evaluation"""
     step_s: float = 0.0
     """of training, on average"""
+    step_seconds: list[float] = field(default_factory=list)
+    """of every step that was run; an update that overlaps the next step counts there"""
     samples_per_s: float = 0.0
     tokens_per_s: float = 0.0
     input_wait_s: float = 0.0

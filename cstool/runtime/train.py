@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
+import time
 from collections.abc import Callable
 
 from cstool.data import Dataset, Sampler
@@ -128,7 +129,7 @@ class _Loop:
             self._count()
 
     def _step(self, step: int) -> None:
-        session = self.session
+        session, began = self.session, time.perf_counter()
         batch = self.worker.next()
         trained = session.appliance.train_step(batch, step, session.params.learning_rate(step - 1))
         session.position = Position(step, batch.number + 1, len(batch.arrays["mask"]))
@@ -137,6 +138,7 @@ class _Loop:
         if batch.tokens == 0:
             log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")
         self._report(step, trained)
+        session.result.step_seconds.append(time.perf_counter() - began)
 
     def _interrupt(self, signal_name: str) -> None:
         session = self.session
