@@ -166,8 +166,15 @@ class Appliance:
         loss = self._systems[len(batch.arrays["mask"]), True].run(batch, step=step, scale=scale)
         return TrainStep(loss.total * scale, self.memoryx.finish_step())
 
-    def evaluate(self, batch: Batch, step: int) -> LossResult:
-        """Run one batch forward, without dropout; `step` is for messages."""
+    def evaluate(self, batch: Batch, step: int, sample: int | None = None) -> LossResult:
+        """Run one batch forward, without dropout.
+
+        Args:
+            batch: of a size that has been prepared
+            step: after which it is
+            sample: which of the masks of DropConnect; None for all weights
+        """
+        self.memoryx.begin_evaluation(step, sample)
         return self._systems[len(batch.arrays["mask"]), False].run(batch, step=step, scale=1.0)
 
     def memory_account(self) -> Mapping[str, int]:

@@ -27,6 +27,7 @@ from cstool.kernels.payload import Payload, Weights, add_to_dense
 from cstool.kernels.random import fill
 from cstool.kernels.sparse import SparseMatrix, collect
 from cstool.philox import key_of
+from cstool.runtime.dropconnect import Draw, DroppedWeight
 from cstool.runtime.optimizer import Optimizer, Step
 from cstool.runtime.sparse_weights import SparseWeight, SparsityRules
 from cstool.runtime.swarmx import BufferPool
@@ -88,14 +89,22 @@ class MemoryX:
         self._dense_gradients: dict[Panel, Array] = {}
         """of sparse weights whose mask changes by them"""
         self._step = Step(0, 0.0, 1.0)
+        self._draw: Draw | None = None
+        """what is left out of the weights that are dropped from; None: nothing"""
         self.sparse: dict[str, SparseWeight] = {}
+        """weights of which the non-zeros alone are kept"""
+        self.dropped: dict[str, DroppedWeight] = {}
+        """weights of which another part streams at every step"""
         for name, weight in graph.weights.items():
             arrays = self.arrays_of(name)
-            if name in sparsity.groups:
+            group = sparsity.groups.get(name)
+            if group is not None and group.algorithm != "dropconnect":
                 self.sparse[name] = SparseWeight(weight, self.panels[name], sparsity, store, arrays)
-            else:
-                for array in arrays:
-                    store.create(array, weight.shape)
+                continue
+            if group is not None:
+                self.dropped[name] = DroppedWeight(weight, self.panels[name], sparsity, buffers.take)
+            for array in arrays:
+                store.create(array, weight.shape)
 
     def arrays_of(self, weight: str) -> list[str]:
         """Return the names of a weight's arrays in the store, the weight itself first."""
@@ -148,8 +157,16 @@ class MemoryX:
         sparse = self.sparse.get(panel.weight)
         return (panel.start, panel.stop) if sparse is None else sparse.span(panel)
 
+    def sparse_shapes(self) -> list[tuple[int, int]]:
+        """Return (rows, columns) of all panels that stream without their zeros."""
+        panels = [panel for name in (*self.sparse, *self.dropped) for panel in self.panels[name]]
+        return [(p.stop - p.start, p.size // (p.stop - p.start)) for p in panels]
+
     def stream_bytes(self, panel: Panel) -> int:
         """Return what streams when a panel is sent out [bytes]."""
+        if self._draw is not None and panel.weight in self.dropped:
+            pattern = self.dropped[panel.weight].pattern(panel, self._draw)
+            return 4 * pattern.count + pattern.size_bytes
         sparse = self.sparse.get(panel.weight)
         if sparse is None:
             return 4 * panel.size
@@ -171,6 +188,8 @@ class MemoryX:
             return weights
 
     def _as_streamed(self, panel: Panel, array: Array) -> Weights:
+        if self._draw is not None and panel.weight in self.dropped:
+            return self.dropped[panel.weight].as_streamed(panel, array, self._draw)
         sparse = self.sparse.get(panel.weight)
         if sparse is None:
             return array
@@ -187,6 +206,8 @@ class MemoryX:
                 return
             if isinstance(weights, SparseMatrix) and weights.written_out is not None:
                 self.buffers.give_back(weights.written_out)
+            if isinstance(weights, SparseMatrix) and panel.weight in self.dropped:
+                self.buffers.give_back(weights.values)
             self.store.give_back(f"model.{panel.weight}", *self.span(panel), array, changed=False)
 
     @contextmanager
@@ -201,6 +222,11 @@ class MemoryX:
     def begin_step(self, step: int, learning_rate: float) -> None:
         """Say which step the gradients that arrive from now on belong to (steps count from 1)."""
         self._step = Step(step, learning_rate, 1.0)
+        self._draw = Draw(step)
+
+    def begin_evaluation(self, step: int, sample: int | None) -> None:
+        """Say what streams from now on: all of every weight, or one of the masks that an evaluation averages over."""
+        self._draw = None if sample is None else Draw(step, sample)
 
     def receive(self, panel: Panel, op: str, payload: Payload) -> None:
         """Take the sum of a panel's gradient from one op; MemoryX owns its buffer from now on."""
@@ -212,6 +238,9 @@ class MemoryX:
                 return
             del self._arrived[panel]
         gradient = arrived[uses[0]]
+        if panel.weight in self.dropped and self._draw is not None and isinstance(gradient, np.ndarray):
+            numbers, gradient = gradient, self.dropped[panel.weight].gradient(panel, gradient, self._draw)
+            self.buffers.give_back(numbers)
         if not isinstance(gradient, np.ndarray):
             rows, gradient = gradient, self.buffers.take(panel.shape)
             gradient.fill(0)

@@ -30,6 +30,7 @@ from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
+from cstool.runtime.sparse_state import read_weight
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.sparsity_table import sparsity_table, table_lines
 from cstool.runtime.state import parse_states
@@ -129,6 +130,7 @@ def run(
                 step=session.position.step,
                 steps=params.loop.eval_steps,
                 log_steps=params.logging.log_steps,
+                masks=max((weight.group.samples or 0 for weight in appliance.memoryx.dropped.values()), default=0),
                 progress=progress,
                 stop=stop,
             )
@@ -147,13 +149,8 @@ def run(
             )
         result.last_step = session.position.step
         result.sparsity = sparsity_table(appliance.memoryx)
-        result.streamed_bytes_per_step = sum(s.streamed_bytes for s in appliance.systems if s.trains == trains)
-        if result.losses:
-            (training,) = (systems for systems in appliance.systems if systems.trains)
-            result.op_seconds = {
-                op: {"forward": forward / len(result.losses), "backward": backward / len(result.losses)}
-                for op, (forward, backward) in training.op_seconds.items()
-            }
+        if not trains:
+            result.streamed_bytes_per_step = sum(systems.streamed_bytes for systems in appliance.systems)
         for line in table_lines(result.sparsity):
             log.info(line)
         result.memory_bytes = dict(appliance.memory_account())
@@ -163,13 +160,10 @@ def run(
 
 def _settle_kernels(session: Session) -> None:
     """Say by what the kernels of sparse weights are chosen: by what the run chose before, or by measuring."""
-    memoryx = session.appliance.memoryx
-    if not memoryx.sparse:
+    shapes = session.appliance.memoryx.sparse_shapes()
+    if not shapes:
         return
     plan = max(session.appliance.systems, key=lambda systems: systems.trains).plan
-    shapes = [
-        (panel.stop - panel.start, sparse.shape[1]) for sparse in memoryx.sparse.values() for panel in sparse.panels
-    ]
     session.chooser.settle(shapes, plan.samples * plan.sequence, session.kept_choices.get("sparse_kernels"))
 
 
@@ -182,7 +176,7 @@ def _sparsity(params: Params, graph: Graph, chooser: KernelChooser | None = None
     numbers = assign_groups(params.sparsity, graph, params.sparsity_place)
     groups = {name: params.sparsity[number] for name, number in numbers.items()}
     last_step = params.loop.max_steps if params.loop.num_steps is None else None
-    return SparsityRules(groups, params.seed, last_step, chooser or KernelChooser("always"))
+    return SparsityRules(groups, params.seed, last_step, chooser or KernelChooser("always"), read_weight)
 
 
 def check_data(params: Params, mode: str) -> Graph:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cstool.errors import CheckpointError
+from cstool.ir import Weight
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.sparse_weights import SparseWeight
 from cstool.store import CheckpointReader, CheckpointWriter
@@ -43,6 +45,28 @@ def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
         name: {"shape": list(sparse.shape), "algorithm": sparse.group.algorithm, "density": sparse.density}
         for name, sparse in memoryx.sparse.items()
     }
+
+
+def read_weight(path: Path, weight: Weight) -> Array:
+    """Read a weight from a checkpoint, sparse or not, as (rows, columns) float32 with its zeros.
+
+    Raises:
+        CheckpointError: it cannot be read, or has no such weight of that shape
+    """
+    key, rows = f"model.{weight.name}", weight.shape[0]
+    with CheckpointReader(path) as reader:
+        tensors = SparseTensors(reader)
+        found = tensors.shapes.get(key) or (reader.shape(key) if key in reader.tensor_names() else None)
+        if found != weight.shape:
+            got = "none" if found is None else " x ".join(map(str, found))
+            shape = " x ".join(map(str, weight.shape))
+            raise CheckpointError(f"{path}: must have the weight {weight.name}, {shape}, for its mask, got {got}")
+        dense = np.zeros((rows, weight.size // rows), np.float32)
+        if key in tensors.shapes:
+            dense.reshape(-1)[tensors.indices(key)] = reader.read(key)
+        else:
+            tensors.read_into(key, dense)
+    return dense
 
 
 class SparseTensors:
@@ -92,10 +116,10 @@ class SparseTensors:
                     "--load_checkpoint_states model takes the weights alone, and init_method: topk keeps the largest",
                 )
             dense = np.empty(sparse.shape, np.float32)
-            self._read_into(key, dense)
+            self.read_into(key, dense)
             sparse.begin(dense)
             return
-        indices = self._indices(key)
+        indices = self.indices(key)
         if sparse is None:
             if keeps_state and memoryx.optimizer is not None:
                 raise CheckpointError(
@@ -112,10 +136,15 @@ class SparseTensors:
         sparse.place(indices)
         for name in arrays:
             numbers = np.empty(len(indices), np.float32)
-            self._read_into(name, numbers)
+            self.read_into(name, numbers)
             sparse.write(name, numbers)
 
-    def _read_into(self, key: str, out: Array) -> None:
+    def read_into(self, key: str, out: Array) -> None:
+        """Read a tensor that must be float32 and of the shape of `out`.
+
+        Raises:
+            CheckpointError: it is not, or it is damaged
+        """
         found, wanted = (self.reader.shape(key), self.reader.dtype(key)), (out.shape, "float32")
         if found != wanted:
             raise CheckpointError(
@@ -125,7 +154,7 @@ class SparseTensors:
 
     def _load_dense(self, memoryx: MemoryX, key: str, indices: Array) -> None:
         numbers = np.empty(len(indices), np.float32)
-        self._read_into(key, numbers)
+        self.read_into(key, numbers)
         width = math.prod(self.shapes[key][1:])
 
         def read(out: Array, start: int, stop: int) -> None:
@@ -135,8 +164,12 @@ class SparseTensors:
 
         memoryx.load(key, read)
 
-    def _indices(self, key: str) -> Array:
-        """Return (n,) int64, checked: they ascend and lie in the weight."""
+    def indices(self, key: str) -> Array:
+        """Return where the non-zeros of a weight are, (n,) int64.
+
+        Raises:
+            CheckpointError: they do not ascend, or lie beyond the weight
+        """
         name, size = f"{key}{_SUFFIX}", math.prod(self.shapes[key])
         stored = self.reader.read(name)
         if stored.ndim != 1 or stored.dtype.kind != "u":

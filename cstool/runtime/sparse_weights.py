@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ def _always(_pattern: Pattern) -> KernelChoice:
     return KernelChoice(forward=True, delta=True, gradient=True)
 
 
+def _read_nothing(path: Path, weight: Weight) -> Array:
+    raise ValueError(f"{path}: there is no way to read {weight.name} from it")
+
+
 @dataclass(frozen=True)
 class SparsityRules:
     """Which weights are sparse, and by what rules.
@@ -40,12 +45,15 @@ class SparsityRules:
         seed: of the run, which masks drawn at random come from
         last_step: of the run; None where it is not known
         choose: which kernels compute with a panel
+        read_weight: reads a weight with its zeros from a checkpoint, (rows, columns) float32, for masks that come from
+            one
     """
 
     groups: Mapping[str, SparsityParams] = field(default_factory=dict)
     seed: int = 0
     last_step: int | None = None
     choose: Callable[[Pattern], KernelChoice] = _always
+    read_weight: Callable[[Path, Weight], Array] = _read_nothing
 
 
 class SparseWeight:
@@ -125,8 +133,17 @@ class SparseWeight:
 
         Args:
             dense: (rows, columns) float32, as initialised
+
+        Raises:
+            CheckpointError: the one that the mask or the weights are from lacks the weight
         """
-        mask = initial_mask(self.group, dense, self._rules.seed, self.weight.name)
+        name, group = self.weight.name, self.group
+        if group.rewind_checkpoint is not None:
+            dense = self._rules.read_weight(group.rewind_checkpoint.now, self.weight)
+        shown = dense
+        if group.mask_checkpoint is not None:
+            shown = self._rules.read_weight(group.mask_checkpoint.now, self.weight)
+        mask = initial_mask(group, shown, self._rules.seed, name)
         indices = np.flatnonzero(mask)
         self.place(indices)
         self.write(self.arrays[0], dense.reshape(-1)[indices])
@@ -138,7 +155,9 @@ class SparseWeight:
             indices: (n,) int64, ascending, in the weight laid out row by row
         """
         if self.capacity is None:
-            self.capacity = max(most_kept(self.group, self.shape, self._rules.last_step), len(indices), 1)
+            changes = self.group.algorithm != "static"
+            most = most_kept(self.group, self.shape, self._rules.last_step) if changes else 0
+            self.capacity = max(most, len(indices), 1)
             for name in self.arrays:
                 self._store.create(name, (self.capacity,))
         columns = self.shape[1]

@@ -190,3 +190,10 @@ class _Loop:
         result.tokens_per_s = result.samples_per_s * self.per_sample
         result.input_wait_s = self.worker.waited_s
         result.stream_wait_s = self.session.appliance.memoryx.waited_s
+        (systems,) = (systems for systems in self.session.appliance.systems if systems.trains)
+        result.streamed_bytes_per_step = systems.streamed_bytes
+        steps = max(1, len(result.losses))
+        result.op_seconds = {
+            op: {"forward": forward / steps, "backward": backward / steps}
+            for op, (forward, backward) in systems.op_seconds.items()
+        }

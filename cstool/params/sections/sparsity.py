@@ -163,7 +163,8 @@ class SparsityParams(Section):
     every step; at `param_filter` every matrix but embeddings, norms and the output layer.
 
     With algorithm `dropconnect` each weight is left out with probability `sparsity`, anew at every step; evaluation
-    averages over `samples` of that (Wan et al., ICML 2013; Gal and Ghahramani, arXiv:1506.02142). With init_method
+    uses all weights, or averages over `samples` masks and says how far they differ (Wan et al., ICML 2013; Gal and
+    Ghahramani, arXiv:1506.02142). With init_method
     `from_checkpoint` the zeros are those of `mask_checkpoint`, and there is no `sparsity`; the weights of the group
     start from `rewind_checkpoint` if there is one (Frankle and Carbin, arXiv:1803.03635).
     """
@@ -178,7 +179,7 @@ class SparsityParams(Section):
     drop_fraction: Annotated[Any, BeforeValidator(_share)] = Field(None, validate_default=True)
     balance_in_groups: Count | None = None
     balance_out_groups: Count | None = None
-    samples: Count | None = Field(None, validate_default=True)
+    samples: Count | None = None
     mask_checkpoint: ResolvedPath | None = Field(None, validate_default=True)
     rewind_checkpoint: ResolvedPath | None = None
 
@@ -209,11 +210,6 @@ class SparsityParams(Section):
     @classmethod
     def _fill_drop_fraction(cls, value: Any, info: ValidationInfo) -> Any:
         return 0.3 if value is None and info.data.get("algorithm") in _BELONGS_TO["drop_fraction"] else value
-
-    @field_validator("samples", mode="before")
-    @classmethod
-    def _fill_samples(cls, value: Any, info: ValidationInfo) -> Any:
-        return 1 if value is None and info.data.get("algorithm") in _BELONGS_TO["samples"] else value
 
     @field_validator(*_BELONGS_TO)
     @classmethod

@@ -69,10 +69,10 @@ def test_a_whole_group_is_read_and_written(load, group) -> None:
     assert load({KEY: group}).sparsity[0].dump() == group
 
 
-def test_dropconnect_takes_one_sample_unless_told(load) -> None:
+def test_dropconnect_takes_no_samples_unless_told(load) -> None:
     written = [{"algorithm": "dropconnect", "sparsity": 0.2, **more} for more in ({}, {"samples": 5})]
     assert [group.dump() for group in load({KEY: written}).sparsity] == [
-        {"algorithm": "dropconnect", "sparsity": 0.2, "samples": samples} for samples in (1, 5)
+        {"algorithm": "dropconnect", "sparsity": 0.2, **more} for more in ({}, {"samples": 5})
     ]
 
 
