@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,18 @@ Array = np.ndarray[Any, Any]
 
 DENSE = SparsityRules()
 """no weight is sparse"""
+
+
+class _Borrowed(NamedTuple):
+    """A panel that is out. Its mask may change before the last lane gives it back."""
+
+    span: tuple[int, int]
+    """of the store, that was lent"""
+    array: Array
+    weights: Weights
+    """the array as it streams"""
+    users: int
+    """how many hold it"""
 
 
 class MemoryX:
@@ -78,8 +90,8 @@ class MemoryX:
         self._uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""
         self._lock = threading.Lock()
-        self._borrowed: dict[Panel, tuple[Array, Weights, int]] = {}
-        """what is out, as the store lent it and as it streams, and how many hold it"""
+        self._borrowed: dict[Panel, _Borrowed] = {}
+        """what is out"""
         self._arrived: dict[Panel, dict[str, Payload]] = {}
         self._gradients: dict[Panel, Array] = {}
         self._sum_squares: dict[Panel, float] = {}
@@ -181,11 +193,11 @@ class MemoryX:
             self.waited_s += time.perf_counter() - began
             held = self._borrowed.get(panel)
             if held is None:
-                array = self.store.borrow(f"model.{panel.weight}", *self.span(panel))
-                held = array, self._as_streamed(panel, array), 0
-            array, weights, users = held
-            self._borrowed[panel] = (array, weights, users + 1)
-            return weights
+                span = self.span(panel)
+                array = self.store.borrow(f"model.{panel.weight}", *span)
+                held = _Borrowed(span, array, self._as_streamed(panel, array), 0)
+            self._borrowed[panel] = held._replace(users=held.users + 1)
+            return held.weights
 
     def _as_streamed(self, panel: Panel, array: Array) -> Weights:
         if self._draw is not None and panel.weight in self.dropped:
@@ -200,15 +212,15 @@ class MemoryX:
     def release(self, panel: Panel) -> None:
         """Give a panel back."""
         with self._lock:
-            array, weights, users = self._borrowed.pop(panel)
+            span, array, weights, users = self._borrowed.pop(panel)
             if users > 1:
-                self._borrowed[panel] = (array, weights, users - 1)
+                self._borrowed[panel] = _Borrowed(span, array, weights, users - 1)
                 return
             if isinstance(weights, SparseMatrix) and weights.written_out is not None:
                 self.buffers.give_back(weights.written_out)
             if isinstance(weights, SparseMatrix) and panel.weight in self.dropped:
                 self.buffers.give_back(weights.values)
-            self.store.give_back(f"model.{panel.weight}", *self.span(panel), array, changed=False)
+            self.store.give_back(f"model.{panel.weight}", *span, array, changed=False)
 
     @contextmanager
     def held(self, panel: Panel) -> Iterator[Weights]:
