@@ -18,6 +18,7 @@ from cstool.cli.data import data_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import RunCommand, run
 from cstool.cli.system import system_app
+from cstool.cli.validate import validate
 
 EPILOG = "Flags may be typed with hyphens as well: --num-csx is --num_csx."
 
@@ -36,6 +37,7 @@ app = typer.Typer(
     },
 )
 app.command("run", cls=RunCommand, no_args_is_help=False)(run)
+app.command("validate", cls=RunCommand, no_args_is_help=False)(validate)
 app.add_typer(compile_app, name="compile")
 app.add_typer(system_app, name="system")
 app.add_typer(config_app, name="config")

@@ -19,7 +19,8 @@ from cstool.pictures.streaming import draw_streaming
 
 DPI = 150
 """of PNG files"""
-_STYLE = {"font.family": FONT, "svg.hashsalt": "cstool", "svg.fonttype": "path", "hatch.linewidth": 0.6}
+STYLE = {"font.family": FONT, "svg.hashsalt": "cstool", "svg.fonttype": "path", "hatch.linewidth": 0.6}
+"""on top of matplotlib's own"""
 
 
 def draw_picture(artifact: Artifact, path: Path, color_by: str = "work") -> None:
@@ -34,7 +35,7 @@ def draw_picture(artifact: Artifact, path: Path, color_by: str = "work") -> None
         OSError: the file cannot be written
     """
     # Whatever a matplotlibrc of this machine says, pictures look the same.
-    with matplotlib.style.context(["default", _STYLE]):
+    with matplotlib.style.context(["default", STYLE]):
         data = picture_bytes(_figure(artifact, color_by), path.suffix.lower())
     write_replacing(path, data)
 

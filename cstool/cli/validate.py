@@ -1,0 +1,162 @@
+"""`cstool validate`: the same run, sparse and dense, and one verdict."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.run import LogLevel, parse_lanes
+from cstool.errors import CstoolError
+
+if TYPE_CHECKING:
+    from cstool.params import Params
+    from cstool.validate import Request, Verdict
+
+PLOT_ENDINGS = (".svg", ".png")
+
+
+def validate(
+    params: Annotated[Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).")],
+    sparsity: Annotated[
+        float | None,
+        typer.Option("--sparsity", metavar="S", help="Share of zeros; takes the place of that of the file."),
+    ] = None,
+    num_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--num_steps", metavar="K", help="Steps of each run.", show_default="those of the file, at most 100"
+        ),
+    ] = None,
+    num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
+    max_loss_gap: Annotated[
+        float,
+        typer.Option(
+            "--max_loss_gap", metavar="X", help="By how much the sparse run's held-out loss may be larger [nats]."
+        ),
+    ] = 0.1,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="T",
+            help="Relative difference that sparse and dense kernels may come to.",
+            show_default="9.5e-7 per step",
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option("--sweep", metavar="S,S,...", help="Measure these sparsities, too; the verdict is not of them."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")] = None,
+    lanes: Annotated[
+        str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Losses do not depend on it.")
+    ] = "auto",
+    model_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--model_dir",
+            "-o",
+            metavar="DIR",
+            help="New folder in which the runs stay.",
+            show_default="a temporary one",
+        ),
+    ] = None,
+    plot: Annotated[
+        list[Path] | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it into a file, .svg or .png; may be given several times."),
+    ] = None,
+    as_json: JsonOption = False,
+    logging: Annotated[
+        LogLevel,
+        typer.Option("--logging", case_sensitive=False, metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR."),
+    ] = LogLevel.WARNING,
+    debug: DebugOption = False,
+) -> None:
+    """Compare sparse training with dense training: numerics, held-out loss, cost of a step.
+
+    The exit code is 0 if sparse kernels compute what dense ones do and the held-out loss is close enough to that of a
+    dense run, 1 if not, 2 if there is something to fix. Everything is measured on this host.
+    """
+    lane_count = parse_lanes(lanes)
+    with errors_as_messages(debug):
+        shares = _parse_sweep(sweep)
+        for path in plot or ():
+            if path.suffix.lower() not in PLOT_ENDINGS:
+                raise CstoolError(f"--plot: must end in .svg or .png, got {path}")
+        flags = {
+            key: typed
+            for key, typed in (
+                ("trainer.init.backend.cluster_config.num_csx", ("--num_csx", num_csx)),
+                ("trainer.init.seed", ("--seed", seed)),
+            )
+            if typed[1] is not None
+        }
+        from cstool.params import load_params
+
+        loaded = load_params(params, overrides=set_ or (), flags=flags)
+        from cstool.validate import Request
+
+        request = Request(sparsity, num_steps, max_loss_gap, tolerance, shares, lane_count, model_dir)
+        verdict = _validate(loaded, request, logging.value)
+        if as_json:
+            from cstool.cli.render import print_json
+
+            print_json(verdict.as_dict())
+        else:
+            from cstool.cli.validate_report import print_verdict
+
+            print_verdict(verdict)
+        _plot(verdict, plot or ())
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+def _parse_sweep(text: str | None) -> tuple[float, ...]:
+    """Return the sparsities of a sweep, none twice.
+
+    Raises:
+        CstoolError: they are no numbers
+    """
+    if text is None:
+        return ()
+    try:
+        return tuple(dict.fromkeys(map(float, text.split(","))))
+    except ValueError:
+        hint = "for example --sweep 0.5,0.75,0.9"
+        raise CstoolError(f"--sweep: must be numbers with commas between them, got {text!r}", hint) from None
+
+
+def _validate(params: Params, request: Request, level: str) -> Verdict:
+    """Run it with progress on stderr, the log of the runs from a level on there, too, and all of it in the folder."""
+    import tempfile
+
+    from cstool.cli.run_log import run_log
+    from cstool.cli.screen import screen_on
+    from cstool.validate import validate
+
+    with tempfile.TemporaryDirectory(prefix="cstool-validate-") as aside, screen_on(sys.stderr) as screen:
+        screen.handler.setLevel(level)
+        log_level = "DEBUG" if level == "DEBUG" else "INFO"
+        with run_log(request.model_dir or Path(aside), log_level, screen.handler, params.resolved()):
+            return validate(params, request, screen.progress)
+
+
+def _plot(verdict: Verdict, plots: list[Path] | tuple[()]) -> None:
+    if not plots:
+        return
+    from cstool.cli.validate_report import comparison_picture
+    from cstool.pictures.comparison import draw_comparison
+
+    for path in plots:
+        try:
+            draw_comparison(comparison_picture(verdict), path)
+        except OSError as error:
+            raise CstoolError(f"{path}: cannot be written: {error.strerror}") from error

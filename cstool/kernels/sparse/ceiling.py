@@ -1,0 +1,108 @@
+"""How much faster than dense ones the sparse kernels are at one shape and density, measured on this machine.
+
+It is what a layer of a run can reach at best: the kernels alone, in one thread, with nothing beside them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.sparse.crossover import MOST_CALLS, MOST_WEIGHTS, SHORT_CALL
+from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.matrix import KernelChoice
+from cstool.kernels.sparse.pattern import make_pattern
+
+ROUNDS = 5
+"""in which kernels take turns, of which the median counts; one more goes before them and does not"""
+
+_Run = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class ProductSeconds:
+    """Time of a call of each product of a linear layer [s], of kernels of one kind."""
+
+    forward: float
+    delta: float
+    gradient: float
+
+    def total(self, with_delta: bool) -> float:
+        """Return the time of a layer, forward and backward [s]; without delta where nobody wants that of the input."""
+        return self.forward + self.gradient + (self.delta if with_delta else 0.0)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Time of a linear layer with dense and with sparse kernels [s]."""
+
+    dense: ProductSeconds
+    sparse: ProductSeconds
+
+    def speedup(self, choice: KernelChoice, with_delta: bool = True) -> float:
+        """Return how many times as fast as dense kernels those are that a run chose, forward and backward together."""
+        names = zip(("forward", "delta", "gradient"), choice, strict=True)
+        chosen = ProductSeconds(
+            **{name: getattr(self.sparse if sparse else self.dense, name) for name, sparse in names}
+        )
+        return self.dense.total(with_delta) / chosen.total(with_delta)
+
+
+def measure_ceiling(rows: int, columns: int, tokens: int, density: float) -> Ceiling:
+    """Time dense and sparse kernels in turns, all of them on one thread.
+
+    Args:
+        rows, columns: of the panel; of a very large one some rows are timed
+        tokens: of a grain
+        density: share of non-zeros, which lie at random
+    """
+    rows = max(1, min(rows, MOST_WEIGHTS // columns))
+    calls = min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
+    runs = _kernels(rows, columns, tokens, density)
+    found: list[list[float]] = [[] for _ in runs]
+    with threadpool_limits(1, user_api="blas"):
+        for turn in range(1 + ROUNDS):
+            for run, seconds in zip(runs, found, strict=True):
+                began = time.perf_counter()
+                for _ in range(calls):
+                    run()
+                if turn > 0:
+                    seconds.append((time.perf_counter() - began) / calls)
+    dense, sparse = (ProductSeconds(*map(median, found[first : first + 3])) for first in (0, 3))
+    return Ceiling(dense, sparse)
+
+
+def _kernels(rows: int, columns: int, tokens: int, density: float) -> list[_Run]:
+    """Return calls: forward, delta and gradient of dense kernels, then of sparse ones."""
+    generator = np.random.default_rng(0)
+    x, weight, delta_y = (_random(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows)))
+    y, delta_x, grad_weight = np.empty_like(delta_y), np.empty_like(x), np.empty_like(weight)
+    count = max(1, round(density * rows * columns))
+    pattern, _ = make_pattern(np.sort(generator.permutation(rows * columns)[:count]), (rows, columns))
+    values, grad = _random(generator, count), np.empty(count, np.float32)
+    lent: dict[str, np.ndarray] = {}
+
+    def scratch(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        if name not in lent or lent[name].size < math.prod(shape):
+            lent[name] = np.zeros(math.prod(shape), np.float32)
+        return lent[name][: math.prod(shape)].reshape(shape)
+
+    return [
+        lambda: linear_forward(x, weight, None, y),
+        lambda: linear_backward_delta(delta_y, weight, delta_x, False, scratch),
+        lambda: linear_backward_weight(x, delta_y, grad_weight),
+        lambda: sparse_linear_forward(x, pattern, values, None, y, scratch),
+        lambda: sparse_linear_backward(x, delta_y, pattern, values, delta_x, False, None, scratch),
+        lambda: sparse_linear_backward(x, delta_y, pattern, values, None, False, grad, scratch),
+    ]
+
+
+def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    return generator.standard_normal(shape, np.float32)

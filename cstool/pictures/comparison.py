@@ -1,0 +1,171 @@
+"""A picture of a sparse run beside a dense one: both loss curves, and speedup against sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.transforms import Bbox
+
+from cstool.atomic_file import write_replacing
+from cstool.pictures.draw import STYLE, picture_bytes
+from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, compose
+from cstool.pictures.palette import BLUE, FAINT, GREEN, INK, ORANGE, VERMILION
+
+PLOT_WIDTH_PT, PLOT_HEIGHT_PT = 380.0, 270.0
+_LEFT_PT, _TOP_PT, _BOTTOM_PT, _RIGHT_PT = 34.0, 20.0, 34.0, 6.0
+_SMOOTHING = 25
+"""a curve of so many times more steps than this is drawn smoothed, the raw one pale behind it"""
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One sparsity of a sweep.
+
+    Args:
+        density: share of non-zeros
+        matrices: speedup of the ops of sparse weights
+        kernels_alone: of their kernels, measured beside the run
+        step: of a whole step
+        step_ideal: by Amdahl's law
+        held_out_loss: after the last step [nats]
+    """
+
+    density: float
+    matrices: float
+    kernels_alone: float
+    step: float
+    step_ideal: float
+    held_out_loss: float
+
+
+@dataclass(frozen=True)
+class ComparisonPicture:
+    """What the picture shows.
+
+    Args:
+        title, subtitle: of the picture
+        unit: of losses
+        sparsity: in words
+        sparse_losses, dense_losses: of every step
+        sparse_held_out, dense_held_out: losses on held-out data after the last step
+        sweep: by falling density; empty for none
+    """
+
+    title: str
+    subtitle: str
+    unit: str
+    sparsity: str
+    sparse_losses: Sequence[float]
+    dense_losses: Sequence[float]
+    sparse_held_out: float
+    dense_held_out: float
+    sweep: tuple[SweepPoint, ...]
+
+
+def draw_comparison(picture: ComparisonPicture, path: Path) -> None:
+    """Write the picture.
+
+    Args:
+        picture: what it shows
+        path: a file; its ending is .svg or .png
+
+    Raises:
+        OSError: the file cannot be written
+    """
+    # Whatever a matplotlibrc of this machine says, pictures look the same.
+    with matplotlib.style.context(["default", STYLE]):
+        columns = [[_losses(picture)]]
+        if picture.sweep:
+            columns.append([_speedups(picture.sweep)])
+        data = picture_bytes(compose(picture.title, picture.subtitle, [columns]), path.suffix.lower())
+    write_replacing(path, data)
+
+
+def _losses(picture: ComparisonPicture) -> Block:
+    def draw(block: Axes) -> None:
+        axes = _axes(block, "Loss of each training step; dots: held-out loss after the last")
+        curves = (
+            ("dense", picture.dense_losses, picture.dense_held_out, BLUE, "solid"),
+            (f"sparsity {picture.sparsity}", picture.sparse_losses, picture.sparse_held_out, VERMILION, (0, (4, 1.2))),
+        )
+        for label, losses, held_out, color, dashes in curves:
+            steps = range(1, len(losses) + 1)
+            smooth = _smoothed(losses)
+            if len(smooth) != len(losses) or list(smooth) != list(losses):
+                axes.plot(steps, losses, color=color, linewidth=0.5, alpha=0.3)
+            axes.plot(steps, smooth, color=color, linewidth=1.4, linestyle=dashes, label=label)
+            axes.plot([len(losses)], [held_out], "o", color=color, markersize=5, markeredgecolor="white", zorder=4)
+        axes.set_xlabel("step", size=TEXT_PT)
+        axes.set_ylabel(picture.unit, size=TEXT_PT)
+        axes.set_xlim(left=0)
+        axes.legend(fontsize=TEXT_PT, frameon=False, loc="upper right")
+
+    return Block(PLOT_WIDTH_PT, PLOT_HEIGHT_PT, draw)
+
+
+def _smoothed(losses: Sequence[float]) -> list[float]:
+    """Return the mean of each loss and those just before it."""
+    width = max(1, len(losses) // _SMOOTHING)
+    windows = (losses[max(0, last + 1 - width) : last + 1] for last in range(len(losses)))
+    return [sum(window) / len(window) for window in windows]
+
+
+def _speedups(points: Sequence[SweepPoint]) -> Block:
+    def draw(block: Axes) -> None:
+        axes = _axes(block, "Speedup over the dense run, by sparsity")
+        densities = [point.density for point in points]
+        ideal = [1 / density for density in densities]
+        axes.plot(densities, ideal, color=FAINT, linewidth=1.0, linestyle=(0, (1, 1.2)), label="ideal: 1 / density")
+        curves = (
+            ("matrices, kernels alone", [p.kernels_alone for p in points], GREEN, "^", (0, (4, 1.6))),
+            ("matrices, in the run", [p.matrices for p in points], VERMILION, "o", "solid"),
+            ("step, ideal by Amdahl's law", [p.step_ideal for p in points], ORANGE, "v", (0, (4, 1.6))),
+            ("step, in the run", [p.step for p in points], BLUE, "s", "solid"),
+        )
+        for label, values, color, marker, dashes in curves:
+            axes.plot(
+                densities,
+                values,
+                color=color,
+                marker=marker,
+                markersize=4,
+                linewidth=1.3,
+                linestyle=dashes,
+                label=label,
+            )
+        axes.axhline(1, color=INK, linewidth=0.6)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(min(1.0, max(densities) * 1.25), min(densities) / 1.25)
+        every = [value for _, values, *_ in curves for value in values]
+        axes.set_ylim(min(1.0, *every) / 1.15, max(ideal) * 1.15)
+        axes.set_xticks(densities, [f"{1 - density:.3g}" for density in densities])
+        ticks = [tick for tick in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if min(every) / 1.2 < tick]
+        ticks = [tick for tick in ticks if tick <= max(ideal) * 1.15]
+        axes.set_yticks(ticks, [f"{tick:g}x" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_xlabel("sparsity (share of zeros)", size=TEXT_PT)
+        axes.legend(fontsize=TEXT_PT, frameon=False, loc="upper left")
+
+    return Block(PLOT_WIDTH_PT, PLOT_HEIGHT_PT, draw)
+
+
+def _axes(block: Axes, heading: str) -> Axes:
+    """Return axes for a plot, below a heading, within a block."""
+    block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
+    left, bottom = block.transData.transform((_LEFT_PT, PLOT_HEIGHT_PT - _BOTTOM_PT))
+    right, top = block.transData.transform((PLOT_WIDTH_PT - _RIGHT_PT, _TOP_PT))
+    figure = block.get_figure(root=True)
+    assert figure is not None
+    box = Bbox.from_extents(left, bottom, right, top).transformed(figure.transFigure.inverted())
+    axes = figure.add_axes(box.bounds)
+    for side in ("right", "top"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
+    axes.grid(color="#e4e4e4", linewidth=0.5)
+    axes.set_axisbelow(True)
+    return axes

@@ -1,0 +1,204 @@
+"""What a step costs in a sparse run and in a dense one, op by op, those that are alike together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cstool.ir import Graph, Op, OpKind, panels_of
+from cstool.kernels.sparse import KernelChoice
+from cstool.kernels.sparse.ceiling import Ceiling
+from cstool.kernels.sparse.pattern import AHEAD, block_width
+from cstool.models.statistics import PRODUCTS, Flops
+from cstool.params import SparsityParams
+from cstool.sparsity import most_kept, sparsity_at
+from cstool.validate.race import Finish
+from cstool.validate.verdict import Amounts, Cost, CostRow
+
+OUTSIDE = "outside of ops"
+_PASSES = 2
+"""of the stream in a step: forward and backward"""
+_FLOAT_BYTES = 4
+_KINDS = {
+    OpKind.ATTENTION: "attention",
+    OpKind.LINEAR: "dense linear layers",
+    OpKind.SOFTMAX_LOSS: "output layer and loss",
+}
+"""what rows of ops without a sparse weight are called; all others are one"""
+
+_Key = tuple[str, tuple[int, int] | None]
+CeilingOf = Callable[[int, int, float], Ceiling]
+"""of a panel's rows, columns and density"""
+
+
+@dataclass(frozen=True)
+class _SparseWeight:
+    """Those that are alike, as a sparse run ended.
+
+    Args:
+        density: share of non-zeros
+        room: numbers that each array of one of them has room for
+        is_streamed_whole: whether zeros stream, too
+    """
+
+    density: float
+    room: int
+    is_streamed_whole: bool
+
+
+def build_cost(
+    graph: Graph,
+    groups: Mapping[str, SparsityParams],
+    dense: Finish,
+    sparse: Finish,
+    *,
+    batch_size: int,
+    num_steps: int,
+    optimizer_arrays: int,
+    ceiling_of: CeilingOf,
+) -> Cost:
+    """Put the costs of two runs side by side.
+
+    Args:
+        graph: of the model
+        groups: of its sparse weights, by name
+        dense, sparse: the two runs
+        batch_size: samples of a step
+        num_steps: of each run
+        optimizer_arrays: beside each weight
+        ceiling_of: measures the kernels
+    """
+    weights = _sparse_weights(graph, groups, sparse, num_steps)
+    products = op_products(graph)
+    waves = _waves(graph, dense)
+    kernels = {(row["weights"], tuple(row["shape"])): row["kernels"] for row in sparse.result.sparsity}
+    found: dict[_Key, list[Op]] = {}
+    for op in graph.ops:
+        found.setdefault(_key(graph, op, groups), []).append(op)
+    kept: set[str] = set()
+    rows = []
+    for key, ops in found.items():
+        weight = weights.get(key)
+        amounts = []
+        for run, of_run in ((dense, None), (sparse, weight)):
+            seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
+            amounts.append(_amounts(graph, ops, products, of_run, kept, batch_size, waves, optimizer_arrays, seconds))
+        kept.update(name for op in ops for name in op.weights)
+        choice = kernels.get((key[0], key[1] or ()))
+        kernels_alone = None
+        if weight is not None and key[1] is not None and choice is not None:
+            panel = panels_of(graph.weights[ops[0].weights[0]])[0]
+            with_delta = any(products[op.name][1] for op in ops)
+            measured = ceiling_of(panel.shape[0], key[1][1], weight.density)
+            kernels_alone = measured.speedup(KernelChoice(*(word != "dense" for word in choice.values())), with_delta)
+        density = None if weight is None else weight.density
+        name = key[0] if weight is None or len(ops) > 1 else ops[0].weights[0]
+        ideal = None if density is None else 1 / density
+        rows.append(CostRow(name, len(ops), key[1], density, choice, amounts[0], amounts[1], ideal, kernels_alone))
+    rows.sort(key=lambda row: row.density is None)
+    rows.append(_outside(rows, dense, sparse))
+    return Cost(
+        tuple(rows),
+        dense.step_seconds,
+        sparse.step_seconds,
+        dict(dense.result.memory_bytes),
+        dict(sparse.result.memory_bytes),
+    )
+
+
+def _outside(rows: list[CostRow], dense: Finish, sparse: Finish) -> CostRow:
+    """Return the row of what is no op: updates, which go by the numbers kept, and input and waiting, which do not."""
+    sides = [Amounts(0, 0, 0, run.step_s * max(0.0, 1 - sum(run.op_shares.values()))) for run in (dense, sparse)]
+    kept = [sum(row.dense.memory_bytes for row in rows), sum(row.sparse.memory_bytes for row in rows)]
+    return CostRow(OUTSIDE, 1, None, None, None, sides[0], sides[1], kept[0] / kept[1], None)
+
+
+def op_products(graph: Graph) -> dict[str, tuple[Flops, bool]]:
+    """Return for each op its floating-point operations on one sample, and whether a delta of its first input counts."""
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    without_delta = {tensor.name for tensor in graph.inputs}
+    found = {}
+    for op in graph.ops:
+        if not op.weights and without_delta.issuperset(op.inputs):
+            without_delta.update(op.outputs)
+        wanted = frozenset(op.inputs) - without_delta
+        found[op.name] = PRODUCTS[op.kind](op, shapes, wanted), op.inputs[0] in wanted
+    return found
+
+
+def pattern_bytes(rows: int, columns: int, count: int) -> int:
+    """Return the size of the pattern of a panel with `count` non-zeros [bytes], as `Pattern.size_bytes` has it."""
+    blocks = -(-columns // block_width(count / (rows * columns)))
+    return 2 * (rows * blocks + AHEAD) + 2 * rows * blocks + count
+
+
+def starred(name: str) -> str:
+    """Return the name of a weight with `*` for the number of its layer, as the table of a run has it."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name, count=1)
+
+
+def _key(graph: Graph, op: Op, groups: Mapping[str, SparsityParams]) -> _Key:
+    for name in op.weights:
+        if name in groups:
+            rows = graph.weights[name].shape[0]
+            return starred(name), (rows, graph.weights[name].size // rows)
+    return _KINDS.get(op.kind, "other ops"), None
+
+
+def _sparse_weights(
+    graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish, num_steps: int
+) -> dict[_Key, _SparseWeight]:
+    densities = {(row["weights"], tuple(row["shape"])): row["density"] for row in sparse.result.sparsity}
+    found: dict[_Key, _SparseWeight] = {}
+    for name, group in groups.items():
+        weight = graph.weights[name]
+        shape = weight.shape[0], weight.size // weight.shape[0]
+        key = starred(name), shape
+        if group.algorithm == "dropconnect":
+            found[key] = _SparseWeight(1 - sparsity_at(group, num_steps), weight.size, True)
+            continue
+        density = densities[key]
+        room = round(density * weight.size)
+        if group.algorithm != "static":
+            room = max(most_kept(group, shape, num_steps), room)
+        found[key] = _SparseWeight(density, max(1, room), False)
+    return found
+
+
+def _waves(graph: Graph, dense: Finish) -> int:
+    """Return how often the stream goes forward and backward in a step, by what it came to."""
+    once = sum(_FLOAT_BYTES * graph.weights[name].size for op in graph.ops for name in op.weights)
+    return max(1, round(dense.result.streamed_bytes_per_step / (once * _PASSES)))
+
+
+def _amounts(
+    graph: Graph,
+    ops: list[Op],
+    products: Mapping[str, tuple[Flops, bool]],
+    sparse: _SparseWeight | None,
+    kept: set[str],
+    batch_size: int,
+    waves: int,
+    optimizer_arrays: int,
+    seconds: float,
+) -> Amounts:
+    """Add up what ops take; `kept` names the weights whose memory counts elsewhere."""
+    flops, streamed, memory = 0.0, 0, 0
+    for op in ops:
+        flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
+        for number, name in enumerate(op.weights):
+            weight = graph.weights[name]
+            numbers = room = weight.size
+            pattern = 0
+            if sparse is not None and number == 0 and not sparse.is_streamed_whole:
+                numbers, room = round(sparse.density * weight.size), sparse.room
+                pattern = sum(
+                    pattern_bytes(panel.shape[0], panel.size // panel.shape[0], round(sparse.density * panel.size))
+                    for panel in panels_of(weight)
+                )
+            streamed += _FLOAT_BYTES * numbers + pattern
+            if name not in kept:
+                memory += _FLOAT_BYTES * room * (1 + optimizer_arrays) + pattern
+    return Amounts(round(flops * batch_size), streamed * _PASSES * waves, memory, seconds)
