@@ -68,11 +68,27 @@ def gpt_params(folder: Path, data: Path, **changes: Any) -> Path:
     return file
 
 
-def run_file(file: Path, *, mode: str = "train", lanes: int | None = 1, **flags: Any) -> RunResult:
+def run_file(
+    file: Path,
+    *,
+    mode: str = "train",
+    lanes: int | None = 1,
+    sparse_kernels: str = "always",
+    states: str | None = None,
+    **flags: Any,
+) -> RunResult:
     """Run a params file in this process; flags are dotted keys with `__` for the dots."""
     typed = {key.replace("__", "."): (f"--{key}", value) for key, value in flags.items()}
     params = load_params(file, flags=typed)
-    return run(params, compiled(params, mode), mode=mode, lanes=lanes, progress=Silent())
+    return run(
+        params,
+        compiled(params, mode),
+        mode=mode,
+        load_checkpoint_states=states,
+        lanes=lanes,
+        sparse_kernels=sparse_kernels,
+        progress=Silent(),
+    )
 
 
 def compiled(params: Params, mode: str) -> Artifact:

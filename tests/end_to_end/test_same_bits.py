@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cstool.runtime import appliance
+from cstool.runtime import RunResult, appliance
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
 from tests.models import FAMILIES
 
@@ -21,6 +21,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "clipped, dropout": {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1},
 }
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
+RIGL = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}
+SPARSE: dict[str, dict[str, Any]] = {
+    "static": {"init__sparsity": {"sparsity": 0.75}},
+    "gmp, not clipped": {
+        "init__precision": {},
+        "init__sparsity": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.3, "slope": 0.1}},
+    },
+    "set": {"init__sparsity": {"algorithm": "set", "sparsity": 0.9, "update": {"freq": 2}}},
+    "rigl": {"init__sparsity": RIGL, "init__model__dropout_rate": 0.1},
+    "rigl, not clipped": {"init__sparsity": RIGL, "init__precision": {}},
+    "dropconnect": {"init__sparsity": {"algorithm": "dropconnect", "sparsity": 0.5}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +81,30 @@ def test_the_bits_do_not_depend_on_waves(
         result = run_file(gpt_params(tmp_path / str(slots), data, **model), lanes=2)
         assert result.memory_bytes["activations"] < probe
         assert bits(result) == whole
+
+
+@pytest.mark.parametrize("variant", SPARSE)
+def test_the_bits_of_sparse_training_depend_on_neither_num_csx_nor_lanes_nor_waves(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, variant: str
+) -> None:
+    """4 grains to a batch; where masks change, they do so after steps 2 and 4, or after each."""
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
+    changes = {**SPARSE[variant], "fit": {"train_dataloader": loader}}
+
+    def found(name: str, num_csx: int, lanes: int) -> RunResult:
+        return run_file(gpt_params(tmp_path / name, data, **changes), lanes=lanes, **{NUM_CSX: num_csx})
+
+    expected = found("straight", 1, 1)
+    assert len({*expected.losses}) == 4
+    for num_csx, lanes in [(1, 2), (2, 2), (4, 1)]:
+        assert bits(found(f"{num_csx}-{lanes}", num_csx, lanes)) == bits(expected), f"num_csx {num_csx}, {lanes} lanes"
+    whole = expected.memory_bytes["activations"]
+    for slots in (1, 3):
+        with monkeypatch.context() as patch:
+            patch.setattr(appliance, "activation_budget_bytes", lambda *_, slots=slots: whole * slots // 4)
+            waves = found(f"waves-{slots}", 1, 2)
+        assert waves.memory_bytes["activations"] < whole
+        assert bits(waves) == bits(expected), f"{slots} grains at a time"
 
 
 def test_the_losses_fall(tmp_path: Path, data: Path) -> None:
