@@ -331,6 +331,8 @@ def _compiled(
     )
     machine = f"{params.num_csx} x {compiled.system.name}"
     LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")
+    if params.sparsity:
+        LOG.info("The modelled wafer does not know of sparsity: that is the step of the dense model.")
     if params.compile_only:
         LOG.info(f"{path}: compiled. Nothing ran: compile_only.")
     return compiled
