@@ -73,6 +73,7 @@ def run_file(
     *,
     mode: str = "train",
     lanes: int | None = 1,
+    execution_mode: str = "auto",
     sparse_kernels: str = "always",
     states: str | None = None,
     **flags: Any,
@@ -82,7 +83,7 @@ def run_file(
     params = load_params(file, flags=typed)
     return run(
         params,
-        compiled(params, mode),
+        compiled(params, mode, execution_mode),
         mode=mode,
         load_checkpoint_states=states,
         lanes=lanes,
@@ -91,10 +92,10 @@ def run_file(
     )
 
 
-def compiled(params: Params, mode: str) -> Artifact:
+def compiled(params: Params, mode: str, execution_mode: str = "auto") -> Artifact:
     """Compile for the data of a run, as `cstool run` does."""
     length = check_data(params, mode).sequence_length
-    return compile_model(params, load_system("cs2"), sequence_length=length)
+    return compile_model(params, load_system("cs2"), execution_mode=execution_mode, sequence_length=length)
 
 
 def digest(checkpoint: Path) -> str:

@@ -1,0 +1,201 @@
+"""Sparse training as a whole: masks change when the vendor's would, interruptions change nothing, zeros cost little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from cstool.kernels.sparse import SparseMatrix, matrix
+from cstool.runtime import Appliance, RunResult
+from cstool.runtime.sparse_weights import SparseWeight
+from cstool.sparsity import keep_count
+from tests.end_to_end.runs import bits, gpt_params, latest_bits, run_file
+
+INTEROP = Path(__file__).parents[1] / "interop"
+LAYER = "transformer_decoder.layers.{}."
+MATRICES = {
+    "self_attn.proj_q_dense_layer.weight": (32, 32),
+    "self_attn.proj_k_dense_layer.weight": (32, 32),
+    "self_attn.proj_v_dense_layer.weight": (32, 32),
+    "self_attn.proj_output_dense_layer.weight": (32, 32),
+    "ffn.ffn.0.linear_layer.weight": (64, 32),
+    "ffn.ffn.1.linear_layer.weight": (32, 64),
+}
+SHAPES = {LAYER.format(layer) + name: shape for layer in (0, 1) for name, shape in MATRICES.items()}
+CHANGING: dict[str, dict[str, Any]] = {
+    "set": {"algorithm": "set", "sparsity": [0.5, 0.9, 0.75], "update": {"freq": 2}},
+    "rigl": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}},
+    "gmp": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.0, "slope": 0.1}, "update": {"freq": 2}},
+    "dropconnect": {"algorithm": "dropconnect", "sparsity": 0.5},
+}
+
+
+def sparse_params(folder: Path, data: Path, sparsity: Any, *, steps: int, every: int, **changes: Any) -> Path:
+    """Write the params of a small GPT with 4 grains to a batch."""
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
+    return gpt_params(
+        folder,
+        data,
+        **{
+            "init__sparsity": sparsity,
+            "init__loop": {"max_steps": steps},
+            "init__checkpoint": {"steps": every},
+            "fit": {"train_dataloader": {**loader, "shuffle": True}, "val_dataloader": loader},
+            **changes,
+        },
+    )
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / "model_dir").glob("checkpoint_*.mdl"), key=lambda path: int(path.stem.split("_")[1]))
+
+
+def indices(checkpoint: Path) -> dict[str, list[int]]:
+    with h5py.File(checkpoint) as file:
+        found = [key for key in file if key.endswith(".indices")]
+        return {key[len("model.") : -len(".indices")]: file[key][:].tolist() for key in found}
+
+
+def train(file: Path, **flags: Any) -> RunResult:
+    """Run a file; in weight streaming, which compiles sooner. The bits are the same."""
+    return run_file(file, execution_mode="weight_streaming", **flags)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "norm"),
+    [*((algorithm, {"max_gradient_norm": 1.0}) for algorithm in CHANGING), ("rigl", {})],
+    ids=[*CHANGING, "rigl, not clipped"],
+)
+def test_interrupted_before_at_and_after_an_update_step_it_ends_with_the_same_bits(
+    tmp_path: Path, data: Path, algorithm: str, norm: dict[str, float]
+) -> None:
+    """Masks change after steps 2, 4 and 6, and with dropconnect for every step; it stops after 3, 4 and 5."""
+    changes = {"init__precision": norm, "init__model__dropout_rate": 0.1}
+    straight = train(sparse_params(tmp_path / "straight", data, CHANGING[algorithm], steps=6, every=6, **changes))
+    losses: list[float] = []
+    for stop in (3, 4, 5, 6):
+        file = sparse_params(tmp_path / "stopped", data, CHANGING[algorithm], steps=stop, every=stop, **changes)
+        part = train(file, lanes=1 + stop % 2, trainer__init__backend__cluster_config__num_csx=2 if stop > 4 else 1)
+        assert part.first_step == len(losses)
+        losses += part.losses
+    assert losses == straight.losses
+    assert bits(part)[1] == bits(straight)[1]
+
+
+def test_killed_between_updates_it_does_again_what_was_lost(tmp_path: Path, data: Path) -> None:
+    """The last checkpoint is of step 7; steps 8 and 10 changed the masks before the process was killed."""
+    args = {"steps": 20, "every": 7, "init__model__dropout_rate": 0.1}
+    straight = train(sparse_params(tmp_path / "straight", data, CHANGING["rigl"], **args))
+    file = sparse_params(tmp_path / "killed", data, CHANGING["rigl"], **args)
+    command = [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "2"]
+    command += ["--sparse_kernels", "always"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if "Step=10," in line:
+            break
+    process.kill()
+    process.communicate()
+    assert "Step=10," in seen[-1], "".join(seen)
+    assert [path.stem for path in checkpoints(tmp_path / "killed")] == ["checkpoint_7"]
+    resumed = train(file)
+    assert (resumed.first_step, resumed.losses) == (7, straight.losses[7:])
+    assert latest_bits(tmp_path / "killed" / "model_dir") == latest_bits(tmp_path / "straight" / "model_dir")
+
+
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        ({"freq": 2}, [2, 4, 6, 8]),
+        ({"freq": 2, "stop": 6}, [2, 4]),
+        ({"freq": 3, "start": 2}, [2, 5, 8]),
+        ({"steps": [0, 1, 6]}, [1, 6]),
+        (None, [1, 2, 3, 4, 5, 6, 7, 8]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("algorithm", ["set", "rigl"])
+def test_masks_change_after_the_steps_that_the_vendor_documents_and_after_no_other(
+    tmp_path: Path,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    algorithm: str,
+    update: dict[str, Any] | None,
+    expected: list[int],
+) -> None:
+    """And dense gradients are asked for on these steps alone, by RigL alone; each mask keeps the documented count."""
+    asked: set[int] = set()
+    changed: list[int] = []
+    now = 0
+    backward, change_mask, train_step = SparseMatrix.backward, SparseWeight.change_mask, Appliance.train_step
+
+    def watch_backward(self: SparseMatrix, *arguments: Any) -> None:
+        if self.dense_gradient:
+            asked.add(now)
+        backward(self, *arguments)
+
+    def watch_changes(self: SparseWeight, step: int, dense_gradient: Any) -> None:
+        assert (dense_gradient is not None) == (algorithm == "rigl")
+        changed.append(step)
+        change_mask(self, step, dense_gradient)
+
+    def watch_steps(self: Appliance, batch: Any, step: int, learning_rate: float) -> Any:
+        nonlocal now
+        now = step
+        return train_step(self, batch, step, learning_rate)
+
+    monkeypatch.setattr(SparseMatrix, "backward", watch_backward)
+    monkeypatch.setattr(SparseWeight, "change_mask", watch_changes)
+    monkeypatch.setattr(Appliance, "train_step", watch_steps)
+    group = {"algorithm": algorithm, "sparsity": 0.75, **({} if update is None else {"update": update})}
+    train(sparse_params(tmp_path, data, group, steps=8, every=1, init__checkpoint__save_initial_checkpoint=True))
+    masks = [indices(path) for path in checkpoints(tmp_path)]
+    assert len(masks) == 9
+    assert masks[0].keys() == SHAPES.keys()
+    for name, (rows, columns) in SHAPES.items():
+        differ = [step for step in range(1, 9) if masks[step][name] != masks[step - 1][name]]
+        assert differ == expected, name
+        count = kept = keep_count(0.75, rows * columns)
+        if update is not None and update.get("start"):
+            count = rows * columns  # dense at first, and an update lets no more go than 0.3 of what there is
+        counts = [count := max(kept, keep_count(0.3, count)) if step in expected else count for step in range(9)]
+        assert [len(mask[name]) for mask in masks] == counts, name
+    assert changed == sorted(expected * len(SHAPES))
+    assert sorted(asked) == (expected if algorithm == "rigl" else [])
+
+
+def losses_of(folder: Path, data: Path, kernels: str) -> RunResult:
+    group = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 4}}
+    return train(sparse_params(folder, data, group, steps=10, every=10), sparse_kernels=kernels)
+
+
+def test_sparse_kernels_and_dense_ones_train_alike_and_a_wrong_one_does_not(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = losses_of(tmp_path / "never", data, "never")
+    sparse = losses_of(tmp_path / "always", data, "always")
+    assert {word for row in dense.sparsity for word in row["kernels"].values()} == {"dense"}
+    assert {word for row in sparse.sparsity for word in row["kernels"].values()} == {"sparse"}
+    assert sparse.losses == pytest.approx(dense.losses, rel=1e-5)
+    assert sparse.losses != dense.losses, "they add in another order"
+    correct = matrix.sparse_linear_forward
+    for number, name in enumerate(("sparse_linear_forward", "sparse_linear_backward")):
+        original = getattr(matrix, name)
+
+        def wrong(*arguments: Any, original: Any = original, at: int = 2 if number == 0 else 3) -> None:
+            values = [a * np.float32(1.01) if i == at else a for i, a in enumerate(arguments)]
+            original(*values)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(matrix, name, wrong)
+            broken = losses_of(tmp_path / name, data, "always")
+        assert broken.losses != pytest.approx(dense.losses, rel=1e-5), name
+    assert matrix.sparse_linear_forward is correct
