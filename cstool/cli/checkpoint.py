@@ -53,7 +53,7 @@ def info(
     """Show what a checkpoint holds: version, step, weights and their sizes."""
     with errors_as_messages(debug):
         from cstool.cli.render import bytes_text, print_facts, print_json, print_table
-        from cstool.store import describe_checkpoint
+        from cstool.store import INDICES, describe_checkpoint
 
         found = describe_checkpoint(file, verify=verify)
         if as_json:
@@ -70,17 +70,27 @@ def info(
             "streamed": _count_text(found.batches_streamed, " batches"),
             "parameters": f"{found.parameter_count:,}",
         }
-        listed = [tensor for tensor in found.tensors if all_ or tensor.key.startswith("model.")]
+        weights = [t for t in found.tensors if t.key.startswith("model.") and t.parameters]
+        listed = list(found.tensors) if all_ else weights
         others = [tensor for tensor in found.tensors if tensor not in listed]
+        positions = [tensor for tensor in others if not tensor.parameters and tensor.key.endswith(INDICES)]
+        if positions:
+            facts["positions"] = f"of non-zeros: {bytes_text(sum(tensor.bytes for tensor in positions))}"
+        others = [tensor for tensor in others if tensor not in positions]
         for part in dict.fromkeys(_part(tensor) for tensor in others):
             tensors = [tensor for tensor in others if _part(tensor) == part]
             names = ", ".join(dict.fromkeys(tensor.key.rpartition(".")[2] for tensor in tensors))
             facts[part] = f"{names}: {bytes_text(sum(tensor.bytes for tensor in tensors))}"
         print_facts({**facts, "checksums": "all right"} if verify else facts)
         print()
-        rows = [(t.key, " x ".join(map(str, t.shape)), t.dtype, bytes_text(t.bytes)) for t in listed]
+        rows = [(t.key, _shape_text(t), t.dtype, bytes_text(t.bytes)) for t in listed]
         tied = [(key, f"is {target}", "", "") for key, target in found.links.items()]
         print_table(("tensor", "shape", "type", "size"), [*rows, *tied], right=("size",))
+
+
+def _shape_text(tensor: TensorInfo) -> str:
+    shape = " x ".join(map(str, tensor.sparse_shape or tensor.shape))
+    return shape if tensor.sparse_shape is None else f"{shape}, {1 - tensor.shape[0] / tensor.parameters:.1%} zeros"
 
 
 def _count_text(count: int | None, unit: str = "") -> str:

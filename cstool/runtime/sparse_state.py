@@ -18,14 +18,11 @@ from cstool.errors import CheckpointError
 from cstool.ir import Weight
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.sparse_weights import SparseWeight
-from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.store import INDICES, SPARSITY, CheckpointReader, CheckpointWriter
 
 Array = np.ndarray[Any, Any]
-SPARSITY = "sparsity"
-"""key of the value that says which weights are sparse"""
 INDEX = np.dtype(np.uint64)
 """the widest of indices"""
-_SUFFIX = ".indices"
 
 
 def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
@@ -36,7 +33,7 @@ def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
         for part in sparse.indices():
             yield part.astype(kind)
 
-    writer.add_tensor(f"model.{sparse.weight.name}{_SUFFIX}", (sparse.count,), kind.name, chunks())
+    writer.add_tensor(f"model.{sparse.weight.name}{INDICES}", (sparse.count,), kind.name, chunks())
 
 
 def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
@@ -82,16 +79,16 @@ class SparseTensors:
         """of the weights with their zeros, by their keys"""
         described = reader.values().get(SPARSITY, {})
         names = set(reader.tensor_names())
-        for key in [name.removesuffix(_SUFFIX) for name in reader.tensor_names() if name.endswith(_SUFFIX)]:
+        for key in [name.removesuffix(INDICES) for name in reader.tensor_names() if name.endswith(INDICES)]:
             entry = described.get(key.removeprefix("model.")) if isinstance(described, dict) else None
             shape = tuple(entry.get("shape") or ()) if isinstance(entry, dict) else ()
             if key not in names or not _is_shape(shape):
-                raise CheckpointError(f"{reader.path}: {key}{_SUFFIX} must belong to a sparse weight, it does not")
+                raise CheckpointError(f"{reader.path}: {key}{INDICES} must belong to a sparse weight, it does not")
             self.shapes[key] = shape
 
     def is_index(self, key: str) -> bool:
         """Say whether a tensor holds the positions of another."""
-        return key.endswith(_SUFFIX) and key.removesuffix(_SUFFIX) in self.shapes
+        return key.endswith(INDICES) and key.removesuffix(INDICES) in self.shapes
 
     def load(self, memoryx: MemoryX, weight: str, arrays: Sequence[str], *, keeps_state: bool) -> None:
         """Read a weight that is sparse in the checkpoint, in the run, or in both.
@@ -170,7 +167,7 @@ class SparseTensors:
         Raises:
             CheckpointError: they do not ascend, or lie beyond the weight
         """
-        name, size = f"{key}{_SUFFIX}", math.prod(self.shapes[key])
+        name, size = f"{key}{INDICES}", math.prod(self.shapes[key])
         stored = self.reader.read(name)
         if stored.ndim != 1 or stored.dtype.kind != "u":
             raise CheckpointError(

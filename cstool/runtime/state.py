@@ -18,8 +18,8 @@ from cstool.errors import CheckpointError, NonFiniteError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.sparse_state import INDEX, SPARSITY, SparseTensors, add_indices, describe_sparsity
-from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.runtime.sparse_state import INDEX, SparseTensors, add_indices, describe_sparsity
+from cstool.store import SPARSITY, CheckpointReader, CheckpointWriter
 
 Array = np.ndarray[Any, Any]
 STATES = ("model", "optimizer", "dataloader")

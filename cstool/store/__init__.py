@@ -1,5 +1,6 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
+from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.checkpoint_index import IndexEntry, read_index, register_checkpoint
 from cstool.store.checkpoint_info import CheckpointInfo, TensorInfo, describe_checkpoint
 from cstool.store.checkpoint_reader import CheckpointReader
@@ -13,8 +14,10 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointReader",
     "CheckpointWriter",
+    "INDICES",
     "IndexEntry",
     "RamStore",
+    "SPARSITY",
     "Store",
     "TensorInfo",
     "checkpoint_path",

@@ -29,6 +29,11 @@ METADATA_SUFFIX = ".__metadata__"
 LONGEST_ATTRIBUTE_BYTES = 32 * 1024
 """longest JSON kept in an attribute, half of what HDF5 allows for an object header message [bytes]"""
 
+SPARSITY = "sparsity"
+"""value that has, by the name of each sparse weight, its shape"""
+INDICES = ".indices"
+"""after the key of a sparse weight: where its numbers belong in the weight laid out row by row"""
+
 DTYPES = (
     ("bool", "float16", "float32", "float64")
     + ("int8", "int16", "int32", "int64")

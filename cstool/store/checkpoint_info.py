@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.store.checkpoint_format import FORMAT_VERSION
+from cstool.store.checkpoint_format import FORMAT_VERSION, INDICES, SPARSITY
 from cstool.store.checkpoint_reader import CheckpointReader
 
 
@@ -21,6 +21,15 @@ class TensorInfo:
     shape: tuple[int, ...]
     dtype: str
     bytes: int
+    sparse_shape: tuple[int, ...] | None = None
+    """of a sparse weight with its zeros; None for other tensors"""
+
+    @property
+    def parameters(self) -> int:
+        """Elements, zeros included; none where they only say where those of another tensor belong."""
+        if self.key.endswith(INDICES):
+            return 0
+        return math.prod(self.shape if self.sparse_shape is None else self.sparse_shape)
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class CheckpointInfo:
     batches_streamed: int | None
     """of the training data, by all systems together"""
     parameter_count: int
-    """elements of all tensors under `model.`, tied ones once"""
+    """elements of all tensors under `model.`, zeros included, tied ones once"""
     bytes: int
     """size of the file"""
     created: datetime.datetime
@@ -63,8 +72,12 @@ def describe_checkpoint(path: str | os.PathLike[str], verify: bool = False) -> C
         if verify:
             reader.verify_all()
         names = reader.tensor_names()
-        tensors = tuple(TensorInfo(n, reader.shape(n), reader.dtype(n), reader.nbytes(n)) for n in names)
         values = reader.values()
+        sparse = _sparse_shapes(values.get(SPARSITY))
+        tensors = tuple(
+            TensorInfo(name, reader.shape(name), reader.dtype(name), reader.nbytes(name), sparse.get(name))
+            for name in names
+        )
         pairs = [(key, reader.link_of(key)) for key in reader.keys()]  # noqa: SIM118 - a method, not a mapping's
         file = os.stat(path)
         return CheckpointInfo(
@@ -75,13 +88,25 @@ def describe_checkpoint(path: str | os.PathLike[str], verify: bool = False) -> C
             model_name=_model_name(values.get("__metadata__")),
             seed=_count(values.get("random"), "seed"),
             batches_streamed=_count(values.get("dataloader"), "batches_streamed"),
-            parameter_count=sum(math.prod(t.shape) for t in tensors if t.key.startswith("model.")),
+            parameter_count=sum(t.parameters for t in tensors if t.key.startswith("model.")),
             bytes=file.st_size,
             created=datetime.datetime.fromtimestamp(file.st_mtime, datetime.UTC),
             tensors=tensors,
             links={key: target for key, target in pairs if target is not None},
             values=tuple(values),
         )
+
+
+def _sparse_shapes(described: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of sparse weights by key, where a checkpoint says them."""
+    entries = described.items() if isinstance(described, dict) else ()
+    return {
+        f"model.{name}": tuple(shape)
+        for name, entry in entries
+        if isinstance(entry, dict)
+        and isinstance(shape := entry.get("shape"), list)
+        and all(type(extent) is int for extent in shape)
+    }
 
 
 def _count(value: Any, key: str) -> int | None:

@@ -104,12 +104,40 @@ def test_info_is_there_as_json(cstool, model_dir):
                 "shape": [3, 2],
                 "dtype": "float32",
                 "bytes": 24,
+                "sparse_shape": None,
             },
-            {"key": "optimizer.exp_avg", "shape": [3, 2], "dtype": "float32", "bytes": 24},
+            {"key": "optimizer.exp_avg", "shape": [3, 2], "dtype": "float32", "bytes": 24, "sparse_shape": None},
         ],
         "links": {"model.lm_head.weight": "model.embedding_layer.word_embeddings.weight"},
         "values": ["global_step", "random", "dataloader", "__metadata__"],
     }
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    """A checkpoint with a sparse weight of 4 x 5, 3 of which are not zero."""
+    numbers, positions = np.ones(3, np.float32), np.array([2, 7, 19], np.uint32)
+    with CheckpointWriter(tmp_path / "sparse.mdl") as writer:
+        writer.add_tensor("model.fc.weight.indices", (3,), "uint32", [positions])
+        writer.add_tensor("model.fc.weight", (3,), "float32", [numbers])
+        writer.add_tensor("optimizer.fc.weight.exp_avg", (3,), "float32", [numbers])
+        writer.add_tensor("model.fc.bias", (4,), "float32", [np.zeros(4, np.float32)])
+        writer.add_value("global_step", 3)
+        writer.add_value("sparsity", {"fc.weight": {"shape": [4, 5], "algorithm": "set", "density": 0.15}})
+    return tmp_path / "sparse.mdl"
+
+
+@pytest.mark.parametrize(("flags", "name"), [((), "sparse"), (("--all",), "sparse_all")])
+def test_info_says_how_sparse_a_weight_is(cstool, sparse, golden, flags, name):
+    outcome = cstool("checkpoint", "info", str(sparse), *flags)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden(f"cli/checkpoint_info_{name}.txt", without_sizes(outcome.stdout.replace(str(sparse.parent), "DIR")))
+
+
+def test_zeros_count_as_parameters_in_json_and_positions_do_not(cstool, sparse):
+    document = json.loads(cstool("checkpoint", "info", str(sparse), "--json").stdout)
+    assert document["parameter_count"] == 4 * 5 + 4
+    assert [tensor["sparse_shape"] for tensor in document["tensors"]] == [None, [4, 5], None, None]
 
 
 def test_verify_says_that_all_checksums_are_right(cstool, model_dir):
