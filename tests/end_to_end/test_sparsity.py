@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,11 @@ import numpy as np
 import pytest
 
 from cstool.kernels.sparse import SparseMatrix, matrix
+from cstool.params import load_params
 from cstool.runtime import Appliance, RunResult
 from cstool.runtime.sparse_weights import SparseWeight
-from cstool.sparsity import keep_count
+from cstool.sparsity import drop_fraction_at, is_update_step, keep_count, starts_sparse
+from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import bits, gpt_params, latest_bits, run_file
 
 INTEROP = Path(__file__).parents[1] / "interop"
@@ -199,3 +205,107 @@ def test_sparse_kernels_and_dense_ones_train_alike_and_a_wrong_one_does_not(
             broken = losses_of(tmp_path / name, data, "always")
         assert broken.losses != pytest.approx(dense.losses, rel=1e-5), name
     assert matrix.sparse_linear_forward is correct
+
+
+LINEAR = 2 * (4 * 128 * 128 + 2 * 128 * 512)
+"""weights of the matrices of a model of width 128"""
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[Any], RunResult]:
+    """Return two steps of a model nearly all of whose weights are linear ones; the same twice is run once."""
+
+    @functools.cache
+    def run_wide(sparsity: str) -> RunResult:
+        width = {"init__model__hidden_size": 128, "init__model__filter_size": 512}
+        folder = tmp_path_factory.mktemp("wide")
+        return train(sparse_params(folder, data, json.loads(sparsity), steps=2, every=2, **width))
+
+    return lambda sparsity: run_wide(json.dumps(sparsity))
+
+
+def weight_bytes(result: RunResult) -> int:
+    return sum(result.memory_bytes.get(key, 0) for key in ("weights", "sparse_patterns", "optimizer_state"))
+
+
+def checkpoint_bytes(result: RunResult) -> int:
+    return Path(result.checkpoints[-1]).stat().st_size
+
+
+@pytest.mark.parametrize("algorithm", ["static", "set", "rigl"])
+def test_a_tenth_of_the_weights_takes_less_than_a_quarter_of_the_memory(
+    wide: Callable[[Any], RunResult], algorithm: str
+) -> None:
+    """Of the linear weights: what is allocated for them and their optimizer state, and what a checkpoint holds."""
+    dense = wide([])
+    update = {} if algorithm == "static" else {"update": {"freq": 2}}
+    sparse = wide({"algorithm": algorithm, "sparsity": 0.9, **update})
+    assert dense.memory_bytes["weights"] == 4 * dense.parameters
+    others_bytes = 3 * 4 * (dense.parameters - LINEAR)
+    assert weight_bytes(dense) - others_bytes == 3 * 4 * LINEAR
+    assert 0.1 < (weight_bytes(sparse) - others_bytes) / (3 * 4 * LINEAR) < 0.15
+    with h5py.File(dense.checkpoints[-1]) as file:
+        rest_bytes = checkpoint_bytes(dense) - sum(tensor.nbytes for tensor in file.values())
+    assert rest_bytes < 0.05 * checkpoint_bytes(dense)
+    assert (checkpoint_bytes(sparse) - others_bytes - rest_bytes) / (3 * 4 * LINEAR) < 0.15
+    if algorithm != "rigl":
+        assert sparse.memory_bytes["gradients"] < 0.25 * dense.memory_bytes["gradients"]
+
+
+def test_what_streams_falls_with_the_density(wide: Callable[[Any], RunResult]) -> None:
+    found = {sparsity: wide({"sparsity": sparsity}).streamed_bytes_per_step for sparsity in (0.5, 0.75, 0.9)}
+    dense = wide([]).streamed_bytes_per_step
+    others = dense - 2 * 4 * LINEAR
+    # A number is 4 bytes and its column 1; rows and counts of the pattern are a few percent of the panel.
+    for sparsity, streamed in found.items():
+        share = (streamed - others) / (2 * 4 * LINEAR)
+        assert (1 - sparsity) * 1.25 < share < (1 - sparsity) * 1.25 + 0.02
+
+
+SMALLER = {
+    "model.hidden_size": 32,
+    "model.num_heads": 2,
+    "model.filter_size": 64,
+    "model.num_hidden_layers": 2,
+    "model.max_position_embeddings": 128,
+    "model.vocab_size": 64,
+    "loop.max_steps": 5,
+    "checkpoint.steps": 1,
+    "checkpoint.save_initial_checkpoint": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "freq", "updates"),
+    [
+        ("params_gpt3_125m_static75", None, []),
+        ("params_gpt3_125m_rigl75", None, []),
+        ("params_gpt3_125m_rigl75", 2, [2, 4]),
+    ],
+)
+def test_the_vendors_sparse_files_train_as_they_are_but_smaller(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, name: str, freq: int | None, updates: list[int]
+) -> None:
+    settings = {f"trainer.init.{key}": value for key, value in SMALLER.items()}
+    settings |= {"trainer.fit.train_dataloader.data_dir": data, "trainer.fit.train_dataloader.batch_size": 8}
+    settings |= {} if freq is None else {"trainer.init.sparsity.update.freq": freq}
+    flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    outcome = cstool("run", "-p", INTEROP / f"{name}.yaml", *flags, "--model_dir", tmp_path / "model_dir", "--json")
+    assert outcome.code == 0, outcome.stderr
+    found = json.loads(outcome.stdout)
+    assert sum(row["count"] for row in found["sparsity"]) == len(SHAPES)
+    masks = [indices(path) for path in checkpoints(tmp_path)]
+    assert len(masks) == 6
+    for mask in masks:
+        assert {weight: len(kept) for weight, kept in mask.items()} == {
+            weight: rows * columns // 4 for weight, (rows, columns) in SHAPES.items()
+        }
+    for weight in SHAPES:
+        assert [step for step in range(1, 6) if masks[step][weight] != masks[step - 1][weight]] == updates
+
+
+def test_the_vendors_rigl_updates_after_every_100th_step_up_to_3500() -> None:
+    [group] = load_params(INTEROP / "params_gpt3_125m_rigl75.yaml").sparsity
+    assert [step for step in range(1, 4779) if is_update_step(group.update, step)] == [*range(100, 3501, 100)]
+    assert starts_sparse(group.update)
+    assert drop_fraction_at(group, 100) == pytest.approx(0.15 + 0.15 * math.cos(math.pi * 100 / 3584))
