@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +14,8 @@ from cstool.kernels.sparse.crossover import Crossover, choose, crossover
 log = logging.getLogger("cstool")
 SPARSE_KERNELS = ("auto", "always", "never", "measure")
 """auto: by what was measured on this machine once; measure: likewise, but measured anew"""
+WORTH_SAYING_S = 0.5
+"""from which on a run says where the time went [s]"""
 _FORCED = {
     "always": KernelChoice(forward=True, delta=True, gradient=True),
     "never": KernelChoice(forward=False, delta=False, gradient=False),
@@ -43,12 +46,17 @@ class KernelChooser:
         if self.mode in _FORCED:
             return
         before = kept.get("crossovers", {}) if isinstance(kept, dict) and self.mode == "auto" else {}
+        began = time.perf_counter()
         for shape in dict.fromkeys(shapes):
             stored = before.get(_written(shape))
             if stored is not None:
                 self._crossovers[shape] = Crossover(**stored)
             else:
                 self._crossovers[shape] = crossover(*shape, tokens, refresh=self.mode == "measure")
+
+        seconds = time.perf_counter() - began
+        if seconds > WORTH_SAYING_S:
+            log.info(f"Measured up to which density sparse kernels pay here, in {seconds:.1f} seconds; it is kept.")
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON, as a checkpoint keeps it."""
