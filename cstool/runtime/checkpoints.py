@@ -89,7 +89,7 @@ def _changes(session: Session, before: dict[str, Any]) -> list[str]:
     """Return what the bits depend on and is not as it was: versions, the CPU, the seed, the grain."""
     then = {**before.get("choices", {}), "seed": before.get("random", {}).get("seed")}
     now = {**environment(), "grain_samples": session.result.grain_samples, "seed": session.params.seed}
-    if session.appliance.memoryx.sparse:
+    if session.appliance.memoryx.sparse_shapes():
         then["sparse_kernels"] = _mode(then.get("sparse_kernels"))
         now["sparse_kernels"] = _mode(session.chooser.as_dict())
     return [f"{key} {then[key]} -> {now[key]}" for key in now if then.get(key) not in (None, now[key])]
@@ -134,7 +134,7 @@ def _is_whole(checkpoint: Path) -> bool:
 
 
 def _sparse_choices(session: Session) -> dict[str, Any]:
-    return {"sparse_kernels": session.chooser.as_dict()} if session.appliance.memoryx.sparse else {}
+    return {"sparse_kernels": session.chooser.as_dict()} if session.appliance.memoryx.sparse_shapes() else {}
 
 
 def save(session: Session) -> float:

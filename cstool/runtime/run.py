@@ -30,7 +30,7 @@ from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
-from cstool.runtime.sparse_state import read_weight
+from cstool.runtime.sparse_state import read_mask, read_weight
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.sparsity_table import sparsity_table, table_lines
 from cstool.runtime.state import parse_states
@@ -176,7 +176,7 @@ def _sparsity(params: Params, graph: Graph, chooser: KernelChooser | None = None
     numbers = assign_groups(params.sparsity, graph, params.sparsity_place)
     groups = {name: params.sparsity[number] for name, number in numbers.items()}
     last_step = params.loop.max_steps if params.loop.num_steps is None else None
-    return SparsityRules(groups, params.seed, last_step, chooser or KernelChooser("always"), read_weight)
+    return SparsityRules(groups, params.seed, last_step, chooser or KernelChooser("always"), read_weight, read_mask)
 
 
 def check_data(params: Params, mode: str) -> Graph:

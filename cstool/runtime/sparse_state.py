@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -21,13 +21,20 @@ from cstool.runtime.sparse_weights import SparseWeight
 from cstool.store import INDICES, SPARSITY, CheckpointReader, CheckpointWriter
 
 Array = np.ndarray[Any, Any]
-INDEX = np.dtype(np.uint64)
-"""the widest of indices"""
+
+
+def _index_kind(weight: Weight) -> np.dtype[Any]:
+    return np.dtype(np.uint32 if weight.size <= 2**32 else np.uint64)
+
+
+def indices_bytes(sparse: SparseWeight) -> int:
+    """Return what the indices of a weight take in a checkpoint [bytes]."""
+    return sparse.count * _index_kind(sparse.weight).itemsize
 
 
 def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
     """Write where the non-zeros of a weight are."""
-    kind = np.dtype(np.uint32) if sparse.weight.size <= 2**32 else INDEX
+    kind = _index_kind(sparse.weight)
 
     def chunks() -> Iterator[Array]:
         for part in sparse.indices():
@@ -53,17 +60,37 @@ def read_weight(path: Path, weight: Weight) -> Array:
     key, rows = f"model.{weight.name}", weight.shape[0]
     with CheckpointReader(path) as reader:
         tensors = SparseTensors(reader)
-        found = tensors.shapes.get(key) or (reader.shape(key) if key in reader.tensor_names() else None)
-        if found != weight.shape:
-            got = "none" if found is None else " x ".join(map(str, found))
-            shape = " x ".join(map(str, weight.shape))
-            raise CheckpointError(f"{path}: must have the weight {weight.name}, {shape}, for its mask, got {got}")
+        tensors.check_shape(weight, "to start from")
         dense = np.zeros((rows, weight.size // rows), np.float32)
         if key in tensors.shapes:
-            dense.reshape(-1)[tensors.indices(key)] = reader.read(key)
+            indices = tensors.indices(key)
+            numbers = np.empty(len(indices), np.float32)
+            tensors.read_into(key, numbers)
+            dense.reshape(-1)[indices] = numbers
         else:
             tensors.read_into(key, dense)
     return dense
+
+
+def read_mask(path: Path, weight: Weight) -> Array:
+    """Read which numbers of a weight a checkpoint keeps: of a dense one, those that are not zero.
+
+    Returns:
+        (rows, columns) bool
+
+    Raises:
+        CheckpointError: it cannot be read, or has no such weight of that shape
+    """
+    key, rows = f"model.{weight.name}", weight.shape[0]
+    with CheckpointReader(path) as reader:
+        tensors = SparseTensors(reader)
+        tensors.check_shape(weight, "for its mask")
+        if key in tensors.shapes:
+            mask = np.zeros((rows, weight.size // rows), np.bool_)
+            mask.reshape(-1)[tensors.indices(key)] = True
+            return mask
+    kept: Array = read_weight(path, weight) != 0
+    return kept
 
 
 class SparseTensors:
@@ -81,10 +108,27 @@ class SparseTensors:
         names = set(reader.tensor_names())
         for key in [name.removesuffix(INDICES) for name in reader.tensor_names() if name.endswith(INDICES)]:
             entry = described.get(key.removeprefix("model.")) if isinstance(described, dict) else None
-            shape = tuple(entry.get("shape") or ()) if isinstance(entry, dict) else ()
+            shape = entry.get("shape") if isinstance(entry, dict) else None
             if key not in names or not _is_shape(shape):
                 raise CheckpointError(f"{reader.path}: {key}{INDICES} must belong to a sparse weight, it does not")
-            self.shapes[key] = shape
+            self.shapes[key] = tuple(shape)
+
+    def check_shape(self, weight: Weight, purpose: str) -> None:
+        """Check that the checkpoint has a weight, sparse or not.
+
+        Raises:
+            CheckpointError: it has none of that shape
+        """
+        key = f"model.{weight.name}"
+        found = self.shapes.get(key)
+        if found is None and key in self.reader.tensor_names():
+            found = self.reader.shape(key)
+        if found != weight.shape:
+            got = "none" if found is None else " x ".join(map(str, found))
+            shape = " x ".join(map(str, weight.shape))
+            raise CheckpointError(
+                f"{self.reader.path}: must have the weight {weight.name}, {shape}, {purpose}, got {got}"
+            )
 
     def is_index(self, key: str) -> bool:
         """Say whether a tensor holds the positions of another."""
@@ -125,7 +169,7 @@ class SparseTensors:
                 )
             self._load_dense(memoryx, key, indices)
             return
-        if memoryx.optimizer is not None and sparse.capacity is not None and len(indices) > sparse.capacity:
+        if sparse.capacity is not None and len(indices) > sparse.capacity:
             raise CheckpointError(
                 f"{path}: {weight} must have at most {sparse.capacity} non-zeros in this run, got {len(indices)}",
                 "a lower sparsity makes room for them",
@@ -189,8 +233,8 @@ class SparseTensors:
         return indices
 
 
-def _is_shape(value: tuple[Any, ...]) -> bool:
-    return len(value) > 1 and all(type(extent) is int and extent > 0 for extent in value)
+def _is_shape(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and len(value) > 1 and all(type(extent) is int and extent > 0 for extent in value)
 
 
 def _written(shape: Iterable[int], dtype: str) -> str:

@@ -45,8 +45,8 @@ class SparsityRules:
         seed: of the run, which masks drawn at random come from
         last_step: of the run; None where it is not known
         choose: which kernels compute with a panel
-        read_weight: reads a weight with its zeros from a checkpoint, (rows, columns) float32, for masks that come from
-            one
+        read_weight: reads a weight with its zeros from a checkpoint, (rows, columns) float32
+        read_mask: reads which numbers of a weight a checkpoint keeps, (rows, columns) bool
     """
 
     groups: Mapping[str, SparsityParams] = field(default_factory=dict)
@@ -54,6 +54,7 @@ class SparsityRules:
     last_step: int | None = None
     choose: Callable[[Pattern], KernelChoice] = _always
     read_weight: Callable[[Path, Weight], Array] = _read_nothing
+    read_mask: Callable[[Path, Weight], Array] = _read_nothing
 
 
 class SparseWeight:
@@ -140,10 +141,11 @@ class SparseWeight:
         name, group = self.weight.name, self.group
         if group.rewind_checkpoint is not None:
             dense = self._rules.read_weight(group.rewind_checkpoint.now, self.weight)
-        shown = dense
         if group.mask_checkpoint is not None:
-            shown = self._rules.read_weight(group.mask_checkpoint.now, self.weight)
-        mask = initial_mask(group, shown, self._rules.seed, name)
+            # A weight that has only just grown is kept, and zero.
+            mask = self._rules.read_mask(group.mask_checkpoint.now, self.weight)
+        else:
+            mask = initial_mask(group, dense, self._rules.seed, name)
         indices = np.flatnonzero(mask)
         self.place(indices)
         self.write(self.arrays[0], dense.reshape(-1)[indices])

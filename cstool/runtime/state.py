@@ -18,7 +18,7 @@ from cstool.errors import CheckpointError, NonFiniteError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.sparse_state import INDEX, SparseTensors, add_indices, describe_sparsity
+from cstool.runtime.sparse_state import SparseTensors, add_indices, describe_sparsity, indices_bytes
 from cstool.store import SPARSITY, CheckpointReader, CheckpointWriter
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,7 @@ def save_state(
         NonFiniteError: a weight is NaN or infinite; likewise
     """
     memoryx.drain()
-    total_bytes = memoryx.kept_bytes + sum(s.count * INDEX.itemsize for s in memoryx.sparse.values())
+    total_bytes = memoryx.kept_bytes + sum(map(indices_bytes, memoryx.sparse.values()))
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
         for weight in memoryx.graph.weights:
             sparse = memoryx.sparse.get(weight)
@@ -112,13 +112,19 @@ def load_state(
         where the run is, and the values of the checkpoint
 
     Raises:
-        CheckpointError: naming the first tensor that is missing, superfluous, or of another shape
+        CheckpointError: naming the first tensor that is missing, superfluous, or of another shape; or states that
+            cannot be had apart
     """
     wanted = parse_states(states)
     sparse = SparseTensors(reader)
     stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
     _check_fits(reader.path, {**stored, **sparse.shapes}, graph, strict)
     trains = memoryx.optimizer is not None
+    if trains and (sparse.shapes or memoryx.sparse) and "optimizer" in wanted and "model" not in wanted:
+        raise CheckpointError(
+            f"--load_checkpoint_states: must have model in it where weights are sparse, got {states}",
+            "the optimizer state of a sparse weight goes with its mask",
+        )
     if trains and strict and "optimizer" in wanted:
         _check_optimizer(reader.path, stored, memoryx)
     for weight in graph.weights:
