@@ -22,7 +22,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from benchmarks.machine import alternate, gemm_limit_flops_per_s
+from benchmarks.neighbours import Neighbours
 from benchmarks.sparse_lanes import Case, Lane, make_weight
 from benchmarks.sparse_peers import scipy_ways, torch_ways, use_torch_threads
 
@@ -52,6 +53,8 @@ CASES = (
     Case("GPT-3 XL up", 8192, 2048, 512),
     Case("GPT-3 XL down", 2048, 8192, 512),
 )
+QUIET = 0.03
+"""share of the machine that others may have in a measurement that counts as undisturbed"""
 SPARSITIES = (50, 75, 90, 95, 99)
 
 
@@ -73,6 +76,8 @@ class Row:
     speed_tiles_given: float
     speed_scipy: float
     speed_torch: float | None
+    others: float
+    """share of the machine that other processes took meanwhile"""
 
     @property
     def verdict(self) -> str:
@@ -145,8 +150,20 @@ def _call(calls: Mapping[Lane, Callable[[], object]], lane: Lane) -> None:
     calls[lane]()
 
 
-def measure(case: Case, sparsity_percent: int, lanes: int, rounds: int) -> Iterator[Row]:
-    """Yield a row for each product, and one for all three."""
+def measure_at_rest(case: Case, sparsity_percent: int, lanes: int, rounds: int, repeats: int) -> list[Row]:
+    """Return the rows of `measure`, repeated while others took more than `QUIET`: those they disturbed the least."""
+    best: list[Row] = []
+    for _ in range(1 + repeats):
+        rows = measure(case, sparsity_percent, lanes, rounds)
+        if not best or rows[0].others < best[0].others:
+            best = rows
+        if best[0].others <= QUIET:
+            break
+    return best
+
+
+def measure(case: Case, sparsity_percent: int, lanes: int, rounds: int) -> list[Row]:
+    """Return a row for each product, and one for all three."""
     weight, panels = make_weight(case, sparsity_percent)
     workers = [Lane(case, weight, panels, seed) for seed in range(lanes)]
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(lanes) as pool:
@@ -165,18 +182,25 @@ def measure(case: Case, sparsity_percent: int, lanes: int, rounds: int) -> Itera
             tokens = (np.concatenate([getattr(lane, name) for lane in workers]) for name in ("x", "delta_y"))
             for product, ways in torch_ways(weight, *tokens).items():
                 turns.add_whole(f"torch {product}", ways[_fastest(ways)])
+        neighbours = Neighbours()
         seconds = turns.measure(rounds)
+        others = neighbours.share()
     for name in ("sparse", "turn"):
         seconds[f"{name} {ALL}"] = seconds[f"{name} forward"] + seconds[f"{name} backward"]
     for name in ("dense", "scipy", *(("torch",) if has_torch() else ())):
         seconds[f"{name} {ALL}"] = sum((seconds[f"{name} {product}"] for product in PRODUCTS), np.zeros(rounds))
     kept = sum(panel.pattern.count for panel in panels) / weight.size
-    for product in (*PRODUCTS, ALL):
-        yield _row(case, lanes, sparsity_percent, product, seconds, kept)
+    return [_row(case, lanes, sparsity_percent, product, seconds, kept, others) for product in (*PRODUCTS, ALL)]
 
 
 def _row(
-    case: Case, lanes: int, sparsity_percent: int, product: str, seconds: Mapping[str, np.ndarray], kept: float
+    case: Case,
+    lanes: int,
+    sparsity_percent: int,
+    product: str,
+    seconds: Mapping[str, np.ndarray],
+    kept: float,
+    others: float,
 ) -> Row:
     dense, sparse = seconds[f"dense {product}"], seconds[f"sparse {product}"]
     flops = 2.0 * case.rows * case.columns * case.tokens * lanes * (len(PRODUCTS) if product == ALL else 1)
@@ -197,6 +221,7 @@ def _row(
         speed_tiles_given=median(dense / (sparse - seconds[f"turn {product}"])),
         speed_scipy=median(dense / seconds[f"scipy {product}"]),
         speed_torch=None if torch is None else median(dense / torch),
+        others=others,
     )
 
 
@@ -221,7 +246,7 @@ def describe_host() -> dict[str, str]:
 
 HEADER = (
     f"{'':5}{'product':10}{'dense ms':>9}{'ours ms':>9}{'GFLOP/s':>8}"
-    f"{'ours':>8}{'(min to max)':>16}{'tiles given':>12}{'scipy':>7}{'torch':>7}"
+    f"{'ours':>8}{'(min to max)':>16}{'tiles given':>12}{'scipy':>7}{'torch':>7}{'others':>8}"
 )
 
 
@@ -233,7 +258,7 @@ def line_of(row: Row) -> str:
     return (
         f"{sparsity:5}{row.product:10}{row.dense_s * 1e3:9.2f}{row.sparse_s * 1e3:9.2f}"
         f"{row.sparse_flops_per_s / 1e9:8.0f}{row.speed:7.2f}x{between:>16}{row.speed_tiles_given:12.2f}"
-        f"{row.speed_scipy:7.2f}{torch:>7}  {row.verdict}"
+        f"{row.speed_scipy:7.2f}{torch:>7}{row.others:8.0%}  {row.verdict}"
     ).rstrip()
 
 
@@ -242,21 +267,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Products of sparse linear layers: cstool, dense, SciPy, PyTorch")
     parser.add_argument("--rounds", type=int, default=7, help="how often each side is measured (default: 7)")
     parser.add_argument("--quick", action="store_true", help="one matrix, at 50, 90 and 99 %% sparsity")
+    parser.add_argument("--cases", type=int, nargs="+", metavar="N", help="of the shapes only these, from 1 on")
+    parser.add_argument("--lanes", type=int, nargs="+", metavar="N", default=(1, 2), help="(default: 1 2)")
+    parser.add_argument("--repeats", type=int, default=0, help="how often to measure again what others disturbed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there, too")
     arguments = parser.parse_args()
     host = describe_host()
     print("measured on this host:", ", ".join(f"{name} {value}" for name, value in host.items()))
-    print(f"{arguments.rounds} rounds, sides alternating, first round discarded; speeds are relative to dense")
+    print(f"{arguments.rounds} rounds, sides alternating, first round discarded; speeds are relative to dense;")
+    print("others: the share of the machine that other processes took meanwhile")
     if not has_torch():
         print("torch is not installed: its column is empty")
     rows: list[Row] = []
-    for case in CASES[:1] if arguments.quick else CASES:
-        for lanes in (1, 2):
+    for case in CASES[:1] if arguments.quick else [CASES[n - 1] for n in arguments.cases or range(1, 1 + len(CASES))]:
+        for lanes in arguments.lanes:
             limit = gemm_limit_flops_per_s(lanes)
             print(f"\n{case.name}, {case.rows} x {case.columns}, {case.tokens} tokens a lane, lanes: {lanes};", end=" ")
             print(f"GEMM limit {limit / 1e9:.0f} GFLOP/s\n{HEADER}")
             for sparsity_percent in (50, 90, 99) if arguments.quick else SPARSITIES:
-                for row in measure(case, sparsity_percent, lanes, arguments.rounds):
+                for row in measure_at_rest(case, sparsity_percent, lanes, arguments.rounds, arguments.repeats):
                     print(line_of(row), flush=True)
                     rows.append(row)
     if arguments.json is not None:
