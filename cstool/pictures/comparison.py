@@ -121,9 +121,9 @@ def _speedups(points: Sequence[SweepPoint]) -> Block:
         ideal = [1 / density for density in densities]
         axes.plot(densities, ideal, color=FAINT, linewidth=1.0, linestyle=(0, (1, 1.2)), label="ideal: 1 / density")
         curves = (
-            ("matrices, kernels alone", [p.kernels_alone for p in points], GREEN, "^", (0, (4, 1.6))),
-            ("matrices, in the run", [p.matrices for p in points], VERMILION, "o", "solid"),
-            ("step, ideal by Amdahl's law", [p.step_ideal for p in points], ORANGE, "v", (0, (4, 1.6))),
+            ("sparse weights, kernels alone", [p.kernels_alone for p in points], GREEN, "^", (0, (4, 1.6))),
+            ("sparse weights, in the run", [p.matrices for p in points], VERMILION, "o", "solid"),
+            ("step, ideal (Amdahl)", [p.step_ideal for p in points], ORANGE, "v", (0, (4, 1.6))),
             ("step, in the run", [p.step for p in points], BLUE, "s", "solid"),
         )
         for label, values, color, marker, dashes in curves:

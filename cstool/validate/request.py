@@ -93,7 +93,7 @@ def sparse_groups(params: Params, sparsity: float | None, flag: str) -> tuple[Sp
             where = key if len(params.sparsity) == 1 else f"{key}.{number}"
             got = "none" if group.sparsity is None else "a schedule"
             raise CstoolError(
-                f"{flag}: needs a number in its place, {where}.sparsity of {label}, got {got}",
+                f"{label}: {where}.sparsity must be a number for {flag} to take its place, got {got}",
                 f"leave out {flag} to validate what the file asks for",
             )
     return tuple(group.model_copy(update={"sparsity": sparsity}) for group in params.sparsity)

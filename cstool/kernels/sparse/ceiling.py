@@ -22,6 +22,7 @@ from cstool.kernels.sparse.pattern import make_pattern
 
 ROUNDS = 5
 """in which kernels take turns, of which the median counts; one more goes before them and does not"""
+_ALIGNMENT_BYTES = 64
 
 _Run = Callable[[], None]
 
@@ -83,10 +84,10 @@ def _kernels(rows: int, columns: int, tokens: int, density: float) -> list[_Run]
     """Return calls: forward, delta and gradient of dense kernels, then of sparse ones."""
     generator = np.random.default_rng(0)
     x, weight, delta_y = (_random(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows)))
-    y, delta_x, grad_weight = np.empty_like(delta_y), np.empty_like(x), np.empty_like(weight)
+    y, delta_x, grad_weight = (_aligned(*like.shape) for like in (delta_y, x, weight))
     count = max(1, round(density * rows * columns))
     pattern, _ = make_pattern(np.sort(generator.permutation(rows * columns)[:count]), (rows, columns))
-    values, grad = _random(generator, count), np.empty(count, np.float32)
+    values, grad = _random(generator, count), _aligned(count)
     lent: dict[str, np.ndarray] = {}
 
     def scratch(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -105,4 +106,14 @@ def _kernels(rows: int, columns: int, tokens: int, density: float) -> list[_Run]
 
 
 def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    return generator.standard_normal(shape, np.float32)
+    array = _aligned(*shape)
+    generator.standard_normal(dtype=np.float32, out=array)
+    return array
+
+
+def _aligned(*shape: int) -> np.ndarray:
+    """Return an array as those of a run lie: on a multiple of 64 bytes."""
+    count = math.prod(shape)
+    memory = np.empty(count + _ALIGNMENT_BYTES // 4, np.float32)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES // 4
+    return memory[start : start + count].reshape(shape)

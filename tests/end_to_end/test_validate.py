@@ -1,0 +1,286 @@
+"""Sparse against dense, whole: what holds, what does not, and that a broken kernel is caught."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cstool.kernels.sparse import Pattern, matrix
+from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
+from tests.end_to_end.refusals import error
+from tests.end_to_end.runs import gpt_params, run_file
+
+SPARSITY = {"algorithm": "static", "sparsity": 0.5}
+
+
+@pytest.fixture
+def file(tmp_path: Path, data: Path) -> Path:
+    return gpt_params(tmp_path / "gpt", data, init__sparsity=SPARSITY, init__loop__eval_steps=1)
+
+
+def document(outcome: Any) -> dict[str, Any]:
+    """Return what --json said, after a check that nothing was logged."""
+    assert outcome.stderr == ""
+    found = json.loads(outcome.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_it_holds_and_says_what_was_measured(cstool, file, tmp_path):
+    kept = tmp_path / "kept"
+    outcome = cstool("validate", "-p", file, "--num_steps", 3, "--max_loss_gap", 1, "--model_dir", kept, "--json")
+    assert outcome.code == 0
+    found = document(outcome)
+    assert (found["holds"], found["problems"]) == (True, [])
+    assert found["measured_on"] == "this host"
+    setting = {name: found["setting"][name] for name in ("model", "num_steps", "file_steps", "batch_size", "tokens")}
+    assert setting == {"model": "gpt2", "num_steps": 3, "file_steps": 4, "batch_size": 48, "tokens": 128}
+    assert sorted(path.name for path in kept.iterdir()) == [
+        *("cerebras_logs", "dense", "latest_run.log"),
+        *("numerics, dense kernels", "numerics, sparse kernels", "sparse 0.5"),
+    ]
+    assert (kept / "dense" / "checkpoint_3.mdl").is_file()
+
+
+def test_its_losses_are_those_of_runs(cstool, file, tmp_path, data):
+    """Also where a run takes turns: then it goes on from a checkpoint of its own."""
+    # 20 steps are two turns.
+    found = document(cstool("validate", "-p", file, "--num_steps", 20, "--max_loss_gap", 9, "--json"))
+    flags = {"trainer__init__loop__max_steps": 20, "trainer__init__loop__eval_frequency": 0}
+    for name, sparsity in (("sparse", SPARSITY), ("dense", None)):
+        own = gpt_params(tmp_path / name, data, init__sparsity=sparsity, init__loop__eval_steps=1)
+        ran = run_file(own, mode="train_and_eval", lanes=2, sparse_kernels="auto", **flags)
+        assert found["quality"][f"{name}_losses"] == ran.losses
+        assert found["quality"][f"{name}_loss"] == ran.evaluations[-1]["loss"]
+        assert found["quality"][f"{name}_accuracy"] == ran.evaluations[-1]["accuracy"]
+        assert found["cost"][f"{name}_memory_bytes"]["weights"] == ran.memory_bytes["weights"]
+        assert found["cost"]["step"][name]["streamed_bytes"] == ran.streamed_bytes_per_step
+    assert found["quality"]["gap"] == found["quality"]["sparse_loss"] - found["quality"]["dense_loss"]
+
+
+def last_of_rows(pattern: Pattern) -> np.ndarray:
+    """Return the places, in the order of the stream, of the last non-zero of each row of each block."""
+    counts = pattern.counts.astype(np.int64)
+    return (np.cumsum(counts) - 1)[counts > 0]
+
+
+def skipping_forward(x: Any, pattern: Pattern, values: np.ndarray, *rest: Any) -> None:
+    """Compute as a loop does that ends one non-zero too early."""
+    cut = values.copy()
+    cut[last_of_rows(pattern)] = 0
+    sparse_linear_forward(x, pattern, cut, *rest)
+
+
+def skipping_backward(x: Any, delta_y: Any, pattern: Pattern, values: np.ndarray, *rest: Any, of: str) -> None:
+    cut, grad = values.copy(), rest[2]
+    if of == "delta":
+        cut[last_of_rows(pattern)] = 0
+    sparse_linear_backward(x, delta_y, pattern, cut, *rest)
+    if of == "gradient" and grad is not None:
+        grad[last_of_rows(pattern)] = 0
+
+
+@pytest.mark.parametrize("product", ["forward", "delta", "gradient"])
+def test_a_kernel_that_skips_the_last_non_zero_of_each_row_is_caught(cstool, file, monkeypatch, product):
+    if product == "forward":
+        monkeypatch.setattr(matrix, "sparse_linear_forward", skipping_forward)
+    else:
+
+        def backward(*arguments: Any) -> None:
+            skipping_backward(*arguments, of=product)
+
+        monkeypatch.setattr(matrix, "sparse_linear_backward", backward)
+    outcome = cstool("validate", "-p", file, "--num_steps", 4, "--max_loss_gap", 9)
+    assert outcome.code == 1
+    assert "\nnumerics  does not hold\n" in outcome.stdout
+    *_, problem, verdict = outcome.stdout.splitlines()
+    assert problem.startswith("numerics: sparse and dense kernels disagree: ")
+    assert verdict == "verdict: does not hold"
+
+
+def test_a_tolerance_may_be_typed(cstool, file):
+    """No two kernels agree to the last bit in all steps."""
+    outcome = cstool("validate", "-p", file, "--num_steps", 4, "--max_loss_gap", 9, "--tolerance", 1e-14)
+    assert outcome.code == 1
+    assert "the tolerance is 1.0e-14\n" in outcome.stdout
+
+
+def test_a_loss_that_is_too_far_off_is_no(cstool, file):
+    asked = ("--sparsity", 0.99, "--num_steps", 12, "--max_loss_gap", 0)
+    found = document(outcome := cstool("validate", "-p", file, *asked, "--json"))
+    assert outcome.code == 1
+    gap = found["quality"]["gap"]
+    assert gap > 0
+    assert found["problems"] == [
+        f"quality: the held-out loss of the sparse run exceeds that of the dense one by {gap:.4f} nats per token, "
+        "--max_loss_gap is 0"
+    ]
+
+
+def test_a_mask_that_changes_ends_the_comparison_of_kernels(cstool, file):
+    rigl = "trainer.init.sparsity={algorithm: rigl, sparsity: 0.8, update: {freq: 3}}"
+    found = document(cstool("validate", "-p", file, "--set", rigl, "--num_steps", 7, "--max_loss_gap", 9, "--json"))
+    assert (found["numerics"]["steps"], found["numerics"]["mask_changes"]) == (3, True)
+    assert found["numerics"]["problems"] == []
+    assert len(found["quality"]["sparse_losses"]) == 7
+
+
+def test_a_sweep_and_its_picture(cstool, file, tmp_path):
+    pictures = [tmp_path / name for name in ("a.svg", "a.png")]
+    plots = [word for picture in pictures for word in ("--plot", picture)]
+    outcome = cstool(
+        *("validate", "-p", file, "--num_steps", 2, "--max_loss_gap", 9, "--sweep", "0.9,0.75,0.5", "--json"), *plots
+    )
+    assert outcome.code == 0
+    found = document(outcome)
+    assert found["sparsity"] == "0.5"
+    assert [point["sparsity"] for point in found["sweep"]] == ["0.5", "0.75", "0.9"]
+    densities = [point["density"] for point in found["sweep"]]
+    assert densities == pytest.approx([0.5, 0.25, 0.1], rel=1e-2)
+    streamed = [point["cost"]["step"]["sparse"]["streamed_bytes"] for point in found["sweep"]]
+    assert all(more > less for more, less in itertools.pairwise(streamed))
+    svg, png = (picture.read_bytes() for picture in pictures)
+    assert svg.startswith(b"<?xml")
+    assert png.startswith(b"\x89PNG")
+
+
+def test_a_run_that_comes_to_nan_is_named(cstool, file):
+    outcome = cstool(
+        *("validate", "-p", file, "--num_steps", 4, "--set", "trainer.init.optimizer={SGD: {learning_rate: 1.0e30}}"),
+        *("--set", "trainer.init.precision.max_gradient_norm=null"),
+    )
+    assert outcome.code == 1
+    assert outcome.stdout == ""
+    assert outcome.stderr.startswith("error: numerics, sparse kernels: step ")
+
+
+Refuse = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--sparsity", "1.5"],
+            error(
+                "--sparsity: must be greater than 0 and less than 1, got 1.5",
+                "it is the share of zeros: 0.9 leaves a tenth of the weights",
+            ),
+        ),
+        (
+            ["--sparsity", "0"],
+            error(
+                "--sparsity: must be greater than 0 and less than 1, got 0",
+                "it is the share of zeros: 0.9 leaves a tenth of the weights",
+            ),
+        ),
+        (
+            ["--sparsity", "nan"],
+            error(
+                "--sparsity: must be greater than 0 and less than 1, got nan",
+                "it is the share of zeros: 0.9 leaves a tenth of the weights",
+            ),
+        ),
+        (
+            ["--sweep", "0.5,90"],
+            error(
+                "--sweep: must be greater than 0 and less than 1, got 90",
+                "it is the share of zeros: 0.9 leaves a tenth of the weights",
+            ),
+        ),
+        (
+            ["--sweep", "0.5;0.9"],
+            error(
+                "--sweep: must be numbers with commas between them, got '0.5;0.9'", "for example --sweep 0.5,0.75,0.9"
+            ),
+        ),
+        (
+            ["--sweep", ""],
+            error("--sweep: must be numbers with commas between them, got ''", "for example --sweep 0.5,0.75,0.9"),
+        ),
+        (["--num_steps", "0"], error("--num_steps: must be at least 1, got 0")),
+        (
+            ["--max_loss_gap", "-1"],
+            error("--max_loss_gap: must be at least 0, got -1", "0.1 lets the sparse run lose a tenth of a nat"),
+        ),
+        (["--tolerance", "0"], error("--tolerance: must be greater than 0, got 0", "for example 1e-5")),
+        (["--plot", "a.pdf"], error("--plot: must end in .svg or .png, got a.pdf")),
+        (
+            ["--model_dir", "TMP/gpt"],
+            error(
+                "--model_dir: must be empty or not there yet, since every run begins afresh, got TMP/gpt with "
+                "params.yaml in it"
+            ),
+        ),
+        (
+            ["--set", "trainer.init.sparsity=null"],
+            error(
+                "TMP/gpt/params.yaml: must ask for sparsity, which validate compares with dense: there is no "
+                "trainer.init.sparsity, and no --sparsity",
+                "add --sparsity 0.9; to evaluate a checkpoint, `cstool run --mode eval --params TMP/gpt/params.yaml`",
+            ),
+        ),
+        (
+            ["--set", "trainer.fit.val_dataloader=null"],
+            error(
+                "TMP/gpt/params.yaml: trainer.fit.val_dataloader is missing: validate compares the losses on data "
+                "that are held out"
+            ),
+        ),
+        (
+            [
+                "--sparsity",
+                "0.9",
+                "--set",
+                "trainer.init.sparsity={algorithm: gmp, sparsity: {type: linear, init: 0, slope: 0.1}}",
+            ],
+            error(
+                "--set trainer.init.sparsity={algorithm: gmp, sparsity: {type: linear, init: 0, slope: 0.1}}: "
+                "trainer.init.sparsity.sparsity must be a number for --sparsity to take its place, got a schedule",
+                "leave out --sparsity to validate what the file asks for",
+            ),
+        ),
+        (
+            ["--num_csx", "5"],
+            error(
+                "num_csx: must divide the 12 grains of a batch of TMP/gpt/params.yaml: trainer.fit.train_dataloader "
+                "(batch_size 48, 4 to a grain), got 5",
+                "4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 12",
+            ),
+        ),
+        (
+            ["--set", "trainer.init.sparsity.param_filter=no.weight"],
+            error(
+                "TMP/gpt/params.yaml:31: trainer.init.sparsity.param_filter must match a matrix of a linear layer, "
+                "got 'no.weight'",
+                "the nearest are transformer_decoder.layers.*.self_attn.proj_q_dense_layer.weight, "
+                "transformer_decoder.layers.*.self_attn.proj_k_dense_layer.weight, "
+                "transformer_decoder.layers.*.self_attn.proj_v_dense_layer.weight",
+            ),
+        ),
+    ],
+)
+def test_bad_input(cstool, file, tmp_path, arguments, message):
+    typed = [argument.replace("TMP", str(tmp_path)) for argument in arguments]
+    outcome = cstool("validate", "-p", file, *typed)
+    assert outcome == (2, "", message)
+
+
+def test_several_trainers_are_refused(cstool, file):
+    trainer = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({"trainer": [trainer, trainer]}))
+    outcome = cstool("validate", "-p", file)
+    assert outcome == (
+        2,
+        "",
+        error(
+            "TMP/gpt/params.yaml:1: trainer must be one trainer, got a list of 2", "give each phase a file of its own"
+        ),
+    )

@@ -1,0 +1,57 @@
+"""The speedup of kernels alone: the arithmetic, and that what is timed are the kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from cstool.kernels.sparse import KernelChoice, ceiling
+from cstool.kernels.sparse.ceiling import Ceiling, ProductSeconds, measure_ceiling
+
+TIMES = Ceiling(ProductSeconds(4.0, 5.0, 6.0), ProductSeconds(1.0, 2.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("choice", "with_delta", "speedup"),
+    [
+        ((True, True, True), True, 15 / 6),
+        ((True, False, True), True, 15 / 9),
+        ((True, True, True), False, 10 / 4),
+        ((False, False, False), True, 1.0),
+    ],
+)
+def test_a_layer_takes_the_time_of_the_kernels_that_were_chosen(choice, with_delta, speedup):
+    assert TIMES.speedup(KernelChoice(*choice), with_delta) == speedup
+
+
+def test_the_median_of_rounds_counts_but_for_the_first(monkeypatch):
+    """A clock by which each call of kernel k in round r takes 10 k + r."""
+    now, calls = [0.0], [0] * 6
+
+    def kernel(number: int) -> None:
+        now[0] += 10 * number + calls[number]
+        calls[number] += 1
+
+    runs = [lambda number=number: kernel(number) for number in range(6)]
+    monkeypatch.setattr(ceiling, "_kernels", lambda *_: runs)
+    monkeypatch.setattr(ceiling.time, "perf_counter", lambda: now[0])
+    found = measure_ceiling(2048, 1024, 512, 0.5)
+    assert found == Ceiling(ProductSeconds(3.0, 13.0, 23.0), ProductSeconds(33.0, 43.0, 53.0))
+
+
+def test_it_times_the_kernels_at_the_shape_and_density(monkeypatch):
+    seen: dict[str, list[object]] = {}
+    for name in ("linear_forward", "linear_backward_delta", "linear_backward_weight"):
+        monkeypatch.setattr(ceiling, name, lambda *given, name=name: seen.setdefault(name, []).append(given[0].shape))
+    for name in ("sparse_linear_forward", "sparse_linear_backward"):
+
+        def call(*given, name=name):
+            pattern = next(each for each in given if hasattr(each, "count"))
+            wants = tuple(each is not None for each in given[4:7:2]) if "backward" in name else ()
+            seen.setdefault(name, []).append((pattern.shape, pattern.count, wants))
+
+        monkeypatch.setattr(ceiling, name, call)
+    measure_ceiling(30, 20, 7, 0.1)
+    assert set(seen["linear_forward"]) == {(7, 20)}
+    assert set(seen["linear_backward_delta"]) == {(7, 30)}
+    assert set(seen["sparse_linear_forward"]) == {((30, 20), 60, ())}
+    assert set(seen["sparse_linear_backward"]) == {((30, 20), 60, (True, False)), ((30, 20), 60, (False, True))}
