@@ -13,24 +13,24 @@ from cstool.runtime.wording import counted
 
 
 def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:
-    """Return a row for all sparse weights that differ in a number of their name alone; drain first.
+    """Return a row for all sparse weights of a group that differ in a number of their name alone; drain first.
 
     A row has `weights` (the name, `*` for numbers that differ), `count`, `shape`, `algorithm`, `density`, and
     `kernels`: for forward, delta and gradient "sparse", "dense", or "both" where panels differ.
     """
-    rows: dict[tuple[str, tuple[int, int], str], list[SparseWeight]] = {}
+    rows: dict[tuple[str, tuple[int, int], int], list[SparseWeight]] = {}
     for name, sparse in memoryx.sparse.items():
-        rows.setdefault((_starred(name), sparse.shape, sparse.group.algorithm), []).append(sparse)
+        rows.setdefault((_starred(name), sparse.shape, id(sparse.group)), []).append(sparse)
     return [
         {
-            "weights": name,
+            "weights": name if len(alike) > 1 else alike[0].weight.name,
             "count": len(alike),
             "shape": list(shape),
-            "algorithm": algorithm,
+            "algorithm": alike[0].group.algorithm,
             "density": sum(sparse.count for sparse in alike) / sum(sparse.weight.size for sparse in alike),
             "kernels": _kernels((sparse, panel) for sparse in alike for panel in sparse.panels),
         }
-        for (name, shape, algorithm), alike in rows.items()
+        for (name, shape, _), alike in rows.items()
     ]
 
 
