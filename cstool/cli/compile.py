@@ -104,9 +104,11 @@ def compile_(
     with errors_as_messages(debug):
         if params is None:
             raise CompileError("--params is missing", "cstool compile --params FILE")
-        flags = {"trainer.init.backend.cluster_config.num_csx": ("--num_csx", num_csx)} if num_csx is not None else {}
+        flags: dict[str, tuple[str, Any]] = {}
+        if num_csx is not None:
+            flags["trainer.init.backend.cluster_config.num_csx"] = ("--num_csx", num_csx)
         if compile_dir is not None:
-            flags["trainer.init.backend.compile_dir"] = ("--compile_dir", str(compile_dir.absolute()))  # type: ignore[assignment]
+            flags["trainer.init.backend.compile_dir"] = ("--compile_dir", str(compile_dir.absolute()))
         _check_plots(plot or ())
         from cstool.cli.render import print_json
         from cstool.params import load_all_params
@@ -202,14 +204,12 @@ def _compile(
     from cstool.ir import write_artifact
 
     if out is None and not print_after:
-        return compiler.compile_or_load(
-            params, system, params.compile_dir or params.model_dir / "cached_compile", **asked
-        )
+        return compiler.compile_or_load(params, system, params.artifacts_dir, **asked)
     artifact = compiler.compile_model(params, system, after_pass=_printer(print_after), **asked)
     if out is not None:
         write_artifact(artifact, out)
         return artifact, out
-    return artifact, compiler.keep_artifact(params.compile_dir or params.model_dir / "cached_compile", artifact)
+    return artifact, compiler.keep_artifact(params.artifacts_dir, artifact)
 
 
 def _printer(names: Sequence[str]) -> Callable[[str, Program], None] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import bytes_text, print_facts, print_table
-from cstool.ir import Artifact, KernelCycles, PipelinedPlan, SramEntry, Stage, StreamingPlan
+from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
 from cstool.models.statistics import count_statistics
 from cstool.pictures.names import group_name, short_name
 
@@ -44,7 +44,7 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
         ratio = other.step_cycles / artifact.step_cycles
         than = f"{ratio:.2f}x the time" if ratio >= 1 else f"{1 / ratio:.2f}x as fast"
         print(f"  {other.mode}, {seconds_text(other.step_cycles / system.clock_hz)} a step, {than}: {other.why}")
-    name, account = fullest(artifact)
+    name, account = artifact.fullest
     print(f"\nSRAM of the fullest PE, {short_name(name)}")
     rows = [(short_name(entry.name), entry.arithmetic, f"{entry.bytes:,}") for entry in account]
     free = system.pe.sram_bytes - artifact.sram_used_bytes
@@ -58,8 +58,8 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
 
 def artifact_document(artifact: Artifact, path: Path) -> dict[str, Any]:
     """Return the facts of the report, ready for JSON. All times are modelled."""
-    name, account = fullest(artifact)
-    plan, placed = artifact.streaming, artifact.pipelined
+    name, account = artifact.fullest
+    plan, placed, clock_hz = artifact.streaming, artifact.pipelined, artifact.system.clock_hz
     return {
         "artifact": str(path),
         "model": artifact.graph.name,
@@ -70,7 +70,7 @@ def artifact_document(artifact: Artifact, path: Path) -> dict[str, Any]:
         "mode": artifact.mode,
         "reasons": list(artifact.reasons),
         "alternatives": [
-            {"mode": a.mode, "why": a.why, "step_s": None if a.step_cycles is None else a.step_cycles / _hz(artifact)}
+            {"mode": a.mode, "why": a.why, "step_s": None if a.step_cycles is None else a.step_cycles / clock_hz}
             for a in artifact.alternatives
         ],
         "modelled": {
@@ -105,15 +105,6 @@ def print_differences(changes: Sequence[Change]) -> None:
         print(f"and {len(changes) - MOST_CHANGES:,} more; --json lists all")
     if not changes:
         print("no difference")
-
-
-def fullest(artifact: Artifact) -> tuple[str, tuple[SramEntry, ...]]:
-    """Return the kernel in which a PE holds most, and the account of that PE."""
-    if artifact.streaming is not None:
-        return artifact.streaming.fullest_kernel, artifact.streaming.sram
-    assert artifact.pipelined is not None
-    stage = max(artifact.pipelined.stages, key=_used_bytes)
-    return stage.name, stage.sram
 
 
 def utilization(artifact: Artifact) -> float:
@@ -195,7 +186,7 @@ def _print_stages(plan: PipelinedPlan) -> None:
             _range(stage.region.pes for stage in stages),
             _range(stage.cycles.total for stage in stages),
             "/".join(dict.fromkeys(_bound(stage.cycles) for stage in stages)),
-            _range(_used_bytes(stage) for stage in stages),
+            _range(stage.used_bytes for stage in stages),
             _range(stage.in_flight for stage in stages),
             "/".join(dict.fromkeys("memory" if stage.is_memory_bound else "work" for stage in stages)),
         )
@@ -247,18 +238,10 @@ def _bound(cycles: KernelCycles) -> str:
     return max((cycles.forward, cycles.delta, cycles.gradient), key=lambda phase: phase.cycles).bound
 
 
-def _used_bytes(stage: Stage) -> int:
-    return sum(entry.bytes for entry in stage.sram)
-
-
 def _range(numbers: Iterator[int]) -> str:
     found = sorted(numbers)
     return f"{found[0]:,}" if found[0] == found[-1] else f"{found[0]:,} - {found[-1]:,}"
 
 
-def _hz(artifact: Artifact) -> float:
-    return artifact.system.clock_hz
-
-
 def _stage_document(stage: Stage) -> dict[str, Any]:
-    return asdict(stage) | {"used_bytes": _used_bytes(stage), "cycles_total": stage.cycles.total}
+    return asdict(stage) | {"used_bytes": stage.used_bytes, "cycles_total": stage.cycles.total}

@@ -320,11 +320,10 @@ def _compiled(
         if graph is not None:
             require_model(loaded, graph, str(file))
         return loaded
-    compile_dir = params.compile_dir or params.model_dir / "cached_compile"
     compiled, path = compiler.compile_or_load(
         params,
         load_system(system),
-        compile_dir,
+        params.artifacts_dir,
         execution_mode=execution_mode,
         recompute=recompute,
         sequence_length=None if graph is None else graph.sequence_length,

@@ -18,7 +18,7 @@ from cstool.compiler.backward import KEPT, statistics_width
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.placement import NEVER, stage_cycles
 from cstool.compiler.program import Program, input_element_bytes, op_of, segment_tensors
-from cstool.compiler.stage import Held, PipelineStage
+from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
 from cstool.ir import FusedKernel, Segment
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.region import SUM_BYTES
@@ -89,7 +89,7 @@ class Chain:
     @property
     def weight_bytes(self) -> int:
         """Of all weights, with master copies, optimizer state and gradients."""
-        per_weight = self.request.operand_bits // 8 + 4 * (2 + self.request.optimizer_states)
+        per_weight = bytes_per_weight(self.request.operand_bits, self.request.optimizer_states)
         return per_weight * sum(link.work.weight_elements for link in self.links)
 
     def stages(self, samples: int, is_recomputed: bool) -> list[PipelineStage]:

@@ -26,6 +26,7 @@ from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, read_artifact, ver
 from cstool.models import build_graph, declared_sequence_length
 from cstool.models.statistics import optimizer_state_arrays
 from cstool.params import DecoderParams, Params
+from cstool.perf.pe import ceil_div
 
 log = logging.getLogger("cstool")
 
@@ -70,16 +71,9 @@ def compile_model(
     Raises:
         CompileError: the model does not fit, with changes that would; or the systems do not divide the batch
     """
-    length = declared_sequence_length(params) if sequence_length is None else sequence_length
-    graph = build_graph(params.model, length)
     request = make_request(params, system, execution_mode, recompute, micro_batch_size)
-    try:
-        program = run_passes(Program(graph, request), PASSES, after_pass)
-    except NothingFits as error:
-        changes = _changes_that_fit(params, request, length)
-        hint = "either of these fits: " if len(changes) > 1 else "this fits: "
-        raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
-    return make_artifact(program, compile_inputs(params.model, graph, request))
+    graph = _graph(params, sequence_length)
+    return _compile(params, graph, request, compile_inputs(params.model, graph, request), after_pass)
 
 
 def compile_or_load(
@@ -107,11 +101,9 @@ def compile_or_load(
         CompileError: as `compile_model`
         ArtifactError: the folder cannot be written
     """
-    length = declared_sequence_length(params) if sequence_length is None else sequence_length
-    graph = build_graph(params.model, length)
-    inputs = compile_inputs(
-        params.model, graph, make_request(params, system, execution_mode, recompute, micro_batch_size)
-    )
+    request = make_request(params, system, execution_mode, recompute, micro_batch_size)
+    graph = _graph(params, sequence_length)
+    inputs = compile_inputs(params.model, graph, request)
     path = artifact_path(compile_dir, inputs)
     found = find_cached(compile_dir, inputs)
     if found is not None:
@@ -120,17 +112,29 @@ def compile_or_load(
     log.info(f"Compiling the model for {system.name}.")
     if (changed := explain_miss(compile_dir, inputs)) is not None:
         log.info(changed)
-    artifact = compile_model(
-        params,
-        system,
-        execution_mode=execution_mode,
-        recompute=recompute,
-        micro_batch_size=micro_batch_size,
-        sequence_length=sequence_length,
-    )
+    artifact = _compile(params, graph, request, inputs, None)
     keep_artifact(compile_dir, artifact)
     log.info(f"Compile artifacts successfully written to {compile_dir}. Compile hash is: {path.stem}")
     return artifact, path
+
+
+def _graph(params: Params, sequence_length: int | None) -> Graph:
+    """Build the model of a params file, for samples as long as the file says if nothing else does."""
+    length = declared_sequence_length(params) if sequence_length is None else sequence_length
+    return build_graph(params.model, length)
+
+
+def _compile(
+    params: Params, graph: Graph, request: Request, inputs: Mapping[str, str], after_pass: AfterPass | None
+) -> Artifact:
+    """Run all passes, and say what would fit where this does not."""
+    try:
+        program = run_passes(Program(graph, request), PASSES, after_pass)
+    except NothingFits as error:
+        changes = _changes_that_fit(params, request, graph.sequence_length)
+        hint = "either of these fits: " if len(changes) > 1 else "this fits: "
+        raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
+    return make_artifact(program, inputs)
 
 
 def load_compiled(params: Params, path: Path) -> Artifact:
@@ -153,9 +157,8 @@ def load_compiled(params: Params, path: Path) -> Artifact:
 
 def match_kernels(params: Params, sequence_length: int | None = None) -> Program:
     """Compile up to kernel matching: a quick check that every op has a kernel, on whatever system."""
-    length = declared_sequence_length(params) if sequence_length is None else sequence_length
     request = make_request(params, load_system(system_names()[0]), "auto", "needed")
-    return run_passes(Program(build_graph(params.model, length), request), KERNEL_PASSES, None)
+    return run_passes(Program(_graph(params, sequence_length), request), KERNEL_PASSES, None)
 
 
 def make_request(
@@ -222,7 +225,7 @@ def make_artifact(program: Program, inputs: Mapping[str, str]) -> Artifact:
     is_pipelined = mode is ExecutionMode.PIPELINED
     plan, placed = (None, program.pipelined) if is_pipelined else (program.streaming, None)
     if placed is not None:
-        used = max(sum(entry.bytes for entry in stage.sram) for stage in placed.stages)
+        used = max(stage.used_bytes for stage in placed.stages)
         active = placed.replicas[0] * placed.replicas[1] * sum(stage.region.pes for stage in placed.stages)
     else:
         assert plan is not None
@@ -259,10 +262,10 @@ def _active_pes(program: Program) -> int:
     plan = program.streaming
     assert plan is not None
     layout, size = plan.layout, program.micro_batches[ExecutionMode.WEIGHT_STREAMING]
-    tokens = -(-size // layout.groups) * program.tokens
-    rows = min(layout.rows, -(-tokens // layout.tokens_per_pe))
+    tokens = ceil_div(size, layout.groups) * program.tokens
+    rows: int = min(layout.rows, ceil_div(tokens, layout.tokens_per_pe))
     widest = max(life.width for lives in program.lives for life in lives if life.is_operand)
-    columns = -(-widest // -(-widest // layout.columns))
+    columns: int = ceil_div(widest, ceil_div(widest, layout.columns))
     return rows * columns * layout.groups
 
 
@@ -271,11 +274,12 @@ def _changes_that_fit(params: Params, request: Request, length: int | None) -> l
     found: list[str] = []
     for text, changed, graph in _changes(params, request, length):
         try:
-            run_passes(Program(graph(), changed), PASSES, None)
+            program = run_passes(Program(graph(), changed), PASSES, None)
         except CompileError:
             continue
         if request.is_micro_batch_exact and not changed.is_micro_batch_exact:
-            text = f"micro_batch_size {_largest(graph(), changed)}"
+            assert program.mode is not None
+            text = f"micro_batch_size {program.micro_batches[program.mode]}"
         found.append(text)
         if len(found) == 2:
             break
@@ -302,10 +306,3 @@ def _changes(
         while shorter >= max(1, length // SHORTEST):
             yield f"max_sequence_length {shorter}", request, partial(build_graph, model, shorter)
             shorter //= 2
-
-
-def _largest(graph: Graph, request: Request) -> int:
-    """Return the micro-batch that the compiler chooses."""
-    program = run_passes(Program(graph, request), PASSES, None)
-    assert program.mode is not None
-    return program.micro_batches[program.mode]

@@ -14,7 +14,6 @@ from cstool.ir import (
     PipelinedPlan,
     Recompute,
     Route,
-    SramEntry,
     Stage,
     StreamedKernel,
     StreamingPlan,
@@ -124,7 +123,7 @@ def _stage(stage: Stage) -> Mapping[str, str]:
         "cycles": f"{stage.cycles.total:,} cycles per sample",
         "in_flight": f"{stage.in_flight} in flight",
         "is_recomputed": "computed again" if stage.is_recomputed else "computed once",
-        "sram": f"{_sum(stage.sram):,} B of a PE",
+        "sram": f"{stage.used_bytes:,} B of a PE",
     }
 
 
@@ -167,21 +166,9 @@ def _sram(a: Artifact, b: Artifact) -> Iterator[Change]:
     yield from _change("SRAM of the fullest PE", f"{a.sram_used_bytes:,} B", f"{b.sram_used_bytes:,} B")
     if a.mode is not b.mode:
         return  # other things lie there
-    old, new = ({entry.name: f"{entry.bytes:,} B" for entry in _account(artifact)} for artifact in (a, b))
+    old, new = ({entry.name: f"{entry.bytes:,} B" for entry in artifact.fullest[1]} for artifact in (a, b))
     for name in _keys(old, new):
         yield from _change(f"SRAM, {name}", old.get(name, NONE), new.get(name, NONE))
-
-
-def _account(artifact: Artifact) -> Iterable[SramEntry]:
-    """Return the account of the fullest PE."""
-    if artifact.streaming is not None:
-        return artifact.streaming.sram
-    assert artifact.pipelined is not None
-    return max((stage.sram for stage in artifact.pipelined.stages), key=_sum)
-
-
-def _sum(account: Iterable[SramEntry]) -> int:
-    return sum(entry.bytes for entry in account)
 
 
 def _bytes(a: Artifact, b: Artifact) -> Iterator[Change]:

@@ -38,6 +38,11 @@ class Held:
     samples: int
 
 
+def bytes_per_weight(operand_bits: int, optimizer_states: int) -> int:
+    """Return what a weight takes that stays on the wafer: operand, master copy, gradient, optimizer state [bytes]."""
+    return operand_bits // 8 + MASTER_BYTES * (2 + optimizer_states)
+
+
 @dataclass(frozen=True)
 class PipelineStage:
     """A kernel as a stage of the pipeline.
@@ -109,17 +114,12 @@ class PipelineStage:
         weights = self.work.weight_elements * self._weight_bytes
         return weights + sum(held.elements * held.element_bytes * held.samples for held in self.held)
 
-    @property
-    def tile_elements(self) -> int:
-        """Weights, all told."""
-        return self.work.weight_elements
-
     def _sides(self, width: int, height: int) -> tuple[int, int]:
         return _turned(self.orientation(width, height), width, height)
 
     @property
     def _weight_bytes(self) -> int:
-        return self.operand_bits // 8 + MASTER_BYTES * (2 + self.optimizer_states)
+        return bytes_per_weight(self.operand_bits, self.optimizer_states)
 
     @cached_property
     def _pe(self) -> Pe:

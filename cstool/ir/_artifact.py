@@ -184,6 +184,11 @@ class Stage:
     is_recomputed: bool
     sram: tuple[SramEntry, ...]
 
+    @property
+    def used_bytes(self) -> int:
+        """Of its fullest PE [bytes]."""
+        return sum(entry.bytes for entry in self.sram)
+
 
 @dataclass(frozen=True)
 class PipelinedPlan:
@@ -296,6 +301,15 @@ class Artifact:
     step_cycles: int
     active_pes: int
     sram_used_bytes: int
+
+    @property
+    def fullest(self) -> tuple[str, tuple[SramEntry, ...]]:
+        """The kernel in which a PE holds most, and the account of that PE."""
+        if self.streaming is not None:
+            return self.streaming.fullest_kernel, self.streaming.sram
+        assert self.pipelined is not None
+        stage = max(self.pipelined.stages, key=lambda stage: stage.used_bytes)
+        return stage.name, stage.sram
 
     @property
     def step_s(self) -> float:

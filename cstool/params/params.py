@@ -69,6 +69,11 @@ class Params:
     sparsity_place: tuple[str, str] = field(compare=False, repr=False)
 
     @property
+    def artifacts_dir(self) -> Path:
+        """Folder of the compiler's artifacts."""
+        return self.compile_dir or self.model_dir / "cached_compile"
+
+    @property
     def operand_bits(self) -> int:
         """Width of the operands on the modelled wafer: 16 with mixed precision, which is the default, else 32.
 

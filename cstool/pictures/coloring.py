@@ -40,7 +40,7 @@ def color_stages(artifact: Artifact, plan: PipelinedPlan, color_by: str) -> Colo
         color_by: "work" or "sram"
     """
     if color_by == "sram":
-        values = [sum(entry.bytes for entry in stage.sram) / 1024 for stage in plan.stages]
+        values = [stage.used_bytes / 1024 for stage in plan.stages]
         largest, label = artifact.system.pe.sram_bytes / 1024, "SRAM that the fullest PE uses [KiB]"
     else:
         slowest = plan.stages[plan.bottleneck].cycles.total
