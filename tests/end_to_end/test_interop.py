@@ -12,6 +12,7 @@ import pytest
 
 from cstool.models import build_graph
 from cstool.params import load_params
+from cstool.sparsity import assign_groups, most_kept
 from tests.end_to_end.refusals import Outcome
 
 INTEROP = Path(__file__).parents[1] / "interop"
@@ -76,3 +77,20 @@ def test_the_command_counts_an_interop_file(cstool: Callable[..., Outcome], path
     (trainer,) = json.loads(outcome.stdout)["trainers"]
     assert trainer["parameters"]["all"] == sum(part["parameters"] for part in trainer["parts"]) == known
     assert f"{known:,}" in cstool("config", "stats", path).stdout
+
+
+@pytest.mark.parametrize("name", ["params_gpt3_125m_rigl75", "params_gpt3_125m_static75"])
+def test_the_filters_of_a_sparse_file_name_the_six_matrices_of_every_layer(name: str) -> None:
+    """And of each there is room for a quarter at any time of the run, rounded down."""
+    params = load_params(INTEROP / f"{name}.yaml")
+    graph = build_graph(params.model, 2048)
+    attention = [f"self_attn.proj_{part}_dense_layer" for part in ("q", "k", "v", "output")]
+    matrices = [*attention, "ffn.ffn.0.linear_layer", "ffn.ffn.1.linear_layer"]
+    groups = assign_groups(params.sparsity, graph, params.sparsity_place)
+    assert groups == {
+        f"transformer_decoder.layers.{layer}.{matrix}.weight": 0 for layer in range(12) for matrix in matrices
+    }
+    for weight in groups:
+        rows, columns = graph.weights[weight].shape
+        kept = most_kept(params.sparsity[0], (rows, columns), params.loop.max_steps)
+        assert (rows * columns, kept) in [(768 * 768, 147_456), (4 * 768 * 768, 589_824)]

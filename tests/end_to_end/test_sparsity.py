@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from cstool.kernels.sparse import SparseMatrix, matrix
+from cstool.kernels.sparse.crossover import Crossover
 from cstool.params import load_params
-from cstool.runtime import Appliance, RunResult
+from cstool.runtime import Appliance, RunResult, kernel_choice
 from cstool.runtime.sparse_weights import SparseWeight
 from cstool.sparsity import drop_fraction_at, is_update_step, keep_count, starts_sparse
 from tests.end_to_end.refusals import Outcome
@@ -309,3 +310,51 @@ def test_the_vendors_rigl_updates_after_every_100th_step_up_to_3500() -> None:
     assert [step for step in range(1, 4779) if is_update_step(group.update, step)] == [*range(100, 3501, 100)]
     assert starts_sparse(group.update)
     assert drop_fraction_at(group, 100) == pytest.approx(0.15 + 0.15 * math.cos(math.pi * 100 / 3584))
+
+
+@pytest.mark.parametrize("group", [{"sparsity": 0.75}, CHANGING["dropconnect"]], ids=["static", "dropconnect"])
+def test_a_run_that_goes_on_keeps_the_kernels_with_which_it_began(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, group: dict[str, Any]
+) -> None:
+    """Though the machine would now measure otherwise; a run that takes the weights alone goes by the machine."""
+
+    def train_where(measured: float, folder: str, steps: int, states: str | None = None) -> tuple[RunResult, set[str]]:
+        """Return the run, and which kernels computed."""
+        used: set[str] = set()
+        crossover = Crossover(measured, measured, measured)
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel_choice, "crossover", lambda *_, **__: crossover)
+            for name in ("sparse_linear_forward", "linear_forward"):
+                original = getattr(matrix, name)
+                patch.setattr(matrix, name, lambda *a, name=name, original=original: (used.add(name), original(*a))[1])
+            file = sparse_params(tmp_path / folder, data, group, steps=steps, every=steps)
+            return train(file, sparse_kernels="auto", states=states), used
+
+    straight, used = train_where(1.0, "straight", 4)
+    assert used == {"sparse_linear_forward"}
+    other, used = train_where(0.0, "other", 4)
+    assert used == {"linear_forward"}
+    assert bits(other) != bits(straight)
+    train_where(1.0, "stopped", 2)
+    resumed, used = train_where(0.0, "stopped", 4)
+    assert used == {"sparse_linear_forward"}
+    assert bits(resumed)[1] == bits(straight)[1]
+    _, used = train_where(0.0, "stopped", 6, states="model,optimizer")
+    assert used == {"linear_forward"}
+
+
+def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_path: Path, data: Path) -> None:
+    """It can be repeated; one without masks takes all weights, and says what a dense file says of the checkpoint."""
+    group = {**CHANGING["dropconnect"], "samples": 3}
+    trained = train(sparse_params(tmp_path, data, group, steps=2, every=2), mode="train_and_eval")
+    [evaluation] = trained.evaluations
+    assert evaluation["masks"] == 3
+    assert 0 < evaluation["loss_deviation"] < 0.1 * evaluation["loss"]
+    again = train(sparse_params(tmp_path, data, group, steps=2, every=2), mode="eval", lanes=2)
+    same = ("loss", "accuracy", "loss_deviation", "masks")
+    assert {key: again.evaluations[0][key] for key in same} == {key: evaluation[key] for key in same}
+    without = {key: value for key, value in group.items() if key != "samples"}
+    plain = train(sparse_params(tmp_path, data, without, steps=2, every=2), mode="eval")
+    dense = train(sparse_params(tmp_path, data, [], steps=2, every=2), mode="eval")
+    assert "masks" not in plain.evaluations[0]
+    assert plain.evaluations[0]["loss"] == dense.evaluations[0]["loss"]
