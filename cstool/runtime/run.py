@@ -30,8 +30,7 @@ from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
-from cstool.runtime.sparse_state import read_mask, read_weight
-from cstool.runtime.sparse_weights import SparsityRules
+from cstool.runtime.sparsity_rules import sparsity_rules
 from cstool.runtime.sparsity_table import sparsity_table, table_lines
 from cstool.runtime.state import parse_states
 from cstool.runtime.stopping import StopRequest
@@ -94,7 +93,7 @@ def run(
                 learning_rate_scales={
                     name: scale for name in graph.weights if (scale := params.learning_rate_scale(name)) != 1.0
                 },
-                sparsity=_sparsity(params, graph, chooser),
+                sparsity=sparsity_rules(params, graph, chooser),
                 num_csx=params.num_csx,
                 lanes=lanes,
             )
@@ -167,18 +166,6 @@ def _settle_kernels(session: Session) -> None:
     session.chooser.settle(shapes, plan.samples * plan.sequence, session.kept_choices.get("sparse_kernels"))
 
 
-def _sparsity(params: Params, graph: Graph, chooser: KernelChooser | None = None) -> SparsityRules:
-    """Return which weights of a model are sparse, and by what rules.
-
-    Raises:
-        ParamsError: a group matches no weight, or one that cannot be sparse
-    """
-    numbers = assign_groups(params.sparsity, graph, params.sparsity_place)
-    groups = {name: params.sparsity[number] for name, number in numbers.items()}
-    last_step = params.loop.max_steps if params.loop.num_steps is None else None
-    return SparsityRules(groups, params.seed, last_step, chooser or KernelChooser("always"), read_weight, read_mask)
-
-
 def check_data(params: Params, mode: str) -> Graph:
     """Check what a run reads, as far as that goes without reading samples, and return the model for it.
 
@@ -194,7 +181,7 @@ def check_data(params: Params, mode: str) -> Graph:
             grain = grain_samples(loader.batch_size, data.sequence_length or 1)
             check_systems(params.num_csx, loader.batch_size, grain, f"{params.path}: trainer.fit.{section}")
     graph = build_graph(params.model, data.sequence_length)
-    _sparsity(params, graph)
+    assign_groups(params.sparsity, graph, params.sparsity_place)
     return graph
 
 
