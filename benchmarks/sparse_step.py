@@ -25,8 +25,7 @@ from cstool.runtime import Appliance
 from cstool.runtime.inputs import Batch
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.optimizer import make_optimizer
-from cstool.runtime.sparse_weights import SparsityRules
-from cstool.sparsity import assign_groups
+from cstool.runtime.sparsity_rules import sparsity_rules
 
 FILE = Path(__file__).parent.parent / "params" / "gpt3_xl.yaml"
 SEQUENCE_LENGTH = 512
@@ -44,8 +43,6 @@ def side(
     params: Params = load_params(FILE, overrides=overrides)
     graph = build_graph(params.model, SEQUENCE_LENGTH)
     chooser = KernelChooser(kernels)
-    numbers = assign_groups(params.sparsity, graph, params.sparsity_place)
-    rules = SparsityRules({name: params.sparsity[number] for name, number in numbers.items()}, 1, None, chooser)
     appliance = stack.enter_context(
         Appliance(
             graph,
@@ -54,14 +51,12 @@ def side(
             loss_scaling="num_tokens",
             loss_weight=1.0,
             seed=1,
-            sparsity=rules,
+            sparsity=sparsity_rules(params, graph, chooser),
         )
     )
     appliance.memoryx.initialize(seed=1)
     plan = appliance.prepare(batch_size, trains=True, where=str(FILE)).plan
-    panels = [(sparse, panel) for sparse in appliance.memoryx.sparse.values() for panel in sparse.panels]
-    shapes = [(panel.stop - panel.start, sparse.shape[1]) for sparse, panel in panels]
-    chooser.settle(shapes, plan.samples * plan.sequence)
+    chooser.settle(appliance.memoryx.sparse_shapes(), plan.samples * plan.sequence)
     tokens = np.random.default_rng(0).integers(0, 256, (batch_size, SEQUENCE_LENGTH + 1)).astype(np.int32)
     arrays = {
         "input_ids": tokens[:, :-1].copy(),
