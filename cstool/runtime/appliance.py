@@ -203,8 +203,10 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
     free_bytes = available_memory_bytes()
     need_bytes = weights_bytes
     if optimizer is not None:
-        # All gradients, where a global norm makes them wait, and a quarter of that in flight.
-        need_bytes += weights_bytes * len(optimizer.states) + weights_bytes + weights_bytes // 4
+        # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
+        rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
+        gradients_bytes = weights_bytes + sum(4 * graph.weights[name].size for name in rigl)
+        need_bytes += weights_bytes * len(optimizer.states) + gradients_bytes + gradients_bytes // 4
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(

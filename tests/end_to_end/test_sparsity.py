@@ -23,6 +23,7 @@ from cstool.runtime.sparse_weights import SparseWeight
 from cstool.sparsity import drop_fraction_at, is_update_step, keep_count, starts_sparse
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import bits, gpt_params, latest_bits, run_file
+from tests.models import FAMILIES
 
 INTEROP = Path(__file__).parents[1] / "interop"
 LAYER = "transformer_decoder.layers.{}."
@@ -358,3 +359,25 @@ def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_pa
     dense = train(sparse_params(tmp_path, data, [], steps=2, every=2), mode="eval")
     assert "masks" not in plain.evaluations[0]
     assert plain.evaluations[0]["loss"] == dense.evaluations[0]["loss"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_trains_sparsely_with_either_kernels(tmp_path: Path, data: Path, family: str) -> None:
+    """Every matrix of a linear layer is sparse; the mask changes after the first step."""
+    model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
+    group = {"algorithm": "rigl", "sparsity": 0.75, "param_filter": ["*dense_layer*.weight", "*linear_layer*.weight"]}
+    runs = {
+        kernels: train(
+            sparse_params(tmp_path / kernels, data, group, steps=3, every=3, **model), sparse_kernels=kernels
+        )
+        for kernels in ("never", "always")
+    }
+    assert runs["always"].losses == pytest.approx(runs["never"].losses, rel=1e-5)
+    assert len({*runs["always"].losses}) == 3
+    masks = indices(Path(runs["always"].checkpoints[-1]))
+    with h5py.File(runs["always"].checkpoints[-1]) as file:
+        matrices = [
+            key for key in file if key.startswith("model.transformer_decoder.layers") and key.endswith("weight")
+        ]
+        dense = [key for key in matrices if key.removeprefix("model.") not in masks and "norm" not in key]
+    assert dense == []

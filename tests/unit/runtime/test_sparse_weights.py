@@ -13,6 +13,7 @@ from cstool.ir import Graph, _panel
 from cstool.kernels.sparse import SparseMatrix
 from cstool.params import SGD, AdamW, SparsityParams
 from cstool.params.sections.sparsity import CosineShare, CyclingShare, LinearShare
+from cstool.runtime import appliance
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.sparse_weights import UNEVEN
@@ -24,6 +25,7 @@ from tests.unit.runtime.sparse_machines import (
     Twin,
     hand_in,
     random_gradients,
+    rules,
     sparse_memory,
     train_step,
 )
@@ -284,3 +286,25 @@ def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch: pytest.Mo
         np.testing.assert_array_equal(sparse.dense(f"model.{WIDE}").reshape(-1), expected)
         assert (sparse.count, sparse.density) == (1000, 1000 / (12 * 784))
         assert sparse.pattern_bytes == sum(sparse.pattern(panel).size_bytes for panel in sparse.panels)
+
+
+@pytest.mark.parametrize(
+    ("found", "wide"),
+    [
+        (None, 3 + 1.25),
+        (group(0.75), (3 + 1.25) / 4),
+        (group(0.75, algorithm="set"), (3 + 1.25) / 4),
+        (group(0.75, algorithm="rigl"), (3 + 1.25) / 4 + 1.25),
+        (group(0.75, algorithm="dropconnect"), 3 + 1.25),
+    ],
+    ids=["dense", "static", "set", "rigl", "dropconnect"],
+)
+def test_activations_get_what_weights_state_and_gradients_leave(
+    monkeypatch: pytest.MonkeyPatch, found: SparsityParams | None, wide: float
+) -> None:
+    """Adam keeps two arrays beside the weights; gradients wait, and a quarter more is in flight; RigL's are dense."""
+    monkeypatch.setattr(appliance, "available_memory_bytes", lambda: 10**6)
+    graph, adamw = fc_mnist(12, 8, use_bias=False), make_optimizer(ADAMW, None)
+    left = appliance.activation_budget_bytes(graph, adamw, rules({} if found is None else {WIDE: found}))
+    need = 4 * (12 * 784 * wide + (8 * 12 + 10 * 8) * 4.25)
+    assert left == pytest.approx((10**6 - need) * appliance.ACTIVATION_SHARE, abs=2)
