@@ -152,6 +152,11 @@ def run(
             result.streamed_bytes_per_step = sum(systems.streamed_bytes for systems in appliance.systems)
         for line in table_lines(result.sparsity):
             log.info(line)
+        if result.sparsity and result.losses:
+            log.info(
+                f"Streamed {result.streamed_bytes_per_step / 1e6:,.1f} MB of weights a step, without zeros; with them it "
+                f"would have been {result.dense_streamed_bytes_per_step / 1e6:,.1f} MB."
+            )
         result.memory_bytes = dict(appliance.memory_account())
         result.peak_resident_bytes = peak_resident_bytes()
         return result

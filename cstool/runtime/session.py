@@ -54,6 +54,8 @@ class RunResult:
     stream_wait_s: float = 0.0
     streamed_bytes_per_step: int = 0
     """weights that MemoryX sent out, forward and backward"""
+    dense_streamed_bytes_per_step: int = 0
+    """what it would have been with the zeros of sparse weights"""
     checkpoint_s: float = 0.0
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from cstool.errors import ClusterError, NonFiniteError
-from cstool.ir import Graph
+from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
 from cstool.runtime.csx import Csx, GrainSlot
 from cstool.runtime.inputs import Batch
@@ -81,8 +81,16 @@ class Systems:
     @property
     def streamed_bytes(self) -> int:
         """What MemoryX sends out for one batch, each panel once per pass and wave [bytes]."""
+        return self._streamed_bytes(self._memoryx.stream_bytes)
+
+    @property
+    def dense_streamed_bytes(self) -> int:
+        """The same if the zeros of sparse weights were sent, too [bytes]."""
+        return self._streamed_bytes(lambda panel: 4 * panel.size)
+
+    def _streamed_bytes(self, panel_bytes: Callable[[Panel], int]) -> int:
         panels = [p for planned in self.plan.ops for p in (*planned.matrix_panels, *planned.vector_panels)]
-        return sum(map(self._memoryx.stream_bytes, panels)) * self.waves * (2 if self.trains else 1)
+        return sum(map(panel_bytes, panels)) * self.waves * (2 if self.trains else 1)
 
     @property
     def op_seconds(self) -> dict[str, tuple[float, float]]:

@@ -192,6 +192,7 @@ class _Loop:
         result.stream_wait_s = self.session.appliance.memoryx.waited_s
         (systems,) = (systems for systems in self.session.appliance.systems if systems.trains)
         result.streamed_bytes_per_step = systems.streamed_bytes
+        result.dense_streamed_bytes_per_step = systems.dense_streamed_bytes
         steps = max(1, len(result.losses))
         result.op_seconds = {
             op: {"forward": forward / steps, "backward": backward / steps}
