@@ -23,7 +23,7 @@ _FLOAT_BYTES = 4
 _KINDS = {
     OpKind.ATTENTION: "attention",
     OpKind.LINEAR: "dense linear layers",
-    OpKind.SOFTMAX_LOSS: "output layer and loss",
+    OpKind.SOFTMAX_LOSS: "output and loss",
 }
 """what rows of ops without a sparse weight are called; all others are one"""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,9 @@ from cstool.params import Params, SparsityParams
 from cstool.runtime import Progress
 from cstool.runtime.grains import available_cores
 from cstool.runtime.state import environment
-from cstool.sparsity import assign_groups
+from cstool.sparsity import assign_groups, starts_sparse
 from cstool.validate.cost import build_cost
-from cstool.validate.numerics import compare_numerics
+from cstool.validate.numerics import DYNAMIC, compare_numerics
 from cstool.validate.race import Finish, Runner, race
 from cstool.validate.request import Request, check_params, run_params, sparse_groups
 from cstool.validate.verdict import Comparison, Quality, Setting, Verdict
@@ -86,7 +86,13 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
     )
     main = comparisons[points.index(first)]
     sweep = tuple(sorted(comparisons, key=lambda point: -point.density)) if request.sweep else ()
-    return Verdict(setting, numerics, main, sweep, (*params.warnings, *notes))
+    return Verdict(setting, numerics, main, sweep, (*params.warnings, *notes, *_warm_up(first.groups)))
+
+
+def _warm_up(groups: Sequence[SparsityParams]) -> list[str]:
+    """Return a note if weights begin dense: then so do those on which kernels are compared."""
+    begin_dense = any(group.algorithm in DYNAMIC and not starts_sparse(group.update) for group in groups)
+    return ["training begins dense, so numerics compares kernels on weights without zeros"] if begin_dense else []
 
 
 def _points(params: Params, request: Request) -> tuple[Runner, list[Runner]]:

@@ -19,7 +19,7 @@ from cstool.params import Params, SparsityParams
 from cstool.runtime import Progress, RunResult
 from cstool.validate.request import run_params
 
-MOST_TURNS = 5
+MOST_TURNS = 10
 FEWEST_STEPS = 10
 """of a turn, where there are more turns than one: its first step is cold, and the median leaves it out"""
 
@@ -29,7 +29,7 @@ class Runner:
     """A run of the race.
 
     Args:
-        label: what progress and errors call it; also the name of its folder
+        label: what progress and errors call it
         groups: of sparse weights; none for a dense run
         sparse_kernels: as `runtime.run` has it
     """
@@ -97,7 +97,7 @@ def race(
     for number, end in enumerate(ends):
         for runner in runners[:: 1 if number % 2 == 0 else -1]:
             is_last = end == num_steps
-            turn = run_params(params, runner.groups, folder / runner.label, end)
+            turn = run_params(params, runner.groups, folder / folder_name(runner.label), end)
             if is_last and not keeps:
                 turn = _without_checkpoint(turn)
             shown = _Labelled(progress, runner.label if len(ends) == 1 else f"{runner.label}, {number + 1}/{len(ends)}")
@@ -107,6 +107,11 @@ def race(
             for checkpoint in found[-2].checkpoints if len(found) > 1 else ():
                 Path(checkpoint).unlink(missing_ok=True)
     return [_finish(runner.label, results[runner.label]) for runner in runners]
+
+
+def folder_name(label: str) -> str:
+    """Return what the folder of a run is called."""
+    return label.replace(",", "").replace(" ", "_")
 
 
 def turn_ends(num_steps: int) -> list[int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_f
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params, run_file
 
+PROJECT = Path(__file__).parents[2]
 SPARSITY = {"algorithm": "static", "sparsity": 0.5}
 
 
@@ -44,7 +46,7 @@ def test_it_holds_and_says_what_was_measured(cstool, file, tmp_path):
     assert setting == {"model": "gpt2", "num_steps": 3, "file_steps": 4, "batch_size": 48, "tokens": 128}
     assert sorted(path.name for path in kept.iterdir()) == [
         *("cerebras_logs", "dense", "latest_run.log"),
-        *("numerics, dense kernels", "numerics, sparse kernels", "sparse 0.5"),
+        *("numerics_dense_kernels", "numerics_sparse_kernels", "sparse_0.5"),
     ]
     assert (kept / "dense" / "checkpoint_3.mdl").is_file()
 
@@ -151,6 +153,57 @@ def test_a_sweep_and_its_picture(cstool, file, tmp_path):
     assert png.startswith(b"\x89PNG")
 
 
+def test_a_sweep_alone_says_by_its_first_what_the_verdict_is_of(cstool, file):
+    asked = ("--set", "trainer.init.sparsity=null", "--num_steps", 1, "--max_loss_gap", 9, "--json")
+    found = document(cstool("validate", "-p", file, "--sweep", "0.9,0.8", *asked))
+    assert (found["sparsity"], [point["sparsity"] for point in found["sweep"]]) == ("0.9", ["0.8", "0.9"])
+
+
+def test_masks_that_begin_full_are_noted(cstool, file):
+    rigl = "trainer.init.sparsity={algorithm: rigl, sparsity: 0.8, update: {start: 2, freq: 3}}"
+    found = document(cstool("validate", "-p", file, "--set", rigl, "--num_steps", 3, "--max_loss_gap", 9, "--json"))
+    assert found["numerics"]["steps"] == 2
+    assert found["notes"] == ["training begins dense, so numerics compares kernels on weights without zeros"]
+
+
+def test_what_is_counted_is_what_a_run_has(cstool, file):
+    """Of every algorithm; the room for a schedule's densest mask, too."""
+    for sparsity in (
+        "{sparsity: 0.9, algorithm: set, update: {freq: 2}}",
+        "{algorithm: gmp, sparsity: {type: linear, init: 0.5, slope: 0.1}, update: {freq: 2}}",
+        "{sparsity: 0.5, algorithm: dropconnect}",
+    ):
+        asked = ("--set", f"trainer.init.sparsity={sparsity}", "--num_steps", 3, "--max_loss_gap", 9, "--json")
+        found = document(cstool("validate", "-p", file, *asked))["cost"]
+        for run in ("dense", "sparse"):
+            account = found[f"{run}_memory_bytes"]
+            kept = sum(account.get(name, 0) for name in ("weights", "optimizer_state", "sparse_patterns"))
+            assert found["step"][run]["memory_bytes"] == kept, sparsity
+
+
+def test_the_page_shows_what_it_prints(cstool, tmp_path, monkeypatch):
+    """Line by line up to the first number, which is another one on every machine."""
+    page = (PROJECT / "docs" / "validate.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(PROJECT / "params", tmp_path / "params")
+    prepare, *consoles = re.findall(r"```console\n\$ cstool (.*?)\n(.*?)```", page, re.DOTALL)
+    assert cstool(*prepare[0].split()).code == 0
+    assert len(consoles) == 1
+    for command, printed in consoles:
+        fewer = ("--num_steps", 4, "--max_loss_gap", 9, "--set", "trainer.init.loop.eval_steps=1")
+        outcome = cstool(*command.split(), *fewer)
+        assert (outcome.code, outcome.stderr) == (0, "")
+        assert words(outcome.stdout) == words(printed)
+    assert (tmp_path / "gpt_tiny.png").stat().st_size > 10_000
+    for image in re.findall(r"\]\((images/.*?)\)", page):
+        assert (PROJECT / "docs" / image).is_file()
+
+
+def words(text: str) -> list[str]:
+    """Return how each line begins, up to its first number or column."""
+    return [re.split(r"[-+]?\d|  +", line.strip())[0] for line in text.splitlines()]
+
+
 def test_a_run_that_comes_to_nan_is_named(cstool, file):
     outcome = cstool(
         *("validate", "-p", file, "--num_steps", 4, "--set", "trainer.init.optimizer={SGD: {learning_rate: 1.0e30}}"),
@@ -159,9 +212,6 @@ def test_a_run_that_comes_to_nan_is_named(cstool, file):
     assert outcome.code == 1
     assert outcome.stdout == ""
     assert outcome.stderr.startswith("error: numerics, sparse kernels: step ")
-
-
-Refuse = Callable[..., Any]
 
 
 @pytest.mark.parametrize(

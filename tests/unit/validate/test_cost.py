@@ -119,5 +119,5 @@ def test_a_weight_that_is_alone_keeps_its_number():
         ceiling_of=Asked,  # type: ignore[arg-type]
     )
     assert [row.name for row in found.rows] == [
-        *(name, "dense linear layers", "other ops", "output layer and loss", OUTSIDE),
+        *(name, "dense linear layers", "other ops", "output and loss", OUTSIDE),
     ]
