@@ -79,6 +79,7 @@ def validate(
         typer.Option("--logging", case_sensitive=False, metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR."),
     ] = LogLevel.WARNING,
     debug: DebugOption = False,
+    checkpoint_path: Annotated[Path | None, typer.Option("--checkpoint_path", hidden=True)] = None,
 ) -> None:
     """Compare sparse training with dense training: numerics, held-out loss, cost of a step.
 
@@ -87,6 +88,11 @@ def validate(
     """
     lane_count = parse_lanes(lanes)
     with errors_as_messages(debug):
+        if checkpoint_path is not None:
+            # Who types it knows the vendor's command of this name.
+            evaluate = f"cstool run --mode eval --params {params} --checkpoint_path {checkpoint_path}"
+            rule = "is not for validate, whose runs begin afresh, sparse and dense"
+            raise CstoolError(f"--checkpoint_path: {rule}", f"to evaluate a checkpoint, `{evaluate}`")
         shares = _parse_sweep(sweep)
         for path in plot or ():
             if path.suffix.lower() not in PLOT_ENDINGS:

@@ -119,7 +119,9 @@ def _compare_weights(sparse: Finish, dense: Finish) -> tuple[str, float, float]:
             elif a.ndim < 2:
                 continue
             difference = _norm_difference(a, b)
-            if difference > worst or math.isnan(difference):
+            if math.isnan(difference):
+                return key.removeprefix("model."), difference, worst_mask
+            if difference > worst:
                 worst, worst_weight = difference, key.removeprefix("model.")
     return worst_weight, worst, worst_mask
 

@@ -71,6 +71,16 @@ def test_the_whole_log_stays_in_a_folder_that_was_named(cstool, called):
     assert "INFO:   of a run" in Path("kept/latest_run.log").read_text()
 
 
+def test_who_looks_for_an_evaluation_is_told_where_it_is(cstool, called):
+    outcome = cstool("validate", "-p", "x.yaml", "--checkpoint_path", "a.mdl")
+    assert outcome == (
+        2,
+        "",
+        "error: --checkpoint_path: is not for validate, whose runs begin afresh, sparse and dense\n"
+        "hint: to evaluate a checkpoint, `cstool run --mode eval --params x.yaml --checkpoint_path a.mdl`\n",
+    )
+
+
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_the_exit_code_is_the_verdict(cstool, called, as_json):
     called["verdict"] = verdict(numerics=numerics(weight_difference=1.0))

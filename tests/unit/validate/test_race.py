@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import Interrupted
-from cstool.params import SparsityParams
 from cstool.runtime import RunResult, Silent
 from cstool.validate import race as module
-from cstool.validate.numerics import first_change
 from cstool.validate.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
 
 
@@ -100,17 +98,3 @@ def test_an_interruption_leaves_no_verdict(monkeypatch, tmp_path):
     with pytest.raises(Interrupted) as error:
         race(None, [Runner("a")], 3, tmp_path, progress=Silent())
     assert str(error.value) == "the validation was interrupted: there is no verdict"
-
-
-@pytest.mark.parametrize(
-    ("groups", "step"),
-    [
-        ([{"sparsity": 0.5}], None),
-        ([{"sparsity": 0.5, "algorithm": "set"}], 1),
-        ([{"sparsity": 0.5}, {"sparsity": 0.5, "algorithm": "rigl", "update": {"freq": 7}}], 7),
-        ([{"sparsity": 0.5, "algorithm": "rigl", "update": {"steps": [0, 4]}}], 4),
-        ([{"sparsity": 0.5, "algorithm": "rigl", "update": {"freq": 9, "stop": 5}}], None),
-    ],
-)
-def test_kernels_are_compared_up_to_the_first_change_of_a_mask(groups, step):
-    assert first_change([SparsityParams.model_validate(group) for group in groups]) == step
