@@ -154,8 +154,8 @@ def run(
             log.info(line)
         if result.sparsity and result.losses:
             log.info(
-                f"Streamed {result.streamed_bytes_per_step / 1e6:,.1f} MB of weights a step; with the zeros it would have "
-                f"been {result.dense_streamed_bytes_per_step / 1e6:,.1f} MB."
+                f"Streamed {result.streamed_bytes_per_step / 1e6:,.1f} MB of weights a step; with the zeros it would "
+                f"have been {result.dense_streamed_bytes_per_step / 1e6:,.1f} MB."
             )
         result.memory_bytes = dict(appliance.memory_account())
         result.peak_resident_bytes = peak_resident_bytes()
