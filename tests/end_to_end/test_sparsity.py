@@ -344,6 +344,19 @@ def test_a_run_that_goes_on_keeps_the_kernels_with_which_it_began(
     assert used == {"linear_forward"}
 
 
+@pytest.mark.parametrize("group", [{"sparsity": 0.75}, CHANGING["dropconnect"]], ids=["static", "dropconnect"])
+def test_other_kernels_than_before_are_told(
+    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture, group: dict[str, Any]
+) -> None:
+    caplog.set_level("WARNING", "cstool")
+    for steps, kernels in ((1, "never"), (2, "never"), (3, "always")):
+        assert not caplog.messages
+        train(sparse_params(tmp_path, data, group, steps=steps, every=1), sparse_kernels=kernels)
+    assert caplog.messages == [
+        "Not as it was in the checkpoint: sparse_kernels never -> always. Bits may differ from a straight run."
+    ]
+
+
 def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_path: Path, data: Path) -> None:
     """It can be repeated; one without masks takes all weights, and says what a dense file says of the checkpoint."""
     group = {**CHANGING["dropconnect"], "samples": 3}

@@ -14,12 +14,14 @@ from cstool.kernels.sparse import SparseMatrix
 from cstool.params import SGD, AdamW, SparsityParams
 from cstool.params.sections.sparsity import CosineShare, CyclingShare, LinearShare
 from cstool.runtime import appliance
+from cstool.runtime.appliance import Appliance
 from cstool.runtime.memoryx import MemoryX
+from cstool.runtime.nonfinite import first_bad_tensor
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.sparse_weights import UNEVEN
 from cstool.sparsity import keep_count
 from tests.models import fc_mnist
-from tests.unit.runtime.machines import GradientKeeper
+from tests.unit.runtime.machines import GradientKeeper, random_batch
 from tests.unit.runtime.sparse_machines import (
     SEED,
     Twin,
@@ -250,16 +252,33 @@ def test_what_streams_is_the_numbers_and_the_pattern() -> None:
         assert memoryx.sparse_shapes() == [(12, 784)]
 
 
-def test_buffers_are_used_again_however_masks_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_panel, "PANEL_BYTES", SIX_PANELS)
-    graph, found = fc_mnist(12, 8), group(LinearShare(init=0.2, slope=0.05), algorithm="gmp")
-    with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: found, SMALL: found}) as memoryx:
-        allocated = []
+@pytest.mark.parametrize(
+    "found",
+    [
+        group(LinearShare(init=0.2, slope=0.05), algorithm="gmp"),
+        group(0.75, algorithm="rigl"),
+        group(0.75, algorithm="set", update={"freq": 3}),
+    ],
+    ids=["gmp", "rigl", "set"],
+)
+def test_buffers_are_used_again_however_masks_change(found: SparsityParams) -> None:
+    """Those of gradients, with and without zeros, and those in which dense kernels have panels written out."""
+    graph = fc_mnist(12, 8)
+    # With a norm all gradients wait, so that how many buffers are out does not depend on how fast the updates are.
+    with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: found, SMALL: found}, 1e9) as memoryx:
+        panels = [panel for panels in memoryx.panels.values() for panel in panels]
         for step in range(1, STEPS + 1):
-            panels = [panel for panels in memoryx.panels.values() for panel in panels]
+            [wide] = memoryx.panels[WIDE]
+            with memoryx.held(wide) as weights:
+                assert isinstance(weights, SparseMatrix)
+                weights.dense()
             train_step(memoryx, step, random_gradients(graph, step), panels)
-            allocated.append(memoryx.buffers.allocated_bytes)
-    assert allocated[2:] == [allocated[2]] * (STEPS - 2)
+        allocated = memoryx.buffers.allocated_bytes
+        kept = sum(min(sparse.weight.size, sparse.capacity or 0) for sparse in memoryx.sparse.values())
+    dense = sum(weight.size for name, weight in graph.weights.items() if name not in (WIDE, SMALL))
+    # RigL's gradients have the size of a panel written out, and take that one's buffer.
+    zeros = 12 * 784 + (8 * 12 if found.algorithm == "rigl" else 0)
+    assert allocated == 4 * (dense + kept + zeros)
 
 
 def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,3 +327,18 @@ def test_activations_get_what_weights_state_and_gradients_leave(
     left = appliance.activation_budget_bytes(graph, adamw, rules({} if found is None else {WIDE: found}))
     need = 4 * (12 * 784 * wide + (8 * 12 + 10 * 8) * 4.25)
     assert left == pytest.approx((10**6 - need) * appliance.ACTIVATION_SHARE, abs=2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value: float) -> None:
+    graph = fc_mnist(12, 8)
+    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": SEED, "lanes": 1}
+    with Appliance(graph, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **settings) as machine:
+        machine.memoryx.initialize(SEED)
+        sparse = machine.memoryx.sparse[SMALL]
+        numbers = np.concatenate([*sparse.read(f"model.{SMALL}")])
+        numbers[-1] = value
+        sparse.write(f"model.{SMALL}", numbers)
+        systems = machine.prepare(4, trains=False, where="")
+        slots = systems._load(random_batch(graph, 4), 0, 1, 1.0)
+        assert first_bad_tensor(systems.plan, slots, machine.memoryx) == f"weight {SMALL}"
