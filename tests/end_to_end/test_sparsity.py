@@ -255,13 +255,24 @@ def test_a_tenth_of_the_weights_takes_less_than_a_quarter_of_the_memory(
 
 
 def test_what_streams_falls_with_the_density(wide: Callable[[Any], RunResult]) -> None:
-    found = {sparsity: wide({"sparsity": sparsity}).streamed_bytes_per_step for sparsity in (0.5, 0.75, 0.9)}
+    runs = {sparsity: wide({"sparsity": sparsity}) for sparsity in (0.5, 0.75, 0.9)}
     dense = wide([]).streamed_bytes_per_step
     others = dense - 2 * 4 * LINEAR
+    assert [run.dense_streamed_bytes_per_step for run in (wide([]), *runs.values())] == [dense] * 4
     # A number is 4 bytes and its column 1; rows and counts of the pattern are a few percent of the panel.
-    for sparsity, streamed in found.items():
-        share = (streamed - others) / (2 * 4 * LINEAR)
+    for sparsity, run in runs.items():
+        share = (run.streamed_bytes_per_step - others) / (2 * 4 * LINEAR)
         assert (1 - sparsity) * 1.25 < share < (1 - sparsity) * 1.25 + 0.02
+
+
+def test_there_is_room_for_what_a_run_will_keep_at_its_last_step(wide: Callable[[Any], RunResult]) -> None:
+    """The share of zeros falls from 0.8 by 0.1 a step; it is of all matrices, two layers of six."""
+    grown = wide({"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.8, "slope": -0.1}})
+    kept = 2 * (4 * keep_count(0.6, 128 * 128) + 2 * keep_count(0.6, 128 * 512))
+    assert grown.memory_bytes["weights"] == 4 * (grown.parameters - LINEAR + kept)
+    assert {name: len(mask) for name, mask in indices(Path(grown.checkpoints[-1])).items()} == {
+        name: keep_count(0.6, 128 * 128 if "proj" in name else 128 * 512) for name in SHAPES
+    }
 
 
 SMALLER = {
