@@ -75,6 +75,13 @@ def restore(session: Session, checkpoint: Path | None, states: str | None, stric
         return
     if changed := _changes(session, values):
         log.warning(f"Not as it was in the checkpoint: {'; '.join(changed)}. Bits may differ from a straight run.")
+    for name, sparse in memoryx.sparse.items():
+        if sparse.asked_density not in (None, sparse.density):
+            log.warning(
+                f"{name} goes on with the {1 - sparse.density:.1%} zeros that it has in the checkpoint: a static mask "
+                "does not change, whatever sparsity the params ask for."
+            )
+            break
     if "optimizer" not in wanted:
         log.info("Only the weights count from here on: the optimizer begins afresh, at step 1.")
     if session.resumes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from cstool.kernels.sparse import KernelChoice, Pattern
@@ -45,15 +45,13 @@ class KernelChooser:
         """
         if self.mode in _FORCED:
             return
-        before = kept.get("crossovers", {}) if isinstance(kept, dict) and self.mode == "auto" else {}
+        before = kept.get("crossovers") if isinstance(kept, dict) and self.mode == "auto" else None
+        if not isinstance(before, dict):
+            before = {}
         began = time.perf_counter()
         for shape in dict.fromkeys(shapes):
-            stored = before.get(_written(shape))
-            if stored is not None:
-                self._crossovers[shape] = Crossover(**stored)
-            else:
-                self._crossovers[shape] = crossover(*shape, tokens, refresh=self.mode == "measure")
-
+            stored = _crossover(before.get(_written(shape)))
+            self._crossovers[shape] = stored or crossover(*shape, tokens, refresh=self.mode == "measure")
         seconds = time.perf_counter() - began
         if seconds > WORTH_SAYING_S:
             log.info(f"Measured up to which density sparse kernels pay here, in {seconds:.1f} seconds; it is kept.")
@@ -66,6 +64,14 @@ class KernelChooser:
     def __call__(self, pattern: Pattern) -> KernelChoice:
         """Return the kernels for a panel."""
         return _FORCED.get(self.mode) or choose(self._crossovers[pattern.shape], pattern.density)
+
+
+def _crossover(stored: Any) -> Crossover | None:
+    """Return what a checkpoint says, None where that is nothing of the kind."""
+    names = [field.name for field in fields(Crossover)]
+    if not isinstance(stored, dict) or sorted(stored) != sorted(names):
+        return None
+    return Crossover(**stored) if all(isinstance(stored[name], int | float) for name in names) else None
 
 
 def _written(shape: tuple[int, int]) -> str:

@@ -120,6 +120,13 @@ class SparseWeight:
         """Return which kernels compute with a panel."""
         return self._rules.choose(self._patterns[panel])
 
+    @property
+    def asked_density(self) -> float | None:
+        """The density that the params ask for, where that is a number and no mask ever changes it."""
+        if self.group.algorithm != "static" or self.group.init_method not in ("random", "topk"):
+            return None
+        return most_kept(self.group, self.shape) / self.weight.size
+
     def changes_after(self, step: int) -> bool:
         """Say whether the mask changes after the update of a step."""
         dynamic = self.group.algorithm in ("gmp", "set", "rigl")

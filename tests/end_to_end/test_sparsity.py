@@ -405,3 +405,15 @@ def test_every_family_trains_sparsely_with_either_kernels(tmp_path: Path, data: 
         ]
         dense = [key for key in matrices if key.removeprefix("model.") not in masks and "norm" not in key]
     assert dense == []
+
+
+def test_a_static_mask_that_goes_on_with_other_zeros_than_asked_for_is_told(
+    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_file(sparse_params(tmp_path, data, 0.75, steps=1, every=1))
+    run_file(sparse_params(tmp_path, data, 0.5, steps=2, every=1))
+    name = LAYER.format(0) + "self_attn.proj_q_dense_layer.weight"
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{name} goes on with the 75.0% zeros that it has in the checkpoint: a static mask does not change, whatever "
+        "sparsity the params ask for."
+    ]

@@ -110,3 +110,21 @@ def test_who_asks_to_measure_measures_again(calls: list[tuple[Any, ...]]) -> Non
 def test_where_nothing_was_kept_it_measures(calls: list[tuple[Any, ...]], kept: Any) -> None:
     settled("auto", (8, 25), kept=kept)
     assert calls == [(8, 25, 512, False)]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "auto",
+        {"crossovers": 3},
+        {"crossovers": {"8x4": 0.5}},
+        {"crossovers": {"8x4": {"forward": 0.5}}},
+        {"crossovers": {"8x4": {"forward": 0.5, "delta": "0.5", "gradient": 0.5}}},
+    ],
+)
+def test_what_is_no_measurement_is_measured(kept, monkeypatch) -> None:
+    measured = Crossover(0.1, 0.2, 0.3)
+    monkeypatch.setattr("cstool.runtime.kernel_choice.crossover", lambda *_shape, refresh: measured)
+    chooser = KernelChooser("auto")
+    chooser.settle([(8, 4)], 64, kept)
+    assert chooser.as_dict()["crossovers"] == {"8x4": {"forward": 0.1, "delta": 0.2, "gradient": 0.3}}
