@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cstool.ir import Graph, Op, OpKind, panels_of
 from cstool.kernels.sparse import KernelChoice
@@ -27,7 +28,8 @@ _KINDS = {
 }
 """what rows of ops without a sparse weight are called; all others are one"""
 
-_Key = tuple[str, tuple[int, int] | None]
+_Key = tuple[str, tuple[int, int] | None, int | None]
+"""name of a row, shape and group of its weights"""
 CeilingOf = Callable[[int, int, float], Ceiling]
 """of a panel's rows, columns and density"""
 
@@ -72,7 +74,7 @@ def build_cost(
     weights = _sparse_weights(graph, groups, sparse, num_steps)
     products = op_products(graph)
     waves = _waves(graph, dense)
-    kernels = {(row["weights"], tuple(row["shape"])): row["kernels"] for row in sparse.result.sparsity}
+    kernels = {key: row["kernels"] for key, row in _table(graph, groups, sparse).items()}
     found: dict[_Key, list[Op]] = {}
     for op in graph.ops:
         found.setdefault(_key(graph, op, groups), []).append(op)
@@ -85,7 +87,7 @@ def build_cost(
             seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
             amounts.append(_amounts(graph, ops, products, of_run, kept, batch_size, waves, optimizer_arrays, seconds))
         kept.update(name for op in ops for name in op.weights)
-        choice = kernels.get((key[0], key[1] or ()))
+        choice = kernels.get(key)
         kernels_alone = None
         if weight is not None and key[1] is not None and choice is not None:
             panel = panels_of(graph.weights[ops[0].weights[0]])[0]
@@ -142,24 +144,35 @@ def starred(name: str) -> str:
 def _key(graph: Graph, op: Op, groups: Mapping[str, SparsityParams]) -> _Key:
     for name in op.weights:
         if name in groups:
-            rows = graph.weights[name].shape[0]
-            return starred(name), (rows, graph.weights[name].size // rows)
-    return _KINDS.get(op.kind, "other ops"), None
+            return _weight_key(graph, name, groups[name])
+    return _KINDS.get(op.kind, "other ops"), None, None
+
+
+def _weight_key(graph: Graph, name: str, group: SparsityParams) -> _Key:
+    rows = graph.weights[name].shape[0]
+    return starred(name), (rows, graph.weights[name].size // rows), id(group)
+
+
+def _table(graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish) -> dict[_Key, dict[str, Any]]:
+    """Return the rows of a run's table, which are in the order in which the graph has the first weight of each."""
+    kept = [name for name in graph.weights if name in groups and groups[name].algorithm != "dropconnect"]
+    keys = dict.fromkeys(_weight_key(graph, name, groups[name]) for name in kept)
+    return dict(zip(keys, sparse.result.sparsity, strict=True))
 
 
 def _sparse_weights(
     graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish, num_steps: int
 ) -> dict[_Key, _SparseWeight]:
-    densities = {(row["weights"], tuple(row["shape"])): row["density"] for row in sparse.result.sparsity}
+    table = _table(graph, groups, sparse)
     found: dict[_Key, _SparseWeight] = {}
     for name, group in groups.items():
         weight = graph.weights[name]
         shape = weight.shape[0], weight.size // weight.shape[0]
-        key = starred(name), shape
+        key = _weight_key(graph, name, group)
         if group.algorithm == "dropconnect":
             found[key] = _SparseWeight(1 - sparsity_at(group, num_steps), weight.size, True)
             continue
-        density = densities[key]
+        density = table[key]["density"]
         room = round(density * weight.size)
         if group.algorithm != "static":
             room = max(most_kept(group, shape, num_steps), room)

@@ -172,9 +172,11 @@ def test_what_is_counted_is_what_a_run_has(cstool, file):
         "{sparsity: 0.9, algorithm: set, update: {freq: 2}}",
         "{algorithm: gmp, sparsity: {type: linear, init: 0.5, slope: 0.1}, update: {freq: 2}}",
         "{sparsity: 0.5, algorithm: dropconnect}",
+        "[{sparsity: 0.5, param_filter: '*.0.*proj_q*'}, {sparsity: 0.9}]",
     ):
         asked = ("--set", f"trainer.init.sparsity={sparsity}", "--num_steps", 3, "--max_loss_gap", 9, "--json")
         found = document(cstool("validate", "-p", file, *asked))["cost"]
+        assert all(row["density"] is None or 0.05 < row["density"] < 0.7 for row in found["rows"])
         for run in ("dense", "sparse"):
             account = found[f"{run}_memory_bytes"]
             kept = sum(account.get(name, 0) for name in ("weights", "optimizer_state", "sparse_patterns"))

@@ -57,7 +57,7 @@ class Halves:
 
 def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
     graph = decoder(layers=2)
-    groups = {QUERY.format(n): SparsityParams(sparsity=0.75) for n in range(2)}
+    groups = dict.fromkeys((QUERY.format(n) for n in range(2)), SparsityParams(sparsity=0.75))
     shares = {op.name: 0.001 for op in graph.ops}
     for n in range(2):
         shares[QUERY.format(n).removesuffix(".weight")] = 0.1
@@ -97,9 +97,7 @@ def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
 def test_a_weight_that_is_alone_keeps_its_number():
     graph = fc_mnist()
     name = "fc_layers.1.weight"
-    table = [
-        {"weights": "fc_layers.*.weight", "shape": [4, 6], "density": 0.5, "kernels": dict.fromkeys("abc", "dense")}
-    ]
+    table = [{"weights": name, "shape": [4, 6], "density": 0.5, "kernels": dict.fromkeys("abc", "dense")}]
     shares = {op.name: 0.01 for op in graph.ops}
 
     class Asked:
