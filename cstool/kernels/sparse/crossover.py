@@ -15,8 +15,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -29,8 +29,10 @@ from cstool.kernels.sparse.pattern import Pattern, collect, make_pattern
 
 DENSITIES = (0.02, 0.1, 0.25, 0.5)
 """at which sparse kernels are timed, ascending"""
-ROUNDS = 3
-"""in which kernels take turns; one more goes before them and does not count"""
+ROUNDS, MOST_ROUNDS = 3, 12
+"""in which kernels take turns, at the least and at the most; one more goes before them and does not count"""
+AGREEMENT = 1.03
+"""within which the two fastest calls of every kernel agree when it has been measured enough"""
 MOST_WEIGHTS = 1 << 21
 """that are timed: of a larger panel some rows, as what a weight takes no longer depends on their number"""
 SHORT_CALL = 1 << 23
@@ -100,41 +102,46 @@ def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
         return Crossover(*map(find_crossover, _measure_ratios(_timed_rows(rows, columns), columns, tokens)))
 
 
-def find_crossover(ratios: Sequence[Sequence[float]]) -> float:
-    """Return the density up to which a sparse kernel wins clearly, rounded to 3 digits.
+def find_crossover(ratios: Sequence[float]) -> float:
+    """Return the density up to which a sparse kernel wins, rounded to 3 digits.
 
-    Of each density counts the median of the rounds, and on top of it the median of their distances from there: a few
-    percent on a machine at rest, and where others disturb it, what a sparse kernel has to win by. One disturbed round
-    of three changes little in both. Between densities the ratio is a straight line, which goes on beyond the last one.
+    Between densities the ratio is a straight line, which goes on beyond the last one.
 
     Args:
-        ratios: for each of `DENSITIES`, in each round: time of the sparse kernel / time of the dense one
+        ratios: for each of `DENSITIES`: time of the sparse kernel / time of the dense one
     """
-    cautious = []
-    for rounds in ratios:
-        middle = median(rounds)
-        cautious.append(middle + median(abs(ratio - middle) for ratio in rounds))
-    if cautious[0] > 1:
+    if ratios[0] > 1:
         return 0.0
-    end = next((i for i, ratio in enumerate(cautious) if ratio > 1), len(cautious) - 1)
-    slope = (cautious[end] - cautious[end - 1]) / (DENSITIES[end] - DENSITIES[end - 1])
+    end = next((i for i, ratio in enumerate(ratios) if ratio > 1), len(ratios) - 1)
+    slope = (ratios[end] - ratios[end - 1]) / (DENSITIES[end] - DENSITIES[end - 1])
     if slope <= 0:
         return 1.0
-    return round(min(1.0, DENSITIES[end] + (1 - cautious[end]) / slope), 3)
+    return round(min(1.0, DENSITIES[end] + (1 - ratios[end]) / slope), 3)
 
 
-def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[list[float]]]:
-    """Return for forward, delta and gradient, at each of `DENSITIES`, the ratio of each round."""
+def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[float]]:
+    """Return for forward, delta and gradient the ratio at each of `DENSITIES`.
+
+    The fastest call of each kernel counts: others on the machine only ever make one slower. So there are more rounds
+    while the two fastest calls of a kernel do not agree.
+    """
     dense, sparse = _kernels(rows, columns, tokens)
     calls = min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
-    ratios: list[list[list[float]]] = [[[] for _ in DENSITIES] for _ in dense]
-    for turn in range(1 + ROUNDS):
-        for run_dense, kernels, found in zip(dense, sparse, ratios, strict=True):
-            dense_s = _time_s(run_dense, calls)
-            for (run, goes_with_dense), of_density in zip(kernels, found, strict=True):
-                ratio = _time_s(run, calls) / (dense_s + _time_s(goes_with_dense, calls))
-                if turn > 0:
-                    of_density.append(ratio)
+    runs = [run for run_dense, kernels in zip(dense, sparse, strict=True) for run in (run_dense, *chain(*kernels))]
+    times_s: list[list[float]] = [[] for _ in runs]
+    for turn in range(1 + MOST_ROUNDS):
+        for run, found in zip(runs, times_s, strict=True):
+            seconds = _time_s(run, calls)
+            if turn > 0:
+                found.append(seconds)
+        if turn >= ROUNDS and all(fast[1] <= fast[0] * AGREEMENT for fast in map(sorted, times_s)):
+            break
+    fastest = iter(map(min, times_s))
+    ratios = []
+    for _ in dense:
+        dense_s = next(fastest)
+        pairs = [(next(fastest), next(fastest)) for _ in DENSITIES]
+        ratios.append([sparse_s / (dense_s + with_dense_s) for sparse_s, with_dense_s in pairs])
     return ratios
 
 
