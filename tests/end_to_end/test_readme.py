@@ -11,15 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.runtime import Appliance
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.state import Position, save_state
+from cstool.sparsity import assign_groups
 
 PROJECT = Path(__file__).parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
+SPARSITY_PAGE = (PROJECT / "docs" / "sparsity.md").read_text(encoding="utf-8")
 CONSOLES = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
 
 
@@ -80,8 +83,23 @@ def test_the_commands_about_a_file_work(after_the_demo: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+def test_the_sparse_run_works_and_is_that_of_the_page_about_sparsity(after_the_demo: Path) -> None:
+    (command,) = (line.removeprefix("$ ") for line in CONSOLES[3].splitlines())
+    done = run(command, after_the_demo)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    assert "Sparsity: 24 weights, and which kernels computed with them:" in done.stdout
+    assert CONSOLES[3] in SPARSITY_PAGE
+
+
+@pytest.mark.parametrize("section", re.findall(r"```yaml\n(.*?)```", SPARSITY_PAGE, re.DOTALL))
+def test_the_sections_on_the_page_about_sparsity_are_right(section: str) -> None:
+    written = yaml.safe_dump(yaml.safe_load(section)["sparsity"], default_flow_style=True, width=1000)
+    params = load_params(PROJECT / "params" / "gpt_tiny.yaml", overrides=[f"trainer.init.sparsity={written}"])
+    assert assign_groups(params.sparsity, build_graph(params.model, 128), params.sparsity_place)
+
+
 def test_the_commands_about_the_wafer_work(after_the_demo: Path) -> None:
-    commands = [line.removeprefix("$ ") for line in CONSOLES[3].splitlines()]
+    commands = [line.removeprefix("$ ") for line in CONSOLES[4].splitlines()]
     assert len(commands) == 4
     for command in commands:
         done = run(command, after_the_demo)
