@@ -16,19 +16,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
 from benchmarks.machine import alternate
+from benchmarks.step import SEQUENCE_LENGTH, random_batch
 from cstool.models import build_graph
 from cstool.params import Params, load_params
 from cstool.runtime import Appliance
-from cstool.runtime.inputs import Batch
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.sparsity_rules import sparsity_rules
 
 FILE = Path(__file__).parent.parent / "params" / "gpt3_xl.yaml"
-SEQUENCE_LENGTH = 512
 MODEL = ("vocab_size=256", "num_hidden_layers=4", "max_position_embeddings=512")
 
 
@@ -57,13 +54,7 @@ def side(
     appliance.memoryx.initialize(seed=1)
     plan = appliance.prepare(batch_size, trains=True, where=str(FILE)).plan
     chooser.settle(appliance.memoryx.sparse_shapes(), plan.samples * plan.sequence)
-    tokens = np.random.default_rng(0).integers(0, 256, (batch_size, SEQUENCE_LENGTH + 1)).astype(np.int32)
-    arrays = {
-        "input_ids": tokens[:, :-1].copy(),
-        "labels": tokens[:, 1:].copy(),
-        "mask": np.ones((batch_size, SEQUENCE_LENGTH), np.float32),
-    }
-    batch = Batch(0, arrays, samples=batch_size, tokens=batch_size * SEQUENCE_LENGTH)
+    batch = random_batch(256, batch_size)
     steps = itertools.count(1)
 
     def step() -> None:

@@ -72,13 +72,7 @@ def cstool_side(model: str, batch_size: int) -> tuple[Callable[[], None], Applia
     appliance.memoryx.initialize(seed=1)
     appliance.prepare(batch_size, trains=True, where=str(file))
     vocab_size: int = graph.weights["embedding_layer.word_embeddings.weight"].shape[0]
-    tokens = np.random.default_rng(0).integers(0, vocab_size, (batch_size, SEQUENCE_LENGTH + 1)).astype(np.int32)
-    arrays = {
-        "input_ids": tokens[:, :-1].copy(),
-        "labels": tokens[:, 1:].copy(),
-        "mask": np.ones((batch_size, SEQUENCE_LENGTH), np.float32),
-    }
-    batch = Batch(0, arrays, samples=batch_size, tokens=batch_size * SEQUENCE_LENGTH)
+    batch = random_batch(vocab_size, batch_size)
     steps = itertools.count(1)
 
     def step() -> None:
@@ -87,6 +81,17 @@ def cstool_side(model: str, batch_size: int) -> tuple[Callable[[], None], Applia
         appliance.memoryx.drain()
 
     return step, appliance
+
+
+def random_batch(vocab_size: int, batch_size: int) -> Batch:
+    """Return samples of `SEQUENCE_LENGTH` random tokens, always the same ones."""
+    tokens = np.random.default_rng(0).integers(0, vocab_size, (batch_size, SEQUENCE_LENGTH + 1)).astype(np.int32)
+    arrays = {
+        "input_ids": tokens[:, :-1].copy(),
+        "labels": tokens[:, 1:].copy(),
+        "mask": np.ones((batch_size, SEQUENCE_LENGTH), np.float32),
+    }
+    return Batch(0, arrays, samples=batch_size, tokens=batch_size * SEQUENCE_LENGTH)
 
 
 def main() -> None:
