@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,9 +11,10 @@ from numba import njit
 from cstool.ir import Initializer, Weight, panels_of
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.sparse import TILE_TOKENS, Pattern, make_pattern, sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.crossover import random_aligned
 from cstool.kernels.sparse.linear import _pack, _unpack
 from cstool.kernels.sparse.pattern import CHUNK_ROWS
-from cstool.runtime.csx import Scratch, aligned_empty
+from cstool.runtime.csx import Scratch
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,22 @@ class SparsePanel:
     values: np.ndarray
 
 
-def _array(*shape: int) -> np.ndarray:
-    return aligned_empty(4 * math.prod(shape)).view(np.float32).reshape(shape)
-
-
-def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    array = _array(*shape)
-    generator.standard_normal(dtype=np.float32, out=array)
-    return array
-
-
 class Lane:
     """A grain and what its lane calls for it."""
 
     def __init__(self, case: Case, weight: np.ndarray, panels: Sequence[SparsePanel], seed: int) -> None:
         generator = np.random.default_rng(seed)
         self.weight, self.panels, self.scratch = weight, panels, Scratch()
-        self.x, self.delta_y = _random(generator, case.tokens, case.columns), _random(generator, case.tokens, case.rows)
-        self.y, self.delta_x = _random(generator, case.tokens, case.rows), _random(generator, case.tokens, case.columns)
-        self.grad_weight = _random(generator, case.rows, case.columns)
-        self.grads = [_random(generator, panel.pattern.count) for panel in panels]
+        self.x, self.delta_y = (
+            random_aligned(generator, case.tokens, case.columns),
+            random_aligned(generator, case.tokens, case.rows),
+        )
+        self.y, self.delta_x = (
+            random_aligned(generator, case.tokens, case.rows),
+            random_aligned(generator, case.tokens, case.columns),
+        )
+        self.grad_weight = random_aligned(generator, case.rows, case.columns)
+        self.grads = [random_aligned(generator, panel.pattern.count) for panel in panels]
 
     def dense(self, product: str) -> None:
         for number, panel in enumerate(self.panels):
@@ -109,7 +105,7 @@ class Lane:
 def make_weight(case: Case, sparsity_percent: int) -> tuple[np.ndarray, list[SparsePanel]]:
     """Return the weight with its zeros, and its panels without."""
     generator = np.random.default_rng(sparsity_percent)
-    weight = _random(generator, case.rows, case.columns)
+    weight = random_aligned(generator, case.rows, case.columns)
     weight[generator.random(weight.shape, dtype=np.float32) < sparsity_percent / 100] = 0
     panels = []
     for panel in panels_of(Weight("weight", weight.shape, Initializer("constant"))):

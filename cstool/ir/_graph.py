@@ -96,6 +96,11 @@ class Weight:
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def matrix_shape(self) -> tuple[int, int]:
+        """(rows, columns), everything but the first dimension as one."""
+        return self.shape[0], self.size // self.shape[0]
+
 
 @dataclass(frozen=True)
 class Op:

@@ -221,8 +221,7 @@ def _kept_bytes(weight: Weight, sparsity: SparsityRules) -> int:
     group = sparsity.groups.get(weight.name)
     if group is None:
         return 4 * weight.size
-    rows = weight.shape[0]
-    return 4 * most_kept(group, (rows, weight.size // rows), sparsity.last_step)
+    return 4 * most_kept(group, weight.matrix_shape, sparsity.last_step)
 
 
 def available_memory_bytes() -> int:

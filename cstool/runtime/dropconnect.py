@@ -72,8 +72,7 @@ class DroppedWeight:
     def pattern(self, panel: Panel, draw: Draw) -> Pattern:
         """Return what is kept of a panel; the masks of one draw are kept until the next."""
         if draw != self._drawn:
-            rows = self.weight.shape[0]
-            shape = rows, self.weight.size // rows
+            shape = self.weight.matrix_shape
             mask = dropconnect_mask(shape, self.group.sparsity, self._rules.seed, self.weight.name, *draw)
             for part in self.panels:
                 kept = mask[part.start : part.stop]

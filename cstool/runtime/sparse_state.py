@@ -57,19 +57,10 @@ def read_weight(path: Path, weight: Weight) -> Array:
     Raises:
         CheckpointError: it cannot be read, or has no such weight of that shape
     """
-    key, rows = f"model.{weight.name}", weight.shape[0]
     with CheckpointReader(path) as reader:
         tensors = SparseTensors(reader)
         tensors.check_shape(weight, "to start from")
-        dense = np.zeros((rows, weight.size // rows), np.float32)
-        if key in tensors.shapes:
-            indices = tensors.indices(key)
-            numbers = np.empty(len(indices), np.float32)
-            tensors.read_into(key, numbers)
-            dense.reshape(-1)[indices] = numbers
-        else:
-            tensors.read_into(key, dense)
-    return dense
+        return tensors.dense(weight)
 
 
 def read_mask(path: Path, weight: Weight) -> Array:
@@ -81,16 +72,16 @@ def read_mask(path: Path, weight: Weight) -> Array:
     Raises:
         CheckpointError: it cannot be read, or has no such weight of that shape
     """
-    key, rows = f"model.{weight.name}", weight.shape[0]
+    key = f"model.{weight.name}"
     with CheckpointReader(path) as reader:
         tensors = SparseTensors(reader)
         tensors.check_shape(weight, "for its mask")
-        if key in tensors.shapes:
-            mask = np.zeros((rows, weight.size // rows), np.bool_)
-            mask.reshape(-1)[tensors.indices(key)] = True
-            return mask
-    kept: Array = read_weight(path, weight) != 0
-    return kept
+        if key not in tensors.shapes:
+            kept: Array = tensors.dense(weight) != 0
+            return kept
+        mask = np.zeros(weight.matrix_shape, np.bool_)
+        mask.reshape(-1)[tensors.indices(key)] = True
+        return mask
 
 
 class SparseTensors:
@@ -179,6 +170,23 @@ class SparseTensors:
             numbers = np.empty(len(indices), np.float32)
             self.read_into(name, numbers)
             sparse.write(name, numbers)
+
+    def dense(self, weight: Weight) -> Array:
+        """Return a weight, sparse or not, as (rows, columns) float32 with its zeros.
+
+        Raises:
+            CheckpointError: it is damaged
+        """
+        key = f"model.{weight.name}"
+        dense = np.zeros(weight.matrix_shape, np.float32)
+        if key not in self.shapes:
+            self.read_into(key, dense)
+            return dense
+        indices = self.indices(key)
+        numbers = np.empty(len(indices), np.float32)
+        self.read_into(key, numbers)
+        dense.reshape(-1)[indices] = numbers
+        return dense
 
     def read_into(self, key: str, out: Array) -> None:
         """Read a tensor that must be float32 and of the shape of `out`.

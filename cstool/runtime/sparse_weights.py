@@ -99,9 +99,8 @@ class SparseWeight:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, columns), everything but the first dimension as one."""
-        rows = self.weight.shape[0]
-        return rows, self.weight.size // rows
+        """(rows, columns) of the weight."""
+        return self.weight.matrix_shape
 
     def pattern(self, panel: Panel) -> Pattern:
         """Return where the non-zeros of a panel are."""
@@ -129,8 +128,7 @@ class SparseWeight:
 
     def changes_after(self, step: int) -> bool:
         """Say whether the mask changes after the update of a step."""
-        dynamic = self.group.algorithm in ("gmp", "set", "rigl")
-        return dynamic and is_update_step(self.group.update, step)
+        return self.group.is_dynamic and is_update_step(self.group.update, step)
 
     def wants_dense_gradient(self, step: int) -> bool:
         """Say whether the gradient of the zeros is needed in a step."""
@@ -219,10 +217,10 @@ class SparseWeight:
         weight = self.dense(self.arrays[0])
         changed = next_mask(self.group, step, weight, mask, self._rules.seed, name, dense_gradient)
         indices = np.flatnonzero(changed)
-        numbers = [self.dense(array).reshape(-1)[indices] for array in self.arrays]
+        states = [self.dense(array).reshape(-1)[indices] for array in self.arrays[1:]]
         self.place(indices)
-        for array, values in zip(self.arrays, numbers, strict=True):
-            self.write(array, values)
+        for array, numbers in zip(self.arrays, [weight.reshape(-1)[indices], *states], strict=True):
+            self.write(array, numbers)
 
     def _mask(self, panel: Panel) -> Array:
         mask = np.zeros(math.prod(self._patterns[panel].shape), np.bool_)

@@ -20,7 +20,7 @@ def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:
     """
     rows: dict[tuple[str, tuple[int, int], int], list[SparseWeight]] = {}
     for name, sparse in memoryx.sparse.items():
-        rows.setdefault((_starred(name), sparse.shape, id(sparse.group)), []).append(sparse)
+        rows.setdefault((starred(name), sparse.shape, id(sparse.group)), []).append(sparse)
     return [
         {
             "weights": name if len(alike) > 1 else alike[0].weight.name,
@@ -65,5 +65,6 @@ def _kernels(panels: Iterable[tuple[SparseWeight, Panel]]) -> dict[str, str]:
     }
 
 
-def _starred(name: str) -> str:
+def starred(name: str) -> str:
+    """Return the name of a weight with `*` for its first number, that of its layer."""
     return re.sub(r"(?<=\.)\d+(?=\.)", "*", name, count=1)

@@ -127,7 +127,7 @@ def next_mask(
     Returns:
         (rows, columns) bool
     """
-    if group.algorithm in ("static", "dropconnect") or not is_update_step(group.update, step):
+    if not group.is_dynamic or not is_update_step(group.update, step):
         return mask
     sparsity = sparsity_at(group, step)
     if group.algorithm == "gmp":

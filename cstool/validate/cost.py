@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from cstool.kernels.sparse.ceiling import Ceiling
 from cstool.kernels.sparse.pattern import AHEAD, block_width
 from cstool.models.statistics import PRODUCTS, Flops
 from cstool.params import SparsityParams
+from cstool.runtime.sparsity_table import starred
 from cstool.sparsity import most_kept, sparsity_at
 from cstool.validate.race import Finish
 from cstool.validate.verdict import Amounts, Cost, CostRow
@@ -136,11 +136,6 @@ def pattern_bytes(rows: int, columns: int, count: int) -> int:
     return 2 * (rows * blocks + AHEAD) + 2 * rows * blocks + count
 
 
-def starred(name: str) -> str:
-    """Return the name of a weight with `*` for the number of its layer, as the table of a run has it."""
-    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name, count=1)
-
-
 def _key(graph: Graph, op: Op, groups: Mapping[str, SparsityParams]) -> _Key:
     for name in op.weights:
         if name in groups:
@@ -149,8 +144,7 @@ def _key(graph: Graph, op: Op, groups: Mapping[str, SparsityParams]) -> _Key:
 
 
 def _weight_key(graph: Graph, name: str, group: SparsityParams) -> _Key:
-    rows = graph.weights[name].shape[0]
-    return starred(name), (rows, graph.weights[name].size // rows), id(group)
+    return starred(name), graph.weights[name].matrix_shape, id(group)
 
 
 def _table(graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish) -> dict[_Key, dict[str, Any]]:
@@ -167,7 +161,6 @@ def _sparse_weights(
     found: dict[_Key, _SparseWeight] = {}
     for name, group in groups.items():
         weight = graph.weights[name]
-        shape = weight.shape[0], weight.size // weight.shape[0]
         key = _weight_key(graph, name, group)
         if group.algorithm == "dropconnect":
             found[key] = _SparseWeight(1 - sparsity_at(group, num_steps), weight.size, True)
@@ -175,7 +168,7 @@ def _sparse_weights(
         density = table[key]["density"]
         room = round(density * weight.size)
         if group.algorithm != "static":
-            room = max(most_kept(group, shape, num_steps), room)
+            room = max(most_kept(group, weight.matrix_shape, num_steps), room)
         found[key] = _SparseWeight(density, max(1, room), False)
     return found
 

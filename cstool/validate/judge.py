@@ -19,7 +19,7 @@ from cstool.runtime.grains import available_cores
 from cstool.runtime.state import environment
 from cstool.sparsity import assign_groups, starts_sparse
 from cstool.validate.cost import build_cost
-from cstool.validate.numerics import DYNAMIC, compare_numerics
+from cstool.validate.numerics import compare_numerics
 from cstool.validate.race import Finish, Runner, race
 from cstool.validate.request import Request, check_params, run_params, sparse_groups
 from cstool.validate.verdict import Comparison, Quality, Setting, Verdict
@@ -91,7 +91,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
 
 def _warm_up(groups: Sequence[SparsityParams]) -> list[str]:
     """Return a note if weights begin dense: then so do those on which kernels are compared."""
-    begin_dense = any(group.algorithm in DYNAMIC and not starts_sparse(group.update) for group in groups)
+    begin_dense = any(group.is_dynamic and not starts_sparse(group.update) for group in groups)
     return ["training begins dense, so numerics compares kernels on weights without zeros"] if begin_dense else []
 
 

@@ -30,8 +30,6 @@ MASK_TOLERANCE = 1e-3
 can depend on a rounding"""
 _TINY = 2.0**-126
 """the smallest normal float32, for what is compared with zero"""
-DYNAMIC = ("gmp", "set", "rigl")
-"""algorithms by which a mask changes as the weights do"""
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +85,7 @@ def compare_numerics(
 
 def first_change(groups: Sequence[SparsityParams]) -> int | None:
     """Return the first step after which a mask changes by what the weights are; None if none ever does."""
-    steps = [update_steps(group.update) for group in groups if group.algorithm in DYNAMIC]
+    steps = [update_steps(group.update) for group in groups if group.is_dynamic]
     return min((found[0] for found in steps if found), default=None)
 
 

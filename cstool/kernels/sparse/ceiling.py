@@ -6,7 +6,6 @@ It is what a layer of a run can reach at best: the kernels alone, in one thread,
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,14 +13,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
-from cstool.kernels.sparse.crossover import MOST_CALLS, MOST_WEIGHTS, SHORT_CALL
+from cstool.kernels.sparse.crossover import calls_at_a_time, random_aligned, time_s, timed_rows
 from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
 from cstool.kernels.sparse.matrix import KernelChoice
 from cstool.kernels.sparse.pattern import make_pattern
 
 ROUNDS = 7
 """in which kernels take turns, of which the fastest counts: what others do on the machine only makes a kernel slower"""
-_ALIGNMENT_BYTES = 64
 
 _Run = Callable[[], None]
 
@@ -63,17 +61,14 @@ def measure_ceiling(rows: int, columns: int, tokens: int, density: float) -> Cei
         tokens: of a grain
         density: share of non-zeros, which lie at random
     """
-    rows = max(1, min(rows, MOST_WEIGHTS // columns))
-    calls = min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
+    rows = timed_rows(rows, columns)
+    calls = calls_at_a_time(rows, columns, tokens)
     runs = _kernels(rows, columns, tokens, density)
     found: list[list[float]] = [[] for _ in runs]
     with threadpool_limits(1, user_api="blas"):
         for _ in range(ROUNDS):
             for run, seconds in zip(runs, found, strict=True):
-                began = time.perf_counter()
-                for _ in range(calls):
-                    run()
-                seconds.append((time.perf_counter() - began) / calls)
+                seconds.append(time_s(run, calls) / calls)
     dense, sparse = (ProductSeconds(*map(min, found[first : first + 3])) for first in (0, 3))
     return Ceiling(dense, sparse)
 
@@ -81,11 +76,13 @@ def measure_ceiling(rows: int, columns: int, tokens: int, density: float) -> Cei
 def _kernels(rows: int, columns: int, tokens: int, density: float) -> list[_Run]:
     """Return calls: forward, delta and gradient of dense kernels, then of sparse ones."""
     generator = np.random.default_rng(0)
-    x, weight, delta_y = (_random(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows)))
-    y, delta_x, grad_weight = (_aligned(*like.shape) for like in (delta_y, x, weight))
+    x, weight, delta_y = (
+        random_aligned(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows))
+    )
+    y, delta_x, grad_weight = (random_aligned(generator, *like.shape) for like in (delta_y, x, weight))
     count = max(1, round(density * rows * columns))
     pattern, _ = make_pattern(np.sort(generator.permutation(rows * columns)[:count]), (rows, columns))
-    values, grad = _random(generator, count), _aligned(count)
+    values, grad = (random_aligned(generator, count) for _ in range(2))
     lent: dict[str, np.ndarray] = {}
 
     def scratch(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -101,17 +98,3 @@ def _kernels(rows: int, columns: int, tokens: int, density: float) -> list[_Run]
         lambda: sparse_linear_backward(x, delta_y, pattern, values, delta_x, False, None, scratch),
         lambda: sparse_linear_backward(x, delta_y, pattern, values, None, False, grad, scratch),
     ]
-
-
-def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    array = _aligned(*shape)
-    generator.standard_normal(dtype=np.float32, out=array)
-    return array
-
-
-def _aligned(*shape: int) -> np.ndarray:
-    """Return an array as those of a run lie: on a multiple of 64 bytes."""
-    count = math.prod(shape)
-    memory = np.empty(count + _ALIGNMENT_BYTES // 4, np.float32)
-    start = -memory.ctypes.data % _ALIGNMENT_BYTES // 4
-    return memory[start : start + count].reshape(shape)

@@ -70,11 +70,11 @@ def crossover(rows: int, columns: int, tokens: int, *, refresh: bool = False) ->
         refresh: measure again whatever is known
     """
     nearest = min(max(1 << round(math.log2(tokens)), FEWEST_TOKENS), MOST_TOKENS)
-    timed_rows = _timed_rows(rows, columns)
-    path, key = _file(), f"{timed_rows}x{columns}x{nearest}"
+    timed = timed_rows(rows, columns)
+    path, key = _file(), f"{timed}x{columns}x{nearest}"
     found = None if refresh else _read(path).get(key)
     if found is None:
-        found = measure_crossover(timed_rows, columns, nearest)
+        found = measure_crossover(timed, columns, nearest)
         _write(path, _read(path) | {key: found})
     share = _used_of_tiles(tokens) / _used_of_tiles(nearest)
     return Crossover(**{product: round(min(1.0, largest * share), 3) for product, largest in asdict(found).items()})
@@ -84,8 +84,14 @@ def _used_of_tiles(tokens: int) -> float:
     return tokens / (math.ceil(tokens / TILE_TOKENS) * TILE_TOKENS)
 
 
-def _timed_rows(rows: int, columns: int) -> int:
+def timed_rows(rows: int, columns: int) -> int:
+    """Return how many rows of a panel are timed: of a large one some."""
     return max(1, min(rows, MOST_WEIGHTS // columns))
+
+
+def calls_at_a_time(rows: int, columns: int, tokens: int) -> int:
+    """Return how many calls are timed together, so that the clock does not count."""
+    return min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
 
 
 def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
@@ -99,7 +105,7 @@ def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
         tokens: of a grain
     """
     with threadpool_limits(1, user_api="blas"):
-        return Crossover(*map(find_crossover, _measure_ratios(_timed_rows(rows, columns), columns, tokens)))
+        return Crossover(*map(find_crossover, _measure_ratios(timed_rows(rows, columns), columns, tokens)))
 
 
 def find_crossover(ratios: Sequence[float]) -> float:
@@ -126,12 +132,12 @@ def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[float]]:
     while the two fastest calls of a kernel do not agree.
     """
     dense, sparse = _kernels(rows, columns, tokens)
-    calls = min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
+    calls = calls_at_a_time(rows, columns, tokens)
     runs = [run for run_dense, kernels in zip(dense, sparse, strict=True) for run in (run_dense, *chain(*kernels))]
     times_s: list[list[float]] = [[] for _ in runs]
     for turn in range(1 + MOST_ROUNDS):
         for run, found in zip(runs, times_s, strict=True):
-            seconds = _time_s(run, calls)
+            seconds = time_s(run, calls)
             if turn > 0:
                 found.append(seconds)
         if turn >= ROUNDS and all(fast[1] <= fast[0] * AGREEMENT for fast in map(sorted, times_s)):
@@ -145,7 +151,8 @@ def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[float]]:
     return ratios
 
 
-def _time_s(run: _Run, calls: int) -> float:
+def time_s(run: Callable[[], None], calls: int) -> float:
+    """Return how long so many calls take together [s]."""
     begin_s = time.perf_counter()
     for _ in range(calls):
         run()
@@ -158,8 +165,10 @@ def _kernels(rows: int, columns: int, tokens: int) -> tuple[list[_Run], list[lis
     With each sparse one comes what a layer does beside it that takes the dense kernel.
     """
     generator = np.random.default_rng(0)
-    x, weight, delta_y = (_random(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows)))
-    y, delta_x, grad_weight = (_random(generator, *like.shape) for like in (delta_y, x, weight))
+    x, weight, delta_y = (
+        random_aligned(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows))
+    )
+    y, delta_x, grad_weight = (random_aligned(generator, *like.shape) for like in (delta_y, x, weight))
     lent: dict[str, np.ndarray] = {}
 
     def scratch(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -168,7 +177,7 @@ def _kernels(rows: int, columns: int, tokens: int) -> tuple[list[_Run], list[lis
         return lent[name]
 
     def of_pattern(pattern: Pattern) -> list[tuple[_Run, _Run]]:
-        values, grad = _random(generator, pattern.count), _random(generator, pattern.count)
+        values, grad = random_aligned(generator, pattern.count), random_aligned(generator, pattern.count)
         given = x, delta_y, pattern, values
         return [
             (lambda: sparse_linear_forward(x, pattern, values, None, y, scratch), _do_nothing),
@@ -193,8 +202,8 @@ def _do_nothing() -> None:
     pass
 
 
-def _random(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Return numbers as they lie in a run: on a multiple of 64 bytes."""
+def random_aligned(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Return float32 numbers as they lie in a run: on a multiple of 64 bytes."""
     count = math.prod(shape)
     memory = np.empty(count + _ALIGNMENT_BYTES // 4, np.float32)
     start = -memory.ctypes.data % _ALIGNMENT_BYTES // 4

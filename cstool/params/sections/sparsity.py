@@ -257,6 +257,11 @@ class SparsityParams(Section):
     def _write_path(self, checkpoint: ResolvedPath | None) -> str | None:
         return None if checkpoint is None else str(checkpoint.path)
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether masks change at update steps."""
+        return self.algorithm in _BELONGS_TO["update"]
+
     def dump(self) -> dict[str, Any]:
         """Return the group as plain YAML data, defaults filled in, nulls left out."""
         shares = {name: _dump_share(getattr(self, name)) for name in ("sparsity", "drop_fraction")}
