@@ -89,17 +89,18 @@ class Lane:
 
     def turn(self, product: str) -> None:
         """Do what `sparse` does before and after its loops."""
-        width = self.x.shape[1]
-        tiles = self.scratch("tiles", (max(width, CHUNK_ROWS), TILE_TOKENS))
+        tiles = self.scratch("tiles", (CHUNK_ROWS, TILE_TOKENS))
         for number, panel in enumerate(self.panels):
-            if product != "delta":
-                _turn(self.x, tiles, width, False, False)
+            width, chunks = panel.pattern.width, range(0, panel.pattern.shape[0], CHUNK_ROWS)
+            for chunk in chunks:
+                if product != "delta":
+                    _turn(self.x, tiles, width, False, False)
+                if product in ("delta", "backward"):
+                    _turn(self.delta_x, tiles, width, True, number > 0 or chunk > 0)
             if product == "forward":
                 _turn(self.y[:, panel.rows], tiles, CHUNK_ROWS, True, False)
             else:
                 _turn(self.delta_y[:, panel.rows], tiles, CHUNK_ROWS, False, False)
-            if product in ("delta", "backward"):
-                _turn(self.delta_x, tiles, width, True, number > 0)
 
 
 def make_weight(case: Case, sparsity_percent: int) -> tuple[np.ndarray, list[SparsePanel]]:

@@ -21,6 +21,11 @@ LANES = 16
 """floats of a vector: one cache line"""
 FLOAT_BYTES = 4
 VECTOR_BYTES = LANES * FLOAT_BYTES
+UNROLLED = 16
+"""non-zeros of a row whose code follows one another without a branch; a power of two"""
+FOUR = 4
+"""non-zeros whose gradients are summed up together"""
+FOURS_UNROLLED = 4
 
 _BYTE, _INT32, _INT64, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_FLOAT, LANES)
@@ -103,6 +108,56 @@ def _loop(
     return values
 
 
+def _unrolled(
+    b: Builder, count: Value, turns: int, carried: Sequence[Value], body: Callable[..., Sequence[Value]]
+) -> list[Value]:
+    """Emit `for i in range(count)` as `_loop` does, so many turns at a time, then a jump into the code of the rest.
+
+    Where counts repeat, a CPU foresees that jump, and a short row has no other branch.
+    """
+
+    def several(i: Value, *values: Value) -> Sequence[Value]:
+        for j in range(turns):
+            values = tuple(body(b.add(i, ir.Constant(_INT64, j)), *values))
+        return values
+
+    whole = b.and_(count, ir.Constant(_INT64, -turns))
+    values = _loop(b, ir.Constant(_INT64, 0), whole, turns, carried, several)
+    rest = b.sub(count, whole)
+    count = _opaque(b, count)
+    before = b.block
+    steps = {left: b.function.append_basic_block("step") for left in range(turns - 1, 0, -1)}
+    after = b.function.append_basic_block("after")
+    jump = b.switch(rest, after)
+    sources = [(before, values)]
+    for left, step in steps.items():
+        jump.add_case(ir.Constant(_INT64, left), step)
+        b.position_at_end(step)
+        joined = _joined(b, sources)
+        following = list(body(b.sub(count, ir.Constant(_INT64, left)), *joined))
+        sources = [(before, values), (b.block, following)]
+        b.branch(steps.get(left - 1, after))
+    b.position_at_end(after)
+    return _joined(b, sources)
+
+
+def _joined(b: Builder, sources: Sequence[tuple[Any, Sequence[Value]]]) -> list[Value]:
+    """Return what values are at the beginning of a block, by the blocks that lead there."""
+    joined = [b.phi(value.type) for value in sources[0][1]]
+    for block, values in sources:
+        for phi, value in zip(joined, values, strict=True):
+            phi.add_incoming(value, block)
+    return joined
+
+
+def _opaque(b: Builder, number: Value) -> Value:
+    """Return a 64-bit number of which LLVM knows nothing: it computes it once and does not fold it into addresses.
+
+    A CPU splits a multiplication whose operand lies at the sum of two registers into two operations.
+    """
+    return b.asm(ir.FunctionType(_INT64, [_INT64]), "", "=r,0", [number], False)
+
+
 def _generated(emit: Callable[..., None], arguments: int) -> Any:
     """Return the signature and the generator of an intrinsic that takes 64-bit numbers and returns nothing."""
 
@@ -114,8 +169,8 @@ def _generated(emit: Callable[..., None], arguments: int) -> Any:
 
 
 def _row_intrinsic(emit: Callable[..., None]) -> Any:
-    def row(_typing: Any, _columns: Any, _numbers: Any, _count: Any, _tiles: Any, _tile: Any) -> Any:
-        return _generated(emit, 5)
+    def row(_typing: Any, _columns: Any, _numbers: Any, _count: Any, _tiles: Any, _tile: Any, _start: Any) -> Any:
+        return _generated(emit, 6)
 
     return intrinsic(row)
 
@@ -135,41 +190,40 @@ def _tile_of(b: Builder, tiles: Value, columns: Value, position: Value, vectors:
     """Return the tile of the feature that a byte of `columns` names."""
     column = b.load(b.inttoptr(b.add(columns, position), _BYTE.as_pointer()))
     size = ir.Constant(_INT64, vectors * VECTOR_BYTES)
-    return _Memory(b, b.add(tiles, b.mul(b.zext(column, _INT64), size)))
+    return _Memory(b, _opaque(b, b.add(tiles, b.mul(b.zext(column, _INT64), size))))
 
 
 def make_gather_row(vectors: int, *, begins: bool) -> Any:
-    """Return gather(columns, values, count, x, y): y += value * x[column] over the non-zeros of a row.
+    """Return gather(columns, values, count, x, y, start): y += value * x[column] over the non-zeros of a row.
 
     y, the tile of one output, stays in registers.
 
     Args:
         vectors: of a tile
-        begins: y begins with what its first number is, the bias, in place of all that it holds
+        begins: y begins with the number at `start` in place of what it holds
     """
 
-    def emit(b: Builder, columns: Value, values: Value, count: Value, x: Value, y: Value) -> None:
+    def emit(b: Builder, columns: Value, values: Value, count: Value, x: Value, y: Value, start: Value) -> None:
         output, weights = _Memory(b, y), _Memory(b, values)
-        sums = [_splat(b, output.load(0, _FLOAT))] * vectors if begins else output.load_tile(vectors)
+        sums = [_splat(b, _Memory(b, start).load(0, _FLOAT))] * vectors if begins else output.load_tile(vectors)
 
         def body(i: Value, *sums: Value) -> Sequence[Value]:
             weight = _splat(b, weights.load(b.mul(i, ir.Constant(_INT64, FLOAT_BYTES)), _FLOAT))
             tile = _tile_of(b, x, columns, i, vectors).load_tile(vectors)
             return [_multiply_add(b, weight, t, total) for t, total in zip(tile, sums, strict=True)]
 
-        zero = ir.Constant(_INT64, 0)
-        output.store_tile(_loop(b, zero, count, 1, sums, body))
+        output.store_tile(_unrolled(b, count, UNROLLED, sums, body))
 
     return _row_intrinsic(emit)
 
 
 def make_scatter_row(vectors: int) -> Any:
-    """Return scatter(columns, values, count, delta_x, delta_y): delta_x[column] += value * delta_y over a row.
+    """Return scatter(columns, values, count, delta_x, delta_y, _): delta_x[column] += value * delta_y over a row.
 
     delta_y, the tile of one output, stays in registers.
     """
 
-    def emit(b: Builder, columns: Value, values: Value, count: Value, delta_x: Value, delta_y: Value) -> None:
+    def emit(b: Builder, columns: Value, values: Value, count: Value, delta_x: Value, delta_y: Value, _: Value) -> None:
         weights, deltas = _Memory(b, values), _Memory(b, delta_y).load_tile(vectors)
 
         def body(i: Value) -> Sequence[Value]:
@@ -179,18 +233,18 @@ def make_scatter_row(vectors: int) -> Any:
             target.store_tile([_multiply_add(b, weight, d, t) for d, t in zip(deltas, totals, strict=True)])
             return []
 
-        _loop(b, ir.Constant(_INT64, 0), count, 1, [], body)
+        _unrolled(b, count, UNROLLED, [], body)
 
     return _row_intrinsic(emit)
 
 
 def make_dot_row(vectors: int) -> Any:
-    """Return dot(columns, gradients, count, x, delta_y): gradient += sum over tokens of x[column] * delta_y.
+    """Return dot(columns, gradients, count, x, delta_y, _): gradient += sum over tokens of x[column] * delta_y.
 
     Four non-zeros at a time: their four vectors of partial sums are added up across lanes together.
     """
 
-    def emit(b: Builder, columns: Value, gradients: Value, count: Value, x: Value, delta_y: Value) -> None:
+    def emit(b: Builder, columns: Value, gradients: Value, count: Value, x: Value, delta_y: Value, _: Value) -> None:
         sums, deltas = _Memory(b, gradients), _Memory(b, delta_y).load_tile(vectors)
 
         def dot(i: Value) -> Value:
@@ -200,32 +254,36 @@ def make_dot_row(vectors: int) -> Any:
                 total = _multiply_add(b, t, delta, total)
             return total
 
-        def add(i: Value, total: Value) -> None:
-            offset = b.mul(i, ir.Constant(_INT64, FLOAT_BYTES))
-            sums.store(offset, b.fadd(sums.load(offset, total.type), total))
+        def add(first: Value, number: int) -> None:
+            """Add to so many gradients, four at the most."""
+            dots = [dot(b.add(first, ir.Constant(_INT64, j))) for j in range(number)]
+            totals = _sums_of_four(b, [dots[j % number] for j in range(FOUR)])
+            here = sums.at(b.mul(first, ir.Constant(_INT64, FLOAT_BYTES)))
+            if number == FOUR:
+                here.store(0, b.fadd(here.load(0, _QUAD), totals))
+                return
+            for j in range(number):
+                total = b.extract_element(totals, ir.Constant(_INT32, j))
+                here.store(j * FLOAT_BYTES, b.fadd(here.load(j * FLOAT_BYTES, _FLOAT), total))
 
-        def four(i: Value) -> Sequence[Value]:
-            add(i, _sums_of_four(b, [dot(b.add(i, ir.Constant(_INT64, j))) for j in range(4)]))
+        def add_four(i: Value) -> Sequence[Value]:
+            add(b.mul(i, ir.Constant(_INT64, FOUR)), FOUR)
             return []
 
-        def one(i: Value) -> Sequence[Value]:
-            add(i, _sum_of_lanes(b, dot(i)))
-            return []
-
-        fours = b.and_(count, ir.Constant(_INT64, ~3))
-        _loop(b, ir.Constant(_INT64, 0), fours, 4, [], four)
-        _loop(b, fours, count, 1, [], one)
+        rest = b.and_(count, ir.Constant(_INT64, FOUR - 1))
+        fours = b.sub(count, rest)
+        _unrolled(b, b.udiv(fours, ir.Constant(_INT64, FOUR)), FOURS_UNROLLED, [], add_four)
+        after = b.function.append_basic_block("after")
+        jump = b.switch(rest, after)
+        for number in range(1, FOUR):
+            step = b.function.append_basic_block("step")
+            jump.add_case(ir.Constant(_INT64, number), step)
+            b.position_at_end(step)
+            add(fours, number)
+            b.branch(after)
+        b.position_at_end(after)
 
     return _row_intrinsic(emit)
-
-
-def _sum_of_lanes(b: Builder, vector: Value) -> Value:
-    width = LANES
-    while width > 1:
-        width //= 2
-        low, high = (_shuffle(b, vector, None, range(i, i + width)) for i in (0, width))
-        vector = b.fadd(low, high)
-    return b.extract_element(vector, ir.Constant(_INT32, 0))
 
 
 def _sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:

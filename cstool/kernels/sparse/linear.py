@@ -23,37 +23,49 @@ from cstool.kernels.sparse._vectors import (
     prefetch,
     transpose,
 )
-from cstool.kernels.sparse.pattern import AHEAD, CHUNK_ROWS, Pattern
+from cstool.kernels.sparse.pattern import AHEAD, CHUNK_ROWS, WIDE, Pattern
 
 VECTORS = 4
 TILE_TOKENS = VECTORS * LANES
 """tokens of a tile: an output's tile of them stays in four registers of 512 bits"""
 _TILE_BYTES = TILE_TOKENS * FLOAT_BYTES
 _LINE_BYTES = LANES * FLOAT_BYTES
+_ZERO = np.zeros(1, np.float32)
+
+
+LONG_ROW = 24
+"""non-zeros from which on a row keeps a CPU so busy that it does not look at the next one by itself"""
+TURNS_AHEAD = 4
+"""blocks of 16 features that turning into tiles, or back, asks for ahead: fewer lines are still on their way"""
 
 
 def _block_loop(row: Any) -> Any:
-    """Return a loop of `row`, one of the intrinsics, over the rows of a block."""
+    """Return a loop of `row`, one of the intrinsics, over the rows of a block.
 
-    @inlined
-    def loop(pattern, slot, here, columns, numbers, tiles, row_tiles):  # type: ignore[no-untyped-def]
+    It is a function of its own, and so has all registers.
+    """
+
+    @elementwise
+    def loop(pattern, slot, here, columns, numbers, tiles, row_tiles, starts, starts_stride):  # type: ignore[no-untyped-def]
         """Return how many non-zeros the block has.
 
         `numbers` is the address of what each non-zero has one of, `tiles` that of the block's features, `row_tiles`
-        that of the chunk's rows.
+        that of the chunk's rows, `starts` that of what their outputs begin with.
         """
         order, counts = pattern
-        done = np.int64(0)
-        for s in range(slot, slot + here):
-            # Rows come in the order of their counts, which no CPU foresees.
-            ahead = row_tiles + np.int64(order[s + AHEAD]) * _TILE_BYTES
-            for v in range(VECTORS):
-                prefetch(ahead + v * _LINE_BYTES)
+        column = columns
+        # An index without a sign spares Numba's look at whether it is negative.
+        for s in range(np.uint64(slot), np.uint64(slot + here)):
             count = np.int64(counts[s])
-            tile = row_tiles + np.int64(order[s]) * _TILE_BYTES
-            row(columns + done, numbers + done * FLOAT_BYTES, count, tiles, tile)
-            done += count
-        return done
+            if count >= LONG_ROW:
+                ahead = row_tiles + np.int64(order[s + np.uint64(AHEAD)]) * _TILE_BYTES
+                for v in range(VECTORS):
+                    prefetch(ahead + v * _LINE_BYTES)
+            this = np.int64(order[s])
+            row(column, numbers, count, tiles, row_tiles + this * _TILE_BYTES, starts + this * starts_stride)
+            column += count
+            numbers += count * FLOAT_BYTES
+        return column - columns
 
     return loop
 
@@ -62,6 +74,16 @@ _begin_outputs: Any = _block_loop(make_gather_row(VECTORS, begins=True))
 _add_to_outputs: Any = _block_loop(make_gather_row(VECTORS, begins=False))
 _add_to_deltas: Any = _block_loop(make_scatter_row(VECTORS))
 _add_to_gradients: Any = _block_loop(make_dot_row(VECTORS))
+
+
+@inlined
+def _ask_ahead(address, stride):  # type: ignore[no-untyped-def]
+    """Ask for the lines of a block of 16 tokens x 16 features that comes soon.
+
+    Asked for to be read even where they will be written: then the CPU's own look ahead goes along.
+    """
+    for i in range(LANES):
+        prefetch(address + TURNS_AHEAD * _LINE_BYTES + i * stride)
 
 
 @elementwise
@@ -75,6 +97,7 @@ def _pack(x, first, tiles):  # type: ignore[no-untyped-def]
         source = x.ctypes.data + (first + t) * stride
         target = tiles.ctypes.data + t * FLOAT_BYTES
         for f in range(0, full, LANES):
+            _ask_ahead(source + f * FLOAT_BYTES, stride)
             transpose(source + f * FLOAT_BYTES, stride, target + f * _TILE_BYTES, _TILE_BYTES)
         for f in range(full, width):
             for i in range(t, t + LANES):
@@ -92,6 +115,7 @@ def _unpack(tiles, y, first, add):  # type: ignore[no-untyped-def]
         source = tiles.ctypes.data + t * FLOAT_BYTES
         target = y.ctypes.data + (first + t) * stride
         for f in range(0, full, LANES):
+            _ask_ahead(target + f * FLOAT_BYTES, stride)
             if add:
                 add_transpose(source + f * _TILE_BYTES, _TILE_BYTES, target + f * FLOAT_BYTES, stride)
             else:
@@ -102,63 +126,62 @@ def _unpack(tiles, y, first, add):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def _forward(x, width, pattern, columns, values, bias, y, x_tiles, y_tiles):  # type: ignore[no-untyped-def]
+def _forward(x, width, pattern, columns, values, starts, y, x_tiles, y_tiles):  # type: ignore[no-untyped-def]
     rows, inputs = y.shape[1], x.shape[1]
-    x_at, y_at = x_tiles.ctypes.data, y_tiles.ctypes.data
+    x_at, y_at, starts_at = x_tiles.ctypes.data, y_tiles.ctypes.data, starts.ctypes.data
+    starts_stride = FLOAT_BYTES if starts.shape[0] == rows else 0
     columns_at, values_at = columns.ctypes.data, values.ctypes.data
     for token in range(0, x.shape[0], TILE_TOKENS):
-        _pack(x, token, x_tiles)
         slot, placed = 0, 0
         for first in range(0, rows, CHUNK_ROWS):
             here = min(CHUNK_ROWS, rows - first)
-            for r in range(here):
-                y_tiles[r, 0] = bias[first + r] if bias.shape[0] > 0 else 0.0
+            begins = starts_at + first * starts_stride, starts_stride
             for start in range(0, inputs, width):
-                block = pattern, slot, here, columns_at + placed, values_at + placed * FLOAT_BYTES
-                if start == 0:
-                    placed += _begin_outputs(*block, x_at, y_at)
-                else:
-                    placed += _add_to_outputs(*block, x_at + start * _TILE_BYTES, y_at)
+                _pack(x[:, start : start + width], token, x_tiles)
+                block = pattern, slot, here, columns_at + placed, values_at + placed * FLOAT_BYTES, x_at, y_at
+                placed += _begin_outputs(*block, *begins) if start == 0 else _add_to_outputs(*block, *begins)
                 slot += here
             _unpack(y_tiles, y[:, first : first + here], token, False)
 
 
 @elementwise
 def _backward(  # type: ignore[no-untyped-def]
-    x, delta_y, width, pattern, columns, values, delta_x, accumulate, grad, x_tiles, delta_y_tiles, delta_x_tiles
+    x, delta_y, width, pattern, columns, values, delta_x, accumulate, grad, x_tiles, delta_y_tiles
 ):
     rows, inputs = delta_y.shape[1], x.shape[1]
     wants_delta, wants_grad = delta_x.shape[0] > 0, grad.shape[0] > 0
-    x_at, delta_x_at, delta_y_at = x_tiles.ctypes.data, delta_x_tiles.ctypes.data, delta_y_tiles.ctypes.data
+    x_at, delta_y_at = x_tiles.ctypes.data, delta_y_tiles.ctypes.data
     columns_at, values_at, grad_at = columns.ctypes.data, values.ctypes.data, grad.ctypes.data
     grad[:] = 0
     for token in range(0, x.shape[0], TILE_TOKENS):
-        if wants_grad:
-            _pack(x, token, x_tiles)
-        if wants_delta:
-            delta_x_tiles[:] = 0
         slot, placed = 0, 0
         for first in range(0, rows, CHUNK_ROWS):
             here = min(CHUNK_ROWS, rows - first)
             _pack(delta_y[:, first : first + here], token, delta_y_tiles)
             for start in range(0, inputs, width):
-                count, tile, number = 0, start * _TILE_BYTES, placed * FLOAT_BYTES
+                count, number = 0, placed * FLOAT_BYTES
                 block = pattern, slot, here, columns_at + placed
                 if wants_grad:
-                    count = _add_to_gradients(*block, grad_at + number, x_at + tile, delta_y_at)
+                    _pack(x[:, start : start + width], token, x_tiles)
+                    count = _add_to_gradients(*block, grad_at + number, x_at, delta_y_at, x_at, 0)
                 if wants_delta:
-                    count = _add_to_deltas(*block, values_at + number, delta_x_at + tile, delta_y_at)
+                    x_tiles[:] = 0
+                    count = _add_to_deltas(*block, values_at + number, x_at, delta_y_at, x_at, 0)
+                    _unpack(x_tiles, delta_x[:, start : start + width], token, accumulate or first > 0)
                 placed += count
                 slot += here
-        if wants_delta:
-            _unpack(delta_x_tiles, delta_x, token, accumulate)
 
 
-def _lend_tiles(scratch: Scratch, name: str, features: int) -> np.ndarray:
-    """Return (features, 64) on a multiple of 64 bytes, wherever the memory begins that is lent."""
-    memory = scratch(f"sparse.{name}", (features * TILE_TOKENS + LANES,))
+def _lend_tiles(scratch: Scratch, pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tiles of the inputs of a block, however wide, and of the outputs of a chunk.
+
+    Both have 64 columns and begin on a multiple of 64 bytes, wherever the memory begins that is lent.
+    """
+    inputs, outputs = WIDE, min(pattern.shape[0], CHUNK_ROWS)
+    memory = scratch("sparse.tiles", ((inputs + outputs) * TILE_TOKENS + LANES,))
     start = -memory.ctypes.data % _LINE_BYTES // FLOAT_BYTES
-    return memory[start : start + features * TILE_TOKENS].reshape(features, TILE_TOKENS)
+    tiles = memory[start : start + (inputs + outputs) * TILE_TOKENS].reshape(inputs + outputs, TILE_TOKENS)
+    return tiles[:inputs], tiles[inputs:]
 
 
 def sparse_linear_forward(
@@ -172,12 +195,12 @@ def sparse_linear_forward(
         values: (n,) float32, the non-zeros in the order of the pattern
         bias: (rows,) float32 or None
         y: (T, rows) float32, a column slice of the layer's output
-        scratch: lends tiles: (in, 64) and (512, 64)
+        scratch: lends tiles: 64 numbers for each input of a block and each output of a chunk
     """
-    x_tiles, y_tiles = _lend_tiles(scratch, "x", x.shape[1]), _lend_tiles(scratch, "y", CHUNK_ROWS)
-    offset = values[:0] if bias is None else bias
+    x_tiles, y_tiles = _lend_tiles(scratch, pattern)
+    starts = _ZERO if bias is None else bias
     order = pattern.rows, pattern.counts
-    _forward(x, pattern.width, order, pattern.columns, values, offset, y, x_tiles, y_tiles)
+    _forward(x, pattern.width, order, pattern.columns, values, starts, y, x_tiles, y_tiles)
 
 
 def sparse_linear_backward(
@@ -200,11 +223,9 @@ def sparse_linear_backward(
         delta_x: (T, in) float32, or None where nobody wants it
         accumulate: add to delta_x instead of overwriting it
         grad: (n,) float32, written, in the order of the pattern; or None
-        scratch: lends tiles: twice (in, 64), and (512, 64)
+        scratch: lends tiles: 64 numbers for each input of a block and each output of a chunk
     """
-    inputs = x.shape[1]
-    x_tiles, delta_x_tiles = _lend_tiles(scratch, "x", inputs), _lend_tiles(scratch, "delta_x", inputs)
-    delta_y_tiles = _lend_tiles(scratch, "y", CHUNK_ROWS)
+    x_tiles, delta_y_tiles = _lend_tiles(scratch, pattern)
     _backward(
         x,
         delta_y,
@@ -217,5 +238,4 @@ def sparse_linear_backward(
         values[:0] if grad is None else grad,
         x_tiles,
         delta_y_tiles,
-        delta_x_tiles,
     )

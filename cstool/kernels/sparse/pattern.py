@@ -8,14 +8,14 @@ import numpy as np
 
 from cstool.kernels._jit import elementwise
 
-CHUNK_ROWS = 512
-"""rows whose tiles stay in the second cache while the blocks of columns pass"""
+CHUNK_ROWS = 2048
+"""rows whose tiles, 512 KiB, stay in the second cache while the blocks of columns pass"""
 NARROW, WIDE = 128, 256
 """columns of a block: 128 tiles of 64 tokens fill two thirds of a first cache of 48 KiB; 256 is what a byte can name"""
 WIDE_BELOW = 0.07
 """density below which blocks are wide: a row needs a few non-zeros in a block to be worth loading its tile"""
 AHEAD = 2
-"""rows that a kernel asks for ahead; `rows` has as many entries more, so that it may look past the end"""
+"""rows that a kernel looks ahead; `rows` has as many entries more, so that it may look past the end"""
 
 
 @dataclass(frozen=True)
