@@ -25,7 +25,7 @@ UNROLLED = 16
 """non-zeros of a row whose code follows one another without a branch; a power of two"""
 FOUR = 4
 """non-zeros whose gradients are summed up together"""
-FOURS_UNROLLED = 4
+FOURS_UNROLLED = UNROLLED // FOUR
 
 _BYTE, _INT32, _INT64, _FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_FLOAT, LANES)

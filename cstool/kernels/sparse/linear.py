@@ -31,8 +31,6 @@ TILE_TOKENS = VECTORS * LANES
 _TILE_BYTES = TILE_TOKENS * FLOAT_BYTES
 _LINE_BYTES = LANES * FLOAT_BYTES
 _ZERO = np.zeros(1, np.float32)
-
-
 LONG_ROW = 24
 """non-zeros from which on a row keeps a CPU so busy that it does not look at the next one by itself"""
 READ_AHEAD, WRITE_AHEAD = 6, 1
@@ -172,16 +170,16 @@ def _backward(  # type: ignore[no-untyped-def]
                 slot += here
 
 
-def _lend_tiles(scratch: Scratch, pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tiles of the inputs of a block, however wide, and of the outputs of a chunk.
+def _lend_tiles(scratch: Scratch) -> tuple[np.ndarray, np.ndarray]:
+    """Return tiles for the inputs of a block and for the outputs of a chunk, both as many as there can be.
 
     Both have 64 columns and begin on a multiple of 64 bytes, wherever the memory begins that is lent.
     """
-    inputs, outputs = WIDE, min(pattern.shape[0], CHUNK_ROWS)
-    memory = scratch("sparse.tiles", ((inputs + outputs) * TILE_TOKENS + LANES,))
+    features = WIDE + CHUNK_ROWS
+    memory = scratch("sparse.tiles", (features * TILE_TOKENS + LANES,))
     start = -memory.ctypes.data % _LINE_BYTES // FLOAT_BYTES
-    tiles = memory[start : start + (inputs + outputs) * TILE_TOKENS].reshape(inputs + outputs, TILE_TOKENS)
-    return tiles[:inputs], tiles[inputs:]
+    tiles = memory[start : start + features * TILE_TOKENS].reshape(features, TILE_TOKENS)
+    return tiles[:WIDE], tiles[WIDE:]
 
 
 def sparse_linear_forward(
@@ -195,9 +193,9 @@ def sparse_linear_forward(
         values: (n,) float32, the non-zeros in the order of the pattern
         bias: (rows,) float32 or None
         y: (T, rows) float32, a column slice of the layer's output
-        scratch: lends tiles: 64 numbers for each input of a block and each output of a chunk
+        scratch: lends 576 KiB for tiles
     """
-    x_tiles, y_tiles = _lend_tiles(scratch, pattern)
+    x_tiles, y_tiles = _lend_tiles(scratch)
     starts = _ZERO if bias is None else bias
     order = pattern.rows, pattern.counts
     _forward(x, pattern.width, order, pattern.columns, values, starts, y, x_tiles, y_tiles)
@@ -223,9 +221,9 @@ def sparse_linear_backward(
         delta_x: (T, in) float32, or None where nobody wants it
         accumulate: add to delta_x instead of overwriting it
         grad: (n,) float32, written, in the order of the pattern; or None
-        scratch: lends tiles: 64 numbers for each input of a block and each output of a chunk
+        scratch: lends 576 KiB for tiles
     """
-    x_tiles, delta_y_tiles = _lend_tiles(scratch, pattern)
+    x_tiles, delta_y_tiles = _lend_tiles(scratch)
     _backward(
         x,
         delta_y,

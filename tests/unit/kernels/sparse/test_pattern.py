@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cstool.kernels.sparse import Pattern, collect, expand, make_pattern, positions
 from cstool.kernels.sparse.pattern import AHEAD, CHUNK_ROWS, NARROW, WIDE, WIDE_BELOW, block_width
 
-ROWS = st.sampled_from([1, 511, 512, 513, 1025]) | st.integers(1, 40)
+ROWS = st.sampled_from([1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 1]) | st.integers(1, 40)
 COLUMNS = st.sampled_from([1, 127, 128, 129, 255, 256, 257, 513]) | st.integers(1, 300)
 DENSITY = st.sampled_from([0.0, 0.02, 0.065, 0.075, 0.5, 1.0])
 
