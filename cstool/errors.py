@@ -44,6 +44,10 @@ class CheckpointError(CstoolError):
     """A checkpoint cannot be written, read, or does not belong to this model."""
 
 
+class StoreError(CstoolError):
+    """The file behind MemoryX cannot be written, read, or does not belong to this run."""
+
+
 class ClusterError(CstoolError):
     """The run does not fit the cluster that was asked for."""
 

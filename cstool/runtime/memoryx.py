@@ -148,7 +148,7 @@ class MemoryX:
             fill(how.name, key_of(seed, panel.weight), start, array.reshape(-1), how.mean, how.std, how.low, how.high)
 
         def fill_panel(panel: Panel) -> None:
-            array = self.store.borrow(f"model.{panel.weight}", panel.start, panel.stop)
+            array = self.store.borrow(f"model.{panel.weight}", panel.start, panel.stop, fresh=True)
             fill_rows(panel, array)
             self.store.give_back(f"model.{panel.weight}", panel.start, panel.stop, array, changed=True)
 
@@ -328,7 +328,7 @@ class MemoryX:
             sparse.write(array, numbers)
             return
         for panel in self.panels[weight]:
-            part = self.store.borrow(array, panel.start, panel.stop)
+            part = self.store.borrow(array, panel.start, panel.stop, fresh=True)
             read(part, panel.start, panel.stop)
             self.store.give_back(array, panel.start, panel.stop, part, changed=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -16,8 +16,14 @@ class Store(Protocol):
     apart from the others is up to them.
     """
 
-    def create(self, name: str, shape: Sequence[int], dtype: str = "float32") -> None:
+    def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:
         """Create an array of at least one dimension, full of zeros.
+
+        Args:
+            name: of the array
+            shape: of the array
+            dtype: its name
+            scratch: whether nobody needs the array when the run is interrupted
 
         Raises:
             ValueError: the name is taken, or the shape is not one of an array with rows
@@ -44,8 +50,13 @@ class Store(Protocol):
         """
         ...
 
-    def borrow(self, name: str, start: int, stop: int) -> NDArray[Any]:
+    def borrow(self, name: str, start: int, stop: int, *, fresh: bool = False) -> NDArray[Any]:
         """Return rows `start` to `stop`, C-contiguous, for the borrower to read and write until given back.
+
+        Args:
+            name: of the array
+            start, stop: the range of rows
+            fresh: the contents do not matter, all of them will be written
 
         Returns:
             (stop - start, *shape[1:]) in the dtype of the array
@@ -68,6 +79,31 @@ class Store(Protocol):
             KeyError: there is no such array
             ValueError: this array is not out on loan for these rows
         """
+        ...
+
+    def rewrite(
+        self,
+        names: Sequence[str],
+        start: int,
+        stop: int,
+        change: Callable[[list[NDArray[Any]], int, int], None],
+        reads: Sequence[str] = (),
+    ) -> None:
+        """Change the same rows of several arrays in place, in as many pieces as the store likes.
+
+        Args:
+            names: of the arrays that change; nobody else may write to these rows meanwhile, or read them
+            start, stop: the range of rows
+            change: change(arrays, first, last) gets rows `first` to `last` of each array, those of `reads` last
+            reads: arrays that are read beside them
+
+        Raises:
+            KeyError: there is no such array
+        """
+        ...
+
+    def expect(self, order: Sequence[tuple[str, int, int]]) -> None:
+        """Say in which order rows (name, start, stop) will be borrowed from now on, over and over: a hint."""
         ...
 
     def close(self) -> None:

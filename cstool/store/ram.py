@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class RamStore:
         self._loans: Counter[Loan] = Counter()
         self._closed = False
 
-    def create(self, name: str, shape: Sequence[int], dtype: str = "float32") -> None:
+    def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:  # noqa: ARG002
         """Create an array of zeros, as `Store.create` says."""
         array = _aligned_zeros(check_shape(name, shape), np.dtype(dtype))
         with self._lock:
@@ -53,7 +53,7 @@ class RamStore:
         with self._lock:
             return self._array(name).dtype.name
 
-    def borrow(self, name: str, start: int, stop: int) -> NDArray[Any]:
+    def borrow(self, name: str, start: int, stop: int, *, fresh: bool = False) -> NDArray[Any]:  # noqa: ARG002
         """Return a view of rows, as `Store.borrow` says."""
         with self._lock:
             array = self._array(name)
@@ -68,6 +68,22 @@ class RamStore:
             if self._loans[name, start, stop] == 0 or not _same_memory(own, array):
                 raise ValueError(f"{name}: rows {start}:{stop} must be given back as they were borrowed, they were not")
             self._loans[name, start, stop] -= 1
+
+    def rewrite(
+        self,
+        names: Sequence[str],
+        start: int,
+        stop: int,
+        change: Callable[[list[NDArray[Any]], int, int], None],
+        reads: Sequence[str] = (),
+    ) -> None:
+        """Change rows in place, all at once."""
+        with self._lock:
+            arrays = [self._array(name)[start:stop] for name in (*names, *reads)]
+        change(arrays, start, stop)
+
+    def expect(self, order: Sequence[tuple[str, int, int]]) -> None:
+        """Do nothing: all is here."""
 
     def close(self) -> None:
         """Let go of all arrays; what is still borrowed stays valid."""
@@ -87,11 +103,19 @@ class RamStore:
             raise ValueError("the store must be open, it was closed")
 
 
+def aligned_empty(size_bytes: int) -> NDArray[Any]:
+    """Return (size_bytes,) uint8 with arbitrary contents, aligned."""
+    return _aligned(np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes)
+
+
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     size_bytes = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8)
+    return _aligned(np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes).view(dtype).reshape(shape)
+
+
+def _aligned(memory: NDArray[Any], size_bytes: int) -> NDArray[Any]:
     begin = -memory.ctypes.data % ALIGNMENT_BYTES
-    return memory[begin : begin + size_bytes].view(dtype).reshape(shape)
+    return memory[begin : begin + size_bytes]
 
 
 def _same_memory(own: NDArray[Any], other: NDArray[Any]) -> bool:
