@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -31,7 +31,8 @@ from cstool.runtime.dropconnect import Draw, DroppedWeight
 from cstool.runtime.optimizer import Optimizer, Step
 from cstool.runtime.sparse_weights import SparseWeight, SparsityRules
 from cstool.runtime.swarmx import BufferPool
-from cstool.store import Store
+from cstool.runtime.waiting import Room, WaitingGradients
+from cstool.store import FileStore, Store
 
 Array = np.ndarray[Any, Any]
 
@@ -64,6 +65,8 @@ class MemoryX:
         buffers: where gradient buffers go when they are used up
         workers: run updates beside the systems
         sparsity: which weights are sparse
+        waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
+            are in the store, then
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class MemoryX:
         buffers: BufferPool,
         workers: Executor,
         sparsity: SparsityRules = DENSE,
+        waiting_bytes: int | None = None,
     ) -> None:
         self.graph = graph
         self.store = store
@@ -92,11 +96,16 @@ class MemoryX:
         self._lock = threading.Lock()
         self._borrowed: dict[Panel, _Borrowed] = {}
         """what is out"""
-        self._arrived: dict[Panel, dict[str, Payload]] = {}
-        self._gradients: dict[Panel, Array] = {}
+        self._arrived: dict[Panel, dict[str, Payload | None]] = {}
+        """sums of panels that other ops use, too; None for one that waits with the others"""
+        self._room = Room(waiting_bytes)
+        self._waiting = WaitingGradients(store, buffers, workers, self._room)
         self._sum_squares: dict[Panel, float] = {}
         self._updates: dict[Panel, Future[None]] = {}
-        self._whole: dict[str, dict[Panel, Array]] = {}
+        self._committer = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._commit: Future[None] | None = None
+        """the last commit, under way or done"""
+        self._whole: dict[str, dict[Panel, Array | None]] = {}
         """gradients of weights whose mask changes after the step, until those of all panels are there"""
         self._dense_gradients: dict[Panel, Array] = {}
         """of sparse weights whose mask changes by them"""
@@ -243,13 +252,24 @@ class MemoryX:
     def receive(self, panel: Panel, op: str, payload: Payload) -> None:
         """Take the sum of a panel's gradient from one op; MemoryX owns its buffer from now on."""
         uses = self._uses[panel.weight]
+        waits = payload if len(uses) > 1 and isinstance(payload, np.ndarray) else None
+        if waits is not None:
+            self._room.take(waits.nbytes)
         with self._lock:
             arrived = self._arrived.setdefault(panel, {})
-            arrived[op] = payload
-            if len(arrived) < len(uses):
-                return
-            del self._arrived[panel]
-        gradient = arrived[uses[0]]
+            complete = len(arrived) + 1 == len(uses)
+            keeps = waits is not None and not complete and all(found is not None for found in arrived.values())
+            arrived[op] = None if keeps else payload
+            if complete:
+                del self._arrived[panel]
+            if waits is not None and keeps:
+                self._waiting.keep(panel, self.span(panel), waits)
+        if waits is not None and not keeps:
+            self._room.give_back(waits.nbytes)
+        if not complete:
+            return
+        sums = [arrived[use] for use in uses]
+        gradient, *others = [self._waiting.fetch(panel) if found is None else found for found in sums]
         if panel.weight in self.dropped and self._draw is not None and isinstance(gradient, np.ndarray):
             numbers, gradient = gradient, self.dropped[panel.weight].gradient(panel, gradient, self._draw)
             self.buffers.give_back(numbers)
@@ -257,19 +277,20 @@ class MemoryX:
             rows, gradient = gradient, self.buffers.take(panel.shape)
             gradient.fill(0)
             add_to_dense(rows, gradient)
-        for other in uses[1:]:
-            add_to_dense(arrived[other], gradient)
-            self.buffers.give_back(arrived[other])
+        for other in others:
+            add_to_dense(other, gradient)
+            self.buffers.give_back(other)
         sparse = self.sparse.get(panel.weight)
         if sparse is not None and sparse.wants_dense_gradient(self._step.number):
             self._dense_gradients[panel] = gradient
             gradient = self.buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
             collect(sparse.pattern(panel), self._dense_gradients[panel], gradient)
+        self._room.take(gradient.nbytes)
         if self.max_gradient_norm is None:
             self._begin_update(panel, gradient, self._step)
         else:
-            self._gradients[panel] = gradient
             self._sum_squares[panel] = sum_squares(gradient.reshape(-1))
+            self._waiting.keep(panel, self.span(panel), gradient)
 
     def finish_step(self) -> float | None:
         """End a step: with clipping, compute the global norm and let the updates begin.
@@ -286,21 +307,47 @@ class MemoryX:
         norm = math.sqrt(math.fsum(self._sum_squares[panel] for panel in order))
         if not math.isfinite(norm):
             # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
-            bad = next(panel for panel in order if first_non_finite(self._gradients[panel].reshape(-1)) >= 0)
+            bad = next(p for p in order if first_non_finite(self._waiting.fetch(p).reshape(-1)) >= 0)
             raise NonFiniteError(f"step {self._step.number}: the gradient of {bad.weight} is not finite")
         # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
         scale = min(1.0, self.max_gradient_norm / (norm + 1e-6))
         step = Step(self._step.number, self._step.learning_rate, scale)
         for panel in order:
-            self._begin_update(panel, self._gradients.pop(panel), step)
+            self._begin_update(panel, self._waiting.take(panel), step)
         self._sum_squares.clear()
         return norm
 
+    def commit(self, values: Callable[[], Mapping[str, Any]]) -> None:
+        """Let the step that has just been finished be committed, once its last update is; the next may begin meanwhile.
+
+        Args:
+            values: returns what else a checkpoint would hold, when all updates have been applied
+
+        Raises:
+            StoreError: the commit before could not be made
+        """
+        if self._commit is not None:
+            self._commit.result()
+        self._commit = self._committer.submit(self._make_commit, list(self._updates.values()), values)
+
+    def _make_commit(self, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
+        assert isinstance(self.store, FileStore)
+        for update in updates:
+            update.result()
+        links = {f"model.{alias}": f"model.{weight}" for alias, weight in self.graph.aliases.items()}
+        self.store.commit(values(), links)
+
     def drain(self) -> None:
-        """Wait until every update that is under way has been applied."""
+        """Wait until every update that is under way has been applied, and every commit been made."""
         for update in self._updates.values():
             update.result()
         self._updates.clear()
+        if self._commit is not None:
+            self._commit.result()
+
+    def close(self) -> None:
+        """End the thread that commits."""
+        self._committer.shutdown()
 
     def chunks(self, array: str) -> Generator[Array, None, None]:
         """Yield an array by panels, for a checkpoint; `drain` first, close it if it is not used up.
@@ -336,11 +383,15 @@ class MemoryX:
         weight = array.removeprefix("model.")
         return weight if weight in self.panels else array.removeprefix("optimizer.").rpartition(".")[0]
 
-    def _begin_update(self, panel: Panel, gradient: Array, step: Step) -> None:
-        """Let a panel be updated; where the mask of its weight changes then, once all its panels can be."""
-        sparse = self.sparse.get(panel.weight)
+    def _begin_update(self, panel: Panel, gradient: Array | None, step: Step) -> None:
+        """Let a panel be updated; where the mask of its weight changes then, once all its panels can be.
+
+        The gradient is None where it waits in the store. The slots that an update writes to are free once the step
+        before has been committed.
+        """
+        sparse, committed = self.sparse.get(panel.weight), self._commit
         if sparse is None or not sparse.changes_after(step.number):
-            self._updates[panel] = self._workers.submit(self._update, panel, gradient, step)
+            self._updates[panel] = self._workers.submit(self._update, panel, gradient, step, committed)
             return
         with self._lock:
             gradients = self._whole.setdefault(panel.weight, {})
@@ -348,13 +399,15 @@ class MemoryX:
             if len(gradients) < len(sparse.panels):
                 return
             del self._whole[panel.weight]
-        update = self._workers.submit(self._update_and_change, sparse, gradients, step)
+        update = self._workers.submit(self._update_and_change, sparse, gradients, step, committed)
         self._updates.update(dict.fromkeys(gradients, update))
 
-    def _update_and_change(self, sparse: SparseWeight, gradients: Mapping[Panel, Array], step: Step) -> None:
+    def _update_and_change(
+        self, sparse: SparseWeight, gradients: Mapping[Panel, Array | None], step: Step, committed: Future[None] | None
+    ) -> None:
         """Apply the optimizer to all panels of a weight, then change its mask."""
-        for panel, gradient in gradients.items():
-            self._update(panel, gradient, step)
+        for panel in sparse.panels:
+            self._update(panel, gradients[panel], step, committed)
         dense = None
         if sparse.wants_dense_gradient(step.number):
             parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
@@ -363,15 +416,24 @@ class MemoryX:
                 self.buffers.give_back(part)
         sparse.change_mask(step.number, dense)
 
-    def _update(self, panel: Panel, gradient: Array, step: Step) -> None:
+    def _update(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
         """Apply the optimizer to one panel."""
-        assert self.optimizer is not None
-        names, span = self.arrays_of(panel.weight), self.span(panel)
-        arrays = [self.store.borrow(name, *span) for name in names]
-        weight, *states = (array.reshape(-1) for array in arrays)
-        scale = self.learning_rate_scales.get(panel.weight, 1.0)
+        optimizer = self.optimizer
+        assert optimizer is not None
+        if committed is not None:
+            committed.result()
+        start, stop = self.span(panel)
+        scale, decays = self.learning_rate_scales.get(panel.weight, 1.0), self.graph.weights[panel.weight].decays
         step = step._replace(learning_rate=step.learning_rate * scale)
-        self.optimizer.update(weight, gradient.reshape(-1), states, step, self.graph.weights[panel.weight].decays)
-        for name, array in zip(names, arrays, strict=True):
-            self.store.give_back(name, *span, array, changed=True)
-        self.buffers.give_back(gradient)
+
+        def change(tiles: list[Array], first: int, last: int) -> None:
+            rows = tiles.pop() if gradient is None else gradient[first - start : last - start]
+            weight, *states = (tile.reshape(-1) for tile in tiles)
+            optimizer.update(weight, rows.reshape(-1), states, step, decays)
+
+        self.store.rewrite(self.arrays_of(panel.weight), start, stop, change, self._waiting.sources(panel))
+        if gradient is None:
+            self._waiting.drop(panel)
+        else:
+            self._room.give_back(gradient.nbytes)
+            self.buffers.give_back(gradient)

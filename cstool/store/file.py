@@ -34,7 +34,7 @@ from cstool.store.contiguous import Place, create_contiguous, find_contiguous, p
 from cstool.store.crc32 import crc32
 from cstool.store.extents import Extent, Extents
 from cstool.store.panel_cache import PanelCache, Rows
-from cstool.store.protocol import check_rows, check_shape
+from cstool.store.protocol import check_like, check_rows, check_shape
 from cstool.store.ram import aligned_empty
 from cstool.store.store_lock import StoreLock
 
@@ -151,6 +151,19 @@ class FileStore:
         finally:
             self.cache.let_go(rows)
 
+    def read(self, name: str, start: int, out: Array) -> None:
+        """Copy rows from the file, as `Store.read` says."""
+        self._check_like(name, start, out)
+        self._settle()
+        self._read_rows(Rows(name, start, start + len(out)), out)
+
+    def write(self, name: str, start: int, rows: Array) -> None:
+        """Copy rows to the file, as `Store.write` says."""
+        self._check_like(name, start, rows)
+        self._settle()
+        self._write(name, start, start + len(rows), rows)
+        self.cache.forget(name, start, start + len(rows))
+
     def rewrite(
         self,
         names: Sequence[str],
@@ -162,21 +175,20 @@ class FileStore:
         """Change the same rows of several arrays, tile by tile, as `Store.rewrite` says."""
         self._settle()
         claims = [(rows, self.cache.claim(rows)) for rows in (Rows(name, start, stop) for name in names)]
+        arrays = [*claims, *((Rows(name, start, stop), None) for name in reads)]
         try:
             checksums = [0] * len(names)
-            step = max(1, TILE_BYTES // max(1, max(self._row_bytes(name) for name in (*names, *reads))))
+            step = max(1, TILE_BYTES // max(1, max(self._row_bytes(rows.name) for rows, _ in arrays)))
             for first in range(start, stop, step):
                 last = min(first + step, stop)
                 tiles = [
-                    self._tile(slot, Rows(name, first, last), None if held is None else held[first - start : last - start])
-                    for slot, (name, held) in enumerate(
-                        [*((rows.name, held) for rows, held in claims), *((name, None) for name in reads)]
-                    )
+                    self._tile(index, Rows(rows.name, first, last), held, start)
+                    for index, (rows, held) in enumerate(arrays)
                 ]
-                change(tiles, first, last)
-                for index, (name, tile) in enumerate(zip(names, tiles, strict=False)):
-                    self._write_tile(name, start, stop, first, tile)
-                    checksums[index] = crc32(tile.reshape(-1).view(np.uint8).data, checksums[index])
+                change(list(tiles), first, last)
+                for index, name in enumerate(names):
+                    self._write_tile(name, first, tiles[index])
+                    checksums[index] = crc32(tiles[index].reshape(-1).view(np.uint8).data, checksums[index])
             with self._guard:
                 for name, checksum in zip(names, checksums, strict=True):
                     self._moved(name, start, stop, checksum)
@@ -323,6 +335,11 @@ class FileStore:
                 raise KeyError(f"{name}: there is no such array in the store")
             return self._places[name][0]
 
+    def _check_like(self, name: str, start: int, rows: Array) -> None:
+        place = self._place(name)
+        check_like(name, place.shape, place.dtype, rows)
+        check_rows(name, place.shape[0], start, start + len(rows))
+
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("the store must be open, it was closed")
@@ -366,10 +383,10 @@ class FileStore:
         for target in targets:
             self._extents[name].replace(target._replace(crc32=checksum if len(targets) == 1 else None))
 
-    def _tile(self, index: int, rows: Rows, held: Array | None) -> Array:
-        """Return some rows: of those in memory, or read into a buffer of this thread."""
+    def _tile(self, index: int, rows: Rows, held: Array | None, start: int) -> Array:
+        """Return some rows: of those in memory, which begin at `start`, or read into a buffer of this thread."""
         if held is not None:
-            return held
+            return held[rows.start - start : rows.stop - start]
         shape, dtype = self._layout_of(rows)
         size_bytes = math.prod(shape) * dtype.itemsize
         buffers: dict[int, Array] = self._tiles.__dict__.setdefault("buffers", {})
@@ -435,7 +452,9 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
     except StoreError:
         raise
     except FileNotFoundError as error:
-        raise StoreError(f"{path}: is gone, its commit record is there", "bring it back, or delete the record") from error
+        raise StoreError(
+            f"{path}: must be there, as its commit record is, found nothing", "bring it back, or delete the record"
+        ) from error
     except Exception as error:
         # Whatever HDF5 or h5py trip over here, they trip over the file.
         raise StoreError(f"{path}: the MemoryX file is damaged or cut short") from error

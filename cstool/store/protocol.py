@@ -81,6 +81,34 @@ class Store(Protocol):
         """
         ...
 
+    def read(self, name: str, start: int, out: NDArray[Any]) -> None:
+        """Copy rows from `start` on into an array.
+
+        Args:
+            name: of the array
+            start: first row
+            out: (rows, *shape[1:]), C-contiguous, in the dtype of the array
+
+        Raises:
+            KeyError: there is no such array
+            ValueError: the rows are out of range
+        """
+        ...
+
+    def write(self, name: str, start: int, rows: NDArray[Any]) -> None:
+        """Copy rows into an array from `start` on; nobody may have them meanwhile.
+
+        Args:
+            name: of the array
+            start: first row
+            rows: (rows, *shape[1:]), C-contiguous, in the dtype of the array
+
+        Raises:
+            KeyError: there is no such array
+            ValueError: the rows are out of range
+        """
+        ...
+
     def rewrite(
         self,
         names: Sequence[str],
@@ -121,6 +149,18 @@ def check_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     if not checked or min(checked) < 0:
         raise ValueError(f"{name}: a shape must have one or more dimensions, none negative, got {checked}")
     return checked
+
+
+def check_like(name: str, shape: Sequence[int], dtype: str, rows: NDArray[Any]) -> None:
+    """Check that an array is rows of another.
+
+    Raises:
+        ValueError: its shape or dtype differs, or it is not contiguous
+    """
+    if rows.shape[1:] != tuple(shape[1:]) or rows.dtype.name != dtype or not rows.flags.c_contiguous:
+        raise ValueError(
+            f"{name}: must be rows of {tuple(shape)} {dtype}, C-contiguous, got {rows.shape} {rows.dtype.name}"
+        )
 
 
 def check_rows(name: str, rows: int, start: int, stop: int) -> None:
