@@ -173,6 +173,17 @@ class MemoryX:
         for future in filling:
             future.result()
 
+    def reserve(self) -> None:
+        """Make room in the store for gradients that will wait there; the weights are there already."""
+        if self.optimizer is None:
+            return
+        for name, weight in self.graph.weights.items():
+            sparse = self.sparse.get(name)
+            if self.max_gradient_norm is not None:
+                self._waiting.reserve(name, weight.shape if sparse is None else (sparse.capacity or 1,))
+            elif len(self._uses[name]) > 1 and sparse is None and name not in self.dropped:
+                self._waiting.reserve(name, weight.shape)
+
     def span(self, panel: Panel) -> tuple[int, int]:
         """Return which rows (of a sparse weight: elements) of its arrays in the store are those of a panel."""
         sparse = self.sparse.get(panel.weight)
