@@ -56,7 +56,8 @@ class Appliance:
         sparsity: which weights are sparse
         num_csx: number of systems
         lanes: host threads; None to choose
-        store: where MemoryX keeps its arrays
+        store: where MemoryX keeps its arrays; None for memory
+        waiting_bytes: what gradients that wait for their update may take, where the store is a file; None for no limit
         memory_bytes: what activations may take; None for a share of what the rest leaves
 
     Raises:
@@ -77,6 +78,7 @@ class Appliance:
         num_csx: int = 1,
         lanes: int | None = None,
         store: Store | None = None,
+        waiting_bytes: int | None = None,
         memory_bytes: int | None = None,
     ) -> None:
         if memory_bytes is None:
@@ -92,7 +94,15 @@ class Appliance:
         self.buffers = BufferPool()
         self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
         self.memoryx = MemoryX(
-            graph, self.store, optimizer, max_gradient_norm, learning_rate_scales, self.buffers, self._workers, sparsity
+            graph,
+            self.store,
+            optimizer,
+            max_gradient_norm,
+            learning_rate_scales,
+            self.buffers,
+            self._workers,
+            sparsity,
+            waiting_bytes,
         )
         self._systems: dict[tuple[int, bool], Systems] = {}
         # One level of parallelism: the lanes. BLAS with two threads also gives other bits than with one.
@@ -105,6 +115,7 @@ class Appliance:
         for systems in self._systems.values():
             systems.close()
         self._workers.shutdown()
+        self.memoryx.close()
         self._blas.restore_original_limits()
         self.store.close()
 

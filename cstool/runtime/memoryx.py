@@ -251,6 +251,10 @@ class MemoryX:
         finally:
             self.release(panel)
 
+    def expect(self, stream: Sequence[Panel]) -> None:
+        """Say in which order panels will be acquired, so that the store can fetch them ahead."""
+        self.store.expect([(f"model.{panel.weight}", *self.span(panel)) for panel in stream])
+
     def begin_step(self, step: int, learning_rate: float) -> None:
         """Say which step the gradients that arrive from now on belong to (steps count from 1)."""
         self._step = Step(step, learning_rate, 1.0)
@@ -446,5 +450,5 @@ class MemoryX:
         if gradient is None:
             self._waiting.drop(panel)
         else:
-            self._room.give_back(gradient.nbytes)
             self.buffers.give_back(gradient)
+            self._room.give_back(gradient.nbytes)

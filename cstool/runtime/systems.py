@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import numpy as np
 
@@ -92,6 +93,13 @@ class Systems:
         panels = [p for planned in self.plan.ops for p in (*planned.matrix_panels, *planned.vector_panels)]
         return sum(map(panel_bytes, panels)) * self.waves * (2 if self.trains else 1)
 
+    @cached_property
+    def stream(self) -> tuple[Panel, ...]:
+        """The panels that MemoryX sends out for one batch, in order."""
+        forward = [(*p.vector_panels, *p.matrix_panels) for p in self.plan.ops]
+        backward = [(*p.vector_panels, *p.matrix_panels[::-1]) for p in self.plan.ops[::-1]] if self.trains else []
+        return tuple(panel for panels in [*forward, *backward] for panel in panels) * self.waves
+
     @property
     def op_seconds(self) -> dict[str, tuple[float, float]]:
         """Time of all lanes in each op so far, forward and backward [s]."""
@@ -119,6 +127,7 @@ class Systems:
         Raises:
             NonFiniteError: the loss is NaN or infinite; nothing has been updated
         """
+        self._memoryx.expect(self.stream)
         losses: dict[int, LossResult] = {}
         for wave in range(self.waves):
             slots = self._load(batch, wave, step, scale)
