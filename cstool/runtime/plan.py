@@ -1,6 +1,7 @@
 """Where each activation and delta of one grain lives: liveness over the step, then offsets into one slot.
 
-The plan is a function of the graph and the grain alone, so every grain, on every system, meets the same layout.
+The plan is a function of the graph, the grain and whether layers are recomputed, so every grain, on every system, meets
+the same layout. A buffer has one place, however often its contents are made.
 """
 
 from __future__ import annotations

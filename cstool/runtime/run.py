@@ -281,7 +281,8 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
     systems = session.appliance.prepare(loader.batch_size, trains=trains, where=where)
     if not trains and session.appliance.memoryx.optimizer is not None:
         return
-    session.result.grain_samples, session.result.lanes = systems.plan.samples, len(systems.lanes)
+    result = session.result
+    result.grain_samples, result.lanes, result.waves = systems.plan.samples, len(systems.lanes), systems.waves
     log.info(f"Effective batch size is {loader.batch_size}.")
     log.info(
         f"Preparing to execute using {session.params.num_csx} CSX: {counted(systems.grains, 'grain')} of "
@@ -289,12 +290,10 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
         f"{counted(systems.waves, 'wave')}"
     )
     if layers := len(systems.plan.timeline.recomputed):
-        recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
-        session.result.recomputed = recomputed
+        result.recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
         log.info(
-            f"Recomputing the activations of {counted(layers, 'layer')} in backward: those of a grain take "
-            f"{recomputed.grain_bytes / 1e6:,.1f} MB; if all were kept it would be "
-            f"{recomputed.whole_grain_bytes / 1e6:,.1f} MB."
+            f"Recomputing the activations of {counted(layers, 'layer')} in backward: a grain takes "
+            f"{systems.plan.slot_bytes / 1e6:,.1f} MB, {systems.whole_slot_bytes / 1e6:,.1f} MB if all were kept"
         )
 
 

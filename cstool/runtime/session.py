@@ -80,6 +80,7 @@ class RunResult:
     num_csx: int = 1
     lanes: int = 1
     grain_samples: int = 1
+    waves: int = 1
     recomputed: Recomputed | None = None
     """None where training keeps the activations of all layers"""
     sparsity: list[dict[str, Any]] = field(default_factory=list)
