@@ -105,7 +105,7 @@ class Systems:
 
     @property
     def op_seconds(self) -> dict[str, dict[str, float]]:
-        """Time of all lanes in each op so far, by pass: forward, again (where its layer is recomputed), backward [s]."""
+        """Time of all lanes in each op so far, by pass: forward, again (where it runs forward twice), backward [s]."""
         again = self.plan.timeline.again
         found = {}
         for position, planned in enumerate(self.plan.ops):

@@ -163,6 +163,29 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(
         assert found == expected, (recompute, settings)
 
 
+@pytest.mark.parametrize("model", ["decoder", "decoder, untied, biases", "fc_mnist"])
+def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """Without clipping a panel is updated while backward goes on, and layers are still running forward again."""
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    graph = MODELS[model]()
+    with machine(graph, 8, recompute="always", lanes=3) as appliance:
+        memoryx, events = appliance.memoryx, []
+        acquire, begin_update = memoryx.acquire, memoryx._begin_update
+        monkeypatch.setattr(memoryx, "acquire", lambda panel: (events.append(("read", panel)), acquire(panel))[1])
+        monkeypatch.setattr(
+            memoryx,
+            "_begin_update",
+            lambda panel, *rest: (events.append(("update", panel)), begin_update(panel, *rest)),
+        )
+        appliance.train_step(random_batch(graph, 8), 1, 0.1)
+    updates = {panel: at for at, (event, panel) in enumerate(events) if event == "update"}
+    assert sorted(map(str, updates)) == sorted(str(panel) for panels in memoryx.panels.values() for panel in panels)
+    assert all(at < updates[panel] for at, (event, panel) in enumerate(events) if event == "read")
+    assert min(updates.values()) < max(at for at, (event, _) in enumerate(events) if event == "read")
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loss_of_a_step_is_the_mean_over_the_unmasked_tokens(model: str) -> None:
     graph = MODELS[model]()

@@ -14,7 +14,6 @@ from cstool.runtime.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, mak
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.runtime.machines import arrays_of, assert_gradients, machine, random_batch
 
-
 lives = st.lists(
     st.builds(
         lambda size, moments: _Life((size,), "float32", list(zip(moments[::2], moments[1::2], strict=True))),
