@@ -132,6 +132,7 @@ class _Checker:
             checkpoint=checkpoint,
             logging=logging,
             seed=seed,
+            activation_checkpointing=init.get("activation_checkpointing") or "auto",
             model_dir=Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem))),
             num_csx=backend.cluster_config.num_csx,
             micro_batch_size=micro_batch_size,

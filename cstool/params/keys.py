@@ -66,8 +66,10 @@ class KeyTable:
 
 
 _FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+_ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
+    (InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
     (DataloaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
     (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),

@@ -28,6 +28,8 @@ class Params:
         eval_dataloader: for mode eval: that of `validate`, else `val_dataloader`
         checkpoint_path: to start from; None leaves it to `checkpoint.autoload_last_checkpoint`
         eval_checkpoint_path: to evaluate alone: that of `validate`, else `checkpoint_path`
+        activation_checkpointing: whether training recomputes the activations of layers on this host: `always`, `never`,
+            or `auto`, where they do not fit the memory otherwise
         load_checkpoint_states: which parts of them to load, as the flag of that name has them: `all`, or names
         path: of the file, as given
         text: of the file, as read
@@ -50,6 +52,7 @@ class Params:
     checkpoint: CheckpointParams
     logging: LoggingParams
     seed: int
+    activation_checkpointing: str
     model_dir: Path
     num_csx: int
     micro_batch_size: int | None
@@ -121,6 +124,7 @@ class Params:
             },
             "model_dir": str(self.model_dir),
             "seed": self.seed,
+            "activation_checkpointing": self.activation_checkpointing,
             "optimizer": {type(self.optimizer).__name__: self.optimizer.dump()},
             "schedulers": [schedule.entry() for schedule in self.schedulers],
             "precision": self.precision.dump(),

@@ -27,8 +27,8 @@ from cstool.sparsity import most_kept
 from cstool.store import RamStore, Store
 
 ACTIVATION_SHARE = 0.8
-"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it a batch goes
-in waves"""
+"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
+are recomputed, and beyond that a batch goes in waves"""
 EVALUATION_PART = 4
 """evaluation beside training takes at most one part in so many of that: its batches go in waves all the sooner"""
 
@@ -59,6 +59,8 @@ class Appliance:
         store: where MemoryX keeps its arrays; None for memory
         waiting_bytes: what gradients that wait for their update may take, where the store is a file; None for no limit
         memory_bytes: what activations may take; None for a share of what the rest leaves
+        recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
+            a batch do not fit otherwise
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -80,6 +82,7 @@ class Appliance:
         store: Store | None = None,
         waiting_bytes: int | None = None,
         memory_bytes: int | None = None,
+        recompute: str = "auto",
     ) -> None:
         if memory_bytes is None:
             memory_bytes = activation_budget_bytes(graph, optimizer, sparsity)
@@ -90,6 +93,7 @@ class Appliance:
         self.loss_weight = loss_weight
         self._lanes = lanes
         self._memory_bytes = memory_bytes
+        self._recompute = recompute
         self.store = RamStore() if store is None else store
         self.buffers = BufferPool()
         self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
@@ -151,6 +155,7 @@ class Appliance:
                 seed=self.seed,
                 trains=trains,
                 memory_bytes=self._room_bytes(trains),
+                recompute=self._recompute,
             )
         return found
 

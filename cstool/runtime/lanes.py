@@ -72,6 +72,8 @@ class Lane:
         self.scratch = Scratch()
         self.forward_s = [0.0] * len(plan.ops)
         """time in each op since the lane was made, waiting for weights included [s]"""
+        self.again_s = [0.0] * len(plan.ops)
+        """of its second forward, where its layer is recomputed"""
         self.backward_s = [0.0] * len(plan.ops)
         for slot in slots:
             for call in slot.calls:
@@ -79,49 +81,62 @@ class Lane:
 
     def forward(self, pace: Pace) -> None:
         """Run the forward pass of the slots that hold a grain."""
-        for position, planned in enumerate(self.plan.ops):
+        for position in range(len(self.plan.ops)):
             pace.reach(self.index, position)
-            began = time.perf_counter()
-            calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
-            vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
-            for panel, is_first, is_last in stages(planned.matrix_panels):
-                matrix = [] if panel is None else [self.swarmx.acquire(panel)]
-                for call in calls:
-                    call.hold(matrix + vectors, panel, is_first, is_last)
-                    planned.kernel.forward(call)
-                if panel is not None:
-                    self.swarmx.release(panel)
-            for vector in planned.vector_panels:
-                self.swarmx.release(vector)
-            self.forward_s[position] += time.perf_counter() - began
+            self._forward(position, self.forward_s)
 
     def backward(self, pace: Pace) -> None:
-        """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made."""
-        for position in reversed(range(len(self.plan.ops))):
-            pace.reach(self.index, len(self.plan.ops) - 1 - position)
-            began = time.perf_counter()
-            planned = self.plan.ops[position]
-            slots = [slot for slot in self.slots if slot.grain is not None]
-            vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
-            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
-            for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
-                matrix = [] if panel is None else [self.swarmx.acquire(panel)]
-                for slot, vector_gradients in zip(slots, of_vectors, strict=True):
-                    call = slot.calls[position]
-                    call.hold(matrix + vectors, panel, is_first, is_last)
-                    call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
-                    planned.kernel.backward(call)
-                    if panel is not None:
-                        self._hand_in(panel, planned, slot, call.gradients[0])
-                    if is_last:
-                        slot.settle(planned)
-                        for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
-                            self._hand_in(vector, planned, slot, gradient)
+        """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
+
+        A layer whose activations are recomputed streams forward once more before it streams back.
+        """
+        for moment, (position, forward) in enumerate(self.plan.timeline.way_back):
+            pace.reach(self.index, moment)
+            if forward:
+                self._forward(position, self.again_s)
+            else:
+                self._backward(position)
+
+    def _forward(self, position: int, seconds: list[float]) -> None:
+        began = time.perf_counter()
+        planned = self.plan.ops[position]
+        calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
+        vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
+        for panel, is_first, is_last in stages(planned.matrix_panels):
+            matrix = [] if panel is None else [self.swarmx.acquire(panel)]
+            for call in calls:
+                call.hold(matrix + vectors, panel, is_first, is_last)
+                planned.kernel.forward(call)
+            if panel is not None:
+                self.swarmx.release(panel)
+        for vector in planned.vector_panels:
+            self.swarmx.release(vector)
+        seconds[position] += time.perf_counter() - began
+
+    def _backward(self, position: int) -> None:
+        began = time.perf_counter()
+        planned = self.plan.ops[position]
+        slots = [slot for slot in self.slots if slot.grain is not None]
+        vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
+        of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
+        for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
+            matrix = [] if panel is None else [self.swarmx.acquire(panel)]
+            for slot, vector_gradients in zip(slots, of_vectors, strict=True):
+                call = slot.calls[position]
+                call.hold(matrix + vectors, panel, is_first, is_last)
+                call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
+                planned.kernel.backward(call)
                 if panel is not None:
-                    self.swarmx.release(panel)
-            for vector in planned.vector_panels:
-                self.swarmx.release(vector)
-            self.backward_s[position] += time.perf_counter() - began
+                    self._hand_in(panel, planned, slot, call.gradients[0])
+                if is_last:
+                    slot.settle(planned)
+                    for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
+                        self._hand_in(vector, planned, slot, gradient)
+            if panel is not None:
+                self.swarmx.release(panel)
+        for vector in planned.vector_panels:
+            self.swarmx.release(vector)
+        self.backward_s[position] += time.perf_counter() - began
 
     def _matrix_gradient(
         self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None

@@ -4,6 +4,10 @@ Two paths of update. Without a global norm a panel is updated as soon as its gra
 runs. With one, gradients wait here; each panel is updated in the order of the next stream, which overlaps the next
 forward pass, and whoever acquires a panel waits for its update alone.
 
+Either way nobody reads a panel between its update and the end of the step. A gradient is complete when every op that
+uses the weight has sent that of every grain; a grain sends it when it runs such an op backward, and a layer that is
+recomputed has run it forward again before that.
+
 Of a sparse weight it keeps, streams and updates the non-zeros alone; `SparseWeight` says where they are. All else is
 the same for dense and sparse.
 """

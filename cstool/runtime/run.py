@@ -29,7 +29,7 @@ from cstool.runtime.grains import check_systems, grain_samples
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
-from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
+from cstool.runtime.session import Modelled, Recomputed, RunResult, Session, peak_resident_bytes
 from cstool.runtime.sparsity_rules import sparsity_rules
 from cstool.runtime.sparsity_table import sparsity_table, table_lines
 from cstool.runtime.state import parse_states
@@ -96,6 +96,7 @@ def run(
                 sparsity=sparsity_rules(params, graph, chooser),
                 num_csx=params.num_csx,
                 lanes=lanes,
+                recompute=params.activation_checkpointing,
             )
         )
         result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
@@ -280,13 +281,20 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
     systems = session.appliance.prepare(loader.batch_size, trains=trains, where=where)
     if not trains and session.appliance.memoryx.optimizer is not None:
         return
-    session.result.grain_samples, session.result.lanes = systems.plan.samples, len(systems.lanes)
+    result = session.result
+    result.grain_samples, result.lanes, result.waves = systems.plan.samples, len(systems.lanes), systems.waves
     log.info(f"Effective batch size is {loader.batch_size}.")
     log.info(
         f"Preparing to execute using {session.params.num_csx} CSX: {counted(systems.grains, 'grain')} of "
         f"{counted(systems.plan.samples, 'sample')}, {counted(len(systems.lanes), 'lane')}, "
         f"{counted(systems.waves, 'wave')}"
     )
+    if layers := len(systems.plan.timeline.recomputed):
+        result.recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
+        log.info(
+            f"Recomputing the activations of {counted(layers, 'layer')} in backward: a grain takes "
+            f"{systems.plan.slot_bytes / 1e6:,.1f} MB, {systems.whole_slot_bytes / 1e6:,.1f} MB if all were kept"
+        )
 
 
 def _prepare_model_dir(folder: Path) -> None:

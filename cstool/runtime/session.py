@@ -30,6 +30,21 @@ class Modelled:
     step_s: float
 
 
+@dataclass(frozen=True)
+class Recomputed:
+    """The layers whose activations are computed again in backward, and what that saves.
+
+    Args:
+        layers: how many
+        grain_bytes: activations of one grain
+        whole_grain_bytes: what they would take if all were kept
+    """
+
+    layers: int
+    grain_bytes: int
+    whole_grain_bytes: int
+
+
 @dataclass
 class RunResult:
     """What a run came to. Times and memory were measured on this host, but for `modelled`."""
@@ -53,7 +68,7 @@ class RunResult:
     input_wait_s: float = 0.0
     stream_wait_s: float = 0.0
     streamed_bytes_per_step: int = 0
-    """weights that MemoryX sent out, forward and backward"""
+    """weights that MemoryX sent out: forward, backward, and forward again for layers that are recomputed"""
     dense_streamed_bytes_per_step: int = 0
     """what it would have been with the zeros of sparse weights"""
     checkpoint_s: float = 0.0
@@ -65,10 +80,14 @@ class RunResult:
     num_csx: int = 1
     lanes: int = 1
     grain_samples: int = 1
+    waves: int = 1
+    recomputed: Recomputed | None = None
+    """None where training keeps the activations of all layers"""
     sparsity: list[dict[str, Any]] = field(default_factory=list)
     """of the sparse weights, those that are alike together: how sparse, and which kernels computed with them"""
     op_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
-    """of a training step, by op: forward and backward, all lanes together"""
+    """of a training step, by op, all lanes together: forward, backward, and again (the second forward of an op whose
+    layer is recomputed)"""
     modelled: Modelled | None = None
 
     def as_dict(self) -> dict[str, Any]:

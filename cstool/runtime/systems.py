@@ -37,6 +37,11 @@ class Systems:
         seed: of the run
         trains: whether there is a backward pass
         memory_bytes: what the arenas of all systems may take together
+        recompute: whether layers keep only what crosses their boundaries in training: "always", "never", or "auto",
+            where the activations of a batch do not fit `memory_bytes` otherwise
+
+    Raises:
+        ClusterError: the activations of one grain on each system do not fit
     """
 
     def __init__(
@@ -51,8 +56,13 @@ class Systems:
         seed: int,
         trains: bool,
         memory_bytes: int,
+        recompute: str = "auto",
     ) -> None:
         self.plan: Plan = make_plan(graph, grain, trains=trains)
+        self.whole_slot_bytes = self.plan.slot_bytes
+        """what a slot takes, or would take, with the activations of all layers [bytes]"""
+        if trains and (recompute == "always" or recompute == "auto" and self.plan.slot_bytes * grains > memory_bytes):
+            self.plan = make_plan(graph, grain, trains=True, recomputes=True)
         self.grains = grains
         self.trains = trains
         self.grains_per_csx = grains // num_csx
@@ -61,6 +71,7 @@ class Systems:
             raise ClusterError(
                 f"the activations of one grain ({grain} x {self.plan.sequence} tokens) on each of {num_csx} systems "
                 f"need {self.plan.slot_bytes * num_csx:,} bytes of memory, {memory_bytes:,} are free for them",
+                f"{'activation_checkpointing: auto, ' if trains and recompute == 'never' else ''}"
                 "a smaller max_sequence_length or fewer systems need less",
             )
         self.waves = math.ceil(self.grains_per_csx / slots_per_csx)
@@ -81,7 +92,7 @@ class Systems:
 
     @property
     def streamed_bytes(self) -> int:
-        """What MemoryX sends out for one batch, each panel once per pass and wave [bytes]."""
+        """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
         return self._streamed_bytes(self._memoryx.stream_bytes)
 
     @property
@@ -90,8 +101,8 @@ class Systems:
         return self._streamed_bytes(lambda panel: 4 * panel.size)
 
     def _streamed_bytes(self, panel_bytes: Callable[[Panel], int]) -> int:
-        panels = [p for planned in self.plan.ops for p in (*planned.matrix_panels, *planned.vector_panels)]
-        return sum(map(panel_bytes, panels)) * self.waves * (2 if self.trains else 1)
+        run = [self.plan.ops[position] for position, _ in self.plan.timeline.visits]
+        return self.waves * sum(panel_bytes(p) for op in run for p in (*op.matrix_panels, *op.vector_panels))
 
     @cached_property
     def stream(self) -> tuple[Panel, ...]:
@@ -101,15 +112,16 @@ class Systems:
         return tuple(panel for panels in [*forward, *backward] for panel in panels) * self.waves
 
     @property
-    def op_seconds(self) -> dict[str, tuple[float, float]]:
-        """Time of all lanes in each op so far, forward and backward [s]."""
-        return {
-            planned.op.name: (
-                sum(lane.forward_s[position] for lane in self.lanes),
-                sum(lane.backward_s[position] for lane in self.lanes),
-            )
-            for position, planned in enumerate(self.plan.ops)
-        }
+    def op_seconds(self) -> dict[str, dict[str, float]]:
+        """Time of all lanes in each op so far, by pass: forward, again (where it runs forward twice), backward [s]."""
+        again = self.plan.timeline.again
+        found = {}
+        for position, planned in enumerate(self.plan.ops):
+            seconds = found[planned.op.name] = {"forward": sum(lane.forward_s[position] for lane in self.lanes)}
+            if position in again:
+                seconds["again"] = sum(lane.again_s[position] for lane in self.lanes)
+            seconds["backward"] = sum(lane.backward_s[position] for lane in self.lanes)
+        return found
 
     @property
     def scratch_bytes(self) -> int:

@@ -195,6 +195,5 @@ class _Loop:
         result.dense_streamed_bytes_per_step = systems.dense_streamed_bytes
         steps = max(1, len(result.losses))
         result.op_seconds = {
-            op: {"forward": forward / steps, "backward": backward / steps}
-            for op, (forward, backward) in systems.op_seconds.items()
+            op: {name: total / steps for name, total in seconds.items()} for op, seconds in systems.op_seconds.items()
         }

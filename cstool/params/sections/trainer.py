@@ -167,7 +167,10 @@ class AutorestartParams(Section):
 
 
 class InitKeys(Section):
-    """The keys of `trainer.init`; their values have sections of their own."""
+    """The keys of `trainer.init`; their values have sections of their own.
+
+    `activation_checkpointing` is ours: whether training recomputes the activations of layers on this host.
+    """
 
     model: Any
     optimizer: Any
@@ -183,6 +186,7 @@ class InitKeys(Section):
     autorestart: Any = None
     model_dir: Annotated[str, Field(min_length=1)] | None = None
     seed: Whole = 1
+    activation_checkpointing: Literal["auto", "always", "never"] = "auto"
 
     without_effect: ClassVar[frozenset[str]] = frozenset({"device"})
 
