@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from cstool.ir import Graph
+from cstool.ir import Graph, OpKind
+from cstool.kernels.table import KERNELS
 from cstool.runtime.timeline import Visit, layers_of, make_timeline
 from tests.models import FAMILIES, decoder, fc_mnist
 
@@ -78,6 +80,26 @@ def test_a_gemma_ends_with_a_norm_whose_input_and_statistics_backward_reads() ->
     graph = decoder(layers=2, **FAMILIES["gemma2"])
     first, _ = layers_of(graph.ops)
     assert set(names(graph, first)) - again(graph) == {f"{LAYER.format(0)}.ffn.ffn.1.linear_layer.residual"}
+
+
+def test_an_op_whose_own_output_backward_reads_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = decoder(layers=2)
+    end = f"{LAYER.format(0)}.ffn.ffn.1.linear_layer"
+    assert end not in again(graph)
+    monkeypatch.setitem(KERNELS, OpKind.LINEAR, replace(KERNELS[OpKind.LINEAR], reads_outputs=True))  # type: ignore[misc]
+    assert end in again(graph)
+
+
+def test_what_crosses_a_boundary_is_still_there_and_need_not_be_made_again() -> None:
+    """The first product is read by its activation, whose backward reads it, and by the layer after."""
+    graph = fc_mnist(4, 4, 4)
+    (segment,) = graph.segments
+    assert again(graph) == {"fc_layers.0", "fc_layers.1"}
+    joined = replace(segment.ops[3], kind=OpKind.RESIDUAL, inputs=("fc_layers.1.y", "fc_layers.0.y"))
+    ops = (*segment.ops[:3], joined, *segment.ops[4:])
+    skipping = replace(graph, segments=(replace(segment, ops=ops),))
+    assert again(skipping) == set()
+    assert len(make_timeline(skipping, trains=True, recomputes=True).recomputed) == 0
 
 
 def test_ops_run_again_in_the_order_in_which_they_ran() -> None:
