@@ -16,7 +16,13 @@ from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import SGD, Adam
 from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
+from cstool.params.sections.trainer import (
+    CheckpointParams,
+    LoggingParams,
+    LoopParams,
+    MemoryxParams,
+    PrecisionParams,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Params:
     sparsity: tuple[SparsityParams, ...]
     loop: LoopParams
     checkpoint: CheckpointParams
+    memoryx: MemoryxParams
     logging: LoggingParams
     seed: int
     activation_checkpointing: str
@@ -131,6 +138,7 @@ class Params:
             **({"sparsity": [group.dump() for group in self.sparsity]} if self.sparsity else {}),
             "loop": self.loop.dump(),
             "checkpoint": self.checkpoint.dump(),
+            "memoryx": self.memoryx.dump(),
             "logging": self.logging.dump(),
         }
         callbacks: list[dict[str, Any]] = []

@@ -18,13 +18,14 @@ from cstool.kernels.call import LossResult
 from cstool.kernels.tables import table_bytes
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.runtime.inputs import Batch
+from cstool.runtime.lanes import STAGES_APART
 from cstool.runtime.memoryx import DENSE, MemoryX
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.systems import Systems
 from cstool.sparsity import most_kept
-from cstool.store import RamStore, Store
+from cstool.store import FileStore, RamStore, Store
 
 ACTIVATION_SHARE = 0.8
 """of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
@@ -94,6 +95,7 @@ class Appliance:
         self._lanes = lanes
         self._memory_bytes = memory_bytes
         self._recompute = recompute
+        self._waiting_bytes = waiting_bytes
         self.store = RamStore() if store is None else store
         self.buffers = BufferPool()
         self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
@@ -156,6 +158,7 @@ class Appliance:
                 trains=trains,
                 memory_bytes=self._room_bytes(trains),
                 recompute=self._recompute,
+                apart=STAGES_APART if self._waiting_bytes is None else 1,
             )
         return found
 
@@ -198,10 +201,12 @@ class Appliance:
         weights = 4 * sum(map(self.memoryx.room, self.graph.weights))
         states = len(self.memoryx.optimizer.states) if self.memoryx.optimizer else 0
         patterns = sum(sparse.pattern_bytes for sparse in self.memoryx.sparse.values())
+        in_memory = {"weights": weights, "optimizer_state": states * weights}
+        if isinstance(self.store, FileStore):
+            in_memory = {"memoryx_buffers": self.store.allocated_bytes}
         return {
-            "weights": weights,
+            **in_memory,
             **({"sparse_patterns": patterns} if self.memoryx.sparse else {}),
-            "optimizer_state": states * weights,
             "gradients": self.buffers.allocated_bytes,
             "activations": sum(s.activation_bytes for s in self._systems.values()),
             "scratch": sum(s.scratch_bytes for s in self._systems.values()),
@@ -215,21 +220,26 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
     Raises:
         ClusterError: everything else does not fit
     """
-    weights_bytes = sum(_kept_bytes(weight, sparsity) for weight in graph.weights.values())
     free_bytes = available_memory_bytes()
-    need_bytes = weights_bytes
+    need_bytes = state_bytes(graph, optimizer, sparsity)
     if optimizer is not None:
         # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
         rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
-        gradients_bytes = weights_bytes + sum(4 * graph.weights[name].size for name in rigl)
-        need_bytes += weights_bytes * len(optimizer.states) + gradients_bytes + gradients_bytes // 4
+        gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
+        need_bytes += gradients_bytes + gradients_bytes // 4
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
             f"the model: {what} must fit the memory ({free_bytes:,} bytes are free), got {need_bytes:,} bytes",
-            "a narrower model, a smaller vocabulary or fewer layers need less",
+            "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
         )
     return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
+
+
+def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
+    """Return what weights and optimizer state take [bytes]."""
+    weights_bytes = sum(_kept_bytes(weight, sparsity) for weight in graph.weights.values())
+    return weights_bytes * (1 + (len(optimizer.states) if optimizer else 0))
 
 
 def _kept_bytes(weight: Weight, sparsity: SparsityRules) -> int:

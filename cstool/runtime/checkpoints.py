@@ -5,70 +5,112 @@ from __future__ import annotations
 import logging
 import shlex
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.errors import CheckpointError
+from cstool.errors import CheckpointError, StoreError
+from cstool.params import Params
 from cstool.runtime.session import Session
-from cstool.runtime.state import environment, load_state, parse_states, save_state
+from cstool.runtime.state import adopt_state, environment, load_state, parse_states, save_state, state_values
 from cstool.store import (
+    FILE_NAME,
     CheckpointReader,
+    CommittedStore,
+    FileStore,
     checkpoint_path,
+    committed_step,
     latest_checkpoint,
     list_checkpoints,
     register_checkpoint,
 )
 
 log = logging.getLogger("cstool")
+VERIFYING = "Verifying MemoryX"
 
 
-def restore(session: Session, checkpoint: Path | None, states: str | None, strict: bool) -> None:
-    """Load a checkpoint, or begin with random weights.
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from."""
+
+    checkpoint: Path | None
+    """None for a commit of MemoryX, or for random weights"""
+    committed: Path | None
+    """the MemoryX file whose last commit it is"""
+    states: str
+    """"all", or which parts of it to load"""
+    looks: bool
+    """whether it was looked for in model_dir"""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the same command would go on from the latest state in model_dir."""
+        return self.looks and self.states == "all"
+
+
+def choose_start(params: Params, checkpoint: Path | None, states: str | None, *, trains: bool) -> Start:
+    """Say what a run starts from.
 
     Args:
-        session: MemoryX of its appliance receives the state
-        checkpoint: None for that of the params, or the latest in model_dir if there is one
+        params: of the run
+        checkpoint: None for that of the params, or the latest state in model_dir if there is one
         states: "all", or which parts to load; None for what the params say of a checkpoint that was given, and all of
             one that the run goes on from: an interruption changes nothing
-        strict: whether it must hold exactly the weights of the model
+        trains: whether it trains
 
     Raises:
-        CheckpointError: it cannot be read, or is of another model
+        CheckpointError: there is nothing to evaluate, or the folder cannot be read
+        StoreError: the commit record of its MemoryX is damaged
     """
-    params, memoryx = session.params, session.appliance.memoryx
-    given = params.eval_checkpoint_path if memoryx.optimizer is None else params.checkpoint_path
+    given = params.checkpoint_path if trains else params.eval_checkpoint_path
     if checkpoint is None and given is not None:
         checkpoint = given.now
-    resumes = checkpoint is None and params.checkpoint.autoload_last_checkpoint
-    states = states or (None if resumes else params.load_checkpoint_states) or "all"
-    wanted = parse_states(states)
-    if memoryx.optimizer is None and "model" not in wanted:
+    looks = checkpoint is None and params.checkpoint.autoload_last_checkpoint
+    states = states or (None if looks else params.load_checkpoint_states) or "all"
+    if not trains and "model" not in parse_states(states):
         raise CheckpointError(f"--load_checkpoint_states: must have model in it for an evaluation, got {states}")
-    session.resumes = resumes and states == "all"
-    if resumes:
-        checkpoint = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
-    if checkpoint is None:
-        if resumes and memoryx.optimizer is None:
+    committed = None
+    if looks:
+        checkpoint, committed = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
+        if checkpoint is None and committed is None and not trains:
             raise CheckpointError(
                 f"{params.model_dir}: has no checkpoint to evaluate",
                 "--model_dir or --checkpoint_path says where one is",
             )
+    return Start(checkpoint, committed, states, looks)
+
+
+def restore(session: Session, start: Start, strict: bool) -> None:
+    """Load what a run starts from, or begin with random weights.
+
+    Args:
+        session: MemoryX of its appliance receives the state
+        start: of `choose_start`
+        strict: whether it must hold exactly the weights of the model
+
+    Raises:
+        CheckpointError: it cannot be read, or is of another model
+        StoreError: likewise, of a MemoryX file
+    """
+    params, memoryx, states = session.params, session.appliance.memoryx, start.states
+    session.resumes = start.resumes
+    if start.checkpoint is None and start.committed is None:
         memoryx.initialize(params.seed)
         log.info("No checkpoint was provided. Using randomly initialized model parameters.")
         return
-    log.info(f"Loading weights from checkpoint {checkpoint}")
+    wanted = parse_states(states)
     strict = strict and not params.checkpoint.disable_strict_checkpoint_loading
-    if not strict or states != "all":
-        memoryx.initialize(params.seed)
-    try:
-        with CheckpointReader(checkpoint) as reader:
-            session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
-            if states == "all":
-                session.kept_choices = values.get("choices", {})
-    except CheckpointError as error:
-        if not resumes or _is_whole(checkpoint):
-            raise
-        raise CheckpointError(error.message, _way_on(checkpoint, params.checkpoint.checkpoint_name)) from error
+    if start.committed is not None:
+        values = _restore_committed(session, start.committed, states, strict)
+    else:
+        assert start.checkpoint is not None
+        log.info(f"Loading weights from checkpoint {start.checkpoint}")
+        if not strict or states != "all":
+            memoryx.initialize(params.seed)
+        values = _restore_checkpoint(session, start.checkpoint, start, strict)
+    if states == "all":
+        session.kept_choices = values.get("choices", {})
     if "model" in wanted:
         log.info("Model state found in checkpoint and loaded successfully.")
     if memoryx.optimizer is None:
@@ -92,6 +134,53 @@ def restore(session: Session, checkpoint: Path | None, states: str | None, stric
         )
 
 
+def _restore_checkpoint(session: Session, checkpoint: Path, start: Start, strict: bool) -> dict[str, Any]:
+    memoryx, states = session.appliance.memoryx, start.states
+    try:
+        with CheckpointReader(checkpoint) as reader:
+            session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+    except CheckpointError as error:
+        if not start.looks or _is_whole(checkpoint):
+            raise
+        template = session.params.checkpoint.checkpoint_name
+        raise CheckpointError(error.message, _way_on(checkpoint, template)) from error
+    return values
+
+
+def _restore_committed(session: Session, path: Path, states: str, strict: bool) -> dict[str, Any]:
+    """Go on in a MemoryX file where its last commit is, or read that into the store of this run."""
+    memoryx, store = session.appliance.memoryx, session.appliance.store
+    log.info(f"Loading weights from MemoryX {path}")
+    try:
+        if isinstance(store, FileStore) and store.record is not None:
+            store.verify(_reading(session, store.committed_bytes))
+            session.progress.finish(VERIFYING)
+            session.position = adopt_state(store, memoryx)
+            return dict(store.record.values)
+        with CommittedStore(path) as reader:
+            reader.verify_all(_reading(session, sum(map(reader.nbytes, reader.tensor_names()))))
+            session.progress.finish(VERIFYING)
+            session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+            return values
+    except StoreError as error:
+        if error.hint is not None:
+            raise
+        raise StoreError(error.message, _way_on_from_damage(path, session.params.checkpoint.checkpoint_name)) from error
+
+
+def _reading(session: Session, total_bytes: int) -> Callable[[int], None]:
+    """Return what shows how far the reading of a MemoryX file has come."""
+    session.progress.start(VERIFYING, total_bytes)
+    done_bytes = 0
+
+    def advance(size_bytes: int) -> None:
+        nonlocal done_bytes
+        done_bytes += size_bytes
+        session.progress.advance(VERIFYING, done_bytes, f"{done_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB")
+
+    return advance
+
+
 def _changes(session: Session, before: dict[str, Any]) -> list[str]:
     """Return what the bits depend on and is not as it was: versions, the CPU, the seed, the grain."""
     then = {**before.get("choices", {}), "seed": before.get("random", {}).get("seed")}
@@ -108,18 +197,47 @@ def _mode(chosen: Any) -> str | None:
     return "auto" if mode == "measure" else mode
 
 
-def _look_for_latest(folder: Path, template: str) -> Path | None:
+def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | None]:
+    """Return the latest checkpoint of a folder, or the MemoryX file in it whose last commit is not older."""
     naming = template.replace("{step}", "(step)")
     log.info(
         f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '
         f"naming convention: `{naming.replace('.mdl', '(_timestamp)?.mdl')}`."
     )
     latest = latest_checkpoint(folder, template)
+    committed = committed_step(folder / FILE_NAME)
+    if committed is not None and (latest is None or latest.step <= committed):
+        log.info(f'Found MemoryX at "{folder / FILE_NAME}", committed at step {committed}.')
+        return None, folder / FILE_NAME
     if latest is None:
         log.info(f'No checkpoints were found in "{folder}".')
-        return None
+        return None, None
     log.info(f'Found latest checkpoint at "{latest.path}".')
-    return latest.path
+    return latest.path, None
+
+
+def _way_on_from_damage(path: Path, template: str) -> str:
+    """Say what to start from instead of a MemoryX file that is damaged: what is newest of what is whole."""
+    older = _whole_older_step(path)
+    whole = next((e for e in reversed(list_checkpoints(path.parent, template)) if _is_whole(e.path)), None)
+    if older is not None and (whole is None or whole.step < older):
+        copy = path.with_name(template.replace("{step}", str(older)))
+        return (
+            f"the commit before it, of step {older}, is whole: cstool checkpoint copy --older {shlex.quote(str(path))} "
+            f"{shlex.quote(str(copy))} makes a checkpoint of it; then delete the file and run again"
+        )
+    if whole is not None:
+        return f"go on from the newest checkpoint that is whole: --checkpoint_path {shlex.quote(str(whole.path))}"
+    return "nothing here is whole: choose another --model_dir to start fresh"
+
+
+def _whole_older_step(path: Path) -> int | None:
+    try:
+        with CommittedStore(path, older=True) as reader:
+            reader.verify_all()
+            return reader.record.step
+    except (StoreError, CheckpointError):
+        return None
 
 
 def _way_on(damaged: Path, template: str) -> str:
@@ -144,6 +262,20 @@ def _sparse_choices(session: Session) -> dict[str, Any]:
     return {"sparse_kernels": session.chooser.as_dict()} if session.appliance.memoryx.sparse_shapes() else {}
 
 
+def values_of(session: Session) -> Callable[[], dict[str, Any]]:
+    """Return what tells the state of a run beside its arrays, as of now, once all updates have been applied."""
+    params, memoryx, position = session.params, session.appliance.memoryx, session.position
+    choices = {"grain_samples": session.result.grain_samples, "gemm": "numpy", **_sparse_choices(session)}
+    return lambda: state_values(
+        memoryx,
+        position,
+        model_name=params.model.name,
+        seed=params.seed,
+        choices=choices,
+        params=params.resolved(),
+    )
+
+
 def save(session: Session) -> float:
     """Write a checkpoint into model_dir, and return the seconds it took.
 
@@ -154,15 +286,8 @@ def save(session: Session) -> float:
     params, step = session.params, session.position.step
     path = checkpoint_path(params.model_dir, step, params.checkpoint.checkpoint_name)
     log.info(f"Saving checkpoint at step {step}")
-    size_bytes = save_state(
-        path,
-        session.appliance.memoryx,
-        session.position,
-        model_name=params.model.name,
-        seed=params.seed,
-        choices={"grain_samples": session.result.grain_samples, "gemm": "numpy", **_sparse_choices(session)},
-        params=params.resolved(),
-    )
+    session.appliance.memoryx.drain()
+    size_bytes = save_state(path, session.appliance.memoryx, values_of(session)())
     register_checkpoint(params.model_dir, step, path)
     seconds = time.perf_counter() - began
     log.info(

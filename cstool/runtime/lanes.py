@@ -14,26 +14,36 @@ from cstool.runtime.csx import GrainSlot, Scratch
 from cstool.runtime.plan import Plan, PlannedOp
 from cstool.runtime.swarmx import SwarmX
 
-OPS_APART = 4
-"""how many ops the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+STAGES_APART = 4
+"""how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
 
 
 class Pace:
-    """Keeps the lanes of one pass within `OPS_APART` of each other."""
+    """Keeps the lanes of one pass together.
 
-    def __init__(self, lanes: int) -> None:
+    Args:
+        lanes: how many
+        apart: how many stages the fastest may be ahead of the slowest
+    """
+
+    def __init__(self, lanes: int, apart: int) -> None:
         self._at = [0] * lanes
+        self._apart = apart
         self._moved = threading.Condition()
         self._broken = False
 
-    def reach(self, lane: int, op: int) -> None:
-        """Say that a lane is about to begin an op; waits while it is too far ahead."""
+    def step(self, lane: int) -> None:
+        """Say that a lane is about to begin its next stage: a panel, or an op without one; waits while it is too far.
+
+        Raises:
+            LaneStopped: another lane failed
+        """
         if len(self._at) == 1:
             return
         with self._moved:
-            self._at[lane] = op
+            self._at[lane] += 1
             self._moved.notify_all()
-            self._moved.wait_for(lambda: self._broken or op - min(self._at) <= OPS_APART)
+            self._moved.wait_for(lambda: self._broken or self._at[lane] - min(self._at) <= self._apart)
             if self._broken:
                 raise LaneStopped
 
@@ -82,27 +92,26 @@ class Lane:
     def forward(self, pace: Pace) -> None:
         """Run the forward pass of the slots that hold a grain."""
         for position in range(len(self.plan.ops)):
-            pace.reach(self.index, position)
-            self._forward(position, self.forward_s)
+            self._forward(position, self.forward_s, pace)
 
     def backward(self, pace: Pace) -> None:
         """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
 
         A layer whose activations are recomputed streams forward once more before it streams back.
         """
-        for moment, (position, forward) in enumerate(self.plan.timeline.way_back):
-            pace.reach(self.index, moment)
+        for position, forward in self.plan.timeline.way_back:
             if forward:
-                self._forward(position, self.again_s)
+                self._forward(position, self.again_s, pace)
             else:
-                self._backward(position)
+                self._backward(position, pace)
 
-    def _forward(self, position: int, seconds: list[float]) -> None:
+    def _forward(self, position: int, seconds: list[float], pace: Pace) -> None:
         began = time.perf_counter()
         planned = self.plan.ops[position]
         calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
         vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
         for panel, is_first, is_last in stages(planned.matrix_panels):
+            pace.step(self.index)
             matrix = [] if panel is None else [self.swarmx.acquire(panel)]
             for call in calls:
                 call.hold(matrix + vectors, panel, is_first, is_last)
@@ -113,13 +122,14 @@ class Lane:
             self.swarmx.release(vector)
         seconds[position] += time.perf_counter() - began
 
-    def _backward(self, position: int) -> None:
+    def _backward(self, position: int, pace: Pace) -> None:
         began = time.perf_counter()
         planned = self.plan.ops[position]
         slots = [slot for slot in self.slots if slot.grain is not None]
         vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
         of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
         for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
+            pace.step(self.index)
             matrix = [] if panel is None else [self.swarmx.acquire(panel)]
             for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                 call = slot.calls[position]

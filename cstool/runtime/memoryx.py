@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -45,16 +45,14 @@ DENSE = SparsityRules()
 """no weight is sparse"""
 
 
-class _Borrowed(NamedTuple):
+class _Loan:
     """A panel that is out. Its mask may change before the last lane gives it back."""
 
-    span: tuple[int, int]
-    """of the store, that was lent"""
-    array: Array
-    weights: Weights
-    """the array as it streams"""
-    users: int
-    """how many hold it"""
+    def __init__(self) -> None:
+        self.users = 0
+        """how many hold it, or wait for it"""
+        self.out: Future[tuple[tuple[int, int], Array, Weights]] = Future()
+        """the span of the store that was lent, its array, and that as it streams; once whoever came first has it"""
 
 
 class MemoryX:
@@ -98,7 +96,7 @@ class MemoryX:
         self._uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""
         self._lock = threading.Lock()
-        self._borrowed: dict[Panel, _Borrowed] = {}
+        self._loans: dict[Panel, _Loan] = {}
         """what is out"""
         self._arrived: dict[Panel, dict[str, Payload | None]] = {}
         """sums of panels that other ops use, too; None for one that waits with the others"""
@@ -214,14 +212,21 @@ class MemoryX:
         if (update := self._updates.get(panel)) is not None:
             update.result()
         with self._lock:
-            self.waited_s += time.perf_counter() - began
-            held = self._borrowed.get(panel)
-            if held is None:
+            loan = self._loans.setdefault(panel, _Loan())
+            loan.users += 1
+            is_first = loan.users == 1
+        if is_first:
+            # Not under the lock: this may wait until another lane gives something back.
+            try:
                 span = self.span(panel)
                 array = self.store.borrow(f"model.{panel.weight}", *span)
-                held = _Borrowed(span, array, self._as_streamed(panel, array), 0)
-            self._borrowed[panel] = held._replace(users=held.users + 1)
-            return held.weights
+                loan.out.set_result((span, array, self._as_streamed(panel, array)))
+            except BaseException as error:
+                loan.out.set_exception(error)
+        _, _, weights = loan.out.result()
+        with self._lock:
+            self.waited_s += time.perf_counter() - began
+        return weights
 
     def _as_streamed(self, panel: Panel, array: Array) -> Weights:
         if self._draw is not None and panel.weight in self.dropped:
@@ -236,15 +241,17 @@ class MemoryX:
     def release(self, panel: Panel) -> None:
         """Give a panel back."""
         with self._lock:
-            span, array, weights, users = self._borrowed.pop(panel)
-            if users > 1:
-                self._borrowed[panel] = _Borrowed(span, array, weights, users - 1)
+            loan = self._loans[panel]
+            loan.users -= 1
+            if loan.users:
                 return
-            if isinstance(weights, SparseMatrix) and weights.written_out is not None:
-                self.buffers.give_back(weights.written_out)
-            if isinstance(weights, SparseMatrix) and panel.weight in self.dropped:
-                self.buffers.give_back(weights.values)
-            self.store.give_back(f"model.{panel.weight}", *span, array, changed=False)
+            del self._loans[panel]
+        span, array, weights = loan.out.result()
+        if isinstance(weights, SparseMatrix) and weights.written_out is not None:
+            self.buffers.give_back(weights.written_out)
+        if isinstance(weights, SparseMatrix) and panel.weight in self.dropped:
+            self.buffers.give_back(weights.values)
+        self.store.give_back(f"model.{panel.weight}", *span, array, changed=False)
 
     @contextmanager
     def held(self, panel: Panel) -> Iterator[Weights]:
@@ -255,9 +262,14 @@ class MemoryX:
         finally:
             self.release(panel)
 
-    def expect(self, stream: Sequence[Panel]) -> None:
-        """Say in which order panels will be acquired, so that the store can fetch them ahead."""
-        self.store.expect([(f"model.{panel.weight}", *self.span(panel)) for panel in stream])
+    def expect(self, stream: Sequence[Panel], apart: int) -> None:
+        """Say in which order panels will be acquired, so that the store can fetch them ahead.
+
+        Args:
+            stream: all panels of a batch, each as often as it streams
+            apart: how many panels the fastest lane may be ahead of the slowest
+        """
+        self.store.expect([(f"model.{panel.weight}", *self.span(panel)) for panel in stream], apart)
 
     def begin_step(self, step: int, learning_rate: float) -> None:
         """Say which step the gradients that arrive from now on belong to (steps count from 1)."""
@@ -350,7 +362,7 @@ class MemoryX:
         self._commit = self._committer.submit(self._make_commit, list(self._updates.values()), values)
 
     def _make_commit(self, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
-        assert isinstance(self.store, FileStore)
+        assert isinstance(self.store, FileStore), "who asks for commits has a store that can"
         for update in updates:
             update.result()
         links = {f"model.{alias}": f"model.{weight}" for alias, weight in self.graph.aliases.items()}
@@ -449,6 +461,12 @@ class MemoryX:
             rows = tiles.pop() if gradient is None else gradient[first - start : last - start]
             weight, *states = (tile.reshape(-1) for tile in tiles)
             optimizer.update(weight, rows.reshape(-1), states, step, decays)
+            if self.store.outlives and first_non_finite(weight) >= 0:
+                # Before it is committed: who goes on from a commit must be able to.
+                raise NonFiniteError(
+                    f"step {step.number}: the weight {panel.weight} is not finite after its update",
+                    "a lower learning rate, max_gradient_norm or a longer warm-up may help",
+                )
 
         self.store.rewrite(self.arrays_of(panel.weight), start, stop, change, self._waiting.sources(panel))
         if gradient is None:

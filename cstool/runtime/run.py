@@ -23,10 +23,12 @@ from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.models import build_graph
 from cstool.params import DataloaderParams, DecoderParams, Params
 from cstool.runtime.appliance import Appliance
-from cstool.runtime.checkpoints import restore
+from cstool.runtime.checkpoints import choose_start, restore
 from cstool.runtime.evaluate import evaluate
+from cstool.runtime.file_traffic import traffic_of
 from cstool.runtime.grains import check_systems, grain_samples
 from cstool.runtime.kernel_choice import KernelChooser
+from cstool.runtime.memoryx_store import open_backing, remove_evaluation, streamed_activation_bytes
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import Modelled, Recomputed, RunResult, Session, peak_resident_bytes
@@ -82,6 +84,11 @@ def run(
         graph = artifact.graph
         optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
         chooser = KernelChooser(sparse_kernels)
+        sparsity = sparsity_rules(params, graph, chooser)
+        _prepare_model_dir(params.model_dir)
+        start = choose_start(params, checkpoint_path, load_checkpoint_states, trains=trains)
+        backing = open_backing(params, graph, optimizer, sparsity, start, lanes)
+        stack.callback(remove_evaluation, backing)
         appliance = stack.enter_context(
             Appliance(
                 graph,
@@ -93,9 +100,12 @@ def run(
                 learning_rate_scales={
                     name: scale for name in graph.weights if (scale := params.learning_rate_scale(name)) != 1.0
                 },
-                sparsity=sparsity_rules(params, graph, chooser),
+                sparsity=sparsity,
                 num_csx=params.num_csx,
                 lanes=lanes,
+                store=backing.store,
+                waiting_bytes=backing.waiting_bytes,
+                memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph),
                 recompute=params.activation_checkpointing,
             )
         )
@@ -113,9 +123,9 @@ def run(
             )
         _prepare_systems(session, val_loader, "val_dataloader", trains=False)
         _prepare_systems(session, train_loader, "train_dataloader", trains=True)
-        _prepare_model_dir(params.model_dir)
         _compile(progress)
-        restore(session, checkpoint_path, load_checkpoint_states, strict)
+        restore(session, start, strict)
+        appliance.memoryx.reserve()
         _settle_kernels(session)
 
         stop = stack.enter_context(StopRequest())
@@ -158,6 +168,9 @@ def run(
                 f"Streamed {result.streamed_bytes_per_step / 1e6:,.1f} MB of weights a step; with the zeros it would "
                 f"have been {result.dense_streamed_bytes_per_step / 1e6:,.1f} MB."
             )
+        if backing.store is not None:
+            result.memoryx = traffic_of(backing.store)
+            log.info(result.memoryx.line())
         result.memory_bytes = dict(appliance.memory_account())
         result.peak_resident_bytes = peak_resident_bytes()
         return result

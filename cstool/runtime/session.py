@@ -10,6 +10,7 @@ from typing import Any
 from cstool.ir import Graph
 from cstool.params import Params
 from cstool.runtime.appliance import Appliance
+from cstool.runtime.file_traffic import FileTraffic
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
@@ -83,6 +84,8 @@ class RunResult:
     waves: int = 1
     recomputed: Recomputed | None = None
     """None where training keeps the activations of all layers"""
+    memoryx: FileTraffic | None = None
+    """None where it is in main memory"""
     sparsity: list[dict[str, Any]] = field(default_factory=list)
     """of the sparse weights, those that are alike together: how sparse, and which kernels computed with them"""
     op_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -111,6 +114,8 @@ class Session:
     """what the run that this one continues chose"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
+    committed_step: int | None = None
+    """step of the newest commit of MemoryX that is of this run"""
     saved_step: int | None = None
     """step of the newest checkpoint in model_dir that is of this run"""
 

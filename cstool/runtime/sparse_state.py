@@ -17,24 +17,20 @@ import numpy as np
 from cstool.errors import CheckpointError
 from cstool.ir import Weight
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.sparse_weights import SparseWeight
-from cstool.store import INDICES, SPARSITY, CheckpointReader, CheckpointWriter
+from cstool.runtime.sparse_weights import SparseWeight, index_kind
+from cstool.store import INDICES, SPARSITY, CheckpointReader, CheckpointWriter, CommittedStore
 
 Array = np.ndarray[Any, Any]
 
 
-def _index_kind(weight: Weight) -> np.dtype[Any]:
-    return np.dtype(np.uint32 if weight.size <= 2**32 else np.uint64)
-
-
 def indices_bytes(sparse: SparseWeight) -> int:
     """Return what the indices of a weight take in a checkpoint [bytes]."""
-    return sparse.count * _index_kind(sparse.weight).itemsize
+    return sparse.count * index_kind(sparse.weight).itemsize
 
 
 def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
     """Write where the non-zeros of a weight are."""
-    kind = _index_kind(sparse.weight)
+    kind = index_kind(sparse.weight)
 
     def chunks() -> Iterator[Array]:
         for part in sparse.indices():
@@ -46,7 +42,12 @@ def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
 def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
     """Return what a checkpoint says of the sparse weights."""
     return {
-        name: {"shape": list(sparse.shape), "algorithm": sparse.group.algorithm, "density": sparse.density}
+        name: {
+            "shape": list(sparse.shape),
+            "algorithm": sparse.group.algorithm,
+            "density": sparse.density,
+            "non_zeros": sparse.count,
+        }
         for name, sparse in memoryx.sparse.items()
     }
 
@@ -91,7 +92,7 @@ class SparseTensors:
         CheckpointError: what it says of them makes no sense
     """
 
-    def __init__(self, reader: CheckpointReader) -> None:
+    def __init__(self, reader: CheckpointReader | CommittedStore) -> None:
         self.reader = reader
         self.shapes: dict[str, tuple[int, ...]] = {}
         """of the weights with their zeros, by their keys"""

@@ -14,7 +14,7 @@ from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
 from cstool.runtime.csx import Csx, GrainSlot
 from cstool.runtime.inputs import Batch
-from cstool.runtime.lanes import Lane, LaneStopped, Pace
+from cstool.runtime.lanes import STAGES_APART, Lane, LaneStopped, Pace
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.nonfinite import first_bad_tensor
 from cstool.runtime.plan import Plan, make_plan
@@ -39,6 +39,7 @@ class Systems:
         memory_bytes: what the arenas of all systems may take together
         recompute: whether layers keep only what crosses their boundaries in training: "always", "never", or "auto",
             where the activations of a batch do not fit `memory_bytes` otherwise
+        apart: how many panels the fastest lane may be ahead of the slowest
 
     Raises:
         ClusterError: the activations of one grain on each system do not fit
@@ -57,6 +58,7 @@ class Systems:
         trains: bool,
         memory_bytes: int,
         recompute: str = "auto",
+        apart: int = STAGES_APART,
     ) -> None:
         self.plan: Plan = make_plan(graph, grain, trains=trains)
         self.whole_slot_bytes = self.plan.slot_bytes
@@ -83,6 +85,7 @@ class Systems:
         cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
         self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], self.swarmx) for i in range(lanes)]
         self._memoryx = memoryx
+        self._apart = apart
         self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
 
     @property
@@ -101,15 +104,16 @@ class Systems:
         return self._streamed_bytes(lambda panel: 4 * panel.size)
 
     def _streamed_bytes(self, panel_bytes: Callable[[Panel], int]) -> int:
-        run = [self.plan.ops[position] for position, _ in self.plan.timeline.visits]
-        return self.waves * sum(panel_bytes(p) for op in run for p in (*op.matrix_panels, *op.vector_panels))
+        return sum(map(panel_bytes, self.stream))
 
     @cached_property
     def stream(self) -> tuple[Panel, ...]:
         """The panels that MemoryX sends out for one batch, in order."""
-        forward = [(*p.vector_panels, *p.matrix_panels) for p in self.plan.ops]
-        backward = [(*p.vector_panels, *p.matrix_panels[::-1]) for p in self.plan.ops[::-1]] if self.trains else []
-        return tuple(panel for panels in [*forward, *backward] for panel in panels) * self.waves
+        once: list[Panel] = []
+        for position, forward in self.plan.timeline.visits:
+            planned = self.plan.ops[position]
+            once += [*planned.vector_panels, *planned.matrix_panels[:: 1 if forward else -1]]
+        return tuple(once) * self.waves
 
     @property
     def op_seconds(self) -> dict[str, dict[str, float]]:
@@ -139,7 +143,7 @@ class Systems:
         Raises:
             NonFiniteError: the loss is NaN or infinite; nothing has been updated
         """
-        self._memoryx.expect(self.stream)
+        self._memoryx.expect(self.stream, self._apart if len(self.lanes) > 1 else 0)
         losses: dict[int, LossResult] = {}
         for wave in range(self.waves):
             slots = self._load(batch, wave, step, scale)
@@ -186,7 +190,7 @@ class Systems:
         return filled
 
     def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
-        pace = Pace(len(self.lanes))
+        pace = Pace(len(self.lanes), self._apart)
 
         def guarded(lane: Lane) -> BaseException | None:
             try:

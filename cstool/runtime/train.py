@@ -12,13 +12,14 @@ from cstool.data import Dataset, Sampler
 from cstool.errors import Interrupted
 from cstool.params import DataloaderParams, LoopParams
 from cstool.runtime.appliance import TrainStep
-from cstool.runtime.checkpoints import save
+from cstool.runtime.checkpoints import save, values_of
 from cstool.runtime.inputs import InputWorker
 from cstool.runtime.rates import Rates
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
 from cstool.runtime.wording import counted, format_rate, format_seconds
+from cstool.store import FILE_NAME, FileStore
 
 log = logging.getLogger("cstool")
 TASK = "Training"
@@ -117,6 +118,7 @@ class _Loop:
         try:
             for step in range(self.start + 1, self.last + 1):
                 self._step(step)
+                self._commit(step, stop)
                 if checkpoint_steps is not None and (step % checkpoint_steps == 0 or step == self.last):
                     self.rates.pause(save(session))
                 if self.evaluate_now is not None and eval_steps and step % eval_steps == 0 and step < self.last:
@@ -140,14 +142,27 @@ class _Loop:
         self._report(step, trained)
         session.result.step_seconds.append(time.perf_counter() - began)
 
+    def _commit(self, step: int, stop: StopRequest) -> None:
+        """Let a step be committed, where MemoryX is in a file that can be."""
+        session, store = self.session, self.session.appliance.store
+        every = session.params.memoryx.commit_steps
+        if not isinstance(store, FileStore) or store.slots != 2 or not every:
+            return
+        if step % every == 0 or step == self.last or stop.signal_name is not None:
+            session.appliance.memoryx.commit(values_of(session))
+            session.committed_step = step
+
     def _interrupt(self, signal_name: str) -> None:
         session = self.session
-        if session.saved_step != session.position.step:
-            save(session)
-        raise Interrupted(
-            f"stopped by {signal_name} after step {session.position.step}; it is saved in {session.params.model_dir}",
-            self._way_on(),
-        )
+        step, params = session.position.step, session.params
+        session.appliance.memoryx.drain()
+        if session.committed_step == step and session.resumes:
+            where = f"committed in {params.model_dir / FILE_NAME}"
+        else:
+            where = f"saved in {params.model_dir}"
+            if session.saved_step != step:
+                save(session)
+        raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", self._way_on())
 
     def _way_on(self) -> str:
         """Say how to go on from the checkpoint just saved."""

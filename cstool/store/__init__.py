@@ -5,7 +5,8 @@ from cstool.store.checkpoint_index import IndexEntry, read_index, register_check
 from cstool.store.checkpoint_info import CheckpointInfo, TensorInfo, describe_checkpoint
 from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.checkpoint_writer import CheckpointWriter
-from cstool.store.file import FileStore
+from cstool.store.committed_store import CommittedStore, committed_step
+from cstool.store.file import FILE_NAME, FileStore
 from cstool.store.folder import CheckpointEntry, checkpoint_path, latest_checkpoint, list_checkpoints, sweep_temporary
 from cstool.store.protocol import Store
 from cstool.store.ram import RamStore
@@ -15,7 +16,10 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointReader",
     "CheckpointWriter",
+    "CommittedStore",
+    "FILE_NAME",
     "FileStore",
+    "committed_step",
     "INDICES",
     "IndexEntry",
     "RamStore",

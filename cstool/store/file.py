@@ -66,6 +66,8 @@ class FileStore:
         StoreError: the file cannot be made or read, another run uses it, or it cannot be gone on from
     """
 
+    outlives = True
+
     def __init__(
         self, path: Path, memory_bytes: int, *, slots: int = 2, adopt: bool = False, uncached: bool = False
     ) -> None:
@@ -82,6 +84,7 @@ class FileStore:
         self._extents: dict[str, Extents] = {}
         self._guard = threading.Lock()
         self._tiles = threading.local()
+        self._tile_bytes = 0
         self._closed = False
         self._h5: h5py.File | None = None
         try:
@@ -197,10 +200,10 @@ class FileStore:
                 self.cache.disclaim(rows, held)
                 self.cache.forget(rows.name, start, stop, but=rows)
 
-    def expect(self, order: Sequence[tuple[str, int, int]]) -> None:
-        """Say in which order rows will be borrowed, as `Store.expect` says: they are fetched ahead."""
+    def expect(self, order: Sequence[tuple[str, int, int]], apart: int) -> None:
+        """Say what will be borrowed, as `Store.expect` says: it is fetched ahead."""
         self._settle()
-        self.cache.expect([Rows(*rows) for rows in order])
+        self.cache.expect([Rows(*rows) for rows in order], apart)
 
     def close(self) -> None:
         """Let go of everything, the lock last; what was not committed is lost."""
@@ -213,6 +216,17 @@ class FileStore:
             self._h5.close()
         self.file.close()
         self.lock.close()
+
+    def remove(self) -> None:
+        """Close the store and delete its files; the lock goes last."""
+        self.close()
+        for path in (self.record_path, self.path, self.lock.path):
+            path.unlink(missing_ok=True)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Of rows in memory and of the tiles of all threads [bytes]."""
+        return self.cache.allocated_bytes + self._tile_bytes
 
     # Commits.
 
@@ -249,6 +263,28 @@ class FileStore:
         self.record = record
         with self._guard:
             self._committed = {name: Extents(found) for name, found in arrays.items()}
+
+    @property
+    def committed_bytes(self) -> int:
+        """Of all arrays of the last commit [bytes]."""
+        return sum(self._places[name][0].nbytes for name in self._committed)
+
+    def committed_rows(self, name: str, count: int) -> Array:
+        """Return the first rows of an array of the last commit, whether it has been created again or not.
+
+        Raises:
+            StoreError: there is no such array
+        """
+        if name not in self._places or not 0 <= count <= self._places[name][0].shape[0]:
+            raise StoreError(f"{self.path}: must have {count} rows of {name}, it has not")
+        shape, dtype = self._layout_of(Rows(name, 0, count))
+        rows = np.empty(shape, dtype)
+        self._read_rows(Rows(name, 0, count), rows)
+        return rows
+
+    def unclaimed(self) -> list[str]:
+        """Return the arrays of the last commit that nobody has created again."""
+        return sorted(self._adopted)
 
     def verify(self, progress: Callable[[int], None] = lambda size_bytes: None) -> None:
         """Read all of the last commit and compare its checksums.
@@ -392,6 +428,8 @@ class FileStore:
         buffers: dict[int, Array] = self._tiles.__dict__.setdefault("buffers", {})
         if index not in buffers or buffers[index].nbytes < size_bytes:
             buffers[index] = aligned_empty(max(size_bytes, TILE_BYTES))
+            with self._guard:
+                self._tile_bytes += buffers[index].nbytes
         tile = buffers[index][:size_bytes].view(dtype).reshape(shape)
         self._read_rows(rows, tile)
         return tile

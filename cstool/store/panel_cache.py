@@ -26,10 +26,13 @@ READERS = 2
 """threads that fetch ahead: enough to keep a disk busy"""
 STAYS_BYTES = 64 * 2**10
 """rows up to this size are never driven out: biases and norms [bytes]"""
-ROUNDING_BYTES = 2**20
-"""larger buffers have a multiple of it, so that panels of nearly the same size share them [bytes]"""
+ROUNDING = 16
+"""larger buffers have a multiple of their size's power of two by this, so that panels of nearly the same size share
+them"""
 FIRST_AHEAD_BYTES = 32 * 2**20
 """how far ahead is fetched at first; it doubles whenever somebody had to wait [bytes]"""
+LAGGING = 8
+"""who asks for what was asked for so recently, in places of the order, is a borrower that lags behind"""
 WAIT_S = 1e-3
 """a wait shorter than this is none [s]"""
 
@@ -86,13 +89,20 @@ class PanelCache:
         self._uses: dict[Rows, list[int]] = {}
         """where in the order rows are"""
         self._position = 0
+        self._apart = 0
         self._loading = 0
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="prefetch")
         self._closed = False
 
-    def expect(self, order: Sequence[Rows]) -> None:
-        """Say in which order rows will be asked for, over and over; fetching them begins."""
+    def expect(self, order: Sequence[Rows], apart: int) -> None:
+        """Say in which order rows will be asked for, over and over; fetching them begins.
+
+        Args:
+            order: of the rows
+            apart: how many of these the fastest borrower may be ahead of the slowest
+        """
         with self._changed:
+            self._apart = apart
             if order != self._order:
                 self._order, self._uses = order, {}
                 for position, rows in enumerate(order):
@@ -226,10 +236,12 @@ class PanelCache:
             self._changed.notify_all()
 
     def _advance(self, rows: Rows) -> None:
-        """Note how far the stream has come. Lanes are apart: one that lags behind moves nothing."""
+        """Note how far the stream has come. A borrower that lags behind moves nothing."""
         uses = self._uses.get(rows, ())
-        index = bisect_left(uses, self._position) if uses else 0
-        if index < len(uses) and (self._position == 0 or uses[index] - self._position <= len(self._order) // 2):
+        index = bisect_left(uses, self._position)
+        if self._apart and index and uses[index - 1] >= self._position - LAGGING:
+            return
+        if index < len(uses):
             self._position = uses[index] + 1
 
     def _fetch_ahead(self) -> None:
@@ -260,17 +272,17 @@ class PanelCache:
         if uses is None:
             return math.inf
         index = bisect_left(uses, self._position)
+        if self._apart and index and uses[index - 1] >= self._position - self._apart - 1:
+            return -1  # the slowest may still come for them
         return uses[index] - self._position if index < len(uses) else uses[0] + len(self._order) - self._position
 
     def _room_for(self, size_bytes: int, needed_in: int) -> Array | None:
         """Return a buffer, driving out what is wanted later than this; None while there is none."""
         while True:
-            fitting = [b for b in self._free if size_bytes <= b.nbytes <= size_bytes + 2 * ROUNDING_BYTES]
-            if fitting:
-                best = min(fitting, key=lambda b: b.nbytes)
-                self._free = [b for b in self._free if b is not best]
-                return best
-            rounded = size_bytes if size_bytes <= STAYS_BYTES else -(-size_bytes // ROUNDING_BYTES) * ROUNDING_BYTES
+            rounded = _rounded(size_bytes)
+            fitting = next((i for i, buffer in enumerate(self._free) if buffer.nbytes == rounded), None)
+            if fitting is not None:
+                return self._free.pop(fitting)
             while self._free and self.allocated_bytes + rounded > self.limit_bytes:
                 self.allocated_bytes -= self._free.pop().nbytes
             if self.allocated_bytes + rounded <= self.limit_bytes:
@@ -293,3 +305,11 @@ class PanelCache:
     def _nbytes(self, rows: Rows) -> int:
         shape, dtype = self._layout(rows)
         return math.prod(shape) * dtype.itemsize
+
+
+def _rounded(size_bytes: int) -> int:
+    """Return how large the buffer of rows is [bytes]."""
+    if size_bytes <= STAYS_BYTES:
+        return size_bytes
+    multiple = 2 ** (size_bytes.bit_length() - 1) // ROUNDING
+    return -(-size_bytes // multiple) * multiple

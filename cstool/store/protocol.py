@@ -16,6 +16,9 @@ class Store(Protocol):
     apart from the others is up to them.
     """
 
+    outlives: bool
+    """whether the arrays may outlive the process, so that whatever is needed to understand them must be in them"""
+
     def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:
         """Create an array of at least one dimension, full of zeros.
 
@@ -130,8 +133,13 @@ class Store(Protocol):
         """
         ...
 
-    def expect(self, order: Sequence[tuple[str, int, int]]) -> None:
-        """Say in which order rows (name, start, stop) will be borrowed from now on, over and over: a hint."""
+    def expect(self, order: Sequence[tuple[str, int, int]], apart: int) -> None:
+        """Say what will be borrowed from now on, over and over: a hint.
+
+        Args:
+            order: (name, start, stop) of rows, in the order in which they will be asked for
+            apart: how many of these the fastest borrower may be ahead of the slowest
+        """
         ...
 
     def close(self) -> None:

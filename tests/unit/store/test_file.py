@@ -54,7 +54,8 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     store.close()
     store = FileStore(tmp_path / "memoryx.h5", ROOM, adopt=True)
     store.create("a", (4, 3))
-    assert store.record is not None and store.record.step == 7
+    assert store.record is not None
+    assert store.record.step == 7
     store.verify()
     assert whole(store, "a").tolist() == committed.tolist()
     store.close()
