@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +24,7 @@ from cstool.store.checkpoint_format import (
     VERSION,
     metadata_name,
 )
+from cstool.store.crc32 import crc32
 
 TAKE_ANOTHER = "take an earlier checkpoint"
 """hint for a damaged file"""
@@ -111,14 +111,14 @@ def read_at(path: Path, descriptor: int, offset: int, data: NDArray[np.uint8]) -
         offset, view = offset + count, view[count:]
 
 
-def check_crc32(path: Path, key: str, tensor: StoredTensor, crc32: int) -> None:
+def check_crc32(path: Path, key: str, tensor: StoredTensor, checksum: int) -> None:
     """Compare the checksum of what was read with the one in the file.
 
     Raises:
         CheckpointError: they differ
     """
-    if crc32 != tensor.crc32:
-        _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {crc32:08x}")
+    if checksum != tensor.crc32:
+        _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {checksum:08x}")
 
 
 def _check_kind(path: Path, h5: h5py.File) -> None:
@@ -173,7 +173,7 @@ class _LayoutReader:
         stored = self._locate(name)
         data = np.empty(stored.nbytes, np.uint8)
         read_at(self.path, self.descriptor, stored.offset, data)
-        check_crc32(self.path, name, stored, zlib.crc32(data.data))
+        check_crc32(self.path, name, stored, crc32(data.data))
         return json.loads(data.tobytes())
 
     def _locate(self, name: str) -> StoredTensor:

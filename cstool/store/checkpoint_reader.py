@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError
 from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, read_layout
+from cstool.store.crc32 import crc32
 from cstool.store.protocol import check_rows
 
 _VERIFY_BYTES = 4 * 2**20
@@ -142,7 +142,7 @@ class CheckpointReader:
         data = out.reshape(-1).view(np.uint8)
         self._read_at(tensor.offset + tensor.row_bytes * first, data)
         if last - first == tensor.rows:
-            self._check_crc32(key, tensor, zlib.crc32(data.data))
+            self._check_crc32(key, tensor, crc32(data.data))
         return out
 
     def in_order(self, key: str) -> Callable[[NDArray[Any], int, int], object]:
@@ -154,19 +154,19 @@ class CheckpointReader:
             CheckpointError: there is no such tensor, or (by the function) it is damaged
             ValueError: (by the function) the rows are not the next ones
         """
-        tensor, crc32, next_row = self._tensor(key), 0, 0
+        tensor, checksum, next_row = self._tensor(key), 0, 0
 
         def read_next(out: NDArray[Any], start: int, stop: int) -> None:
-            nonlocal crc32, next_row
+            nonlocal checksum, next_row
             if start != next_row:
                 raise ValueError(f"{key}: rows must be read in order, the next is {next_row}, got {start}")
             self.read(key, out, start, stop)
             next_row = stop
             if stop - start == tensor.rows:
                 return  # `read` has verified it
-            crc32 = zlib.crc32(out.reshape(-1).view(np.uint8).data, crc32)
+            checksum = crc32(out.reshape(-1).view(np.uint8).data, checksum)
             if stop == tensor.rows:
-                self._check_crc32(key, tensor, crc32)
+                self._check_crc32(key, tensor, checksum)
 
         return read_next
 
@@ -177,12 +177,12 @@ class CheckpointReader:
             CheckpointError: there is no such tensor, or it is damaged
         """
         tensor = self._tensor(key)
-        buffer, crc32 = np.empty(min(_VERIFY_BYTES, tensor.nbytes), np.uint8), 0
+        buffer, checksum = np.empty(min(_VERIFY_BYTES, tensor.nbytes), np.uint8), 0
         for position in range(0, tensor.nbytes, _VERIFY_BYTES):
             part = buffer[: tensor.nbytes - position]
             self._read_at(tensor.offset + position, part)
-            crc32 = zlib.crc32(part.data, crc32)
-        self._check_crc32(key, tensor, crc32)
+            checksum = crc32(part.data, checksum)
+        self._check_crc32(key, tensor, checksum)
 
     def verify_all(self) -> None:
         """Verify the checksums of all tensors.
@@ -219,8 +219,8 @@ class CheckpointReader:
     def _read_at(self, offset: int, data: NDArray[np.uint8]) -> None:
         read_at(self.path, self._descriptor, offset, data)
 
-    def _check_crc32(self, key: str, tensor: StoredTensor, crc32: int) -> None:
-        check_crc32(self.path, self._layout.links.get(key, key), tensor, crc32)
+    def _check_crc32(self, key: str, tensor: StoredTensor, checksum: int) -> None:
+        check_crc32(self.path, self._layout.links.get(key, key), tensor, checksum)
 
     def _lacks(self, kind: str, key: str, present: list[str]) -> CheckpointError:
         nearest = difflib.get_close_matches(key, present, 1)

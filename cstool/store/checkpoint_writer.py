@@ -8,7 +8,6 @@ import json
 import math
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +31,7 @@ from cstool.store.checkpoint_format import (
     check_key,
     metadata_name,
 )
+from cstool.store.crc32 import crc32
 from cstool.store.pending_file import PendingFile
 
 METADATA_BYTES = 2**20
@@ -153,7 +153,7 @@ class CheckpointWriter:
             dataset = h5py.Dataset(_create_contiguous(self._h5, name, shape, dtype))
             # A dataset without elements has no place in the file.
             offset = dataset.id.get_offset() or 0
-        rows, crc32, position = 0, 0, offset
+        rows, checksum, position = 0, 0, offset
         for chunk in chunks:
             if chunk.dtype != dtype or chunk.shape[1:] != shape[1:] or chunk.ndim != len(shape):
                 raise ValueError(f"{name}: a chunk must be rows of {shape} {dtype}, got {chunk.shape} {chunk.dtype}")
@@ -161,7 +161,7 @@ class CheckpointWriter:
             if rows > (shape[0] if shape else 1):
                 break
             data = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
-            crc32 = zlib.crc32(data.data, crc32)
+            checksum = crc32(data.data, checksum)
             with self._reporting():
                 self._file.write_at(position, data)
             position += data.nbytes
@@ -170,7 +170,7 @@ class CheckpointWriter:
         self._set_attribute(dataset, "dtype", dtype)
         self._set_attribute(dataset, "shape", json.dumps(shape))
         with self._reporting():
-            dataset.attrs["crc32"] = np.uint32(crc32)
+            dataset.attrs["crc32"] = np.uint32(checksum)
 
     def _set_attribute(self, owner: Any, name: str, text: str) -> None:
         # Of fixed length: HDF5 keeps text of variable length apart, where it has no checksum.
