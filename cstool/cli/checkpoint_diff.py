@@ -107,7 +107,7 @@ def _print(found: CheckpointDiff) -> None:
     from cstool.cli.render import print_facts, print_table
 
     print_facts({"left": str(found.left), "right": str(found.right)})
-    columns = ("tensor", "left", "right", "differs in", "MSE", "greatest")
+    columns = ("tensor", "left", "right", "difference", "MSE", "greatest")
     rows = [_row(tensor) for tensor in found.tensors if tensor.difference or tensor.note]
     if rows:
         print()
@@ -123,9 +123,9 @@ def _print(found: CheckpointDiff) -> None:
 
 
 def _row(tensor: TensorComparison) -> tuple[str, ...]:
-    what = tensor.difference or "nothing"
-    if tensor.difference == "numbers" and tensor.left is not None:
-        what = f"{tensor.differing:,} numbers"
+    what = tensor.difference or "none"
+    if tensor.difference == "numbers":
+        what = "1 number" if tensor.differing == 1 else f"{tensor.differing:,} numbers"
     said = f"{what} ({tensor.note})" if tensor.note else what
     measures = ("" if x is None else f"{x:.3g}" for x in (tensor.mean_square, tensor.greatest))
     return (tensor.key, _form_text(tensor.left), _form_text(tensor.right), said, *measures)

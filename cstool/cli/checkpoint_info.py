@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,7 +51,7 @@ def info(
         if as_json:
             print_json(_document(found, listed, computed))
             return
-        facts = _facts(found, [] if tensors else listed)
+        facts = _facts(found, found.tensors if tensors else listed)
         _print(facts | {"checksums": "all right"} if verify else facts, found, listed, tensors, computed)
 
 
@@ -76,7 +77,7 @@ def _document(found: CheckpointInfo, listed: list[TensorInfo], norms: dict[str, 
     return {**asdict(found), "path": str(found.path), "created": found.created.isoformat(), "tensors": tensors}
 
 
-def _facts(found: CheckpointInfo, listed: list[TensorInfo]) -> dict[str, str]:
+def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str]:
     """Return what is said above the table; of tensors that are not in it, in short."""
     from cstool.cli.render import bytes_text
     from cstool.store import INDICES
