@@ -14,7 +14,7 @@ from cstool.errors import CheckpointError
 if TYPE_CHECKING:
     from cstool.store import CheckpointDiff, TensorComparison, TensorForm, Tolerance
 
-LONGEST_VALUE = 40
+LONGEST_VALUE = 120
 """characters of a value that are printed"""
 
 

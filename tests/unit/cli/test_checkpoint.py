@@ -273,7 +273,7 @@ def two(tmp_path):
         writer.add_tensor("model.left.bias", (2,), "float32", [embedding[0]])
         writer.add_tensor("optimizer.step", (), "int64", [np.array(3)])
         writer.add_value("global_step", 3)
-        writer.add_value("long", "x" * 60)
+        writer.add_value("long", "x" * 160)
         writer.add_value("same", [1, 2])
     with CheckpointWriter(tmp_path / "right.mdl") as writer:
         writer.add_tensor("model.same.weight", (3, 2), "float32", [embedding])
