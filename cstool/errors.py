@@ -48,6 +48,10 @@ class StoreError(CstoolError):
     """The file behind MemoryX cannot be written, read, or does not belong to this run."""
 
 
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint is not whole: cut short, changed, or never finished."""
+
+
 class ClusterError(CstoolError):
     """The run does not fit the cluster that was asked for."""
 

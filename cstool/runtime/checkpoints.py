@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.errors import CheckpointError, StoreError
+from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.params import Params
 from cstool.runtime.session import Session
 from cstool.runtime.state import adopt_state, environment, load_state, parse_states, save_state, state_values
@@ -19,6 +19,7 @@ from cstool.store import (
     CheckpointReader,
     CommittedStore,
     FileStore,
+    Progress,
     checkpoint_path,
     committed_step,
     latest_checkpoint,
@@ -153,31 +154,30 @@ def _restore_committed(session: Session, path: Path, states: str, strict: bool) 
     log.info(f"Loading weights from MemoryX {path}")
     try:
         if isinstance(store, FileStore) and store.record is not None:
-            store.verify(_reading(session, store.committed_bytes))
+            store.verify(_reading(session))
             session.progress.finish(VERIFYING)
             session.position = adopt_state(store, memoryx)
             return dict(store.record.values)
         with CommittedStore(path) as reader:
-            reader.verify_all(_reading(session, sum(map(reader.nbytes, reader.tensor_names()))))
+            reader.verify_all(_reading(session))
             session.progress.finish(VERIFYING)
             session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
             return values
-    except StoreError as error:
-        if error.hint is not None:
-            raise
-        raise StoreError(error.message, _way_on_from_damage(path, session.params.checkpoint.checkpoint_name)) from error
+    except DamagedCheckpointError as error:
+        hint = _way_on_from_damage(path, session.params.checkpoint.checkpoint_name)
+        raise DamagedCheckpointError(error.message, hint) from error
 
 
-def _reading(session: Session, total_bytes: int) -> Callable[[int], None]:
+def _reading(session: Session) -> Progress:
     """Return what shows how far the reading of a MemoryX file has come."""
-    session.progress.start(VERIFYING, total_bytes)
-    done_bytes = 0
 
-    def advance(size_bytes: int) -> None:
-        nonlocal done_bytes
-        done_bytes += size_bytes
+    def advance(done_bytes: int, total_bytes: int) -> None:
+        if done_bytes and not started:
+            session.progress.start(VERIFYING, total_bytes)
+            started.append(True)
         session.progress.advance(VERIFYING, done_bytes, f"{done_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB")
 
+    started: list[bool] = []
     return advance
 
 

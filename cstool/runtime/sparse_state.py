@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from cstool.errors import CheckpointError
 from cstool.ir import Weight
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.sparse_weights import SparseWeight, index_kind
-from cstool.store import INDICES, SPARSITY, CheckpointReader, CheckpointWriter, CommittedStore
+from cstool.store import INDICES, CheckpointReader, CheckpointWriter, CommittedStore, sparse_shapes
 
 Array = np.ndarray[Any, Any]
 
@@ -94,16 +94,8 @@ class SparseTensors:
 
     def __init__(self, reader: CheckpointReader | CommittedStore) -> None:
         self.reader = reader
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.shapes = sparse_shapes(reader)
         """of the weights with their zeros, by their keys"""
-        described = reader.values().get(SPARSITY, {})
-        names = set(reader.tensor_names())
-        for key in [name.removesuffix(INDICES) for name in reader.tensor_names() if name.endswith(INDICES)]:
-            entry = described.get(key.removeprefix("model.")) if isinstance(described, dict) else None
-            shape = entry.get("shape") if isinstance(entry, dict) else None
-            if key not in names or not _is_shape(shape):
-                raise CheckpointError(f"{reader.path}: {key}{INDICES} must belong to a sparse weight, it does not")
-            self.shapes[key] = tuple(shape)
 
     def check_shape(self, weight: Weight, purpose: str) -> None:
         """Check that the checkpoint has a weight, sparse or not.
@@ -240,10 +232,6 @@ class SparseTensors:
                 f"{self.reader.path}: {name} must ascend, got {indices[at]}, {indices[at + 1]} at {at}"
             )
         return indices
-
-
-def _is_shape(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and len(value) > 1 and all(type(extent) is int and extent > 0 for extent in value)
 
 
 def _written(shape: Iterable[int], dtype: str) -> str:

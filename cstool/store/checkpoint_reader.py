@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError
+from cstool.store.checkpoint_format import FORMAT_VERSION
 from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, read_layout
 from cstool.store.crc32 import crc32
 from cstool.store.protocol import check_rows
-
-_VERIFY_BYTES = 4 * 2**20
+from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
 
 
 class CheckpointReader:
@@ -30,7 +31,8 @@ class CheckpointReader:
         path: the file
 
     Raises:
-        CheckpointError: it is not a whole checkpoint of this format
+        DamagedCheckpointError: it is a checkpoint, but not a whole one
+        CheckpointError: it is none of this format
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -55,6 +57,11 @@ class CheckpointReader:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
+
+    @property
+    def format_version(self) -> str:
+        """Version of the format, the one that can be read."""
+        return FORMAT_VERSION
 
     @property
     def cstool_version(self) -> str:
@@ -170,28 +177,37 @@ class CheckpointReader:
 
         return read_next
 
-    def verify(self, key: str) -> None:
-        """Verify the checksum of a tensor, in bounded memory.
+    def pieces(self, key: str) -> Iterator[NDArray[Any]]:
+        """Yield the elements of a tensor, row by row, `PIECE` at a time, the last ones only when all are verified.
+
+        Yields:
+            (n,) in the dtype of the tensor; the next piece is in the same place
 
         Raises:
             CheckpointError: there is no such tensor, or it is damaged
         """
         tensor = self._tensor(key)
-        buffer, checksum = np.empty(min(_VERIFY_BYTES, tensor.nbytes), np.uint8), 0
-        for position in range(0, tensor.nbytes, _VERIFY_BYTES):
-            part = buffer[: tensor.nbytes - position]
-            self._read_at(tensor.offset + position, part)
-            checksum = crc32(part.data, checksum)
-        self._check_crc32(key, tensor, checksum)
+        count, checksum = math.prod(tensor.shape), 0
+        buffer = np.empty(min(PIECE, count), tensor.dtype)
+        for start in range(0, count, PIECE):
+            piece = buffer[: count - start]
+            data = piece.view(np.uint8)
+            self._read_at(tensor.offset + start * buffer.itemsize, data)
+            checksum = crc32(data.data, checksum)
+            if start + PIECE >= count:
+                self._check_crc32(key, tensor, checksum)
+            yield piece
 
-    def verify_all(self) -> None:
-        """Verify the checksums of all tensors.
+    def verify_all(self, progress: Progress = no_progress) -> None:
+        """Verify the checksums of all tensors, in bounded memory.
 
         Raises:
-            CheckpointError: naming the first that is damaged
+            DamagedCheckpointError: naming the first that is damaged
         """
+        meter = Meter(sum(map(self.nbytes, self._layout.tensors)), progress)
         for key in self._layout.tensors:
-            self.verify(key)
+            for _ in meter.through(self.pieces(key)):
+                pass
 
     def _open(self) -> int:
         try:

@@ -58,13 +58,17 @@ class CheckpointWriter:
     Args:
         path: the file to be; never overwritten
         total_bytes: what the tensors take, for the disk to set aside [bytes]
+        cstool_version: that of what wrote it first, where it is a copy
 
     Raises:
         CheckpointError: the file exists, or cannot be written
     """
 
-    def __init__(self, path: str | os.PathLike[str], total_bytes: int = 0) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], total_bytes: int = 0, cstool_version: str = cstool.__version__
+    ) -> None:
         self.path = Path(path)
+        self._cstool_version = cstool_version
         self._need_bytes = total_bytes + METADATA_BYTES
         self._keys: dict[str, str] = {}
         if os.path.lexists(self.path):
@@ -106,10 +110,19 @@ class CheckpointWriter:
             ValueError: the key is taken or reserved, or the chunks do not make up the tensor
         """
         shape = tuple(int(extent) for extent in shape)
+        self.add_pieces(key, shape, dtype, _elements(key, shape, dtype, chunks))
+
+    def add_pieces(self, key: str, shape: Sequence[int], dtype: str, pieces: Iterable[NDArray[Any]]) -> None:
+        """Add a tensor from its elements, laid out row by row, in one-dimensional pieces.
+
+        Raises:
+            CheckpointError: it cannot be written
+            ValueError: the key is taken or reserved, or the pieces do not make up the tensor
+        """
         if dtype not in DTYPES:
             raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
         self._add_key(key, {"kind": "tensor"})
-        self._write_dataset(key, shape, dtype, chunks)
+        self._write_dataset(key, tuple(shape), dtype, pieces)
 
     def add_value(self, key: str, value: object) -> None:
         """Add anything that JSON can say.
@@ -148,25 +161,22 @@ class CheckpointWriter:
         data = np.frombuffer(text.encode("ascii"), np.uint8)
         self._write_dataset(name, data.shape, "uint8", [data])
 
-    def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, chunks: Iterable[NDArray[Any]]) -> None:
+    def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, pieces: Iterable[NDArray[Any]]) -> None:
         with self._reporting():
             dataset = h5py.Dataset(_create_contiguous(self._h5, name, shape, dtype))
             # A dataset without elements has no place in the file.
-            offset = dataset.id.get_offset() or 0
-        rows, checksum, position = 0, 0, offset
-        for chunk in chunks:
-            if chunk.dtype != dtype or chunk.shape[1:] != shape[1:] or chunk.ndim != len(shape):
-                raise ValueError(f"{name}: a chunk must be rows of {shape} {dtype}, got {chunk.shape} {chunk.dtype}")
-            rows += chunk.shape[0] if shape else 1
-            if rows > (shape[0] if shape else 1):
-                break
-            data = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+            position = dataset.id.get_offset() or 0
+        checksum, end = 0, position + math.prod(shape) * np.dtype(dtype).itemsize
+        for piece in pieces:
+            if piece.dtype != dtype or position + piece.nbytes > end:
+                raise ValueError(f"{name}: the pieces must make up {shape} {dtype}, there is more of {piece.dtype}")
+            data = piece.view(np.uint8)
             checksum = crc32(data.data, checksum)
             with self._reporting():
                 self._file.write_at(position, data)
             position += data.nbytes
-        if position - offset != math.prod(shape) * np.dtype(dtype).itemsize or rows != (shape[0] if shape else 1):
-            raise ValueError(f"{name}: the chunks must have {shape[0] if shape else 1} rows together, they do not")
+        if position != end:
+            raise ValueError(f"{name}: the pieces must make up {shape} {dtype}, {end - position} bytes are missing")
         self._set_attribute(dataset, "dtype", dtype)
         self._set_attribute(dataset, "shape", json.dumps(shape))
         with self._reporting():
@@ -185,7 +195,7 @@ class CheckpointWriter:
             spec = json.dumps({"dataset": SPEC})
         self._set_attribute(self._h5, SPEC, spec)
         self._set_attribute(self._h5, VERSION, FORMAT_VERSION)
-        self._set_attribute(self._h5, CSTOOL_VERSION, cstool.__version__)
+        self._set_attribute(self._h5, CSTOOL_VERSION, self._cstool_version)
         with self._reporting():
             self._h5.flush()
             self._file.sync()
@@ -229,6 +239,20 @@ class CheckpointWriter:
             f"got: {error.strerror or error}",
             _UNTOUCHED if remedy is None else f"{remedy}; {_UNTOUCHED}",
         )
+
+
+def _elements(key: str, shape: tuple[int, ...], dtype: str, chunks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Yield the elements of each chunk, after a check that it is rows of the tensor."""
+    rows, total = 0, shape[0] if shape else 1
+    for chunk in chunks:
+        if chunk.dtype != dtype or chunk.shape[1:] != shape[1:] or chunk.ndim != len(shape):
+            raise ValueError(f"{key}: a chunk must be rows of {shape} {dtype}, got {chunk.shape} {chunk.dtype}")
+        rows += chunk.shape[0] if shape else 1
+        if rows > total:
+            break
+        yield np.ascontiguousarray(chunk).reshape(-1)
+    if rows != total:
+        raise ValueError(f"{key}: the chunks must have {total} rows together, they do not")
 
 
 def _create_contiguous(h5: h5py.File, name: str, shape: tuple[int, ...], dtype: str) -> h5py.h5d.DatasetID:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,9 +16,11 @@ from cstool.errors import CheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
 from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.commit_record import CommitRecord, read_record
-from cstool.store.extents import Extents
-from cstool.store.file import extent_checksum, read_store, record_path
+from cstool.store.crc32 import crc32
+from cstool.store.extents import Extent, Extents
+from cstool.store.file import VERSION, check_extent, read_store, record_path
 from cstool.store.protocol import check_rows
+from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
 
 Array = NDArray[Any]
 
@@ -67,6 +70,11 @@ class CommittedStore:
     def close(self) -> None:
         """Let go of the file. Closing twice is fine."""
         self._file.close()
+
+    @property
+    def format_version(self) -> str:
+        """Version of the format of the file."""
+        return f"MemoryX {VERSION}"
 
     @property
     def cstool_version(self) -> str:
@@ -158,39 +166,53 @@ class CommittedStore:
         """Return a function read(out, start, stop)."""
         return lambda out, start, stop: self.read(key, out, start, stop)
 
-    def verify(self, key: str, progress: Callable[[int], None] = lambda size_bytes: None) -> None:
-        """Verify the checksums of a tensor, in bounded memory.
-
-        Args:
-            key: of a tensor or a link
-            progress: is told of bytes that were read, as they are
+    def pieces(self, key: str) -> Iterator[Array]:
+        """Yield the elements of a tensor, row by row, `PIECE` at a time, as `SavedState.pieces` says.
 
         Raises:
             CheckpointError: there is no such tensor
-            StoreError: it is damaged
+            DamagedCheckpointError: it is damaged
+            StoreError: the disk fails
         """
         name = self._name(key)
+        if self._owner(name) is None:
+            for extent in self._extents[name].all():
+                yield from self._verified(name, extent)
+            return
         for extent in self._extents[name].all():
-            place = self._places[name][extent.slot]
-            checksum = extent_checksum(self._file, place, extent)
-            if checksum != extent.crc32:
-                raise StoreError(
-                    f"{self.path}: {name} is damaged: the checksum of rows {extent.start} to {extent.stop} must be "
-                    f"{extent.crc32 or 0:08x}, got {checksum:08x}"
-                )
-            progress((extent.stop - extent.start) * place.nbytes // max(1, place.shape[0]))
+            for _ in self._verified(name, extent):
+                pass
+        whole = self.read(name)
+        for start in range(0, whole.size, PIECE):
+            yield whole[start : start + PIECE]
 
-    def verify_all(self, progress: Callable[[int], None] = lambda size_bytes: None) -> None:
-        """Verify the checksums of all tensors.
-
-        Args:
-            progress: is told of bytes that were read, as they are
+    def verify_all(self, progress: Progress = no_progress) -> None:
+        """Verify the checksums of all tensors, in bounded memory.
 
         Raises:
-            StoreError: naming the first that is damaged
+            DamagedCheckpointError: naming the first that is damaged
+            StoreError: the disk fails
         """
-        for name in self.record.arrays:
-            self.verify(name, progress)
+        meter = Meter(sum(places[0].nbytes for places in self._places.values()), progress)
+        for name, extents in self._extents.items():
+            for extent in extents.all():
+                for _ in meter.through(self._verified(name, extent)):
+                    pass
+
+    def _verified(self, name: str, extent: Extent) -> Iterator[Array]:
+        """Yield an extent in pieces, the last one when all are verified."""
+        place = self._places[name][extent.slot]
+        row_elements = math.prod(place.shape[1:])
+        offset = place.offset + extent.start * row_elements * np.dtype(place.dtype).itemsize
+        count, checksum = (extent.stop - extent.start) * row_elements, 0
+        buffer = np.empty(min(PIECE, count), place.dtype)
+        for start in range(0, count, PIECE):
+            piece = buffer[: count - start]
+            self._file.read(offset + start * buffer.itemsize, piece)
+            checksum = crc32(piece.view(np.uint8).data, checksum)
+            if start + PIECE >= count:
+                check_extent(self.path, name, extent, checksum)
+            yield piece
 
     def _name(self, key: str) -> str:
         name = self.record.links.get(key, key)

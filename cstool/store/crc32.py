@@ -19,7 +19,8 @@ def _fastest() -> Callable[[bytes | memoryview, int], int]:
         from isal import isal_zlib
     except ImportError:
         return zlib.crc32
-    return isal_zlib.crc32
+    quick: Callable[[bytes | memoryview, int], int] = isal_zlib.crc32
+    return quick
 
 
 _crc32 = _fastest()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 import cstool
 from cstool.atomic_file import sync_folder
-from cstool.errors import StoreError
+from cstool.errors import DamagedCheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
 from cstool.store.checkpoint_format import LIBVER
 from cstool.store.commit_record import CommitRecord, read_record, write_record
@@ -36,6 +36,7 @@ from cstool.store.extents import Extent, Extents
 from cstool.store.panel_cache import PanelCache, Rows
 from cstool.store.protocol import check_like, check_rows, check_shape
 from cstool.store.ram import aligned_empty
+from cstool.store.saved_state import Progress, no_progress
 from cstool.store.store_lock import StoreLock
 
 Array = NDArray[Any]
@@ -286,24 +287,19 @@ class FileStore:
         """Return the arrays of the last commit that nobody has created again."""
         return sorted(self._adopted)
 
-    def verify(self, progress: Callable[[int], None] = lambda size_bytes: None) -> None:
+    def verify(self, progress: Progress = no_progress) -> None:
         """Read all of the last commit and compare its checksums.
 
-        Args:
-            progress: is told of bytes that were read, as they are
-
         Raises:
-            StoreError: naming the first array that is damaged
+            DamagedCheckpointError: naming the first array that is damaged
+            StoreError: the disk fails
         """
+        done, total = 0, self.committed_bytes
         for name, extents in self._committed.items():
             for extent in extents.all():
-                checksum = self._checksum(name, extent)
-                if checksum != extent.crc32:
-                    raise StoreError(
-                        f"{self.path}: {name} is damaged: the checksum of rows {extent.start} to {extent.stop} must be "
-                        f"{extent.crc32:08x}, got {checksum:08x}"
-                    )
-                progress((extent.stop - extent.start) * self._row_bytes(name))
+                check_extent(self.path, name, extent, self._checksum(name, extent))
+                done += (extent.stop - extent.start) * self._row_bytes(name)
+                progress(done, total)
 
     # The file.
 
@@ -466,11 +462,25 @@ def extent_checksum(file: BlockFile, place: Place, extent: Extent) -> int:
     return checksum
 
 
+def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:
+    """Compare the checksum of what was read with that of the commit.
+
+    Raises:
+        DamagedCheckpointError: they differ
+    """
+    if checksum != extent.crc32:
+        raise DamagedCheckpointError(
+            f"{path}: {name} is damaged: the checksum of rows {extent.start} to {extent.stop} must be "
+            f"{extent.crc32 or 0:08x}, got {checksum:08x}"
+        )
+
+
 def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]:
     """Return where the arrays of a file are that a commit record names.
 
     Raises:
-        StoreError: it is not the file of that record, or damaged
+        StoreError: it is not the file of that record
+        DamagedCheckpointError: it is damaged
     """
     try:
         with h5py.File(path, "r", locking=False) as h5:
@@ -484,10 +494,10 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
                     slots = tuple(find_contiguous(group, name, file_bytes) for group in groups)
                     _check_extents(slots, extents)
                 except ValueError as error:
-                    raise StoreError(f"{path}: {name} is damaged: {error}") from error
+                    raise DamagedCheckpointError(f"{path}: {name} is damaged: {error}") from error
                 places[name] = slots
             return places
-    except StoreError:
+    except (StoreError, DamagedCheckpointError):
         raise
     except FileNotFoundError as error:
         raise StoreError(
@@ -495,7 +505,7 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
         ) from error
     except Exception as error:
         # Whatever HDF5 or h5py trip over here, they trip over the file.
-        raise StoreError(f"{path}: the MemoryX file is damaged or cut short") from error
+        raise DamagedCheckpointError(f"{path}: the MemoryX file is damaged or cut short") from error
 
 
 def _check_described(path: Path, found: Mapping[str, str], record: CommitRecord) -> None:

@@ -311,5 +311,5 @@ def _rounded(size_bytes: int) -> int:
     """Return how large the buffer of rows is [bytes]."""
     if size_bytes <= STAYS_BYTES:
         return size_bytes
-    multiple = 2 ** (size_bytes.bit_length() - 1) // ROUNDING
+    multiple: int = (1 << size_bytes.bit_length() - 1) // ROUNDING
     return -(-size_bytes // multiple) * multiple

@@ -1,0 +1,23 @@
+"""Open the saved state of a run, whatever kind of file it is in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cstool.store.checkpoint_reader import CheckpointReader
+from cstool.store.committed_store import CommittedStore
+from cstool.store.file import record_path
+from cstool.store.saved_state import SavedState
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> SavedState:
+    """Open the file of a saved state for reading.
+
+    Raises:
+        DamagedCheckpointError: it is such a file, but damaged or not whole
+        CheckpointError: it cannot be read, or is of no kind that is known
+    """
+    if os.path.exists(record_path(Path(path))):
+        return CommittedStore(Path(path))
+    return CheckpointReader(path)
