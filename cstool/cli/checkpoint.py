@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cstool.cli.checkpoint_convert import CONVERT_EPILOG, convert
 from cstool.cli.command import Command, Group
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
@@ -15,7 +16,8 @@ from cstool.errors import CheckpointError
 if TYPE_CHECKING:
     from cstool.store import TensorInfo
 
-checkpoint_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at checkpoints.")
+checkpoint_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at checkpoints, and convert them.")
+checkpoint_app.command("convert", cls=Command, epilog=CONVERT_EPILOG)(convert)
 
 
 @checkpoint_app.command("list", cls=Command)
