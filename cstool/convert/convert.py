@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cstool
 from cstool.convert.checkpoint_target import write_checkpoint

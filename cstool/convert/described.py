@@ -1,4 +1,4 @@
-"""Which model a checkpoint is of: as a params file says it, a config.json beside the weights, or the checkpoint itself."""
+"""Which model a checkpoint is of, as a params file says it, a config.json beside the weights, or the checkpoint."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
 
 def _described_by_itself(path: Path) -> Described:
     with CheckpointReader(path) as reader:
-        metadata = reader.values().get("__metadata__")
+        metadata: Any = reader.values().get("__metadata__")
     try:
         document = metadata[-1]["params"]
         section = document["trainer"]["init"]["model"]

@@ -1,8 +1,8 @@
 """Where the weights of a decoder are in a checkpoint with Hugging Face's names: `GPT2LMHeadModel`, `LlamaForCausalLM`.
 
-Two layouts differ beside the names. GPT-2's matrices are (in, out) there, query, key and value side by side in one; ours
-are (out, in), and apart. And where positions turn pairs of a head's elements, ours are neighbours, 2i and 2i + 1, as
-the vendor's; a Llama's there are i and i + D/2, so rows of query and key change places within their head.
+Two layouts differ beside the names. GPT-2's matrices are (in, out) there, query, key and value side by side in one;
+ours are (out, in), and apart. And where positions turn pairs of a head's elements, ours are neighbours, 2i and 2i + 1,
+as the vendor's; a Llama's there are i and i + D/2, so rows of query and key change places within their head.
 """
 
 from __future__ import annotations

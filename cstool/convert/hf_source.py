@@ -122,8 +122,9 @@ class HfSource:
         same = self._reader.shape(head) == shape
         if same:
             self._reader.check_dtype(head)
+        read = self._reader.rows
         ranges = row_ranges(shape) if same else iter(())
-        if not same or not all(np.array_equal(*(self._reader.rows(n, *r) for n in (head, table))) for r in ranges):
+        if not same or not all(np.array_equal(read(head, *place), read(table, *place)) for place in ranges):
             raise CheckpointError(
                 f"{self.path}: {OUTPUT_LAYER} must equal {words}, since the model ties them, it does not",
                 "share_embedding_weights: false in the params keeps both",

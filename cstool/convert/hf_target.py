@@ -116,7 +116,7 @@ def _bytes_of(shape: tuple[int, ...]) -> int:
 
 
 def _shards(shapes: Mapping[str, tuple[int, ...]], shard_bytes: int | None) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the files and what is in each: the tensors in order, a new file where the next one does not fit any more."""
+    """Return the files and what is in each: the tensors in order, another file where the next one does not fit."""
     found: list[dict[str, tuple[int, ...]]] = [{}]
     taken_bytes = 0
     for tensor, shape in shapes.items():

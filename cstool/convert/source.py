@@ -1,9 +1,9 @@
-"""What is converted: arrays by cstool's own names, zeros and all, a range of rows at a time; here from its own files."""
+"""What is converted: arrays by cstool's own names, with their zeros, by ranges of rows; here from its own files."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,22 +20,27 @@ CHUNK_BYTES = 8 * 2**20
 
 
 class Source(Protocol):
-    """A checkpoint to convert from.
+    """A checkpoint to convert from."""
 
-    Args:
-        path: of the file or folder
-        shapes: of the arrays with their zeros, by name: `model.W` for each weight, `optimizer.W.S` for each array of
-            optimizer state
-        links: names of tied weights -> the arrays that they are
-        values: what else a checkpoint of cstool is to say
-        notes: what of the source is left out
-    """
+    @property
+    def path(self) -> Path:
+        """Of the file or folder."""
 
-    path: Path
-    shapes: Mapping[str, tuple[int, ...]]
-    links: Mapping[str, str]
-    values: Mapping[str, Any]
-    notes: list[str]
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states."""
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """Names of tied weights, and the arrays that they are."""
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """What else a checkpoint of cstool is to say."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What of the source is left out."""
 
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
         """Yield an array in ranges of rows in order, (n, ...) float32, n a multiple of `multiple` or the rest."""
@@ -97,7 +102,7 @@ class CstoolSource:
         self._reader = CheckpointReader(path)
         try:
             sparse = SparseTensors(self._reader)
-            self.sparse = {key.removeprefix("model.") for key in sparse.shapes}
+            self.sparse: set[str] = {key.removeprefix("model.") for key in sparse.shapes}
             """names of the sparse weights"""
             names = [name for name in self._reader.tensor_names() if not sparse.is_index(name)]
             self._keys = {name: key for name in names if (key := _key_of(name)) in sparse.shapes}

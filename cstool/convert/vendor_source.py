@@ -76,7 +76,8 @@ class VendorSource:
     def _find_weights(self, graph: Graph) -> dict[str, str]:
         """Return the key under which each weight is stored, by our names of them."""
         found: dict[str, str] = {}
-        for key in self._reader.keys():
+        keys = self._reader.keys()
+        for key in keys:
             if not key.startswith("model."):
                 continue
             name = key.removeprefix("model.").removeprefix("model.")
@@ -131,7 +132,7 @@ class VendorSource:
         return {}
 
     def _position(self, has_states: bool) -> dict[str, Any]:
-        """Return where the run was. Its place in the data is not taken over: with the state, a run begins them afresh."""
+        """Return the step of the run. Its place in the data is not taken over: they begin afresh."""
         step = self._reader.number("global_step")
         if type(step) is not int or step < 0:
             return {}

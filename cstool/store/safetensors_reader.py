@@ -38,7 +38,7 @@ _ITEM_BYTES = {
 }
 """what an element takes [bytes]"""
 _MOST_DIMENSIONS = 8
-_NUMPY_KINDS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_NUMPY_KINDS: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 """dtypes of weights; NumPy has no bfloat16"""
 
 Array = NDArray[Any]

@@ -19,7 +19,7 @@ _ALIGNMENT = 8
 
 
 class SafetensorsWriter:
-    """A file of float32 tensors whose numbers come later: a context manager. Giving it a name at the end is up to others.
+    """A file of float32 tensors whose numbers come later: a context manager. Renaming it at the end is up to others.
 
     Args:
         path: a new file

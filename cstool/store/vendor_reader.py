@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -251,10 +251,8 @@ class VendorReader:
 
 def _can_decompress(number: int) -> bool:
     if number == _LZ4:
-        try:
+        with suppress(ImportError):
             import hdf5plugin  # noqa: F401 - it registers the filter
-        except ImportError:
-            pass
     return bool(h5py.h5z.filter_avail(number))
 
 
