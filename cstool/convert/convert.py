@@ -97,6 +97,9 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
     described = None
     if (source_format, to) != ("cstool", "dense"):
         described = describe(request.source, source_format, request.params)
+    if "hf" in (source_format, to):
+        assert described is not None
+        family_of(described.place, described.model)
     config = _config_path(request.target, to, described)
     _check_new(request.target, to, config)
     with closing(_open(request.source, source_format, described)) as source:

@@ -69,8 +69,11 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """what counts in a config of theirs, and what it is where the file does not say it"""
-_NOT_COMPARED = ("resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "initializer_range")
-"""what a checkpoint is indifferent to"""
+_NOT_COMPARED = (
+    *("resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "initializer_range"),
+    "max_position_embeddings",
+)
+"""what a checkpoint is indifferent to; only a Llama calls its positions so, and it has no table of them"""
 _SAME_IN_BOTH: Mapping[str, Any] = {
     "norms_per_layer": 2,
     "is_parallel": False,
@@ -292,11 +295,11 @@ _WHICH = "Hugging Face's GPT2LMHeadModel and LlamaForCausalLM can be had"
 
 def _family(path: Path, config: Mapping[str, Any]) -> str:
     family = config.get("model_type")
-    if family not in CLASSES:
+    if not isinstance(family, str) or family not in CLASSES:
         raise CheckpointError(f"{path}: model_type must be one of {', '.join(CLASSES)}, got {_text(family)}")
     if "quantization_config" in config:
         raise CheckpointError(f"{path}: must be without quantization_config: quantized weights cannot be read")
-    return str(family)
+    return family
 
 
 def _completed(path: Path, family: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from cstool.store.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
 
 Progress = Callable[[int, int], None]
 CONFIG_NAME = "config.json"
+_ROOM = "free some space or choose another folder"
 
 
 def check_free(folder: Path) -> None:
@@ -71,7 +73,7 @@ def write_hf(
         if free_bytes < total_bytes:
             raise CheckpointError(
                 f"{folder}: {total_bytes} bytes must be writable here, got {free_bytes} that are free",
-                "free some space or choose another folder",
+                _ROOM,
             )
         temporary.mkdir()
         shards = _shards(shapes, shard_bytes)
@@ -103,7 +105,7 @@ def write_hf(
     except OSError as error:
         raise CheckpointError(
             f"{folder}: a model of {total_bytes} bytes must be writable here, got: {error.strerror or error}",
-            "free some space or choose another folder",
+            "create the folder that it goes to first" if error.errno == errno.ENOENT else _ROOM,
         ) from error
     finally:
         with contextlib.suppress(OSError):

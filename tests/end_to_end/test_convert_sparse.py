@@ -155,7 +155,9 @@ def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are
 ) -> None:
     first, second = tmp_path / "first.mdl", tmp_path / "second.mdl"
     command = ("checkpoint", "convert", dense, first, "--to", "sparse", "--sparsity", "0.5")
-    document = json.loads(cstool(*command, "--param_filter", "*proj_q*", "--param_filter", "*.0.*proj_k*", "--json").stdout)
+    document = json.loads(
+        cstool(*command, "--param_filter", "*proj_q*", "--param_filter", "*.0.*proj_k*", "--json").stdout
+    )
     layer = "transformer_decoder.layers.{}.self_attn.proj_{}_dense_layer.weight"
     assert document["densities"] == {layer.format(n, part): 0.5 for n, part in ((0, "q"), (0, "k"), (1, "q"))}
     # A params file says it as well; what is sparse already and not named keeps its zeros.

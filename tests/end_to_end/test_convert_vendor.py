@@ -1,4 +1,4 @@
-"""Checkpoints that the vendor's library wrote: their weights and optimizer state go on here, and nothing in them runs."""
+"""Checkpoints that the vendor's library wrote: weights and optimizer state go on here, and nothing in them runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def vendor_state(found: Mapping[str, Array], prefix: str = "model.") -> dict[str
     return {**state, "global_step": 2, "schedulers.0.name": "LinearLR", "grad_scaler": None, "dataloader": Object()}
 
 
-@pytest.mark.parametrize("compression", [None, {"compression": "lzf", "shuffle": True}, {}], ids=["gzip", "lzf", "none"])
+@pytest.mark.parametrize(
+    "compression", [None, {"compression": "lzf", "shuffle": True}, {}], ids=["gzip", "lzf", "none"]
+)
 @pytest.mark.parametrize("prefix", ["model.", "model.model."])
 def test_weights_and_optimizer_state_are_taken_over_bit_for_bit(
     cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path, compression: Any, prefix: str
@@ -205,10 +207,6 @@ def test_a_vendors_checkpoint_becomes_hugging_faces_or_sparse_in_one_go(
     assert sum(name.endswith(".indices") for name in arrays(out)) == 12
 
 
-def spoil_nothing(h5: h5py.File) -> None:
-    pass
-
-
 def cut_mark(h5: h5py.File) -> None:
     del h5.attrs["__SUCCESS__"]
 
@@ -343,8 +341,7 @@ def test_what_cannot_be_read_safely_is_refused_and_nothing_is_written(
     spoil: Callable[[h5py.File], None],
     message: str,
 ) -> None:
-    weights = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
-    state = {name: array for name, array in weights.items()}
+    state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
     write_vendor(tmp_path / "v.mdl", state)
     with h5py.File(tmp_path / "v.mdl", "r+") as h5:
         spoil(h5)
