@@ -16,8 +16,7 @@ from cstool.errors import CheckpointError
 if TYPE_CHECKING:
     from cstool.store import TensorInfo
 
-checkpoint_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at checkpoints, and convert them.")
-checkpoint_app.command("convert", cls=Command, epilog=CONVERT_EPILOG)(convert)
+checkpoint_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at checkpoints.")
 
 
 @checkpoint_app.command("list", cls=Command)
@@ -101,3 +100,6 @@ def _count_text(count: int | None, unit: str = "") -> str:
 
 def _part(tensor: TensorInfo) -> str:
     return tensor.key.partition(".")[0]
+
+
+checkpoint_app.command("convert", cls=Command, epilog=CONVERT_EPILOG)(convert)

@@ -159,7 +159,7 @@ class SafetensorsReader:
 def _find(path: Path) -> tuple[list[Path], dict[str, str]]:
     """Return the files of a model, and which tensor the index places in which; an empty index where there is none."""
     if path.is_dir():
-        usual = [path / name for name in (INDEX_NAME, SINGLE_NAME)]
+        usual = [path / name for name in (SINGLE_NAME, INDEX_NAME)]
         found = next((file for file in usual if file.exists()), None)
         if found is None:
             raise CheckpointError(

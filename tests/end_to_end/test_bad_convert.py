@@ -95,7 +95,7 @@ TAKEN = "delete it or choose another name"
                "for example 5GB")),
         ("dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *norm*",
          error("--param_filter: must match a matrix of a linear layer, got '*norm*'",
-               "the nearest are " + ", ".join(f"{LAYER}.*.self_attn.proj_{part}_dense_layer.weight" for part in "qkv"))),
+               "the nearest are " + ", ".join(f"{LAYER}.*.self_attn.proj_{p}_dense_layer.weight" for p in "qkv"))),
         ("dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *word_embeddings*",
          error("--param_filter: must leave out embedding_layer.word_embeddings.weight, which is a table of embeddings "
                "and the output layer, got '*word_embeddings*'", "only matrices of linear layers can be sparse")),

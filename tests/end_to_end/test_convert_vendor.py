@@ -135,6 +135,30 @@ def test_narrow_numbers_constants_and_older_names(
         np.testing.assert_array_equal(after[name], array, err_msg=name)
 
 
+def test_files_of_older_releases_say_less_and_lack_the_mark(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    """Format 0.4: attributes of the datasets alone, the structure as a Python object, which is never run."""
+    before = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
+    linear = "model.transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight"
+    bits = before[linear].view(np.uint32) >> 16
+    with h5py.File(tmp_path / "vendor.mdl", "w") as h5:
+        h5.attrs["__version__"], h5.attrs["__spec__"] = 0.4, b"\x80\x04cos\nsystem\n.".hex()
+        for name, array in before.items():
+            stored = bits.astype(np.uint16).view(np.int16) if name == linear else array
+            dataset = h5.create_dataset(name, data=stored, compression="gzip")
+            dataset.attrs["__H5_TYPE__"], dataset.attrs["is_bfloat16"] = "TorchTensorH5Type", name == linear
+        h5.create_dataset("optimizer.state.0.exp_avg", data=before[linear])
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    note = "note: the optimizer state is left out: the file does not say the order of the weights\n"
+    assert outcome == (0, f"{note}Checkpoint saved to TMP/a.mdl\n", "")
+    after = arrays(tmp_path / "a.mdl")
+    expected = {**before, linear: (bits << 16).view(np.float32)}
+    assert {name: array.tobytes() for name, array in after.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
+
+
 def test_lz4_as_the_vendor_compresses(
     cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
 ) -> None:

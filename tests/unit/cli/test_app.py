@@ -25,6 +25,7 @@ import cstool as package
         "system show",
         "checkpoint list",
         "checkpoint info",
+        "checkpoint convert",
         "data",
         "data prepare",
         "data prepare text",

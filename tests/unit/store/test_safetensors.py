@@ -1,4 +1,4 @@
-"""safetensors files: what is written and read is what the library of that name reads and writes; the rest is refused."""
+"""safetensors files: what the library of that name writes is read, what is written it reads, what is bad is refused."""
 
 from __future__ import annotations
 
@@ -84,27 +84,31 @@ def entry(dtype: Any = "F32", shape: Any = (4,), offsets: Any = (0, 16)) -> dict
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
 
 
+LIE = "x is damaged: its data must lie in the file, whose 16 bytes of data end before"
+HAVE = "x is damaged: its data must have the"
+BEGIN, LAST = "is damaged: its data must begin at", "where the last one's end"
+COUNTS = "x is damaged: its shape, of few dimensions, and its data_offsets must be counts"
 TWICE = b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, "x": {"dtype": "F32"}}'
 
 
 @pytest.mark.parametrize(
     ("header", "data_bytes", "message"),
     [
-        (header_of(x=entry(offsets=(0, 32), shape=(8,))), 16, "x is damaged: its data must lie in the file, whose 16 bytes of data end before 32"),
-        (header_of(x=entry(offsets=(2**62, 2**62 + 16))), 16, f"x is damaged: its data must lie in the file, whose 16 bytes of data end before {2**62 + 16}"),
-        (header_of(x=entry(offsets=(16, 0))), 16, "x is damaged: its data must lie in the file, whose 16 bytes of data end before 0"),
-        (header_of(x=entry(shape=(2**40, 2**40))), 16, f"x is damaged: its data must have the {4 * 2**80} bytes of its shape, got 16"),
-        (header_of(x=entry(shape=(3,))), 16, "x is damaged: its data must have the 12 bytes of its shape, got 16"),
-        (header_of(x=entry(), y=entry(offsets=(8, 24))), 24, "y is damaged: its data must begin at 16, where the last one's end, got 8"),
-        (header_of(x=entry(), y=entry()), 16, "y is damaged: its data must begin at 16, where the last one's end, got 0"),
-        (header_of(x=entry(offsets=(16, 32))), 32, "x is damaged: its data must begin at 0, where the last one's end, got 16"),
+        (header_of(x=entry(offsets=(0, 32), shape=(8,))), 16, f"{LIE} 32"),
+        (header_of(x=entry(offsets=(2**62, 2**62 + 16))), 16, f"{LIE} {2**62 + 16}"),
+        (header_of(x=entry(offsets=(16, 0))), 16, f"{LIE} 0"),
+        (header_of(x=entry(shape=(2**40, 2**40))), 16, f"{HAVE} {4 * 2**80} bytes of its shape, got 16"),
+        (header_of(x=entry(shape=(3,))), 16, f"{HAVE} 12 bytes of its shape, got 16"),
+        (header_of(x=entry(), y=entry(offsets=(8, 24))), 24, f"y {BEGIN} 16, {LAST}, got 8"),
+        (header_of(x=entry(), y=entry()), 16, f"y {BEGIN} 16, {LAST}, got 0"),
+        (header_of(x=entry(offsets=(16, 32))), 32, f"x {BEGIN} 0, {LAST}, got 16"),
         (header_of(x=entry()), 24, "must end where its last tensor does, got 8 more"),
         (header_of(x=entry(dtype="F4")), 16, f"x is damaged: its dtype must be one of {DTYPES}, got F4"),
         (header_of(x=entry(dtype=7)), 16, "x is damaged: it must have dtype, shape and data_offsets"),
         (header_of(x=[1]), 16, "x is damaged: it must have dtype, shape and data_offsets"),
-        (header_of(x=entry(shape=(-4,))), 16, "x is damaged: its shape, of few dimensions, and its data_offsets must be counts"),
-        (header_of(x=entry(shape=(True, 4))), 16, "x is damaged: its shape, of few dimensions, and its data_offsets must be counts"),
-        (header_of(x=entry(shape=[1] * 9 + [4])), 16, "x is damaged: its shape, of few dimensions, and its data_offsets must be counts"),
+        (header_of(x=entry(shape=(-4,))), 16, COUNTS),
+        (header_of(x=entry(shape=(True, 4))), 16, COUNTS),
+        (header_of(x=entry(shape=[1] * 9 + [4])), 16, COUNTS),
         (TWICE, 16, "its header must be JSON, each name once, got x twice"),
         (b"[1]", 0, "its header must be JSON, each name once"),
         (b"{", 0, "its header must be JSON, each name once"),
