@@ -144,7 +144,9 @@ class CstoolSource:
         shape, dtype = self._reader.shape(name), self._reader.dtype(name)
         key = self._keys.get(name)
         wanted = shape if key is None else self._reader.shape(f"{key}{INDICES}")
-        if not shape or (shape, dtype) != (wanted, "float32"):
+        if not shape:
+            raise CheckpointError(f"{self.path}: {name} must have rows, got one number")
+        if (shape, dtype) != (wanted, "float32"):
             raise CheckpointError(
                 f"{self.path}: {name} must be {written(wanted)} float32, got {written(shape)} {dtype}"
             )
