@@ -12,7 +12,6 @@ from pathlib import Path
 import cstool
 from cstool.convert.checkpoint_target import write_checkpoint
 from cstool.convert.described import Described, describe
-from cstool.convert.hf_config import family_of
 from cstool.convert.hf_source import HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.kept import Kept
@@ -20,7 +19,7 @@ from cstool.convert.source import CstoolSource, Source, check_weights, weights_o
 from cstool.convert.sparsify import sparsify
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
-from cstool.params import DecoderParams, Params
+from cstool.params import Params
 from cstool.store.vendor_reader import is_vendor_checkpoint
 
 FORMATS = ("cstool", "hf", "vendor")
@@ -95,11 +94,11 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
     if to is None:
         raise CheckpointError(f"--to: must be given for a checkpoint of cstool, one of {', '.join(TARGETS)}")
     described = None
-    if (source_format, to) != ("cstool", "dense"):
+    if (source_format, to) != ("cstool", "dense") or request.params is not None:
         described = describe(request.source, source_format, request.params)
     if "hf" in (source_format, to):
         assert described is not None
-        family_of(described.place, described.model)
+        described.as_hf()
     config = _config_path(request.target, to, described)
     _check_new(request.target, to, config)
     with closing(_open(request.source, source_format, described)) as source:
@@ -108,7 +107,8 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
         kept: dict[str, Kept] = {}
         if to == "hf":
             assert described is not None
-            size_bytes = _write_hf(request, source, described, progress)
+            model, graph = described.as_hf(), described.graph
+            size_bytes = write_hf(source, request.target, *model, graph, request.shard_bytes, progress)
         else:
             if to == "sparse":
                 assert described is not None
@@ -138,17 +138,7 @@ def _open(path: Path, source_format: str, described: Described | None) -> Source
     values = {"__metadata__": [described.metadata(cstool.__version__)]}
     if source_format == "vendor":
         return VendorSource(path, described.graph, values)
-    model = described.model
-    family = family_of(described.place, model)
-    assert isinstance(model, DecoderParams)
-    return HfSource(path, family, model, described.graph, values)
-
-
-def _write_hf(request: Request, source: Source, described: Described, progress: Progress) -> int:
-    model = described.model
-    family = family_of(described.place, model)
-    assert isinstance(model, DecoderParams)
-    return write_hf(source, request.target, family, model, described.graph, request.shard_bytes, progress)
+    return HfSource(path, *described.as_hf(), described.graph, values)
 
 
 def _config_path(target: Path, to: str, described: Described | None) -> Path | None:

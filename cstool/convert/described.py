@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from cstool.convert.hf_config import check_config, make_model, model_section
+from cstool.convert.hf_config import check_config, family_of, make_model, model_section
 from cstool.convert.hf_source import config_path
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
@@ -43,6 +43,16 @@ class Described:
     def graph(self) -> Graph:
         """The graph; its weights do not depend on the length of samples."""
         return build_graph(self.model, getattr(self.model, "max_position_embeddings", None))
+
+    def as_hf(self) -> tuple[str, DecoderParams]:
+        """Return the family that the model has at Hugging Face, and its section of the params.
+
+        Raises:
+            CheckpointError: it has none
+        """
+        family = family_of(self.place, self.model)
+        assert isinstance(self.model, DecoderParams)
+        return family, self.model
 
     def metadata(self, version: str) -> dict[str, Any]:
         """Return what a checkpoint that is written by a version of cstool says of its model."""
