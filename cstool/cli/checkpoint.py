@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from cstool.cli.checkpoint_convert import CONVERT_EPILOG, convert
 from cstool.cli.checkpoint_copy import copy
 from cstool.cli.checkpoint_delete import delete, prune
 from cstool.cli.checkpoint_diff import diff
@@ -26,3 +27,4 @@ checkpoint_app.command("diff", cls=Command)(diff)
 checkpoint_app.command("copy", cls=Command)(copy)
 checkpoint_app.command("delete", cls=Command)(delete)
 checkpoint_app.command("prune", cls=Command)(prune)
+checkpoint_app.command("convert", cls=Command, epilog=CONVERT_EPILOG)(convert)

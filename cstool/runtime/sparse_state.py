@@ -25,12 +25,12 @@ Array = np.ndarray[Any, Any]
 
 def indices_bytes(sparse: SparseWeight) -> int:
     """Return what the indices of a weight take in a checkpoint [bytes]."""
-    return sparse.count * index_kind(sparse.weight).itemsize
+    return sparse.count * index_kind(sparse.weight.size).itemsize
 
 
 def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
     """Write where the non-zeros of a weight are."""
-    kind = index_kind(sparse.weight)
+    kind = index_kind(sparse.weight.size)
 
     def chunks() -> Iterator[Array]:
         for part in sparse.indices():
@@ -212,26 +212,38 @@ class SparseTensors:
         Raises:
             CheckpointError: they do not ascend, or lie beyond the weight
         """
-        name, size = f"{key}{INDICES}", math.prod(self.shapes[key])
+        name = f"{key}{INDICES}"
         stored = self.reader.read(name)
-        if stored.ndim != 1 or stored.dtype.kind != "u":
-            raise CheckpointError(
-                f"{self.reader.path}: {name} must be one row of unsigned integers, got "
-                f"{_written(stored.shape, stored.dtype.name)}"
-            )
-        beyond = np.flatnonzero(stored >= size)
-        if beyond.size:
-            raise CheckpointError(
-                f"{self.reader.path}: {name} must be less than {size}, got {stored[beyond[0]]} at {beyond[0]}"
-            )
-        indices = stored.astype(np.int64)
-        falls = np.flatnonzero(np.diff(indices) <= 0)
-        if falls.size:
-            at = int(falls[0])
-            raise CheckpointError(
-                f"{self.reader.path}: {name} must ascend, got {indices[at]}, {indices[at + 1]} at {at}"
-            )
-        return indices
+        return checked_indices(self.reader.path, name, stored, math.prod(self.shapes[key]))
+
+
+def checked_indices(path: Path, name: str, stored: Array, size: int, first: int = 0, before: int = -1) -> Array:
+    """Return indices, or a range of them, as (n,) int64.
+
+    Args:
+        path, name: of the file, and of the indices in it
+        stored: (n,), as read
+        size: of the weight that they are in, zeros included
+        first: number of the first of the range
+        before: the index before the range; -1 for the first one
+
+    Raises:
+        CheckpointError: they do not ascend, or lie beyond the weight
+    """
+    if stored.ndim != 1 or stored.dtype.kind != "u":
+        got = _written(stored.shape, stored.dtype.name)
+        raise CheckpointError(f"{path}: {name} must be one row of unsigned integers, got {got}")
+    beyond = np.flatnonzero(stored >= size)
+    if beyond.size:
+        at = int(beyond[0])
+        raise CheckpointError(f"{path}: {name} must be less than {size}, got {stored[at]} at {first + at}")
+    indices = stored.astype(np.int64)
+    falls = np.flatnonzero(np.diff(indices, prepend=before) <= 0)
+    if falls.size:
+        at = int(falls[0])
+        above = indices[at - 1] if at else before
+        raise CheckpointError(f"{path}: {name} must ascend, got {above}, {indices[at]} at {first + at - 1}")
+    return indices
 
 
 def _written(shape: Iterable[int], dtype: str) -> str:

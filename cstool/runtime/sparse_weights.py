@@ -28,9 +28,9 @@ UNEVEN = 1.05
 """by which a panel may be denser than its weight before its buffers grow"""
 
 
-def index_kind(weight: Weight) -> np.dtype[Any]:
-    """Return the dtype of positions in a weight laid out row by row."""
-    return np.dtype(np.uint32 if weight.size <= 2**32 else np.uint64)
+def index_kind(size: int) -> np.dtype[Any]:
+    """Return the dtype of the indices of a weight of so many numbers, zeros included."""
+    return np.dtype(np.uint32 if size <= 2**32 else np.uint64)
 
 
 def _always(_pattern: Pattern) -> KernelChoice:
@@ -193,7 +193,7 @@ class SparseWeight:
             for name in self.arrays:
                 self._store.create(name, (self.capacity,))
             if self._store.outlives:
-                self._store.create(self.indices_array, (self.capacity,), index_kind(self.weight).name)
+                self._store.create(self.indices_array, (self.capacity,), index_kind(self.weight.size).name)
         columns = self.shape[1]
         for panel in self.panels:
             start, stop = np.searchsorted(indices, (panel.start * columns, panel.stop * columns))
@@ -202,7 +202,7 @@ class SparseWeight:
             self._starts[panel] = int(start)
             if self._store.outlives and self.count_of(panel):
                 found = positions(self._patterns[panel]) + panel.start * columns
-                self._store.write(self.indices_array, int(start), found.astype(index_kind(self.weight)))
+                self._store.write(self.indices_array, int(start), found.astype(index_kind(self.weight.size)))
 
     def indices(self) -> Iterator[Array]:
         """Yield, panel by panel, (n,) int64: the ascending positions of its non-zeros in the weight."""

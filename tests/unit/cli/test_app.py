@@ -30,6 +30,7 @@ import cstool as package
         "checkpoint copy",
         "checkpoint delete",
         "checkpoint prune",
+        "checkpoint convert",
         "data",
         "data prepare",
         "data prepare text",
