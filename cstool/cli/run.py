@@ -225,13 +225,16 @@ def run(
         typer.Option(
             "--memoryx",
             help="Where weights and optimizer state are; auto: in a file from half of the free memory on.",
-            show_default="auto",
+            show_default=False,
         ),
     ] = None,
     memoryx_memory: Annotated[
         str | None,
         typer.Option(
-            "--memoryx_memory", metavar="SIZE", help="What the buffers of that file may take.", show_default="2GiB"
+            "--memoryx_memory",
+            metavar="SIZE",
+            help="What the buffers of that file may take, 2GiB if not said.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[
