@@ -98,7 +98,7 @@ class Appliance:
         self._waiting_bytes = waiting_bytes
         self.store = RamStore() if store is None else store
         self.buffers = BufferPool()
-        self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
+        self._workers = ThreadPoolExecutor(update_threads(lanes), thread_name_prefix="memoryx")
         self.memoryx = MemoryX(
             graph,
             self.store,
@@ -212,6 +212,11 @@ class Appliance:
             "scratch": sum(s.scratch_bytes for s in self._systems.values()),
             "tables": table_bytes(),
         }
+
+
+def update_threads(lanes: int | None) -> int:
+    """Return how many threads apply updates beside so many lanes: two at least, so that one computes while one waits."""
+    return max(2, lanes or available_cores())
 
 
 def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:

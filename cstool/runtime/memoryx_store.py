@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
 from cstool.params import Params
-from cstool.runtime.appliance import ACTIVATION_SHARE, available_memory_bytes, state_bytes
+from cstool.runtime.appliance import ACTIVATION_SHARE, available_memory_bytes, state_bytes, update_threads
 from cstool.runtime.checkpoints import Start
 from cstool.runtime.grains import available_cores
 from cstool.runtime.optimizer import Optimizer
@@ -89,7 +89,7 @@ def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: 
     """
     sizes = [4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight)]
     threads = lanes or available_cores()
-    tiles_bytes = threads * (2 + (len(optimizer.states) if optimizer else 0)) * TILE_BYTES
+    tiles_bytes = update_threads(lanes) * (2 + (len(optimizer.states) if optimizer else 0)) * TILE_BYTES
     stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)
     largest = max(sizes)
     # Each lane has a panel, and what the slowest has yet to come for must not go; one more is on its way.
