@@ -215,7 +215,7 @@ class Appliance:
 
 
 def update_threads(lanes: int | None) -> int:
-    """Return how many threads apply updates beside so many lanes: two at least, so that one computes while one waits."""
+    """Return how many threads apply updates beside so many lanes: at least two, one computes while one waits."""
     return max(2, lanes or available_cores())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.params import Params
-from cstool.runtime.session import Session
+from cstool.runtime.session import Saving, Session
 from cstool.runtime.state import adopt_state, environment, load_state, parse_states, save_state, state_values
 from cstool.store import (
     FILE_NAME,
@@ -276,24 +276,64 @@ def values_of(session: Session) -> Callable[[], dict[str, Any]]:
     )
 
 
+def commits(session: Session) -> bool:
+    """Say whether the steps of a run are committed, so that checkpoints can be made of the commits."""
+    store = session.appliance.store
+    return isinstance(store, FileStore) and store.slots == 2 and session.params.memoryx.commit_steps > 0
+
+
+def commit(session: Session) -> None:
+    """Let the step that has just been finished be committed, if it is not yet."""
+    if session.committed_step != session.position.step:
+        session.appliance.memoryx.commit(values_of(session))
+        session.committed_step = session.position.step
+
+
 def save(session: Session) -> float:
-    """Write a checkpoint into model_dir, and return the seconds it took.
+    """Write a checkpoint into model_dir, and return the seconds that training stood still for it.
+
+    Of a MemoryX that is committed it is made beside the next step: `finish_save` waits for it.
 
     Raises:
         CheckpointError: it cannot be written; the ones before it are as they were
     """
     began = time.perf_counter()
-    params, step = session.params, session.position.step
+    params, step, memoryx = session.params, session.position.step, session.appliance.memoryx
     path = checkpoint_path(params.model_dir, step, params.checkpoint.checkpoint_name)
     log.info(f"Saving checkpoint at step {step}")
-    session.appliance.memoryx.drain()
-    size_bytes = save_state(path, session.appliance.memoryx, values_of(session)())
-    register_checkpoint(params.model_dir, step, path)
+    if commits(session):
+        commit(session)
+        session.saving = Saving(path, step, memoryx.snapshot(path))
+        return 0.0
+    memoryx.drain()
+    size_bytes = save_state(path, memoryx, values_of(session)())
     seconds = time.perf_counter() - began
+    _saved(session, path, step, size_bytes, seconds, "")
+    return time.perf_counter() - began
+
+
+def finish_save(session: Session) -> float:
+    """Wait for the checkpoint that is being made beside the training, if there is one; return the seconds waited.
+
+    Raises:
+        CheckpointError: it cannot be written; the ones before it are as they were
+    """
+    saving, session.saving = session.saving, None
+    if saving is None:
+        return 0.0
+    began = time.perf_counter()
+    size_bytes, seconds = saving.written.result()
+    waited = time.perf_counter() - began
+    _saved(session, saving.path, saving.step, size_bytes, seconds, f", {waited:.2f} s of them waited for")
+    return waited
+
+
+def _saved(session: Session, path: Path, step: int, size_bytes: int, seconds: float, waited: str) -> None:
+    register_checkpoint(session.params.model_dir, step, path)
     log.info(
-        f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, {size_bytes / seconds / 1e9:.2f} GB/s)"
+        f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, "
+        f"{size_bytes / seconds / 1e9:.2f} GB/s{waited})"
     )
     session.saved_step = step
     session.result.checkpoints.append(str(path))
     session.result.checkpoint_s += seconds
-    return seconds

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from cstool.runtime.optimizer import Optimizer, Step
 from cstool.runtime.sparse_weights import SparseWeight, SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.waiting import Room, WaitingGradients
-from cstool.store import FileStore, Store
+from cstool.store import FileStore, Store, write_snapshot
 
 Array = np.ndarray[Any, Any]
 
@@ -367,6 +368,31 @@ class MemoryX:
             update.result()
         links = {f"model.{alias}": f"model.{weight}" for alias, weight in self.graph.aliases.items()}
         self.store.commit(values(), links)
+
+    def snapshot(self, path: Path) -> Future[tuple[int, float]]:
+        """Let a checkpoint be written from the last commit asked for; the next steps may begin meanwhile.
+
+        The commit after it waits for it, and the updates after that for that commit: until then nobody overwrites what
+        is copied.
+
+        Returns:
+            bytes of its tensors, and the seconds that it took
+        """
+        assert isinstance(self.store, FileStore), "who asks for snapshots has a store that can"
+        names = [
+            name
+            for weight in self.graph.weights
+            for name in (
+                *((self.sparse[weight].indices_array,) if weight in self.sparse else ()),
+                *self.arrays_of(weight),
+            )
+        ]
+        return self._committer.submit(self._write_snapshot, path, self.store.path, names)
+
+    @staticmethod
+    def _write_snapshot(path: Path, store: Path, names: Sequence[str]) -> tuple[int, float]:
+        began = time.perf_counter()
+        return write_snapshot(path, store, names), time.perf_counter() - began
 
     def drain(self) -> None:
         """Wait until every update that is under way has been applied, and every commit been made."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import resource
 import sys
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from cstool.ir import Graph
 from cstool.params import Params
@@ -98,6 +100,15 @@ class RunResult:
         return asdict(self)
 
 
+class Saving(NamedTuple):
+    """A checkpoint on its way, beside the training."""
+
+    path: Path
+    step: int
+    written: Future[tuple[int, float]]
+    """bytes of its tensors, and the seconds that it took"""
+
+
 @dataclass
 class Session:
     """One run while it lasts."""
@@ -114,6 +125,8 @@ class Session:
     """what the run that this one continues chose"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
+    saving: Saving | None = None
+    """the checkpoint that is being made"""
     committed_step: int | None = None
     """step of the newest commit of MemoryX that is of this run"""
     saved_step: int | None = None

@@ -12,14 +12,14 @@ from cstool.data import Dataset, Sampler
 from cstool.errors import Interrupted
 from cstool.params import DataloaderParams, LoopParams
 from cstool.runtime.appliance import TrainStep
-from cstool.runtime.checkpoints import save, values_of
+from cstool.runtime.checkpoints import commit, commits, finish_save, save
 from cstool.runtime.inputs import InputWorker
 from cstool.runtime.rates import Rates
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
 from cstool.runtime.wording import counted, format_rate, format_seconds
-from cstool.store import FILE_NAME, FileStore
+from cstool.store import FILE_NAME
 
 log = logging.getLogger("cstool")
 TASK = "Training"
@@ -125,6 +125,7 @@ class _Loop:
                     self.rates.pause(self.evaluate_now())
                 if stop.signal_name is not None and (step < self.last or self.evaluate_now is not None):
                     self._interrupt(stop.signal_name)
+            self.rates.pause(finish_save(session))
             session.appliance.memoryx.drain()
         finally:
             session.progress.finish(TASK)
@@ -144,17 +145,18 @@ class _Loop:
 
     def _commit(self, step: int, stop: StopRequest) -> None:
         """Let a step be committed, where MemoryX is in a file that can be."""
-        session, store = self.session, self.session.appliance.store
-        every = session.params.memoryx.commit_steps
-        if not isinstance(store, FileStore) or store.slots != 2 or not every:
+        session = self.session
+        if not commits(session):
             return
-        if step % every == 0 or step == self.last or stop.signal_name is not None:
-            session.appliance.memoryx.commit(values_of(session))
-            session.committed_step = step
+        # A commit waits for the checkpoint of the one before it: that is no time of training.
+        self.rates.pause(finish_save(session))
+        if step % session.params.memoryx.commit_steps == 0 or step == self.last or stop.signal_name is not None:
+            commit(session)
 
     def _interrupt(self, signal_name: str) -> None:
         session = self.session
         step, params = session.position.step, session.params
+        finish_save(session)
         session.appliance.memoryx.drain()
         if session.committed_step == step and session.resumes:
             where = f"committed in {params.model_dir / FILE_NAME}"
@@ -162,6 +164,7 @@ class _Loop:
             where = f"saved in {params.model_dir}"
             if session.saved_step != step:
                 save(session)
+                finish_save(session)
         raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", self._way_on())
 
     def _way_on(self) -> str:

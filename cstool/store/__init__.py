@@ -22,6 +22,7 @@ from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.protocol import Store
 from cstool.store.ram import RamStore
 from cstool.store.saved_state import Progress, SavedState
+from cstool.store.snapshot import write_snapshot
 from cstool.store.sparse_tensors import sparse_shapes
 from cstool.store.tensor_difference import Tolerance
 
@@ -65,4 +66,5 @@ __all__ = [
     "sparse_shapes",
     "sweep_temporary",
     "tensor_norms",
+    "write_snapshot",
 ]

@@ -31,8 +31,9 @@ from cstool.store.checkpoint_format import (
     check_key,
     metadata_name,
 )
-from cstool.store.crc32 import crc32
-from cstool.store.pending_file import PendingFile
+from cstool.store.contiguous import create_contiguous, place_of
+from cstool.store.crc32 import combine_crc32, crc32
+from cstool.store.pending_file import FileRange, PendingFile
 
 METADATA_BYTES = 2**20
 """set aside beside the tensors, for keys and values [bytes]"""
@@ -124,6 +125,27 @@ class CheckpointWriter:
         self._add_key(key, {"kind": "tensor"})
         self._write_dataset(key, tuple(shape), dtype, pieces)
 
+    def add_ranges(self, key: str, shape: Sequence[int], dtype: str, ranges: Iterable[FileRange]) -> None:
+        """Add a tensor from bytes of other files, laid out row by row, that need not pass through here.
+
+        Raises:
+            CheckpointError: it cannot be written
+            ValueError: the key is taken or reserved, or the ranges do not make up the tensor
+        """
+        if dtype not in DTYPES:
+            raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
+        self._add_key(key, {"kind": "tensor"})
+        dataset, position = self._create_dataset(key, tuple(shape), dtype)
+        checksum, end = 0, position + math.prod(shape) * np.dtype(dtype).itemsize
+        for part in ranges:
+            if position + part.nbytes > end:
+                raise ValueError(f"{key}: the ranges must make up {tuple(shape)} {dtype}, there is more")
+            with self._reporting():
+                self._file.copy_at(position, part)
+            checksum = combine_crc32(checksum, part.crc32, part.nbytes)
+            position += part.nbytes
+        self._describe_dataset(dataset, key, tuple(shape), dtype, checksum, end - position)
+
     def add_value(self, key: str, value: object) -> None:
         """Add anything that JSON can say.
 
@@ -162,10 +184,7 @@ class CheckpointWriter:
         self._write_dataset(name, data.shape, "uint8", [data])
 
     def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, pieces: Iterable[NDArray[Any]]) -> None:
-        with self._reporting():
-            dataset = h5py.Dataset(_create_contiguous(self._h5, name, shape, dtype))
-            # A dataset without elements has no place in the file.
-            position = dataset.id.get_offset() or 0
+        dataset, position = self._create_dataset(name, shape, dtype)
         checksum, end = 0, position + math.prod(shape) * np.dtype(dtype).itemsize
         for piece in pieces:
             if piece.dtype != dtype or position + piece.nbytes > end:
@@ -175,8 +194,19 @@ class CheckpointWriter:
             with self._reporting():
                 self._file.write_at(position, data)
             position += data.nbytes
-        if position != end:
-            raise ValueError(f"{name}: the pieces must make up {shape} {dtype}, {end - position} bytes are missing")
+        self._describe_dataset(dataset, name, shape, dtype, checksum, end - position)
+
+    def _create_dataset(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[h5py.Dataset, int]:
+        """Create a dataset, and return where its bytes go; one without elements has no place in the file."""
+        with self._reporting():
+            dataset = create_contiguous(self._h5, name, shape, dtype)
+            return dataset, place_of(dataset).offset
+
+    def _describe_dataset(
+        self, dataset: h5py.Dataset, name: str, shape: tuple[int, ...], dtype: str, checksum: int, missing_bytes: int
+    ) -> None:
+        if missing_bytes:
+            raise ValueError(f"{name}: the pieces must make up {shape} {dtype}, {missing_bytes} bytes are missing")
         self._set_attribute(dataset, "dtype", dtype)
         self._set_attribute(dataset, "shape", json.dumps(shape))
         with self._reporting():
@@ -253,15 +283,3 @@ def _elements(key: str, shape: tuple[int, ...], dtype: str, chunks: Iterable[NDA
         yield np.ascontiguousarray(chunk).reshape(-1)
     if rows != total:
         raise ValueError(f"{key}: the chunks must have {total} rows together, they do not")
-
-
-def _create_contiguous(h5: h5py.File, name: str, shape: tuple[int, ...], dtype: str) -> h5py.h5d.DatasetID:
-    """Create a dataset whose place in the file is fixed at once, and which HDF5 itself never writes to."""
-    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    layout.set_layout(h5py.h5d.CONTIGUOUS)
-    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    layout.set_obj_track_times(False)
-    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
-    kind = h5py.h5t.py_create(np.dtype(dtype), logical=True)
-    return h5py.h5d.create(h5.id, name.encode("utf-8"), kind, space, layout)

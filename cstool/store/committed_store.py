@@ -19,6 +19,7 @@ from cstool.store.commit_record import CommitRecord, read_record
 from cstool.store.crc32 import crc32
 from cstool.store.extents import Extent, Extents
 from cstool.store.file import VERSION, check_extent, read_store, record_path
+from cstool.store.pending_file import FileRange
 from cstool.store.protocol import check_rows
 from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
 
@@ -185,6 +186,23 @@ class CommittedStore:
         whole = self.read(name)
         for start in range(0, whole.size, PIECE):
             yield whole[start : start + PIECE]
+
+    def ranges(self, key: str) -> list[FileRange] | None:
+        """Return where the bytes of a tensor are; None where their order there is another one.
+
+        Raises:
+            CheckpointError: there is no such tensor
+        """
+        name = self._name(key)
+        if self._owner(name) is not None:
+            return None
+        found = []
+        for extent in self._extents[name].all():
+            place = self._places[name][extent.slot]
+            row_bytes = place.nbytes // max(1, place.shape[0])
+            size_bytes, offset = (extent.stop - extent.start) * row_bytes, place.offset + extent.start * row_bytes
+            found.append(FileRange(self._file.fileno(), offset, size_bytes, extent.crc32 or 0))
+        return found
 
     def verify_all(self, progress: Progress = no_progress) -> None:
         """Verify the checksums of all tensors, in bounded memory.

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,19 @@ TEMPORARY_NAME = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 """names of files on their way"""
 
 _NO_RESERVATION = (errno.EOPNOTSUPP, errno.EINVAL)
+_NO_COPY_WITHIN = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+COPY_BYTES = 8 * 2**20
+"""that are in memory at a time where the system cannot copy by itself [bytes]"""
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class FileRange(NamedTuple):
+    """Bytes of an open file, and their checksum."""
+
+    descriptor: int
+    offset: int
+    nbytes: int
+    crc32: int
 
 
 class PendingFile:
@@ -68,6 +80,29 @@ class PendingFile:
         """
         self._write(offset, array.reshape(-1).view(np.uint8).data)
         self._end = max(self._end, offset + array.nbytes)
+
+    def copy_at(self, offset: int, source: FileRange) -> None:
+        """Write the bytes of another file at an offset [bytes]: within the system, as one where the disk can.
+
+        Raises:
+            OSError: they do not fit, or cannot be read
+        """
+        done = 0
+        while done < source.nbytes:
+            try:
+                count = os.copy_file_range(
+                    source.descriptor, self._descriptor, source.nbytes - done, source.offset + done, offset + done
+                )
+            except OSError as error:
+                if error.errno not in _NO_COPY_WITHIN:
+                    raise
+                data = os.pread(source.descriptor, min(source.nbytes - done, COPY_BYTES), source.offset + done)
+                self._write(offset + done, memoryview(data))
+                count = len(data)
+            if not count:
+                raise OSError(errno.EIO, "the source was cut short")
+            done += count
+        self._end = max(self._end, offset + source.nbytes)
 
     def sync(self) -> None:
         """Wait until the disk has everything.
