@@ -68,11 +68,14 @@ def open_backing(
     path = params.model_dir / FILE_NAME
     if optimizer is None and not adopts:
         path = params.model_dir / EVALUATION_NAME
-    elif not adopts:
-        _check_nothing_is_lost(params, path)
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
     uncached = slots * need_bytes > CACHED_SHARE * available_memory_bytes()
-    store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached)
+
+    def check() -> None:
+        if not adopts:
+            _check_nothing_is_lost(params, path)
+
+    store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached, check=check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
     log.info(
         f"MemoryX is in {path}: {need_bytes / 1e9:,.2f} GB of state in {slots_text}, "
