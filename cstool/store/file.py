@@ -162,8 +162,9 @@ class FileStore:
         try:
             if changed:
                 self._write(name, start, stop, array)
-                self.cache.forget(name, start, stop, but=rows)
         finally:
+            if changed:
+                self.cache.forget(name, start, stop, but=rows)
             self.cache.let_go(rows)
 
     def read(self, name: str, start: int, out: Array) -> None:
