@@ -44,7 +44,7 @@ class CheckpointError(CstoolError):
     """A checkpoint cannot be written, read, or does not belong to this model."""
 
 
-class StoreError(CstoolError):
+class StoreError(CheckpointError):
     """The file behind MemoryX cannot be written, read, or does not belong to this run."""
 
 

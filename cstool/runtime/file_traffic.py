@@ -45,7 +45,7 @@ class FileTraffic:
 
 def traffic_of(store: FileStore) -> FileTraffic:
     """Return what a file read and wrote so far, and who waited for it."""
-    traffic, cache = store.file.traffic, store.cache
+    traffic, cache = store.traffic, store.cache
     return FileTraffic(
         str(store.path),
         traffic.read_bytes,

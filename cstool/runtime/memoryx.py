@@ -224,10 +224,22 @@ class MemoryX:
                 loan.out.set_result((span, array, self._as_streamed(panel, array)))
             except BaseException as error:
                 loan.out.set_exception(error)
-        _, _, weights = loan.out.result()
+        try:
+            _, _, weights = loan.out.result()
+        except BaseException:
+            with self._lock:
+                self._returned(panel, loan)
+            raise
         with self._lock:
             self.waited_s += time.perf_counter() - began
         return weights
+
+    def _returned(self, panel: Panel, loan: _Loan) -> bool:
+        """Count one user less, and say whether it was the last."""
+        loan.users -= 1
+        if not loan.users:
+            del self._loans[panel]
+        return not loan.users
 
     def _as_streamed(self, panel: Panel, array: Array) -> Weights:
         if self._draw is not None and panel.weight in self.dropped:
@@ -243,10 +255,8 @@ class MemoryX:
         """Give a panel back."""
         with self._lock:
             loan = self._loans[panel]
-            loan.users -= 1
-            if loan.users:
+            if not self._returned(panel, loan):
                 return
-            del self._loans[panel]
         span, array, weights = loan.out.result()
         if isinstance(weights, SparseMatrix) and weights.written_out is not None:
             self.buffers.give_back(weights.written_out)
@@ -453,9 +463,15 @@ class MemoryX:
         with self._lock:
             gradients = self._whole.setdefault(panel.weight, {})
             gradients[panel] = gradient
-            if len(gradients) < len(sparse.panels):
-                return
-            del self._whole[panel.weight]
+            is_whole = len(gradients) == len(sparse.panels)
+            if is_whole:
+                del self._whole[panel.weight]
+        if gradient is not None:
+            # All panels must get here, whatever room there is.
+            self._room.give_back(gradient.nbytes)
+        if not is_whole:
+            return
+        self._room.take_anyway(sum(found.nbytes for found in gradients.values() if found is not None))
         update = self._workers.submit(self._update_and_change, sparse, gradients, step, committed)
         self._updates.update(dict.fromkeys(gradients, update))
 
@@ -463,8 +479,12 @@ class MemoryX:
         self, sparse: SparseWeight, gradients: Mapping[Panel, Array | None], step: Step, committed: Future[None] | None
     ) -> None:
         """Apply the optimizer to all panels of a weight, then change its mask."""
-        for panel in sparse.panels:
-            self._update(panel, gradients[panel], step, committed)
+        try:
+            for panel in sparse.panels:
+                self._apply(panel, gradients[panel], step, committed)
+        finally:
+            for gradient in gradients.values():
+                self._let_go(gradient)
         dense = None
         if sparse.wants_dense_gradient(step.number):
             parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
@@ -474,6 +494,19 @@ class MemoryX:
         sparse.change_mask(step.number, dense)
 
     def _update(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
+        """Update one panel."""
+        try:
+            self._apply(panel, gradient, step, committed)
+        finally:
+            # Even if that fails: others wait for the room.
+            self._let_go(gradient)
+
+    def _let_go(self, gradient: Array | None) -> None:
+        if gradient is not None:
+            self.buffers.give_back(gradient)
+            self._room.give_back(gradient.nbytes)
+
+    def _apply(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
         """Apply the optimizer to one panel."""
         optimizer = self.optimizer
         assert optimizer is not None
@@ -497,6 +530,3 @@ class MemoryX:
         self.store.rewrite(self.arrays_of(panel.weight), start, stop, change, self._waiting.sources(panel))
         if gradient is None:
             self._waiting.drop(panel)
-        else:
-            self.buffers.give_back(gradient)
-            self._room.give_back(gradient.nbytes)

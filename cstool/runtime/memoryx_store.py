@@ -16,7 +16,7 @@ from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.store import FILE_NAME, FileStore, committed_step, list_checkpoints
 from cstool.store.file import TILE_BYTES
-from cstool.store.panel_cache import STAYS_BYTES
+from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
 
 log = logging.getLogger("cstool")
 EVALUATION_NAME = "memoryx_evaluation.h5"
@@ -68,11 +68,14 @@ def open_backing(
     path = params.model_dir / FILE_NAME
     if optimizer is None and not adopts:
         path = params.model_dir / EVALUATION_NAME
-    elif not adopts:
-        _check_nothing_is_lost(params, path)
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
     uncached = slots * need_bytes > CACHED_SHARE * available_memory_bytes()
-    store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached)
+
+    def check() -> None:
+        if not adopts:
+            _check_nothing_is_lost(params, path)
+
+    store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached, check=check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
     log.info(
         f"MemoryX is in {path}: {need_bytes / 1e9:,.2f} GB of state in {slots_text}, "
@@ -91,7 +94,7 @@ def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: 
     threads = lanes or available_cores()
     tiles_bytes = update_threads(lanes) * (2 + (len(optimizer.states) if optimizer else 0)) * TILE_BYTES
     stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)
-    largest = max(sizes)
+    largest = buffer_bytes(max(sizes))
     # Each lane has a panel, and what the slowest has yet to come for must not go; one more is on its way.
     panels = 2 if threads == 1 else threads + 3
     least_bytes = largest * (panels + (optimizer is not None)) + stays_bytes + tiles_bytes

@@ -40,6 +40,11 @@ class Room:
                 self._changed.wait()
             self._used_bytes += size_bytes
 
+    def take_anyway(self, size_bytes: int) -> None:
+        """Take room, even if there is none."""
+        with self._changed:
+            self._used_bytes += size_bytes
+
     def give_back(self, size_bytes: int) -> None:
         """Give room back."""
         if self.limit_bytes is None:
@@ -114,9 +119,12 @@ class WaitingGradients:
         return buffer
 
     def _write(self, panel: Panel, span: tuple[int, int], gradient: Array) -> None:
-        self._store.write(_array(panel.weight), span[0], gradient)
-        self._buffers.give_back(gradient)
-        self._room.give_back(gradient.nbytes)
+        try:
+            self._store.write(_array(panel.weight), span[0], gradient)
+        finally:
+            # Even if that fails: others wait for the room.
+            self._buffers.give_back(gradient)
+            self._room.give_back(gradient.nbytes)
 
 
 def _array(weight: str) -> str:

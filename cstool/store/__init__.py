@@ -16,7 +16,8 @@ from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.checkpoint_target import find_checkpoint, find_checkpoints
 from cstool.store.checkpoint_writer import CheckpointWriter
 from cstool.store.committed_store import CommittedStore, committed_step
-from cstool.store.file import FILE_NAME, FileStore
+from cstool.store.file import FileStore
+from cstool.store.file_layout import FILE_NAME
 from cstool.store.folder import CheckpointEntry, checkpoint_path, latest_checkpoint, list_checkpoints, sweep_temporary
 from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.protocol import Store

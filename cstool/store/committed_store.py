@@ -18,7 +18,7 @@ from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.commit_record import CommitRecord, read_record
 from cstool.store.crc32 import crc32
 from cstool.store.extents import Extent, Extents
-from cstool.store.file import VERSION, check_extent, read_store, record_path
+from cstool.store.file_layout import VERSION, check_extent, read_store, record_path
 from cstool.store.pending_file import FileRange
 from cstool.store.protocol import check_rows
 from cstool.store.saved_state import PIECE, Meter, Progress, no_progress

@@ -1,8 +1,8 @@
 """The store in a file: an HDF5 file with two slots for every array, and a commit record that says which one counts.
 
-Layout: `slot_0/NAME` and `slot_1/NAME` for every array, `scratch/NAME` for what no commit keeps. All datasets are
-contiguous, and those of a page and more begin on one. HDF5 lays the file out and never sees it again; from then on
-bytes go to their places directly, from several threads.
+HDF5 lays the file out (`file_layout` says how) and never sees it again once it has been committed; bytes go to their
+places directly, from several threads. What no commit keeps is in a file of its own, which has no name and goes with
+the process.
 
 What is committed is never overwritten: a change goes to the other slot of its rows. A commit waits until the disk has
 all changes, then replaces the record; from then on the slots that it no longer names are free.
@@ -10,47 +10,44 @@ all changes, then replaces the record; from then on the slots that it no longer 
 
 from __future__ import annotations
 
+import contextlib
 import math
-import os
-import secrets
-import shutil
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-import cstool
-from cstool.atomic_file import sync_folder
-from cstool.errors import DamagedCheckpointError, StoreError
-from cstool.store.block_file import BlockFile, cannot
-from cstool.store.checkpoint_format import LIBVER
+from cstool.errors import StoreError
+from cstool.store.block_file import BlockFile, Traffic, cannot
 from cstool.store.commit_record import CommitRecord, read_record, write_record
-from cstool.store.contiguous import Place, create_contiguous, find_contiguous, place_of
+from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
 from cstool.store.extents import Extent, Extents
+from cstool.store.file_layout import (
+    check_extent,
+    extent_checksum,
+    lock_path,
+    record_path,
+)
 from cstool.store.panel_cache import PanelCache, Rows
 from cstool.store.protocol import check_like, check_rows, check_shape
 from cstool.store.ram import aligned_empty
 from cstool.store.saved_state import Progress, no_progress
+from cstool.store.scratch_file import ScratchFile
+from cstool.store.slot_file import ANOTHER_RUN, SlotFile
 from cstool.store.store_lock import StoreLock
 
 Array = NDArray[Any]
 
-FILE_NAME = "memoryx.h5"
-"""name of the file in a model_dir; `.commit` and `.lock` stand after it for its commit record and its lock"""
-KIND = "cstool MemoryX"
-VERSION = "1"
-"""of the layout described above"""
-PAGE_BYTES = 4096
-"""what datasets of this size and more are aligned to [bytes]"""
 TILE_BYTES = 2**20
 """of each array that `rewrite` has in memory at a time: small enough to stay in a core's cache [bytes]"""
-SCRATCH = "scratch"
+
+
+def nothing_to_check() -> None:
+    """Check nothing."""
 
 
 class FileStore:
@@ -60,24 +57,32 @@ class FileStore:
         path: of the HDF5 file
         memory_bytes: what the rows in memory may take
         slots: 2, so that commits are possible, or 1
-        adopt: go on from the last commit of the file that is there; else begin with a new one
+        adopt: go on from the last commit of the file that is there; else make a new one, which takes its place as soon
+            as anything is read or written
         uncached: keep what is read and written out of the page cache
+        check: called when nobody else can use the file any more; raises if it must stay as it is
 
     Raises:
         StoreError: the file cannot be made or read, another run uses it, or it cannot be gone on from
+        DamagedCheckpointError: it, or its commit record, is damaged
     """
 
     outlives = True
 
     def __init__(
-        self, path: Path, memory_bytes: int, *, slots: int = 2, adopt: bool = False, uncached: bool = False
+        self,
+        path: Path,
+        memory_bytes: int,
+        *,
+        slots: int = 2,
+        adopt: bool = False,
+        uncached: bool = False,
+        check: Callable[[], None] = nothing_to_check,
     ) -> None:
         self.path = path
-        self.slots = slots
-        self.lock = StoreLock(path.with_name(f"{path.name}.lock"))
+        self.lock = StoreLock(lock_path(path))
         self.record: CommitRecord | None = None
         """the last commit; None before the first"""
-        self._identity = secrets.token_hex(16)
         self._places: dict[str, tuple[Place, ...]] = {}
         self._adopted: set[str] = set()
         """arrays of the file that was there which nobody has created again"""
@@ -87,16 +92,25 @@ class FileStore:
         self._tiles = threading.local()
         self._tile_bytes = 0
         self._closed = False
-        self._h5: h5py.File | None = None
-        try:
-            self._open(adopt)
-            self.file = BlockFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), uncached=uncached)
-        except OSError as error:
-            self.lock.close()
-            raise cannot(path, "be opened", error) from error
-        except BaseException:
-            self.lock.close()
-            raise
+        self._failure: StoreError | None = None
+        """why nothing can be written any more"""
+        self._settled = adopt
+        """whether the disk has set the space aside"""
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.lock.close)
+            try:
+                check()
+                self.record = read_record(record_path(path)) if adopt else None
+                if adopt and self.record is None:
+                    raise StoreError(f"{path}: the MemoryX file must have been committed, it has not")
+                self._scratch = ScratchFile(path, uncached=uncached)
+                undo.callback(self._scratch.close)
+                self.file = SlotFile(path, slots, self.record, uncached=uncached)
+            except OSError as error:
+                raise cannot(path, "be opened", error) from error
+            undo.pop_all()
+        if self.record is not None:
+            self._go_on_from(self.record)
         self.cache = PanelCache(memory_bytes, self._layout_of, self._read_rows)
 
     # The protocol `Store`.
@@ -111,14 +125,11 @@ class FileStore:
                 return
             if name in self._places:
                 raise ValueError(f"{name}: an array must be created once, it exists already")
-            groups = [SCRATCH] if scratch else [f"slot_{slot}" for slot in range(self.slots)]
-            try:
-                h5 = self._h5 = self._h5 or _open_hdf5(self.path, "r+")
-                datasets = [create_contiguous(h5.require_group(group), name, checked, dtype) for group in groups]
-            except OSError as error:
-                raise cannot(self.path, "be laid out", error) from error
-            self._places[name] = tuple(map(place_of, datasets))
+            self._places[name] = (
+                (self._scratch.make(name, checked, dtype),) if scratch else self.file.make(name, checked, dtype)
+            )
             self._extents[name] = Extents([Extent(0, checked[0], 0, None)])
+            self._settled = False
             if not scratch:
                 self._committed[name] = self._extents[name].copy()
 
@@ -151,8 +162,9 @@ class FileStore:
         try:
             if changed:
                 self._write(name, start, stop, array)
-                self.cache.forget(name, start, stop, but=rows)
         finally:
+            if changed:
+                self.cache.forget(name, start, stop, but=rows)
             self.cache.let_go(rows)
 
     def read(self, name: str, start: int, out: Array) -> None:
@@ -207,34 +219,46 @@ class FileStore:
         self.cache.expect([Rows(*rows) for rows in order], apart)
 
     def close(self) -> None:
-        """Let go of everything, the lock last; what was not committed is lost."""
+        """Let go of everything, the lock last; what was not committed is lost, a file that never was is removed."""
+        self._end(removes=False)
+
+    def remove(self) -> None:
+        """Close the store and delete its files, the lock last."""
+        self._end(removes=True)
+
+    def _end(self, *, removes: bool) -> None:
         with self._guard:
             if self._closed:
                 return
             self._closed = True
         self.cache.close()
-        if self._h5 is not None:
-            self._h5.close()
-        self.file.close()
+        self.file.end(removes=removes)
+        self._scratch.close()
+        if removes:
+            self.lock.remove()
         self.lock.close()
 
-    def remove(self) -> None:
-        """Close the store and delete its files; the lock goes last."""
-        self.close()
-        for path in (self.record_path, self.path, self.lock.path):
-            path.unlink(missing_ok=True)
+    @property
+    def slots(self) -> int:
+        """How many places every array has."""
+        return self.file.slots
 
     @property
     def allocated_bytes(self) -> int:
         """Of rows in memory and of the tiles of all threads [bytes]."""
         return self.cache.allocated_bytes + self._tile_bytes
 
-    # Commits.
-
     @property
-    def record_path(self) -> Path:
-        """Where the commit record is."""
-        return record_path(self.path)
+    def traffic(self) -> Traffic:
+        """What was read and written so far."""
+        parts = [self.file.traffic, self._scratch.traffic]
+        return Traffic(
+            sum(part.read_bytes for part in parts),
+            sum(part.written_bytes for part in parts),
+            sum(part.busy_s for part in parts),
+        )
+
+    # Commits.
 
     def commit(self, values: Mapping[str, Any], links: Mapping[str, str]) -> None:
         """Make what the arrays hold now what counts, durably. Nothing may be changed meanwhile.
@@ -258,10 +282,16 @@ class FileStore:
                     with self._guard:
                         extents.replace(extent._replace(crc32=checksum))
         arrays = {name: extents.all() for name, extents in kept.items()}
-        self.file.sync()
-        record = CommitRecord(self._identity, dict(values), dict(links), arrays, self.record)
-        write_record(self.record_path, record)
+        record = CommitRecord(self.file.identity, dict(values), dict(links), arrays, self.record)
+        try:
+            self.file.sync()
+            write_record(record_path(self.path), record)
+        except StoreError as error:
+            # It may be there or not: neither its slots nor those of the one before it are free.
+            self._failure = error
+            raise
         self.record = record
+        self.file.committed()
         with self._guard:
             self._committed = {name: Extents(found) for name, found in arrays.items()}
 
@@ -303,23 +333,9 @@ class FileStore:
 
     # The file.
 
-    def _open(self, adopt: bool) -> None:
-        record = read_record(self.record_path) if adopt else None
-        if record is not None:
-            self._go_on_from(record)
-            return
-        # The record goes first: nobody may take a file that is not whole for what it names.
-        self.record_path.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
-        self._h5 = _open_hdf5(self.path, "x")
-        described = {"kind": KIND, "version": VERSION, "byteorder": sys.byteorder, "identity": self._identity}
-        for key, value in {**described, "slots": str(self.slots), "cstool_version": cstool.__version__}.items():
-            self._h5.attrs[key] = np.bytes_(value.encode("ascii"))
-
     def _go_on_from(self, record: CommitRecord) -> None:
-        found = read_store(self.path, record)
-        self.slots, self._identity, self.record = 2, record.identity, record
-        self._places, self._adopted = found, set(found)
+        self.record = record
+        self._places, self._adopted = dict(self.file.places), set(self.file.places)
         self._committed = {name: Extents(extents) for name, extents in record.arrays.items()}
         self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
 
@@ -328,37 +344,30 @@ class FileStore:
         if (place.shape, place.dtype) != (shape, dtype):
             raise StoreError(
                 f"{self.path}: {name} must be {_written(shape, dtype)}, got {_written(place.shape, place.dtype)}",
-                "the file is of another model: choose another --model_dir",
+                ANOTHER_RUN,
             )
         self._adopted.discard(name)
         # In the order of creation.
         self._places[name] = self._places.pop(name)
 
     def _settle(self) -> None:
-        """End the laying out: HDF5 writes what it knows, and the disk sets the space aside."""
-        if self._h5 is None and not self._closed:
+        """End the laying out: HDF5 writes what it knows, the file gets its name, the disk sets the space aside."""
+        if self._settled and not self._closed and self._failure is None:
             return
         with self._guard:
             self._check_open()
-            if self._h5 is None:
+            self._check_usable()
+            if self._settled:
                 return
             try:
-                size_bytes = self._h5.id.get_filesize()
-                here = os.fstat(self.file.fileno()).st_blocks * 512
-                free_bytes = shutil.disk_usage(self.path.parent).free
-                if size_bytes - here > free_bytes:
-                    raise StoreError(
-                        f"{self.path}: MemoryX needs {size_bytes:,} bytes of disk ({self.slots} slots), "
-                        f"{free_bytes + here:,} are free",
-                        "free some space, choose another model_dir, or set memoryx.commit_steps to 0 for one slot",
-                    )
-                self._h5.close()
-                self._h5 = None
-                self.file.reserve(size_bytes)
-                self.file.sync()
-                sync_folder(self.path.parent)
+                self.file.settle(self._scratch, self._scratch.end)
+                self._settled = True
             except OSError as error:
-                raise cannot(self.path, "be laid out", error) from error
+                self._failure = cannot(self.path, "be laid out", error)
+                raise self._failure from error
+            except StoreError as error:
+                self._failure = error
+                raise
 
     def _place(self, name: str) -> Place:
         with self._guard:
@@ -376,6 +385,13 @@ class FileStore:
         if self._closed:
             raise ValueError("the store must be open, it was closed")
 
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _file_of(self, name: str) -> BlockFile:
+        return self._scratch if name in self._scratch.names else self.file
+
     def _layout_of(self, rows: Rows) -> tuple[tuple[int, ...], np.dtype[Any]]:
         place = self._places[rows.name][0]
         return (rows.stop - rows.start, *place.shape[1:]), np.dtype(place.dtype)
@@ -392,7 +408,7 @@ class FileStore:
             extents = self._extents[rows.name].within(rows.start, rows.stop)
         for extent in extents:
             part = array[extent.start - rows.start : extent.stop - rows.start]
-            self.file.read(self._offset(rows.name, extent.slot, extent.start), part)
+            self._file_of(rows.name).read(self._offset(rows.name, extent.slot, extent.start), part)
 
     def _targets(self, name: str, start: int, stop: int) -> list[Extent]:
         """Return where changes of rows go: to the slots that the last commit does not name."""
@@ -406,9 +422,10 @@ class FileStore:
             self._moved(name, start, stop, crc32(array.reshape(-1).view(np.uint8).data))
 
     def _write_tile(self, name: str, first: int, tile: Array) -> None:
+        self._check_usable()
         for target in self._targets(name, first, first + len(tile)):
             part = tile[target.start - first : target.stop - first]
-            self.file.write(self._offset(name, target.slot, target.start), part)
+            self._file_of(name).write(self._offset(name, target.slot, target.start), part)
 
     def _moved(self, name: str, start: int, stop: int, checksum: int) -> None:
         targets = self._targets(name, start, stop)
@@ -433,104 +450,6 @@ class FileStore:
     def _checksum(self, name: str, extent: Extent) -> int:
         """Return the checksum of an extent, read in pieces."""
         return extent_checksum(self.file, self._places[name][extent.slot], extent)
-
-
-def _open_hdf5(path: Path, mode: str) -> h5py.File:
-    aligned = {"alignment_threshold": PAGE_BYTES, "alignment_interval": PAGE_BYTES}
-    return h5py.File(path, mode, libver=LIBVER, locking=False, **aligned)
-
-
-def record_path(path: Path) -> Path:
-    """Return where the commit record of a file is."""
-    return path.with_name(f"{path.name}.commit")
-
-
-def extent_checksum(file: BlockFile, place: Place, extent: Extent) -> int:
-    """Return the checksum of rows of a dataset, read in pieces.
-
-    Raises:
-        StoreError: they cannot be read
-    """
-    row_bytes = math.prod(place.shape[1:]) * np.dtype(place.dtype).itemsize
-    offset, left, checksum = place.offset + extent.start * row_bytes, (extent.stop - extent.start) * row_bytes, 0
-    buffer = aligned_empty(min(left, 4 * TILE_BYTES))
-    while left:
-        part = buffer[:left]
-        file.read(offset, part)
-        checksum = crc32(part.data, checksum)
-        offset, left = offset + part.nbytes, left - part.nbytes
-    return checksum
-
-
-def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:
-    """Compare the checksum of what was read with that of the commit.
-
-    Raises:
-        DamagedCheckpointError: they differ
-    """
-    if checksum != extent.crc32:
-        raise DamagedCheckpointError(
-            f"{path}: {name} is damaged: the checksum of rows {extent.start} to {extent.stop} must be "
-            f"{extent.crc32 or 0:08x}, got {checksum:08x}"
-        )
-
-
-def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]:
-    """Return where the arrays of a file are that a commit record names.
-
-    Raises:
-        StoreError: it is not the file of that record
-        DamagedCheckpointError: it is damaged
-    """
-    try:
-        with h5py.File(path, "r", locking=False) as h5:
-            found = {key: _text(h5, key) for key in ("kind", "version", "byteorder", "identity", "slots")}
-            _check_described(path, found, record)
-            file_bytes = os.stat(path).st_size
-            groups = [h5[f"slot_{slot}"] for slot in range(2)]
-            places = {}
-            for name, extents in record.arrays.items():
-                try:
-                    slots = tuple(find_contiguous(group, name, file_bytes) for group in groups)
-                    _check_extents(slots, extents)
-                except ValueError as error:
-                    raise DamagedCheckpointError(f"{path}: {name} is damaged: {error}") from error
-                places[name] = slots
-            return places
-    except (StoreError, DamagedCheckpointError):
-        raise
-    except FileNotFoundError as error:
-        raise StoreError(
-            f"{path}: must be there, as its commit record is, found nothing", "bring it back, or delete the record"
-        ) from error
-    except Exception as error:
-        # Whatever HDF5 or h5py trip over here, they trip over the file.
-        raise DamagedCheckpointError(f"{path}: the MemoryX file is damaged or cut short") from error
-
-
-def _check_described(path: Path, found: Mapping[str, str], record: CommitRecord) -> None:
-    wanted = {"kind": KIND, "version": VERSION, "byteorder": sys.byteorder, "identity": record.identity, "slots": "2"}
-    for key, value in wanted.items():
-        if found[key] != value:
-            hint = "the file and its record are of different runs" if key == "identity" else None
-            raise StoreError(f"{path}: the {key} of the MemoryX file must be {value}, got {found[key]}", hint)
-
-
-def _check_extents(slots: Sequence[Place], extents: Sequence[Extent]) -> None:
-    if slots[0][:2] != slots[1][:2]:
-        raise ValueError("its two slots must be alike")
-    row = 0
-    for extent in extents:
-        if extent.start != row or extent.stop <= row or extent.slot not in (0, 1):
-            raise ValueError(f"the commit record must name all of its rows in order, it does not at row {row}")
-        row = extent.stop
-    if not slots[0].shape or row != slots[0].shape[0]:
-        raise ValueError(f"the commit record must name all of its rows, it ends at {row}")
-
-
-def _text(owner: Any, name: str) -> str:
-    value = owner.attrs[name]
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _written(shape: Sequence[int], dtype: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.committed_store import CommittedStore
-from cstool.store.file import record_path
+from cstool.store.file_layout import record_path
 from cstool.store.saved_state import SavedState
 
 

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 READERS = 2
 """threads that fetch ahead: enough to keep a disk busy"""
 STAYS_BYTES = 64 * 2**10
-"""rows up to this size are never driven out: biases and norms [bytes]"""
+"""rows up to this size that the stream has are driven out last: biases and norms [bytes]"""
 ROUNDING = 16
 """larger buffers have a multiple of their size's power of two by this, so that panels of nearly the same size share
 them"""
@@ -219,7 +219,7 @@ class PanelCache:
         entry = self._entries[rows] = _Entry(buffer, array)
         return entry
 
-    def _fill(self, rows: Rows, entry: _Entry, read: Callable[[Rows, Array], None] | None) -> None:
+    def _fill(self, rows: Rows, entry: _Entry, read: Callable[[Rows, Array], None] | None) -> BaseException | None:
         error: BaseException | None = None
         try:
             if read is not None:
@@ -234,6 +234,7 @@ class PanelCache:
             else:
                 self._drop_if_stale(rows)
             self._changed.notify_all()
+        return error
 
     def _advance(self, rows: Rows) -> None:
         """Note how far the stream has come. A borrower that lags behind moves nothing."""
@@ -261,10 +262,11 @@ class PanelCache:
             self._threads.submit(self._load, rows, self._enter(rows, buffer))
 
     def _load(self, rows: Rows, entry: _Entry) -> None:
-        self._fill(rows, entry, self._read)
+        error = self._fill(rows, entry, self._read)
         with self._changed:
             self._loading -= 1
-            self._fetch_ahead()
+            if error is None:  # else it would be tried over and over; whoever asks for the rows tries again
+                self._fetch_ahead()
 
     def _next_use(self, rows: Rows) -> float:
         """Return in how many steps of the stream rows are wanted."""
@@ -279,7 +281,7 @@ class PanelCache:
     def _room_for(self, size_bytes: int, needed_in: int) -> Array | None:
         """Return a buffer, driving out what is wanted later than this; None while there is none."""
         while True:
-            rounded = _rounded(size_bytes)
+            rounded = buffer_bytes(size_bytes)
             fitting = next((i for i, buffer in enumerate(self._free) if buffer.nbytes == rounded), None)
             if fitting is not None:
                 return self._free.pop(fitting)
@@ -288,11 +290,23 @@ class PanelCache:
             if self.allocated_bytes + rounded <= self.limit_bytes:
                 self.allocated_bytes += rounded
                 return aligned_empty(rounded)
-            idle = [r for r, e in self._entries.items() if e.ready and not e.users and e.array.nbytes > STAYS_BYTES]
-            victim = max(idle, key=self._next_use, default=None)
-            if victim is None or self._next_use(victim) <= needed_in:
+            victim = max(self._idle(needed_in), key=self._cost, default=None)
+            if victim is None:
                 return None
             self._drop(victim)
+
+    def _idle(self, needed_in: int) -> list[Rows]:
+        """Return what could go for rows that are needed in so many steps of the stream."""
+        idle = (rows for rows, entry in self._entries.items() if entry.ready and not entry.users)
+        # Nobody waits for what is only fetched ahead.
+        return [r for r in idle if self._next_use(r) > needed_in and (needed_in < 0 or not self._stays(r))]
+
+    def _cost(self, rows: Rows) -> tuple[bool, float]:
+        """Return what is greatest of those that go first."""
+        return not self._stays(rows), self._next_use(rows)
+
+    def _stays(self, rows: Rows) -> bool:
+        return self._entries[rows].array.nbytes <= STAYS_BYTES and rows in self._uses
 
     def _drop_if_stale(self, rows: Rows) -> None:
         entry = self._entries[rows]
@@ -307,7 +321,7 @@ class PanelCache:
         return math.prod(shape) * dtype.itemsize
 
 
-def _rounded(size_bytes: int) -> int:
+def buffer_bytes(size_bytes: int) -> int:
     """Return how large the buffer of rows is [bytes]."""
     if size_bytes <= STAYS_BYTES:
         return size_bytes

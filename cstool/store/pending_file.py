@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.atomic_file import sync_folder
+from cstool.store.layout_file import LayoutFile, write_whole
 
 TEMPORARY_NAME = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 """names of files on their way"""
@@ -35,12 +36,10 @@ class FileRange(NamedTuple):
     crc32: int
 
 
-class PendingFile:
+class PendingFile(LayoutFile):
     """A temporary file `{path}.{8 hex}.tmp` that `commit` renames and `discard` removes.
 
-    It has the methods that h5py asks of a file object. HDF5 cannot cope with a write that fails (closing such
-    a file may end the process), so it is never told: the first error is kept in `first_error`, for the
-    writer to look at. The lock on the file lasts as long as its process: that is how others know a writer lives.
+    The lock on the file lasts as long as its process: that is how others know a writer lives.
 
     Args:
         path: where the file goes in the end
@@ -52,13 +51,14 @@ class PendingFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-        self.first_error: OSError | None = None
-        self._descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._position = 0
-        self._end = 0
+        super().__init__(os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         # Where locks are not supported nobody can take this one either, and nothing is swept.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which is closed with this object."""
+        return self._descriptor
 
     def reserve(self, size_bytes: int) -> None:
         """Have the disk set space aside, where it can.
@@ -78,8 +78,8 @@ class PendingFile:
         Raises:
             OSError: they do not fit
         """
-        self._write(offset, array.reshape(-1).view(np.uint8).data)
-        self._end = max(self._end, offset + array.nbytes)
+        write_whole(self._descriptor, offset, array.reshape(-1).view(np.uint8).data)
+        self.end = max(self.end, offset + array.nbytes)
 
     def copy_at(self, offset: int, source: FileRange) -> None:
         """Write the bytes of another file at an offset [bytes]: within the system, as one where the disk can.
@@ -97,12 +97,12 @@ class PendingFile:
                 if error.errno not in _NO_COPY_WITHIN:
                     raise
                 data = os.pread(source.descriptor, min(source.nbytes - done, COPY_BYTES), source.offset + done)
-                self._write(offset + done, memoryview(data))
+                write_whole(self._descriptor, offset + done, memoryview(data))
                 count = len(data)
             if not count:
                 raise OSError(errno.EIO, "the source was cut short")
             done += count
-        self._end = max(self._end, offset + source.nbytes)
+        self.end = max(self.end, offset + source.nbytes)
 
     def sync(self) -> None:
         """Wait until the disk has everything.
@@ -119,7 +119,7 @@ class PendingFile:
             FileExistsError: the name is taken; the temporary file is still there
             OSError: the disk failed
         """
-        os.ftruncate(self._descriptor, self._end)
+        os.ftruncate(self._descriptor, self.end)
         os.fsync(self._descriptor)
         _rename_to_free_name(self.temporary, self.path)
         self._close()
@@ -131,52 +131,10 @@ class PendingFile:
             os.unlink(self.temporary)
         self._close()
 
-    # What h5py calls. The docstring of the class says why `read` and `write` never fail.
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position of the next read or write."""
-        self._position = offset + (self._end if whence == os.SEEK_END else 0)
-        return self._position
-
-    def tell(self) -> int:
-        """Return the position of the next read or write."""
-        return self._position
-
-    def read(self, size_bytes: int) -> bytes:
-        """Read at the position, zeros where there is nothing."""
-        found = b""
-        try:
-            found = os.pread(self._descriptor, size_bytes, self._position)
-        except OSError as error:
-            self.first_error = self.first_error or error
-        return found.ljust(size_bytes, b"\0")
-
-    def write(self, data: bytes) -> int:
-        """Write at the position, or keep the error."""
-        try:
-            self._write(self._position, memoryview(data))
-        except OSError as error:
-            self.first_error = self.first_error or error
-        self._end = max(self._end, self._position + len(data))
-        return len(data)
-
-    def truncate(self, size_bytes: int) -> int:
-        """Note how long the file is to be; cutting it now would give reserved space back."""
-        self._end = size_bytes
-        return size_bytes
-
-    def flush(self) -> None:
-        """Do nothing: every write goes to the system at once."""
-
     def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
-
-    def _write(self, offset: int, data: memoryview) -> None:
-        while data:
-            written = os.pwrite(self._descriptor, data, offset)
-            offset, data = offset + written, data[written:]
 
 
 def _rename_to_free_name(old: Path, new: Path) -> None:
