@@ -302,6 +302,12 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
         f"{counted(systems.plan.samples, 'sample')}, {counted(len(systems.lanes), 'lane')}, "
         f"{counted(systems.waves, 'wave')}"
     )
+    if trains and systems.waves > 1 and session.appliance.store.outlives:
+        size_bytes = 4 * session.graph.parameter_count
+        log.warning(
+            f"The batch goes in {systems.waves} waves: until the last one, sums of gradients wait in memory, up to "
+            f"{size_bytes / 1e9:,.2f} GB of them. A smaller batch_size, or more memory for activations, avoids that."
+        )
     if layers := len(systems.plan.timeline.recomputed):
         result.recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
         log.info(
