@@ -10,6 +10,7 @@ all changes, then replaces the record; from then on the slots that it no longer 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import secrets
@@ -81,6 +82,8 @@ class FileStore:
         self._places: dict[str, tuple[Place, ...]] = {}
         self._adopted: set[str] = set()
         """arrays of the file that was there which nobody has created again"""
+        self._scratch_there: dict[str, Place] = {}
+        """scratch arrays of that file: creating these again changes nothing in it"""
         self._committed: dict[str, Extents] = {}
         self._extents: dict[str, Extents] = {}
         self._guard = threading.Lock()
@@ -111,13 +114,12 @@ class FileStore:
                 return
             if name in self._places:
                 raise ValueError(f"{name}: an array must be created once, it exists already")
-            groups = [SCRATCH] if scratch else [f"slot_{slot}" for slot in range(self.slots)]
-            try:
-                h5 = self._h5 = self._h5 or _open_hdf5(self.path, "r+")
-                datasets = [create_contiguous(h5.require_group(group), name, checked, dtype) for group in groups]
-            except OSError as error:
-                raise cannot(self.path, "be laid out", error) from error
-            self._places[name] = tuple(map(place_of, datasets))
+            there = self._scratch_there.pop(name, None) if scratch else None
+            if there is not None and there[:2] == (checked, dtype):
+                self._places[name] = (there,)
+            else:
+                groups = [SCRATCH] if scratch else [f"slot_{slot}" for slot in range(self.slots)]
+                self._places[name] = self._lay_out(groups, name, checked, dtype)
             self._extents[name] = Extents([Extent(0, checked[0], 0, None)])
             if not scratch:
                 self._committed[name] = self._extents[name].copy()
@@ -316,8 +318,20 @@ class FileStore:
         for key, value in {**described, "slots": str(self.slots), "cstool_version": cstool.__version__}.items():
             self._h5.attrs[key] = np.bytes_(value.encode("ascii"))
 
+    def _lay_out(self, groups: Sequence[str], name: str, shape: tuple[int, ...], dtype: str) -> tuple[Place, ...]:
+        try:
+            h5 = self._h5 = self._h5 or _open_hdf5(self.path, "r+")
+            places = []
+            for group in map(h5.require_group, groups):
+                if name in group:
+                    del group[name]
+                places.append(place_of(create_contiguous(group, name, shape, dtype)))
+        except OSError as error:
+            raise cannot(self.path, "be laid out", error) from error
+        return tuple(places)
+
     def _go_on_from(self, record: CommitRecord) -> None:
-        found = read_store(self.path, record)
+        found, self._scratch_there = read_store(self.path, record), find_scratch(self.path)
         self.slots, self._identity, self.record = 2, record.identity, record
         self._places, self._adopted = found, set(found)
         self._committed = {name: Extents(extents) for name, extents in record.arrays.items()}
@@ -487,7 +501,7 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
             found = {key: _text(h5, key) for key in ("kind", "version", "byteorder", "identity", "slots")}
             _check_described(path, found, record)
             file_bytes = os.stat(path).st_size
-            groups = [h5[f"slot_{slot}"] for slot in range(2)]
+            groups = [_own_group(h5, f"slot_{slot}") for slot in range(2)]
             places = {}
             for name, extents in record.arrays.items():
                 try:
@@ -506,6 +520,31 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
     except Exception as error:
         # Whatever HDF5 or h5py trip over here, they trip over the file.
         raise DamagedCheckpointError(f"{path}: the MemoryX file is damaged or cut short") from error
+
+
+def find_scratch(path: Path) -> dict[str, Place]:
+    """Return where the scratch arrays of a file are that `read_store` has read; those that are not whole are left out.
+
+    Raises:
+        StoreError: it cannot be opened
+    """
+    try:
+        with h5py.File(path, "r", locking=False) as h5:
+            found: dict[str, Place] = {}
+            with contextlib.suppress(KeyError, ValueError):
+                group = _own_group(h5, SCRATCH)
+                for name in group:
+                    found[name] = find_contiguous(group, name, os.stat(path).st_size)
+            return found
+    except OSError as error:
+        raise cannot(path, "be read", error) from error
+
+
+def _own_group(h5: h5py.File, name: str) -> h5py.Group:
+    group = h5[name] if isinstance(h5.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(group, h5py.Group):
+        raise ValueError(f"{name} must be a group in the file itself")
+    return group
 
 
 def _check_described(path: Path, found: Mapping[str, str], record: CommitRecord) -> None:
