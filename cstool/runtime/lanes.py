@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from cstool.ir import Panel
 from cstool.kernels.payload import Payload, Weights
@@ -109,44 +110,46 @@ class Lane:
         began = time.perf_counter()
         planned = self.plan.ops[position]
         calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
-        vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
-        for panel, is_first, is_last in stages(planned.matrix_panels):
-            pace.step(self.index)
-            matrix = [] if panel is None else [self.swarmx.acquire(panel)]
-            for call in calls:
-                call.hold(matrix + vectors, panel, is_first, is_last)
-                planned.kernel.forward(call)
-            if panel is not None:
-                self.swarmx.release(panel)
-        for vector in planned.vector_panels:
-            self.swarmx.release(vector)
+        with self._held(planned.vector_panels) as vectors:
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                pace.step(self.index)
+                with self._held([] if panel is None else [panel]) as matrix:
+                    for call in calls:
+                        call.hold(matrix + vectors, panel, is_first, is_last)
+                        planned.kernel.forward(call)
         seconds[position] += time.perf_counter() - began
 
     def _backward(self, position: int, pace: Pace) -> None:
         began = time.perf_counter()
         planned = self.plan.ops[position]
         slots = [slot for slot in self.slots if slot.grain is not None]
-        vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
-        of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
-        for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
-            pace.step(self.index)
-            matrix = [] if panel is None else [self.swarmx.acquire(panel)]
-            for slot, vector_gradients in zip(slots, of_vectors, strict=True):
-                call = slot.calls[position]
-                call.hold(matrix + vectors, panel, is_first, is_last)
-                call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
-                planned.kernel.backward(call)
-                if panel is not None:
-                    self._hand_in(panel, planned, slot, call.gradients[0])
-                if is_last:
-                    slot.settle(planned)
-                    for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
-                        self._hand_in(vector, planned, slot, gradient)
-            if panel is not None:
-                self.swarmx.release(panel)
-        for vector in planned.vector_panels:
-            self.swarmx.release(vector)
+        with self._held(planned.vector_panels) as vectors:
+            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
+            for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
+                pace.step(self.index)
+                with self._held([] if panel is None else [panel]) as matrix:
+                    for slot, vector_gradients in zip(slots, of_vectors, strict=True):
+                        call = slot.calls[position]
+                        call.hold(matrix + vectors, panel, is_first, is_last)
+                        call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
+                        planned.kernel.backward(call)
+                        if panel is not None:
+                            self._hand_in(panel, planned, slot, call.gradients[0])
+                        if is_last:
+                            slot.settle(planned)
+                            for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
+                                self._hand_in(vector, planned, slot, gradient)
         self.backward_s[position] += time.perf_counter() - began
+
+    @contextmanager
+    def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
+        """Hold panels for the length of a context, however it ends: others may wait for the room that they take."""
+        with ExitStack() as held:
+            weights = []
+            for panel in panels:
+                weights.append(self.swarmx.acquire(panel))
+                held.callback(self.swarmx.release, panel)
+            yield weights
 
     def _matrix_gradient(
         self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None

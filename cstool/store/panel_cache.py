@@ -264,7 +264,8 @@ class PanelCache:
         self._fill(rows, entry, self._read)
         with self._changed:
             self._loading -= 1
-            self._fetch_ahead()
+            if entry.error is None:  # else whoever asks for these rows hears of it
+                self._fetch_ahead()
 
     def _next_use(self, rows: Rows) -> float:
         """Return in how many steps of the stream rows are wanted."""
