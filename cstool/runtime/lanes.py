@@ -123,8 +123,8 @@ class Lane:
         began = time.perf_counter()
         planned = self.plan.ops[position]
         slots = [slot for slot in self.slots if slot.grain is not None]
-        of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
         with self._held(planned.vector_panels) as vectors:
+            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
             for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
                 pace.step(self.index)
                 with self._held([] if panel is None else [panel]) as matrix:
@@ -143,7 +143,7 @@ class Lane:
 
     @contextmanager
     def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
-        """Lend weights for the length of a context, also of one that fails: other lanes may wait for their room."""
+        """Hold panels for the length of a context, however it ends: others may wait for the room that they take."""
         with ExitStack() as held:
             weights = []
             for panel in panels:
