@@ -13,7 +13,7 @@ from typing import NamedTuple
 from threadpoolctl import threadpool_limits
 
 from cstool.errors import ClusterError
-from cstool.ir import Graph, Weight
+from cstool.ir import Graph, Weight, panels_of
 from cstool.kernels.call import LossResult
 from cstool.kernels.tables import table_bytes
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
@@ -32,6 +32,10 @@ ACTIVATION_SHARE = 0.8
 are recomputed, and beyond that a batch goes in waves"""
 EVALUATION_PART = 4
 """evaluation beside training takes at most one part in so many of that: its batches go in waves all the sooner"""
+
+
+PANELS_IN_FLIGHT = 4
+"""gradients that lanes and SwarmX have at a time, beside those that wait, in panels of the largest size"""
 
 
 class TrainStep(NamedTuple):
@@ -97,7 +101,7 @@ class Appliance:
         self._recompute = recompute
         self._waiting_bytes = waiting_bytes
         self.store = RamStore() if store is None else store
-        self.buffers = BufferPool()
+        self.buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
         self._workers = ThreadPoolExecutor(update_threads(lanes), thread_name_prefix="memoryx")
         self.memoryx = MemoryX(
             graph,
@@ -218,6 +222,11 @@ class Appliance:
 def update_threads(lanes: int | None) -> int:
     """Return how many threads apply updates beside so many lanes: at least two, one computes while one waits."""
     return max(2, lanes or available_cores())
+
+
+def in_flight_bytes(graph: Graph) -> int:
+    """Return what gradients that lanes and SwarmX have at a time may take, about [bytes]."""
+    return PANELS_IN_FLIGHT * max(4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight))
 
 
 def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:

@@ -9,7 +9,13 @@ from typing import NamedTuple
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
 from cstool.params import Params
-from cstool.runtime.appliance import ACTIVATION_SHARE, available_memory_bytes, state_bytes, update_threads
+from cstool.runtime.appliance import (
+    ACTIVATION_SHARE,
+    available_memory_bytes,
+    in_flight_bytes,
+    state_bytes,
+    update_threads,
+)
 from cstool.runtime.checkpoints import Start
 from cstool.runtime.grains import available_cores
 from cstool.runtime.optimizer import Optimizer
@@ -27,10 +33,6 @@ CACHED_SHARE = 0.5
 """of the free memory, from which on what a file has is kept out of the system's page cache"""
 GRADIENT_SHARE = 0.25
 """of the memory of a file, what gradients take that wait for their update"""
-
-
-PANELS_IN_FLIGHT = 8
-"""gradients that lanes and SwarmX have at a time, about, in panels of the largest size"""
 
 
 class Backing(NamedTuple):
@@ -137,6 +139,5 @@ def remove_evaluation(backing: Backing) -> None:
 
 def streamed_activation_bytes(params: Params, graph: Graph) -> int:
     """Return what activations may take beside a MemoryX in a file [bytes]."""
-    largest = max(4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight))
-    taken = params.memoryx.memory + PANELS_IN_FLIGHT * largest
+    taken = params.memoryx.memory + in_flight_bytes(graph)
     return max(0, int((available_memory_bytes() - taken) * ACTIVATION_SHARE))

@@ -21,7 +21,7 @@ from cstool.store.file_layout import FILE_NAME
 from cstool.store.folder import CheckpointEntry, checkpoint_path, latest_checkpoint, list_checkpoints, sweep_temporary
 from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.protocol import Store
-from cstool.store.ram import RamStore
+from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
 from cstool.store.snapshot import write_snapshot
 from cstool.store.sparse_tensors import sparse_shapes
@@ -45,6 +45,7 @@ __all__ = [
     "SPARSITY",
     "SavedState",
     "Store",
+    "aligned_empty",
     "TensorComparison",
     "TensorForm",
     "TensorInfo",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +17,9 @@ from cstool.store.protocol import check_like, check_rows, check_shape
 
 ALIGNMENT_BYTES = 64
 """where an array begins: a cache line, and the widest vector register"""
+
+MAPPED_BYTES = 2**20
+"""size from which a buffer is mapped [bytes]"""
 
 Loan = tuple[str, int, int]
 
@@ -121,8 +126,16 @@ class RamStore:
 
 
 def aligned_empty(size_bytes: int) -> NDArray[Any]:
-    """Return (size_bytes,) uint8 with arbitrary contents, aligned."""
-    return _aligned(np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes)
+    """Return (size_bytes,) uint8 with arbitrary contents, aligned.
+
+    Large ones are mapped: malloc keeps what was freed, in holes of all sizes, where a mapping goes back to the system.
+    """
+    if size_bytes < MAPPED_BYTES:
+        return _aligned(np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes)
+    mapped = mmap.mmap(-1, size_bytes)
+    with contextlib.suppress(AttributeError, OSError):
+        mapped.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(mapped, np.uint8)
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
