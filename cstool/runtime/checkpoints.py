@@ -309,7 +309,7 @@ def save(session: Session) -> float:
     size_bytes = save_state(path, memoryx, values_of(session)())
     seconds = time.perf_counter() - began
     _saved(session, path, step, size_bytes, seconds, "")
-    return time.perf_counter() - began
+    return seconds
 
 
 def finish_save(session: Session) -> float:
