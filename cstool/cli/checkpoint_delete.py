@@ -21,7 +21,7 @@ def delete(
 ) -> None:
     """Delete checkpoints, whole or damaged; if one of the files is anything else, none is deleted.
 
-    The index of their folder is updated.
+    The index of their folder is updated. A MemoryX file (memoryx.h5) goes with its commit record and its lock.
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
@@ -79,9 +79,9 @@ def prune(
 
 def _delete(paths: Sequence[Path], dry_run: bool) -> list[int]:
     """Delete checkpoints, and return their sizes [bytes]."""
-    from cstool.store import delete_checkpoints
+    from cstool.store import delete_checkpoints, size_bytes
 
-    sizes = [path.stat().st_size for path in paths]
+    sizes = [size_bytes(path) for path in paths]
     if not dry_run:
         delete_checkpoints(paths)
     return sizes

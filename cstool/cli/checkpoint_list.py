@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,20 +14,37 @@ FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A model_dir
 
 
 def list_(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """List the checkpoints of a folder, the latest last."""
+    """List the checkpoints of a folder, the latest last, and its MemoryX file."""
     with errors_as_messages(debug):
         from cstool.cli.render import bytes_text, print_json, print_table
-        from cstool.store import list_checkpoints
+        from cstool.store import FILE_NAME, list_checkpoints
 
         check_folder(folder)
         found = [(entry.step, entry.path, entry.path.stat().st_size) for entry in list_checkpoints(folder)]
+        memoryx = _memoryx(folder)
         if as_json:
-            print_json({"checkpoints": [{"step": s, "path": str(path), "bytes": size} for s, path, size in found]})
-        elif found:
+            checkpoints = [{"step": s, "path": str(path), "bytes": size} for s, path, size in found]
+            print_json({"checkpoints": checkpoints, "memoryx": memoryx})
+            return
+        if found:
             rows = [(str(step), bytes_text(size), path.name) for step, path, size in found]
             print_table(("step", "size", "file"), rows, right=("step", "size"))
-        else:
+        elif memoryx is None:
             print(f"{folder}: no checkpoints")
+        if memoryx is not None:
+            print(memoryx["error"] or f"MemoryX: {FILE_NAME}, committed at step {memoryx['step']}")
+
+
+def _memoryx(folder: Path) -> dict[str, Any] | None:
+    """Return what is to be said of the MemoryX file of a folder; None where there is none that was committed."""
+    from cstool.store import FILE_NAME, committed_step
+
+    path = folder / FILE_NAME
+    try:
+        step, error = committed_step(path), None
+    except CheckpointError as caught:
+        step, error = None, caught.message
+    return None if step is None and error is None else {"step": step, "path": str(path), "error": error}
 
 
 def check_folder(folder: Path) -> None:

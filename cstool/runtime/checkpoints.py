@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
+from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.params import Params
 from cstool.runtime.session import Saving, Session
 from cstool.runtime.state import adopt_state, environment, load_state, parse_states, save_state, state_values
@@ -62,7 +63,7 @@ def choose_start(params: Params, checkpoint: Path | None, states: str | None, *,
 
     Raises:
         CheckpointError: there is nothing to evaluate, or the folder cannot be read
-        StoreError: the commit record of its MemoryX is damaged
+        DamagedCheckpointError: the commit record of its MemoryX is damaged
     """
     given = params.checkpoint_path if trains else params.eval_checkpoint_path
     if checkpoint is None and given is not None:
@@ -141,7 +142,7 @@ def _restore_checkpoint(session: Session, checkpoint: Path, start: Start, strict
         with CheckpointReader(checkpoint) as reader:
             session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
     except CheckpointError as error:
-        if not start.looks or _is_whole(checkpoint):
+        if not start.looks or is_whole(checkpoint):
             raise
         template = session.params.checkpoint.checkpoint_name
         raise CheckpointError(error.message, _way_on(checkpoint, template)) from error
@@ -152,20 +153,18 @@ def _restore_committed(session: Session, path: Path, states: str, strict: bool) 
     """Go on in a MemoryX file where its last commit is, or read that into the store of this run."""
     memoryx, store = session.appliance.memoryx, session.appliance.store
     log.info(f"Loading weights from MemoryX {path}")
-    try:
+    is_ours = isinstance(store, FileStore) and store.path == path
+    with way_on_from_damage(path, session.params.checkpoint.checkpoint_name, is_ours=is_ours):
         if isinstance(store, FileStore) and store.record is not None:
             store.verify(_reading(session))
             session.progress.finish(VERIFYING)
             session.position = adopt_state(store, memoryx)
             return dict(store.record.values)
-        with CommittedStore(path) as reader:
+        with CommittedStore(path, is_ours=is_ours) as reader:
             reader.verify_all(_reading(session))
             session.progress.finish(VERIFYING)
             session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
             return values
-    except DamagedCheckpointError as error:
-        hint = _way_on_from_damage(path, session.params.checkpoint.checkpoint_name)
-        raise DamagedCheckpointError(error.message, hint) from error
 
 
 def _reading(session: Session) -> Progress:
@@ -205,7 +204,8 @@ def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | N
         f"naming convention: `{naming.replace('.mdl', '(_timestamp)?.mdl')}`."
     )
     latest = latest_checkpoint(folder, template)
-    committed = committed_step(folder / FILE_NAME)
+    with way_on_from_damage(folder / FILE_NAME, template):
+        committed = committed_step(folder / FILE_NAME)
     if committed is not None and (latest is None or latest.step <= committed):
         log.info(f'Found MemoryX at "{folder / FILE_NAME}", committed at step {committed}.')
         return None, folder / FILE_NAME
@@ -216,40 +216,57 @@ def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | N
     return latest.path, None
 
 
-def _way_on_from_damage(path: Path, template: str) -> str:
-    """Say what to start from instead of a MemoryX file that is damaged: what is newest of what is whole."""
-    older = _whole_older_step(path)
-    whole = next((e for e in reversed(list_checkpoints(path.parent, template)) if _is_whole(e.path)), None)
+@contextmanager
+def way_on_from_damage(path: Path, template: str, *, is_ours: bool = False) -> Iterator[None]:
+    """Say of a MemoryX file that turns out to be damaged what to start from instead: the newest of what is whole.
+
+    Args:
+        path: of the file
+        template: name of checkpoints
+        is_ours: whether this process holds its lock
+    """
+    try:
+        yield
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(error.message, _way_on_without(path, template, is_ours)) from error
+
+
+def _way_on_without(path: Path, template: str, is_ours: bool) -> str:
+    older = _whole_older_step(path, is_ours)
+    whole = next((e for e in reversed(list_checkpoints(path.parent, template)) if is_whole(e.path)), None)
+    quoted = shlex.quote(str(path))
+    delete = f"cstool checkpoint delete {quoted}"
     if older is not None and (whole is None or whole.step < older):
-        copy = path.with_name(template.replace("{step}", str(older)))
+        copy = shlex.quote(str(path.with_name(template.replace("{step}", str(older)))))
         return (
-            f"the commit before it, of step {older}, is whole: cstool checkpoint copy --older {shlex.quote(str(path))} "
-            f"{shlex.quote(str(copy))} makes a checkpoint of it; then delete the file and run again"
+            f"the commit before it, of step {older}, is whole: cstool checkpoint copy --older {quoted} {copy} makes a "
+            f"checkpoint of it, and after {delete} the same command goes on from there"
         )
     if whole is not None:
-        return f"go on from the newest checkpoint that is whole: --checkpoint_path {shlex.quote(str(whole.path))}"
-    return "nothing here is whole: choose another --model_dir to start fresh"
+        return f"after {delete}, --checkpoint_path {shlex.quote(str(whole.path))} goes on from the newest that is whole"
+    return f"nothing here is whole: after {delete} the same command starts afresh"
 
 
-def _whole_older_step(path: Path) -> int | None:
+def _whole_older_step(path: Path, is_ours: bool) -> int | None:
     try:
-        with CommittedStore(path, older=True) as reader:
+        with CommittedStore(path, older=True, is_ours=is_ours) as reader:
             reader.verify_all()
             return reader.record.step
-    except (StoreError, CheckpointError):
+    except CheckpointError:
         return None
 
 
 def _way_on(damaged: Path, template: str) -> str:
     """Say what to start from instead of the latest checkpoint of a folder."""
     others = [entry.path for entry in list_checkpoints(damaged.parent, template) if entry.path != damaged]
-    whole = next((path for path in reversed(others) if _is_whole(path)), None)
+    whole = next((path for path in reversed(others) if is_whole(path)), None)
     if whole is None:
         return "no other checkpoint here is whole: choose another --model_dir to start fresh"
     return f"go on from the newest one that is whole: --checkpoint_path {shlex.quote(str(whole))}"
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def is_whole(checkpoint: Path) -> bool:
+    """Say whether a checkpoint is one, and not damaged."""
     try:
         with CheckpointReader(checkpoint) as reader:
             reader.verify_all()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +18,11 @@ from cstool.runtime.appliance import (
     state_bytes,
     update_threads,
 )
-from cstool.runtime.checkpoints import Start
+from cstool.runtime.checkpoints import Start, is_whole, way_on_from_damage
 from cstool.runtime.grains import available_cores
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
-from cstool.store import FILE_NAME, FileStore, committed_step, list_checkpoints
+from cstool.store import FILE_NAME, FileStore, committed_step, is_store, list_checkpoints
 from cstool.store.file import TILE_BYTES
 from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
 
@@ -77,7 +79,8 @@ def open_backing(
         if not adopts:
             _check_nothing_is_lost(params, path)
 
-    store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached, check=check)
+    with way_on_from_damage(path, params.checkpoint.checkpoint_name):
+        store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached, check=check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
     log.info(
         f"MemoryX is in {path}: {need_bytes / 1e9:,.2f} GB of state in {slots_text}, "
@@ -119,14 +122,21 @@ def _check_nothing_is_lost(params: Params, path: Path) -> None:
     """
     step = committed_step(path)
     if step is None:
+        if os.path.lexists(path) and not is_store(path):
+            raise StoreError(
+                f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
+                "move it away, or choose another --model_dir",
+            )
         return
     checkpoints = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
-    if checkpoints and checkpoints[-1].step >= step:
+    if any(entry.step >= step and is_whole(entry.path) for entry in reversed(checkpoints)):
         return
+    quoted = shlex.quote(str(path))
+    copy = params.model_dir / params.checkpoint.checkpoint_name.replace("{step}", str(step))
     raise StoreError(
         f"{path}: holds step {step}, which no checkpoint has, and this run would replace it",
-        f"cstool checkpoint copy {path} {params.model_dir} keeps it as a checkpoint, cstool checkpoint delete {path} "
-        "drops it; or choose another --model_dir",
+        f"cstool checkpoint copy {quoted} {shlex.quote(str(copy))} keeps it as a checkpoint, cstool checkpoint delete "
+        f"{quoted} drops it; or choose another --model_dir",
     )
 
 

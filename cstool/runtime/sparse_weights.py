@@ -169,22 +169,12 @@ class SparseWeight:
         self.place(indices)
         self.write(self.arrays[0], dense.reshape(-1)[indices])
 
-    def adopt(self, indices: Array) -> None:
-        """Go on with what the arrays of the store hold.
-
-        Args:
-            indices: (n,) where their numbers belong, in any order
-
-        Raises:
-            StoreError: the store has no room for what the schedule of this run asks for
-        """
-        self.place(np.sort(indices).astype(np.int64))
-
-    def place(self, indices: Array) -> None:
+    def place(self, indices: Array, *, is_stored: bool = False) -> None:
         """Say where the non-zeros are; what the arrays hold has no meaning until it is written.
 
         Args:
             indices: (n,) int64, ascending, in the weight laid out row by row
+            is_stored: whether the arrays of the store are there already, and as these indices say
         """
         if self.capacity is None:
             changes = self.group.algorithm != "static"
@@ -200,7 +190,7 @@ class SparseWeight:
             rows = panel.stop - panel.start
             self._patterns[panel], _ = make_pattern(indices[start:stop] - panel.start * columns, (rows, columns))
             self._starts[panel] = int(start)
-            if self._store.outlives and self.count_of(panel):
+            if self._store.outlives and not is_stored and self.count_of(panel):
                 found = positions(self._patterns[panel]) + panel.start * columns
                 self._store.write(self.indices_array, int(start), found.astype(index_kind(self.weight.size)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.sparse_state import SparseTensors, add_indices, describe_sparsity, indices_bytes
+from cstool.runtime.sparse_state import SparseTensors, add_indices, checked_indices, describe_sparsity, indices_bytes
 from cstool.store import SPARSITY, CheckpointReader, CheckpointWriter, CommittedStore, FileStore
 
 Array = np.ndarray[Any, Any]
@@ -113,18 +113,19 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
 
     Raises:
         StoreError: it is of another model, or of another optimizer
+        CheckpointError: what its record says makes no sense
     """
     assert store.record is not None, "it was committed"
-    reader = store.record.values
+    path, values = store.path, store.record.values
     for name, sparse in memoryx.sparse.items():
-        described = reader.get(SPARSITY, {}).get(name)
+        described = values.get(SPARSITY, {}).get(name)
         if described is None:
-            raise StoreError(f"{store.path}: {name} must be sparse, as in this run, got a dense one", ANOTHER_FOLDER)
-        sparse.adopt(store.committed_rows(sparse.indices_array, described["non_zeros"]))
+            raise StoreError(f"{path}: {name} must be sparse, as in this run, got a dense one", ANOTHER_FOLDER)
+        stored = np.sort(store.committed_rows(sparse.indices_array, described["non_zeros"]))
+        sparse.place(checked_indices(path, sparse.indices_array, stored, sparse.weight.size), is_stored=True)
     if (left := store.unclaimed()) and (memoryx.optimizer is not None or left[0].startswith("model.")):
-        raise StoreError(f"{store.path}: has {left[0]}, which this run does not keep", ANOTHER_FOLDER)
-    loader = reader["dataloader"]
-    return Position(store.record.step, loader["batches_streamed"], loader["batch_size"])
+        raise StoreError(f"{path}: has {left[0]}, which this run does not keep", ANOTHER_FOLDER)
+    return _position(path, values)
 
 
 def load_state(
@@ -168,15 +169,12 @@ def load_state(
             memoryx.load(name, reader.in_order(name))
     values = reader.values()
     if not trains:
-        position = Position(_count(reader, "global_step", values.get("global_step", 0)))
+        position = Position(_count(reader.path, "global_step", values.get("global_step", 0)))
     else:
-        step = _count(reader, "global_step", reader.value("global_step")) if "optimizer" in wanted else 0
-        loader = reader.value("dataloader") if "dataloader" in wanted else {"batches_streamed": 0, "batch_size": 0}
-        batches, batch_size = (
-            _count(reader, f"dataloader.{key}", loader.get(key) if isinstance(loader, dict) else loader)
-            for key in ("batches_streamed", "batch_size")
-        )
-        position = Position(step, batches, batch_size)
+        parts = {"global_step": "optimizer", "dataloader": "dataloader"}
+        missing = {"global_step": 0, "dataloader": {"batches_streamed": 0, "batch_size": 0}}
+        wants = {key: reader.value(key) if part in wanted else missing[key] for key, part in parts.items()}
+        position = _position(reader.path, wants)
     return position, values
 
 
@@ -230,9 +228,19 @@ def _check_layout(reader: CheckpointReader | CommittedStore, name: str, memoryx:
         raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
 
 
-def _count(reader: CheckpointReader | CommittedStore, key: str, value: object) -> int:
+def _position(path: Path, values: Mapping[str, Any]) -> Position:
+    """Return where a run is, as the values of its saved state say it."""
+    loader = values.get("dataloader")
+    batches, batch_size = (
+        _count(path, f"dataloader.{key}", loader.get(key) if isinstance(loader, dict) else loader)
+        for key in ("batches_streamed", "batch_size")
+    )
+    return Position(_count(path, "global_step", values.get("global_step")), batches, batch_size)
+
+
+def _count(path: Path, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise CheckpointError(f"{reader.path}: {key} must be a count, got {value!r}")
+        raise CheckpointError(f"{path}: {key} must be a count, got {value!r}")
     return value
 
 

@@ -1,7 +1,7 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
 from cstool.store.checkpoint_copy import copy_checkpoint
-from cstool.store.checkpoint_delete import Pruning, check_deletable, delete_checkpoints, plan_pruning
+from cstool.store.checkpoint_delete import Pruning, check_deletable, delete_checkpoints, plan_pruning, size_bytes
 from cstool.store.checkpoint_diff import (
     CheckpointDiff,
     TensorComparison,
@@ -17,7 +17,7 @@ from cstool.store.checkpoint_target import find_checkpoint, find_checkpoints
 from cstool.store.checkpoint_writer import CheckpointWriter
 from cstool.store.committed_store import CommittedStore, committed_step
 from cstool.store.file import FileStore
-from cstool.store.file_layout import FILE_NAME
+from cstool.store.file_layout import FILE_NAME, is_store
 from cstool.store.folder import CheckpointEntry, checkpoint_path, latest_checkpoint, list_checkpoints, sweep_temporary
 from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.protocol import Store
@@ -59,12 +59,14 @@ __all__ = [
     "diff_checkpoints",
     "find_checkpoint",
     "find_checkpoints",
+    "is_store",
     "latest_checkpoint",
     "list_checkpoints",
     "open_checkpoint",
     "plan_pruning",
     "read_index",
     "register_checkpoint",
+    "size_bytes",
     "sparse_shapes",
     "sweep_temporary",
     "tensor_norms",

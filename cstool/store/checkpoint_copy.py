@@ -7,17 +7,24 @@ from pathlib import Path
 
 from cstool.store.checkpoint_index import has_index, register_checkpoint
 from cstool.store.checkpoint_writer import CheckpointWriter
+from cstool.store.committed_store import CommittedStore
+from cstool.store.folder import TEMPLATE
 from cstool.store.open_checkpoint import open_checkpoint
-from cstool.store.saved_state import Meter, Progress, no_progress
+from cstool.store.saved_state import Meter, Progress, SavedState, no_progress
 
 
-def copy_checkpoint(source: Path, destination: str | os.PathLike[str], progress: Progress = no_progress) -> Path:
+def copy_checkpoint(
+    source: Path, destination: str | os.PathLike[str], progress: Progress = no_progress, *, older: bool = False
+) -> Path:
     """Copy a checkpoint to a file, or under its own name into a folder, and enter it in the index of that folder.
+
+    A commit of a MemoryX file becomes a checkpoint, in a folder one that is named by its step.
 
     Args:
         source: the checkpoint
         destination: a file that is not there yet, a folder, or anything that ends in a slash
         progress: told how far it is
+        older: of a MemoryX file, copy the commit before the last one
 
     Returns:
         the copy
@@ -26,9 +33,9 @@ def copy_checkpoint(source: Path, destination: str | os.PathLike[str], progress:
         CheckpointError: the source is damaged, or the copy cannot be written; then there is none
     """
     path = Path(destination)
-    if path.is_dir() or os.fspath(destination).endswith(os.sep):
-        path /= source.name
-    with open_checkpoint(source) as state:
+    with open_checkpoint(source, older=older) as state:
+        if path.is_dir() or os.fspath(destination).endswith(os.sep):
+            path /= _name_of(state)
         total_bytes, values = sum(map(state.nbytes, state.tensor_names())), state.values()
         meter = Meter(total_bytes, progress)
         with CheckpointWriter(path, total_bytes, state.cstool_version) as writer:
@@ -43,3 +50,7 @@ def copy_checkpoint(source: Path, destination: str | os.PathLike[str], progress:
         if type(step) is int and has_index(path.parent):
             register_checkpoint(path.parent, step, path)
     return path
+
+
+def _name_of(state: SavedState) -> str:
+    return TEMPLATE.replace("{step}", str(state.record.step)) if isinstance(state, CommittedStore) else state.path.name

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store.checkpoint_index import forget_deleted
+from cstool.store.file_layout import FILE_NAME, is_store, lock_path, record_path
 from cstool.store.folder import list_checkpoints
 from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.saved_state import Progress, no_progress
+from cstool.store.store_lock import StoreLock
 
 SUFFIX = ".mdl"
 """by which a checkpoint is known that is too damaged to say what it is"""
@@ -30,16 +33,20 @@ class Pruning:
 
 
 def check_deletable(path: Path) -> None:
-    """Check that a file is a checkpoint, whole or damaged.
+    """Check that a file is a checkpoint or a MemoryX file, whole or damaged.
 
     Raises:
         CheckpointError: it is anything else
+        StoreError: a run uses it
     """
     if path.is_symlink():
         raise CheckpointError(
             f"{path}: must be a checkpoint itself to be deleted, this is a symbolic link",
             f"it is to {os.readlink(path)}",
         )
+    if _is_store(path):
+        with closing(StoreLock(lock_path(path), shared=True)):
+            return
     try:
         with open_checkpoint(path):
             pass
@@ -100,8 +107,25 @@ def plan_pruning(folder: Path, keep: int, progress: Progress = no_progress) -> P
     return Pruning(tuple(kept[::-1]), tuple(deleted[::-1]), tuple(damaged[::-1]), tuple(strange[::-1]))
 
 
+def size_bytes(path: Path) -> int:
+    """Return what deleting a checkpoint would free [bytes]."""
+    files = [path, record_path(path)] if _is_store(path) else [path]
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _is_store(path: Path) -> bool:
+    return is_store(path) or (path.name == FILE_NAME and os.path.lexists(record_path(path)))
+
+
 def _delete(path: Path) -> None:
     try:
-        os.unlink(path)
+        if not _is_store(path):
+            os.unlink(path)
+            return
+        with closing(StoreLock(lock_path(path))) as lock:
+            # The record goes first: what it names must be whole.
+            record_path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            lock.remove()
     except OSError as error:
         raise CheckpointError(f"{path}: must be where it can be deleted, got: {error.strerror}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from cstool.store.checkpoint_format import (
     metadata_name,
 )
 from cstool.store.crc32 import crc32
+from cstool.store.file_layout import is_store, record_path
 
 TAKE_ANOTHER = "take an earlier checkpoint"
 """hint for a damaged file"""
@@ -124,6 +126,8 @@ def check_crc32(path: Path, key: str, tensor: StoredTensor, checksum: int) -> No
 
 
 def _check_kind(path: Path, h5: h5py.File) -> None:
+    if "kind" in h5.attrs and is_store(path):
+        raise CheckpointError(f"{path}: must be a checkpoint, this is a MemoryX file", _way_to_checkpoint(path))
     if VERSION not in h5.attrs:
         raise CheckpointError(f"{path}: must be a checkpoint, this is an HDF5 file of another kind", _NAMING)
     version = h5.attrs[VERSION]
@@ -135,6 +139,15 @@ def _check_kind(path: Path, h5: h5py.File) -> None:
         )
     if SUCCESS not in h5.attrs:
         raise DamagedCheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
+
+
+def _way_to_checkpoint(path: Path) -> str:
+    if not os.path.lexists(record_path(path)):
+        return "it has not been committed, so nobody can go on from it"
+    return (
+        f"cstool checkpoint copy {shlex.quote(str(path))} FILE makes a checkpoint of it; --model_dir "
+        f"{shlex.quote(str(path.parent))} goes on with it"
+    )
 
 
 class _LayoutReader:

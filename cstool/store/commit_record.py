@@ -7,6 +7,8 @@ identity drawn when that was made, so that files swapped between runs are told a
 from __future__ import annotations
 
 import json
+import os
+import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from cstool.atomic_file import write_replacing
-from cstool.errors import StoreError
+from cstool.errors import DamagedCheckpointError
 from cstool.store.block_file import cannot
+from cstool.store.checkpoint_format import SPARSITY, check_key
 from cstool.store.extents import Extent
 
 KIND = "commit record of a cstool MemoryX file, version 1"
-NO_WAY_ON = "choose another --model_dir to start fresh, or a checkpoint with --checkpoint_path"
+LONGEST_BYTES = 2**28
+"""of a record; far more than any has [bytes]"""
 
 
 @dataclass(frozen=True)
@@ -72,25 +76,43 @@ def read_record(path: Path) -> CommitRecord | None:
     """Read a record; None where there is none.
 
     Raises:
-        StoreError: it is damaged, or of another kind
+        StoreError: it cannot be read
+        DamagedCheckpointError: it is damaged, or of another kind
     """
     try:
-        text, _, rest = path.read_bytes().partition(b"\n")
+        content = _read(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise cannot(path, "be read", error) from error
+    text, _, rest = content.partition(b"\n")
     if rest != b"%08x\n" % zlib.crc32(text):
-        raise StoreError(f"{path}: the commit record is damaged or cut short", NO_WAY_ON)
+        raise DamagedCheckpointError(f"{path}: the commit record is damaged or cut short")
     try:
-        return _parse(json.loads(text))
-    except (LookupError, TypeError, ValueError) as error:
-        raise StoreError(f"{path}: must be a {KIND}, this is of another kind or version", NO_WAY_ON) from error
+        document = json.loads(text)
+        return _parse(document, None if document["older"] is None else _parse(document["older"], None))
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedCheckpointError(f"{path}: must be a {KIND}, this is of another kind or version") from error
 
 
-def _parse(document: dict[str, Any]) -> CommitRecord:
-    if document["kind"] != KIND or type(document["values"]["global_step"]) is not int:
+def _read(path: Path) -> bytes:
+    # Neither a pipe nor a file without end keeps whoever reads it waiting.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.fstat(descriptor).st_size > LONGEST_BYTES:
+            return b""
+        return file.read()
+
+
+def _parse(document: dict[str, Any], older: CommitRecord | None) -> CommitRecord:
+    values, links, arrays = document["values"], document["links"], document["arrays"]
+    keys = [*values, *links, *arrays]
+    for key in keys:
+        check_key(key)
+    is_step = type(values["global_step"]) is int and values["global_step"] >= 0
+    if document["kind"] != KIND or len({*keys}) != len(keys) or not {*links.values()} <= {*arrays} or not is_step:
         raise ValueError
-    arrays = {name: tuple(Extent(*map(int, entry)) for entry in found) for name, found in document["arrays"].items()}
-    older = None if document["older"] is None else _parse(document["older"])
-    return CommitRecord(str(document["identity"]), document["values"], document["links"], arrays, older)
+    if not all(isinstance(sparse["non_zeros"], int) for sparse in values.get(SPARSITY, {}).values()):
+        raise ValueError
+    extents = {name: tuple(Extent(*map(int, entry)) for entry in found) for name, found in arrays.items()}
+    return CommitRecord(str(document["identity"]), values, links, extents, older)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,16 +13,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.errors import CheckpointError, StoreError
+from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
 from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.commit_record import CommitRecord, read_record
 from cstool.store.crc32 import crc32
 from cstool.store.extents import Extent, Extents
-from cstool.store.file_layout import VERSION, check_extent, read_store, record_path
+from cstool.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
 from cstool.store.pending_file import FileRange
 from cstool.store.protocol import check_rows
 from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
+from cstool.store.store_lock import StoreLock
 
 Array = NDArray[Any]
 
@@ -34,31 +36,36 @@ class CommittedStore:
     Args:
         path: of the HDF5 file
         older: the commit before the last one; its slots may have been overwritten since
+        is_ours: whether the caller holds the lock of the file
 
     Raises:
-        StoreError: there is no such commit, or the file is damaged
+        StoreError: there is no such commit, or a run uses the file
+        DamagedCheckpointError: the file or its commit record is damaged
     """
 
-    def __init__(self, path: Path, *, older: bool = False) -> None:
+    def __init__(self, path: Path, *, older: bool = False, is_ours: bool = False) -> None:
         self.path = path
-        record = read_record(record_path(path))
-        if record is not None and older:
-            record = record.older
-        if record is None:
-            raise StoreError(f"{path}: the MemoryX file must have been committed{' twice' * older}, it has not")
-        self.record: CommitRecord = record
-        self._places = read_store(path, record)
-        self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
-        self._orders: dict[str, Array] = {}
-        """of sparse weights: where in the file the number is that comes next in a checkpoint"""
-        sparse = record.values.get(SPARSITY)
-        self._counts = (
-            {f"model.{k}": int(v["non_zeros"]) for k, v in sparse.items()} if isinstance(sparse, dict) else {}
-        )
-        try:
-            self._file = BlockFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError as error:
-            raise cannot(path, "be opened", error) from error
+        with ExitStack() as undo:
+            if not is_ours and path.parent.is_dir():
+                undo.callback(StoreLock(lock_path(path), shared=True).close)
+            record = read_record(record_path(path))
+            if record is not None and older:
+                record = record.older
+            if record is None:
+                raise StoreError(f"{path}: the MemoryX file must have been committed{' twice' * older}, it has not")
+            self.record: CommitRecord = record
+            self._places = read_store(path, record)
+            self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
+            self._orders: dict[str, Array] = {}
+            """of sparse weights: where in the file the number is that comes next in a checkpoint"""
+            self._counts = {f"model.{k}": v["non_zeros"] for k, v in record.values.get(SPARSITY, {}).items()}
+            self._check_counts()
+            try:
+                self._file = BlockFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError as error:
+                raise cannot(path, "be opened", error) from error
+            undo.callback(self._file.close)
+            self._undo = undo.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +77,7 @@ class CommittedStore:
 
     def close(self) -> None:
         """Let go of the file. Closing twice is fine."""
-        self._file.close()
+        self._undo.close()
 
     @property
     def format_version(self) -> str:
@@ -80,7 +87,10 @@ class CommittedStore:
     @property
     def cstool_version(self) -> str:
         """Version of cstool that wrote it."""
-        return str(self.record.values["__metadata__"][0]["version"])
+        try:
+            return str(self.record.values["__metadata__"][0]["version"])
+        except (LookupError, TypeError):
+            return "not said"
 
     def keys(self) -> list[str]:
         """Return all keys, of tensors, links and values."""
@@ -211,7 +221,7 @@ class CommittedStore:
             DamagedCheckpointError: naming the first that is damaged
             StoreError: the disk fails
         """
-        meter = Meter(sum(places[0].nbytes for places in self._places.values()), progress)
+        meter = Meter(sum(self._places[name][0].nbytes for name in self._places), progress)
         for name, extents in self._extents.items():
             for extent in extents.all():
                 for _ in meter.through(self._verified(name, extent)):
@@ -231,6 +241,17 @@ class CommittedStore:
             if start + PIECE >= count:
                 check_extent(self.path, name, extent, checksum)
             yield piece
+
+    def _check_counts(self) -> None:
+        for owner, count in self._counts.items():
+            for name in [owner, f"{owner}{INDICES}", *(n for n in self._places if self._owner(n) == owner)]:
+                if name not in self._places or len(self._places[name][0].shape) != 1:
+                    raise DamagedCheckpointError(f"{self.path}: {name} is damaged: it must be one row of numbers")
+                if not 0 <= count <= self._places[name][0].shape[0]:
+                    raise DamagedCheckpointError(
+                        f"{self.path}: {name} is damaged: {count} numbers must lie in it, it has room for "
+                        f"{self._places[name][0].shape[0]}"
+                    )
 
     def _name(self, key: str) -> str:
         name = self.record.links.get(key, key)
@@ -263,7 +284,8 @@ def committed_step(path: Path) -> int | None:
     """Return the step of the last commit of a file; None where there is none.
 
     Raises:
-        StoreError: its commit record is damaged
+        StoreError: its commit record cannot be read
+        DamagedCheckpointError: that is damaged
     """
     record = read_record(record_path(path))
     return None if record is None else record.step

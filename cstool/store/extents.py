@@ -21,11 +21,11 @@ class Extents:
     """All rows of one array, cut into extents in order, without gaps.
 
     Args:
-        extents: of all rows
+        extents: of all rows; those without rows do not count
     """
 
     def __init__(self, extents: Iterable[Extent]) -> None:
-        self._set(list(extents))
+        self._set([extent for extent in extents if extent.start < extent.stop])
 
     def _set(self, extents: list[Extent]) -> None:
         self._extents = extents
@@ -46,7 +46,7 @@ class Extents:
             extent = self._extents[index]
             if extent.start >= stop:
                 break
-            if extent.stop <= start:
+            if extent.stop <= start or start == stop:
                 continue
             if start <= extent.start and extent.stop <= stop:
                 found.append(extent)

@@ -189,6 +189,8 @@ class FileStore:
         reads: Sequence[str] = (),
     ) -> None:
         """Change the same rows of several arrays, tile by tile, as `Store.rewrite` says."""
+        for name in (*names, *reads):
+            check_rows(name, self._place(name).shape[0], start, stop)
         self._settle()
         claims = [(rows, self.cache.claim(rows)) for rows in (Rows(name, start, stop) for name in names)]
         arrays = [*claims, *((Rows(name, start, stop), None) for name in reads)]

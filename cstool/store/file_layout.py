@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Sequence
@@ -67,9 +68,7 @@ def describe(h5: h5py.File, identity: str, slots: int) -> None:
 
 
 def is_store(path: Path) -> bool:
-    """Tell whether a file is MemoryX's by what is in it, or has a commit record beside it."""
-    if os.path.lexists(record_path(path)):
-        return True
+    """Tell whether a file is MemoryX's by what is in it."""
     try:
         _check_regular(path)
         with h5py.File(path, "r", locking=False) as h5:
@@ -106,7 +105,7 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
         raise
     except FileNotFoundError as error:
         raise StoreError(
-            f"{path}: must be there, as its commit record is, found nothing", "bring it back, or delete the record"
+            f"{path}: must be there, as its commit record is, found nothing", f"bring it back, or {_drop(path)}"
         ) from error
     except Exception as error:
         # Whatever HDF5 or h5py trip over here, they trip over the file.
@@ -151,12 +150,23 @@ def _check_regular(path: Path) -> None:
 
 
 def _check_described(path: Path, h5: h5py.File, record: CommitRecord) -> None:
-    wanted = {"kind": KIND, "version": VERSION, "byteorder": sys.byteorder, "identity": record.identity, "slots": "2"}
+    if "kind" not in h5.attrs or _text(h5, "kind") != KIND:
+        raise StoreError(f"{path}: must be a MemoryX file, this is an HDF5 file of another kind")
+    wanted = {"version": VERSION, "byteorder": sys.byteorder, "slots": "2", "identity": record.identity}
+    hints = {
+        "version": "it belongs to another version of cstool",
+        "byteorder": "it was written on another kind of machine",
+        "identity": f"the file and its commit record are of different runs: bring back what belongs together, or "
+        f"{_drop(path)}",
+    }
     for key, value in wanted.items():
         found = _text(h5, key)
         if found != value:
-            hint = "the file and its commit record are of different runs" if key == "identity" else None
-            raise StoreError(f"{path}: the {key} of the MemoryX file must be {value}, got {found}", hint)
+            raise StoreError(f"{path}: the {key} of the MemoryX file must be {value}, got {found}", hints.get(key))
+
+
+def _drop(path: Path) -> str:
+    return f"cstool checkpoint delete {shlex.quote(str(path))} drops what is there"
 
 
 def _group(h5: h5py.File, name: str) -> h5py.Group:

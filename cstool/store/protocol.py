@@ -130,6 +130,7 @@ class Store(Protocol):
 
         Raises:
             KeyError: there is no such array
+            ValueError: the rows are out of range
         """
         ...
 

@@ -94,8 +94,10 @@ class RamStore:
     ) -> None:
         """Change rows in place, all at once."""
         with self._lock:
-            arrays = [self._array(name)[start:stop] for name in (*names, *reads)]
-        change(arrays, start, stop)
+            arrays = [self._array(name) for name in (*names, *reads)]
+        for name, array in zip((*names, *reads), arrays, strict=True):
+            check_rows(name, array.shape[0], start, stop)
+        change([array[start:stop] for array in arrays], start, stop)
 
     def expect(self, order: Sequence[tuple[str, int, int]], apart: int) -> None:
         """Do nothing: all is here."""

@@ -14,7 +14,7 @@ def write_snapshot(path: Path, store: Path, names: Iterable[str]) -> int:
 
     Args:
         path: of the file to be
-        store: the MemoryX file, whose last commit must stay as it is meanwhile
+        store: the MemoryX file of this process, whose last commit must stay as it is meanwhile
         names: of the arrays, in the order of the checkpoint
 
     Returns:
@@ -24,7 +24,7 @@ def write_snapshot(path: Path, store: Path, names: Iterable[str]) -> int:
         CheckpointError: it cannot be written; nothing of it is left
         StoreError: the file cannot be read
     """
-    with CommittedStore(store) as state:
+    with CommittedStore(store, is_ours=True) as state:
         arrays = list(names)
         total_bytes = sum(map(state.nbytes, arrays))
         with CheckpointWriter(path, total_bytes) as writer:

@@ -53,7 +53,8 @@ def test_a_list_is_there_as_json(cstool, model_dir):
         "checkpoints": [
             {"step": step, "path": str(path), "bytes": path.stat().st_size}
             for step, path in ((5, model_dir / "checkpoint_5.mdl"), (10, model_dir / "checkpoint_10.mdl"))
-        ]
+        ],
+        "memoryx": None,
     }
 
 
@@ -62,7 +63,8 @@ def test_an_empty_folder_has_no_checkpoints(cstool, tmp_path):
 
 
 def test_an_empty_folder_is_an_empty_list_in_json(cstool, tmp_path):
-    assert json.loads(cstool("checkpoint", "list", str(tmp_path), "--json").stdout) == {"checkpoints": []}
+    document = json.loads(cstool("checkpoint", "list", str(tmp_path), "--json").stdout)
+    assert document == {"checkpoints": [], "memoryx": None}
 
 
 def test_a_folder_that_is_not_there_is_an_error(cstool, tmp_path):
