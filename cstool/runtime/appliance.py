@@ -120,8 +120,9 @@ class Appliance:
     def __exit__(self, *exc: object) -> None:
         for systems in self._systems.values():
             systems.close()
-        self._workers.shutdown()
         self.memoryx.close()
+        # What is left is of a step that will not be finished.
+        self._workers.shutdown(cancel_futures=True)
         self._blas.restore_original_limits()
         self.store.close()
 

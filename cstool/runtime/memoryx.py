@@ -181,7 +181,7 @@ class MemoryX:
             return
         for name, weight in self.graph.weights.items():
             sparse = self.sparse.get(name)
-            if self.max_gradient_norm is not None:
+            if self.max_gradient_norm is not None or (sparse is not None and sparse.group.is_dynamic):
                 self._waiting.reserve(name, weight.shape if sparse is None else (sparse.capacity or 1,))
             elif len(self._uses[name]) > 1 and sparse is None and name not in self.dropped:
                 self._waiting.reserve(name, weight.shape)
@@ -327,11 +327,15 @@ class MemoryX:
             gradient = self.buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
             collect(sparse.pattern(panel), self._dense_gradients[panel], gradient)
         self._room.take(gradient.nbytes)
-        if self.max_gradient_norm is None:
-            self._begin_update(panel, gradient, self._step)
-        else:
+        if self.max_gradient_norm is not None:
             self._sum_squares[panel] = sum_squares(gradient.reshape(-1))
             self._waiting.keep(panel, self.span(panel), gradient)
+        elif sparse is not None and sparse.changes_after(self._step.number):
+            # It waits for those of the other panels, which need room, too.
+            self._waiting.keep(panel, self.span(panel), gradient)
+            self._begin_update(panel, self._waiting.take(panel), self._step)
+        else:
+            self._begin_update(panel, gradient, self._step)
 
     def finish_step(self) -> float | None:
         """End a step: with clipping, compute the global norm and let the updates begin.
@@ -348,7 +352,7 @@ class MemoryX:
         norm = math.sqrt(math.fsum(self._sum_squares[panel] for panel in order))
         if not math.isfinite(norm):
             # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
-            bad = next(p for p in order if first_non_finite(self._waiting.fetch(p).reshape(-1)) >= 0)
+            bad = next(panel for panel in order if not math.isfinite(self._sum_squares[panel]))
             raise NonFiniteError(f"step {self._step.number}: the gradient of {bad.weight} is not finite")
         # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
         scale = min(1.0, self.max_gradient_norm / (norm + 1e-6))
@@ -387,7 +391,7 @@ class MemoryX:
             self._commit.result()
 
     def close(self) -> None:
-        """End the thread that commits."""
+        """Wait for a commit that is under way, and end the thread that makes them."""
         self._committer.shutdown()
 
     def chunks(self, array: str) -> Generator[Array, None, None]:
@@ -437,15 +441,9 @@ class MemoryX:
         with self._lock:
             gradients = self._whole.setdefault(panel.weight, {})
             gradients[panel] = gradient
-            is_whole = len(gradients) == len(sparse.panels)
-            if is_whole:
-                del self._whole[panel.weight]
-        if gradient is not None:
-            # All panels must get here, whatever room there is.
-            self._room.give_back(gradient.nbytes)
-        if not is_whole:
-            return
-        self._room.take_anyway(sum(found.nbytes for found in gradients.values() if found is not None))
+            if len(gradients) < len(sparse.panels):
+                return
+            del self._whole[panel.weight]
         update = self._workers.submit(self._update_and_change, sparse, gradients, step, committed)
         self._updates.update(dict.fromkeys(gradients, update))
 
@@ -453,32 +451,21 @@ class MemoryX:
         self, sparse: SparseWeight, gradients: Mapping[Panel, Array | None], step: Step, committed: Future[None] | None
     ) -> None:
         """Apply the optimizer to all panels of a weight, then change its mask."""
-        try:
+        with self._room.closed_by_errors():
             for panel in sparse.panels:
                 self._apply(panel, gradients[panel], step, committed)
-        finally:
-            for gradient in gradients.values():
-                self._let_go(gradient)
-        dense = None
-        if sparse.wants_dense_gradient(step.number):
-            parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
-            dense = np.concatenate(parts)
-            for part in parts:
-                self.buffers.give_back(part)
-        sparse.change_mask(step.number, dense)
+            dense = None
+            if sparse.wants_dense_gradient(step.number):
+                parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
+                dense = np.concatenate(parts)
+                for part in parts:
+                    self.buffers.give_back(part)
+            sparse.change_mask(step.number, dense)
 
     def _update(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
         """Update one panel."""
-        try:
+        with self._room.closed_by_errors():
             self._apply(panel, gradient, step, committed)
-        finally:
-            # Even if that fails: others wait for the room.
-            self._let_go(gradient)
-
-    def _let_go(self, gradient: Array | None) -> None:
-        if gradient is not None:
-            self.buffers.give_back(gradient)
-            self._room.give_back(gradient.nbytes)
 
     def _apply(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
         """Apply the optimizer to one panel."""
@@ -504,3 +491,6 @@ class MemoryX:
         self.store.rewrite(self.arrays_of(panel.weight), start, stop, change, self._waiting.sources(panel))
         if gradient is None:
             self._waiting.drop(panel)
+        else:
+            self.buffers.give_back(gradient)
+            self._room.give_back(gradient.nbytes)

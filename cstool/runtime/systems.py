@@ -204,7 +204,11 @@ class Systems:
             return None
 
         futures = [self._threads.submit(guarded, lane) for lane in self.lanes[1:]]
-        errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
+        try:
+            errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
+        except BaseException:
+            pace.stop()
+            raise
         for error in errors:
             if error is not None and not isinstance(error, LaneStopped):
                 raise error

@@ -6,8 +6,9 @@ In memory, or in scratch arrays of its store: then only those on their way there
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,29 +30,42 @@ class Room:
     def __init__(self, limit_bytes: int | None) -> None:
         self.limit_bytes = limit_bytes
         self._used_bytes = 0
+        self._error: BaseException | None = None
         self._changed = threading.Condition()
 
     def take(self, size_bytes: int) -> None:
-        """Wait until there is room, and take it."""
-        if self.limit_bytes is None:
-            return
+        """Wait until there is room, and take it.
+
+        Raises:
+            BaseException: what went wrong where room would have been given back
+        """
         with self._changed:
-            while self._used_bytes and self._used_bytes + size_bytes > self.limit_bytes:
+            while self._error is None and self._is_full(size_bytes):
                 self._changed.wait()
+            if self._error is not None:
+                raise self._error
             self._used_bytes += size_bytes
 
-    def take_anyway(self, size_bytes: int) -> None:
-        """Take room, even if there is none."""
-        with self._changed:
-            self._used_bytes += size_bytes
+    def _is_full(self, size_bytes: int) -> bool:
+        limit_bytes = self.limit_bytes
+        return limit_bytes is not None and self._used_bytes > 0 and self._used_bytes + size_bytes > limit_bytes
 
     def give_back(self, size_bytes: int) -> None:
         """Give room back."""
-        if self.limit_bytes is None:
-            return
         with self._changed:
             self._used_bytes -= size_bytes
             self._changed.notify_all()
+
+    @contextmanager
+    def closed_by_errors(self) -> Iterator[None]:
+        """Do within the context what gives room back; if it fails, nobody waits for that, but hears of the error."""
+        try:
+            yield
+        except BaseException as error:
+            with self._changed:
+                self._error = self._error or error
+                self._changed.notify_all()
+            raise
 
 
 class WaitingGradients:
@@ -119,10 +133,8 @@ class WaitingGradients:
         return buffer
 
     def _write(self, panel: Panel, span: tuple[int, int], gradient: Array) -> None:
-        try:
+        with self._room.closed_by_errors():
             self._store.write(_array(panel.weight), span[0], gradient)
-        finally:
-            # Even if that fails: others wait for the room.
             self._buffers.give_back(gradient)
             self._room.give_back(gradient.nbytes)
 
