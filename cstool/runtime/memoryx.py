@@ -467,15 +467,9 @@ class MemoryX:
         with self._lock:
             gradients = self._whole.setdefault(panel.weight, {})
             gradients[panel] = gradient
-            is_whole = len(gradients) == len(sparse.panels)
-            if is_whole:
-                del self._whole[panel.weight]
-        if gradient is not None:
-            # All panels must get here, whatever room there is.
-            self._room.give_back(gradient.nbytes)
-        if not is_whole:
-            return
-        self._room.take_anyway(sum(found.nbytes for found in gradients.values() if found is not None))
+            if len(gradients) < len(sparse.panels):
+                return
+            del self._whole[panel.weight]
         update = self._workers.submit(self._update_and_change, sparse, gradients, step, committed)
         self._updates.update(dict.fromkeys(gradients, update))
 

@@ -46,10 +46,9 @@ class Room:
                 raise self._error
             self._used_bytes += size_bytes
 
-    def take_anyway(self, size_bytes: int) -> None:
-        """Take room, even if there is none."""
-        with self._changed:
-            self._used_bytes += size_bytes
+    def _is_full(self, size_bytes: int) -> bool:
+        limit_bytes = self.limit_bytes
+        return limit_bytes is not None and self._used_bytes > 0 and self._used_bytes + size_bytes > limit_bytes
 
     def _is_full(self, size_bytes: int) -> bool:
         limit_bytes = self.limit_bytes
