@@ -50,10 +50,6 @@ class Room:
         limit_bytes = self.limit_bytes
         return limit_bytes is not None and self._used_bytes > 0 and self._used_bytes + size_bytes > limit_bytes
 
-    def _is_full(self, size_bytes: int) -> bool:
-        limit_bytes = self.limit_bytes
-        return limit_bytes is not None and self._used_bytes > 0 and self._used_bytes + size_bytes > limit_bytes
-
     def give_back(self, size_bytes: int) -> None:
         """Give room back."""
         with self._changed:
