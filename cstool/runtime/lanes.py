@@ -117,6 +117,7 @@ class Lane:
                     for call in calls:
                         call.hold(matrix + vectors, panel, is_first, is_last)
                         planned.kernel.forward(call)
+                        call.let_go()
         seconds[position] += time.perf_counter() - began
 
     def _backward(self, position: int, pace: Pace) -> None:
@@ -139,6 +140,7 @@ class Lane:
                             slot.settle(planned)
                             for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
                                 self._hand_in(vector, planned, slot, gradient)
+                        call.let_go()
         self.backward_s[position] += time.perf_counter() - began
 
     @contextmanager

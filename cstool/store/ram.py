@@ -134,7 +134,7 @@ def aligned_empty(size_bytes: int) -> NDArray[Any]:
     """
     if size_bytes < MAPPED_BYTES:
         return _aligned(np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes)
-    mapped = mmap.mmap(-1, size_bytes)
+    mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(AttributeError, OSError):
         mapped.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(mapped, np.uint8)
