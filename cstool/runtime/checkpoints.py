@@ -108,8 +108,6 @@ def restore(session: Session, start: Start, strict: bool) -> None:
     else:
         assert start.checkpoint is not None
         log.info(f"Loading weights from checkpoint {start.checkpoint}")
-        if not strict or states != "all":
-            memoryx.initialize(params.seed)
         values = _restore_checkpoint(session, start.checkpoint, start, strict)
     if states == "all":
         session.kept_choices = values.get("choices", {})
@@ -129,24 +127,36 @@ def restore(session: Session, start: Start, strict: bool) -> None:
     if "optimizer" not in wanted:
         log.info("Only the weights count from here on: the optimizer begins afresh, at step 1.")
     if session.resumes:
-        session.saved_step = session.position.step
+        session.saved_step = session.position.step if start.committed is None else _saved_step(params)
         log.info(
             f"Resuming from step {session.position.step}. To start fresh, choose another --model_dir, or set "
             "trainer.init.checkpoint.autoload_last_checkpoint to false."
         )
 
 
+def _saved_step(params: Params) -> int | None:
+    latest = latest_checkpoint(params.model_dir, params.checkpoint.checkpoint_name)
+    return None if latest is None else latest.step
+
+
+def _load(session: Session, reader: CheckpointReader | CommittedStore, states: str, strict: bool) -> dict[str, Any]:
+    """Read a state into the store of this run, whose weights begin at random where that may lack some."""
+    memoryx = session.appliance.memoryx
+    if not strict or states != "all":
+        memoryx.initialize(session.params.seed)
+    session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+    return values
+
+
 def _restore_checkpoint(session: Session, checkpoint: Path, start: Start, strict: bool) -> dict[str, Any]:
-    memoryx, states = session.appliance.memoryx, start.states
     try:
         with CheckpointReader(checkpoint) as reader:
-            session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+            return _load(session, reader, start.states, strict)
     except CheckpointError as error:
         if not start.looks or is_whole(checkpoint):
             raise
         template = session.params.checkpoint.checkpoint_name
         raise CheckpointError(error.message, _way_on(checkpoint, template)) from error
-    return values
 
 
 def _restore_committed(session: Session, path: Path, states: str, strict: bool) -> dict[str, Any]:
@@ -159,12 +169,12 @@ def _restore_committed(session: Session, path: Path, states: str, strict: bool) 
             store.verify(_reading(session))
             session.progress.finish(VERIFYING)
             session.position = adopt_state(store, memoryx)
+            session.committed_step = session.position.step
             return dict(store.record.values)
         with CommittedStore(path, is_ours=is_ours) as reader:
             reader.verify_all(_reading(session))
             session.progress.finish(VERIFYING)
-            session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
-            return values
+            return _load(session, reader, states, strict)
 
 
 def _reading(session: Session) -> Progress:

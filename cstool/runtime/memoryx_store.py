@@ -140,13 +140,6 @@ def _check_nothing_is_lost(params: Params, path: Path) -> None:
     )
 
 
-def remove_evaluation(backing: Backing) -> None:
-    """Remove the file of an evaluation, which nobody goes on from."""
-    store = backing.store
-    if store is not None and store.path.name == EVALUATION_NAME:
-        store.remove()
-
-
 def streamed_activation_bytes(params: Params, graph: Graph) -> int:
     """Return what activations may take beside a MemoryX in a file [bytes]."""
     taken = params.memoryx.memory + in_flight_bytes(graph)

@@ -28,7 +28,7 @@ from cstool.runtime.evaluate import evaluate
 from cstool.runtime.file_traffic import traffic_of
 from cstool.runtime.grains import check_systems, grain_samples
 from cstool.runtime.kernel_choice import KernelChooser
-from cstool.runtime.memoryx_store import open_backing, remove_evaluation, streamed_activation_bytes
+from cstool.runtime.memoryx_store import open_backing, streamed_activation_bytes
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
 from cstool.runtime.session import Modelled, Recomputed, RunResult, Session, peak_resident_bytes
@@ -88,7 +88,8 @@ def run(
         _prepare_model_dir(params.model_dir)
         start = choose_start(params, checkpoint_path, load_checkpoint_states, trains=trains)
         backing = open_backing(params, graph, optimizer, sparsity, start, lanes)
-        stack.callback(remove_evaluation, backing)
+        if backing.store is not None:
+            stack.callback(backing.store.close)
         appliance = stack.enter_context(
             Appliance(
                 graph,

@@ -128,9 +128,9 @@ class Session:
     saving: Saving | None = None
     """the checkpoint that is being made"""
     committed_step: int | None = None
-    """step of the newest commit of MemoryX that is of this run"""
+    """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
     saved_step: int | None = None
-    """step of the newest checkpoint in model_dir that is of this run"""
+    """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
 
 
 def peak_resident_bytes() -> int:

@@ -7,9 +7,10 @@ import math
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from cstool.data import Dataset, Sampler
-from cstool.errors import Interrupted
+from cstool.errors import CstoolError, Interrupted
 from cstool.params import DataloaderParams, LoopParams
 from cstool.runtime.appliance import TrainStep
 from cstool.runtime.checkpoints import commit, commits, finish_save, save
@@ -54,7 +55,11 @@ def train(
     session.result.first_step = start
     if params.checkpoint.save_initial_checkpoint and start == 0 and session.saved_step is None:
         save(session)
+    if session.resumes and start and session.saved_step != start and _is_due(params.checkpoint.steps, start, last):
+        # The run was killed between the commit of this step and its checkpoint.
+        save(session)
     if last <= start:
+        finish_save(session)
         log.info(f"Nothing to train: the run is at step {start}, and its last step is {last}.")
         return
     log.info(f"Starting train loop 1 of 1, from global step {start + 1} to {last} ({counted(last - start, 'step')})")
@@ -64,6 +69,11 @@ def train(
     log.info("Training completed successfully!")
     log.info(f"Processed {session.result.samples} training sample(s) in {session.result.seconds:.9f} seconds.")
     _compare_steps(session)
+
+
+def _is_due(every: int | None, step: int, last: int) -> bool:
+    """Say whether a checkpoint is saved after a step."""
+    return every is not None and (step % every == 0 or step == last)
 
 
 def _compare_steps(session: Session) -> None:
@@ -111,7 +121,6 @@ class _Loop:
 
     def run(self, stop: StopRequest) -> None:
         session, params = self.session, self.session.params
-        checkpoint_steps = params.checkpoint.steps
         # A share is of the whole run, wherever this part of it began.
         eval_steps = params.loop.eval_interval(self.last - (self.start if params.loop.num_steps else 0))
         session.progress.start(TASK, self.last - self.start)
@@ -119,7 +128,7 @@ class _Loop:
             for step in range(self.start + 1, self.last + 1):
                 self._step(step)
                 self._commit(step, stop)
-                if checkpoint_steps is not None and (step % checkpoint_steps == 0 or step == self.last):
+                if _is_due(params.checkpoint.steps, step, self.last):
                     self.rates.pause(save(session))
                 if self.evaluate_now is not None and eval_steps and step % eval_steps == 0 and step < self.last:
                     self.rates.pause(self.evaluate_now())
@@ -127,6 +136,11 @@ class _Loop:
                     self._interrupt(stop.signal_name)
             self.rates.pause(finish_save(session))
             session.appliance.memoryx.drain()
+        except Exception:
+            # What is on its way is saved, and said to be, whatever became of the steps after it.
+            with suppress(CstoolError):
+                finish_save(session)
+            raise
         finally:
             session.progress.finish(TASK)
             self._count()

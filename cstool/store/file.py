@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -222,21 +223,14 @@ class FileStore:
 
     def close(self) -> None:
         """Let go of everything, the lock last; what was not committed is lost, a file that never was is removed."""
-        self._end(removes=False)
-
-    def remove(self) -> None:
-        """Close the store and delete its files, the lock last."""
-        self._end(removes=True)
-
-    def _end(self, *, removes: bool) -> None:
         with self._guard:
             if self._closed:
                 return
             self._closed = True
         self.cache.close()
-        self.file.end(removes=removes)
+        self.file.end()
         self._scratch.close()
-        if removes:
+        if not os.path.lexists(self.path):
             self.lock.remove()
         self.lock.close()
 

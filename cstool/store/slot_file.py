@@ -111,17 +111,15 @@ class SlotFile(BlockFile):
         """Note that a commit record names the file now."""
         self._committed = True
 
-    def end(self, *, removes: bool) -> None:
-        """Let go of the file, and remove it if that is asked for, or nobody can go on from it."""
+    def end(self) -> None:
+        """Let go of the file, and remove it if nobody can go on from it."""
         with contextlib.suppress(Exception):  # HDF5 complains about what it could not read or write
             if self._h5 is not None:
                 self._h5.close()
         with contextlib.suppress(OSError):
-            if removes:
-                record_path(self.path).unlink(missing_ok=True)
             if self._pending is not None:
                 self._pending.discard()
-            elif removes or not self._committed:
+            elif not self._committed:
                 self.path.unlink(missing_ok=True)
         self.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ from cstool.store import CommittedStore, FileStore
 from cstool.store.block_file import BlockFile
 from cstool.store.panel_cache import PanelCache
 from tests.models import decoder
+from tests.patience import PATIENCE_S, within_patience
 from tests.unit.runtime.machines import GradientKeeper, random_batch
 from tests.unit.runtime.sparse_machines import rules
 from tests.unit.sparsity.sections import group
 
 Array = np.ndarray
-PATIENCE_S = 60.0
 PANEL_BYTES = 3 * 4 * 8
 MEMORY_BYTES = 16 * 2**10
 CLIPPING = pytest.mark.parametrize("max_gradient_norm", [None, 1.0], ids=["updated at once", "after the norm"])
@@ -41,20 +40,6 @@ class Broken(Exception):
 @pytest.fixture(autouse=True)
 def _many_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_panel, "PANEL_BYTES", PANEL_BYTES)
-
-
-def within_patience(work: Callable[[], Any]) -> Any:
-    """Do something in a thread and return what it returns, or raise what it raises; fail if it takes for ever."""
-    done: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return done.result(PATIENCE_S)
 
 
 @contextmanager
