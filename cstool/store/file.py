@@ -33,6 +33,7 @@ from cstool.store.file_layout import (
     lock_path,
     record_path,
 )
+from cstool.store.folder import sweep_temporary
 from cstool.store.panel_cache import PanelCache, Rows
 from cstool.store.protocol import check_like, check_rows, check_shape
 from cstool.store.ram import aligned_empty
@@ -55,7 +56,7 @@ class FileStore:
     """A `Store` whose arrays are in a file.
 
     Args:
-        path: of the HDF5 file
+        path: of the HDF5 file; a new one has it from its first commit on
         memory_bytes: what the rows in memory may take
         slots: 2, so that commits are possible, or 1
         adopt: go on from the last commit of the file that is there; else make a new one, which takes its place as soon
@@ -104,6 +105,7 @@ class FileStore:
                 self.record = read_record(record_path(path)) if adopt else None
                 if adopt and self.record is None:
                     raise StoreError(f"{path}: the MemoryX file must have been committed, it has not")
+                sweep_temporary(path.parent, f"{path.name}.*.tmp", age_s=0)
                 self._scratch = ScratchFile(path, uncached=uncached)
                 undo.callback(self._scratch.close)
                 self.file = SlotFile(path, slots, self.record, uncached=uncached)
@@ -280,14 +282,13 @@ class FileStore:
         arrays = {name: extents.all() for name, extents in kept.items()}
         record = CommitRecord(self.file.identity, dict(values), dict(links), arrays, self.record)
         try:
-            self.file.sync()
+            self.file.make_sure()
             write_record(record_path(self.path), record)
-        except StoreError as error:
+        except (OSError, StoreError) as error:
             # It may be there or not: neither its slots nor those of the one before it are free.
-            self._failure = error
-            raise
+            self._failure = error if isinstance(error, StoreError) else cannot(self.path, "be committed", error)
+            raise self._failure from error
         self.record = record
-        self.file.committed()
         with self._guard:
             self._committed = {name: Extents(found) for name, found in arrays.items()}
 

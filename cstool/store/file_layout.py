@@ -25,7 +25,7 @@ from cstool.store.commit_record import CommitRecord
 from cstool.store.contiguous import Place, find_contiguous
 from cstool.store.crc32 import crc32
 from cstool.store.extents import Extent
-from cstool.store.layout_file import LayoutFile
+from cstool.store.pending_file import PendingFile
 from cstool.store.ram import aligned_empty
 
 FILE_NAME = "memoryx.h5"
@@ -54,7 +54,7 @@ def lock_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.lock")
 
 
-def open_layout(file: LayoutFile, mode: str) -> h5py.File:
+def open_layout(file: PendingFile, mode: str) -> h5py.File:
     """Open a file for HDF5 to lay out, "w" or "r+"."""
     aligned = {"alignment_threshold": PAGE_BYTES, "alignment_interval": PAGE_BYTES}
     return h5py.File(file, mode, libver=LIBVER, locking=False, **aligned)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.atomic_file import sync_folder
-from cstool.store.layout_file import LayoutFile, write_whole
 
 TEMPORARY_NAME = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 """names of files on their way"""
@@ -36,10 +35,12 @@ class FileRange(NamedTuple):
     crc32: int
 
 
-class PendingFile(LayoutFile):
+class PendingFile:
     """A temporary file `{path}.{8 hex}.tmp` that `commit` renames and `discard` removes.
 
-    The lock on the file lasts as long as its process: that is how others know a writer lives.
+    It has the methods that h5py asks of a file object. HDF5 cannot cope with a write that fails (closing such
+    a file may end the process), so it is never told: the first error is kept in `first_error`, for the
+    writer to look at. The lock on the file lasts as long as its process: that is how others know a writer lives.
 
     Args:
         path: where the file goes in the end
@@ -51,7 +52,11 @@ class PendingFile(LayoutFile):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-        super().__init__(os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        self.first_error: OSError | None = None
+        self._descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._position = 0
+        self.end = 0
+        """how long it is to be [bytes]"""
         # Where locks are not supported nobody can take this one either, and nothing is swept.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,7 +83,7 @@ class PendingFile(LayoutFile):
         Raises:
             OSError: they do not fit
         """
-        write_whole(self._descriptor, offset, array.reshape(-1).view(np.uint8).data)
+        self._write(offset, array.reshape(-1).view(np.uint8).data)
         self.end = max(self.end, offset + array.nbytes)
 
     def copy_at(self, offset: int, source: FileRange) -> None:
@@ -97,7 +102,7 @@ class PendingFile(LayoutFile):
                 if error.errno not in _NO_COPY_WITHIN:
                     raise
                 data = os.pread(source.descriptor, min(source.nbytes - done, COPY_BYTES), source.offset + done)
-                write_whole(self._descriptor, offset + done, memoryview(data))
+                self._write(offset + done, memoryview(data))
                 count = len(data)
             if not count:
                 raise OSError(errno.EIO, "the source was cut short")
@@ -131,10 +136,52 @@ class PendingFile(LayoutFile):
             os.unlink(self.temporary)
         self._close()
 
+    # What h5py calls. The docstring of the class says why `read` and `write` never fail.
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position of the next read or write."""
+        self._position = offset + (self.end if whence == os.SEEK_END else 0)
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position of the next read or write."""
+        return self._position
+
+    def read(self, size_bytes: int) -> bytes:
+        """Read at the position, zeros where there is nothing."""
+        found = b""
+        try:
+            found = os.pread(self._descriptor, size_bytes, self._position)
+        except OSError as error:
+            self.first_error = self.first_error or error
+        return found.ljust(size_bytes, b"\0")
+
+    def write(self, data: bytes) -> int:
+        """Write at the position, or keep the error."""
+        try:
+            self._write(self._position, memoryview(data))
+        except OSError as error:
+            self.first_error = self.first_error or error
+        self.end = max(self.end, self._position + len(data))
+        return len(data)
+
+    def truncate(self, size_bytes: int) -> int:
+        """Note how long the file is to be; cutting it now would give reserved space back."""
+        self.end = size_bytes
+        return size_bytes
+
+    def flush(self) -> None:
+        """Do nothing: every write goes to the system at once."""
+
     def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
+
+    def _write(self, offset: int, data: memoryview) -> None:
+        while data:
+            written = os.pwrite(self._descriptor, data, offset)
+            offset, data = offset + written, data[written:]
 
 
 def _rename_to_free_name(old: Path, new: Path) -> None:

@@ -1,4 +1,4 @@
-"""The HDF5 file of a store: made or found, its arrays laid out, its name given, its space set aside."""
+"""The HDF5 file of a store: made or found, its arrays laid out, its space set aside, its name given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from cstool.store.block_file import BlockFile
 from cstool.store.commit_record import CommitRecord
 from cstool.store.contiguous import Place, create_contiguous, place_of
 from cstool.store.file_layout import describe, open_layout, read_store, record_path
-from cstool.store.layout_file import LayoutFile
 from cstool.store.pending_file import PendingFile
 
 ANOTHER_RUN = "the file is of another model or optimizer: choose another --model_dir"
@@ -25,7 +24,8 @@ ANOTHER_RUN = "the file is of another model or optimizer: choose another --model
 class SlotFile(BlockFile):
     """A file with the slots of all arrays.
 
-    A new one takes the place of the file that is there when it is settled for the first time.
+    The file that is there goes when a new one is settled for the first time, which has a temporary name until it is
+    committed for the first time: under its own name it is always whole, and what others leave there is swept.
 
     Args:
         path: where it is, or will be
@@ -44,17 +44,15 @@ class SlotFile(BlockFile):
         self.identity = secrets.token_hex(16) if record is None else record.identity
         self.places: dict[str, tuple[Place, ...]] = {}
         """where the arrays of the file that was there are"""
-        self._committed = record is not None
         self._pending: PendingFile | None = None
-        """a new file, until it has its name"""
-        self._layout: LayoutFile | None = None
+        """a new file, until it is committed"""
         self._h5: h5py.File | None = None
         """the file while HDF5 lays it out"""
         if record is not None:
             self.places = read_store(path, record)
             super().__init__(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), uncached=uncached)
             return
-        self._layout = self._pending = PendingFile(path)
+        self._pending = PendingFile(path)
         super().__init__(path, os.dup(self._pending.fileno()), uncached=uncached)
         self._h5 = open_layout(self._pending, "w")
         describe(self._h5, self.identity, slots)
@@ -65,17 +63,16 @@ class SlotFile(BlockFile):
         Raises:
             StoreError: the file has been committed, without this array
         """
-        if self._committed:
+        if self._pending is None:
             # HDF5 never writes to it again: a crash meanwhile would leave no whole file.
             raise StoreError(f"{self.path}: lacks {name}, which this run keeps", ANOTHER_RUN)
         if self._h5 is None:
-            self._layout = LayoutFile(self.fileno())
-            self._h5 = open_layout(self._layout, "r+")
+            self._h5 = open_layout(self._pending, "r+")
         groups = [self._h5.require_group(f"slot_{slot}") for slot in range(self.slots)]
         return tuple(place_of(create_contiguous(group, name, shape, dtype)) for group in groups)
 
     def settle(self, beside: BlockFile, beside_bytes: int) -> None:
-        """Let HDF5 write what it knows, give a new file its name, and have the disk set the space aside.
+        """Let HDF5 write what it knows, and have the disk set the space aside.
 
         Args:
             beside: another file, on the same disk
@@ -89,38 +86,40 @@ class SlotFile(BlockFile):
             self._h5.close()
             self._h5 = None
         size_bytes = 0
-        if self._layout is not None:
-            if self._layout.first_error is not None:
-                raise self._layout.first_error
-            size_bytes = self._layout.end
+        if self._pending is not None:
+            if self._pending.first_error is not None:
+                raise self._pending.first_error
+            size_bytes = self._pending.end
         self._check_room(size_bytes + beside_bytes, beside)
         if self._pending is not None:
-            # The record goes first: nobody may take another file for what it names.
+            # The record goes first: what it names must be there.
             record_path(self.path).unlink(missing_ok=True)
             sync_folder(self.path.parent)
             self.path.unlink(missing_ok=True)
-            self._pending.commit()
-            self._pending = None
-        if size_bytes:
             self.reserve(size_bytes)
         if beside_bytes:
             beside.reserve(beside_bytes)
-        self.sync()
 
-    def committed(self) -> None:
-        """Note that a commit record names the file now."""
-        self._committed = True
+    def make_sure(self) -> None:
+        """Wait until the disk has everything that was written, and the name of the file.
+
+        Raises:
+            OSError: the disk fails
+            StoreError: likewise
+        """
+        self.sync()
+        if self._pending is not None:
+            self._pending.commit()
+            self._pending = None
 
     def end(self) -> None:
-        """Let go of the file, and remove it if nobody can go on from it."""
+        """Let go of the file; one that has no name yet goes with it."""
         with contextlib.suppress(Exception):  # HDF5 complains about what it could not read or write
             if self._h5 is not None:
                 self._h5.close()
         with contextlib.suppress(OSError):
             if self._pending is not None:
                 self._pending.discard()
-            elif not self._committed:
-                self.path.unlink(missing_ok=True)
         self.close()
 
     def _check_room(self, need_bytes: int, beside: BlockFile) -> None:

@@ -63,9 +63,21 @@ def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path: Path, slot
     store.create("a", (4,))
     store.create("b", (4,), scratch=True)
     store.write("a", 0, np.ones(4, np.float32))
-    assert names_of(tmp_path) == ["memoryx.h5", "memoryx.h5.lock"]
+    temporary, lock = names_of(tmp_path)
+    assert re.fullmatch(r"memoryx\.h5\.[0-9a-f]{8}\.tmp", temporary)
+    assert lock == "memoryx.h5.lock"
     store.close()
     assert names_of(tmp_path) == ["memoryx.h5.lock"]
+
+
+def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_path: Path) -> None:
+    for name in ("memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"):
+        (tmp_path / name).write_bytes(b"x")
+    other = FileStore(tmp_path / "other.h5", ROOM)
+    theirs = names_of(tmp_path)
+    FileStore(tmp_path / "memoryx.h5", ROOM).close()
+    assert {*theirs} - {*names_of(tmp_path)} == {"memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"}
+    other.close()
 
 
 def test_all_of_a_store_can_be_removed(tmp_path: Path) -> None:
@@ -115,7 +127,7 @@ def test_the_disk_has_set_space_aside_before_anything_is_written(tmp_path: Path)
     store.create("a", (2**16,))
     store.create("b", (2**16,), scratch=True)
     rows_of(store, "a")
-    assert 512 * os.stat(store.path).st_blocks >= 2 * 2**18
+    assert 512 * os.fstat(store.file.fileno()).st_blocks >= 2 * 2**18
     assert 512 * os.fstat(store._scratch.fileno()).st_blocks >= 2**18
     store.close()
 
