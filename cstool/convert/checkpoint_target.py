@@ -96,7 +96,8 @@ def _by_weight(source: Source) -> dict[str, list[str]]:
 
 def _described(source: Source, weight: str, kept: Kept) -> dict[str, Any]:
     shape = source.shapes[f"model.{weight}"]
-    return {"shape": list(shape), "algorithm": "static", "density": kept.count / math.prod(shape)}
+    density = kept.count / math.prod(shape)
+    return {"shape": list(shape), "algorithm": "static", "density": density, "non_zeros": kept.count}
 
 
 def _indices(kept: Kept) -> Iterator[Array]:
