@@ -13,6 +13,7 @@ EXIT_CODES = {
     "DataError": 2,
     "CheckpointError": 2,
     "DamagedCheckpointError": 2,
+    "StoreError": 2,
     "ClusterError": 2,
     "CompileError": 2,
     "ArtifactError": 2,

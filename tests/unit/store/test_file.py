@@ -67,7 +67,7 @@ def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path: Path, slot
     assert re.fullmatch(r"memoryx\.h5\.[0-9a-f]{8}\.tmp", temporary)
     assert lock == "memoryx.h5.lock"
     store.close()
-    assert names_of(tmp_path) == ["memoryx.h5.lock"]
+    assert names_of(tmp_path) == []
 
 
 def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_path: Path) -> None:
@@ -78,12 +78,6 @@ def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_pa
     FileStore(tmp_path / "memoryx.h5", ROOM).close()
     assert {*theirs} - {*names_of(tmp_path)} == {"memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"}
     other.close()
-
-
-def test_all_of_a_store_can_be_removed(tmp_path: Path) -> None:
-    path = write_store(tmp_path / "memoryx.h5", steps=(3, 4))
-    FileStore(path, ROOM, adopt=True).remove()
-    assert names_of(tmp_path) == []
 
 
 def test_an_array_that_was_not_committed_cannot_be_made_later(tmp_path: Path) -> None:
