@@ -69,9 +69,9 @@ def breakdown(appliance: Appliance, steps: int) -> dict[str, float]:
     """Return the seconds that all lanes together spend in each kind of op in a step, layers added up."""
     (systems,) = appliance.systems
     found: dict[str, float] = {}
-    for name, (forward, backward) in systems.op_seconds.items():
+    for name, seconds in systems.op_seconds.items():
         kind = re.sub(r"\.\d+\.", ".*.", name, count=1)
-        found[kind] = found.get(kind, 0.0) + (forward + backward) / steps
+        found[kind] = found.get(kind, 0.0) + sum(seconds.values()) / steps
     return found
 
 

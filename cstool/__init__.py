@@ -16,7 +16,8 @@ Glossary, the field's words and only they:
 - *global batch*: the samples of one step. *grain*: the samples that one kernel call of this host works on.
   *panel*: a range of rows of one weight, the unit in which weights and gradients travel.
   *lane*: a host thread that takes a fixed share of the grains through the stream. *slot*: the memory of one grain on
-  a CSX; *wave*: the grains that have one at the same time.
+  a CSX; *wave*: the grains that have one at the same time. A layer is *recomputed* where its activations are not kept,
+  but computed again just before its backward.
 - *mask*: which weights of a matrix are not zero; *pattern*: the same in the order in which they stream; *density*:
   their share, *sparsity* that of the zeros.
 - *window*: the last tokens that a token attends to; *sink*: a first token that all attend to, whatever the window.

@@ -44,6 +44,14 @@ class CheckpointError(CstoolError):
     """A checkpoint cannot be written, read, or does not belong to this model."""
 
 
+class StoreError(CheckpointError):
+    """The file behind MemoryX cannot be written, read, or does not belong to this run."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint is not whole: cut short, changed, or never finished."""
+
+
 class ClusterError(CstoolError):
     """The run does not fit the cluster that was asked for."""
 

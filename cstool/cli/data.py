@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,7 @@ import typer
 
 from cstool.cli.command import Command, Group
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.screen import is_terminal, screen_on
+from cstool.cli.screen import progress_in_bytes
 
 if TYPE_CHECKING:
     from cstool.data import Dataset
@@ -54,7 +52,7 @@ def text(
         from cstool.cli.render import bytes_text, print_json, print_table
         from cstool.data import prepare_text
 
-        with _progress_in_bytes("Preparing text") as progress:
+        with progress_in_bytes("Preparing text") as progress:
             made = prepare_text(
                 sources or None,
                 output,
@@ -107,26 +105,3 @@ def _open_bytes(folder: Path, stack: ExitStack) -> Dataset:
     dataset = open_dataset("GptHDF5MapDataProcessor", [folder], vocab_size=BYTE_VALUES)
     stack.callback(dataset.close)
     return dataset
-
-
-@contextmanager
-def _progress_in_bytes(task: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield what shows (bytes done, bytes in all) as a bar on stderr; None where nobody would see it."""
-    if not is_terminal(sys.stderr):
-        yield None
-        return
-    from cstool.cli.render import bytes_text
-
-    with screen_on(sys.stderr, amount=bytes_text) as screen:
-        shown_total: int | None = None
-
-        def show(done: int, total: int) -> None:
-            nonlocal shown_total
-            if total != shown_total:
-                screen.progress.start(task, total)
-                shown_total = total
-            screen.progress.advance(task, done)
-
-        screen.progress.start(task, None)
-        yield show
-        screen.progress.finish(task)

@@ -61,3 +61,9 @@ def bytes_text(count_bytes: int) -> str:
         return f"{count_bytes} B"
     power = min(int(math.log2(count_bytes) // 10), 6)
     return f"{count_bytes / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"
+
+
+def shape_text(shape: Sequence[int], stored: int | None = None) -> str:
+    """Return a shape in words, such as `4 x 5`; of a sparse tensor, of which `stored` elements are, its zeros, too."""
+    text = " x ".join(map(str, shape))
+    return text if stored is None else f"{text}, {1 - stored / math.prod(shape):.1%} zeros"

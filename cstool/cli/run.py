@@ -36,6 +36,14 @@ class SparseKernels(StrEnum):
     measure = "measure"
 
 
+class MemoryxChoice(StrEnum):
+    """Where MemoryX keeps weights and optimizer state."""
+
+    auto = "auto"
+    ram = "ram"
+    file = "file"
+
+
 class ExecutionModeChoice(StrEnum):
     """How a model uses the wafer."""
 
@@ -132,6 +140,8 @@ FLAG_KEYS = {
     "num_steps": "trainer.init.loop.num_steps",
     "eval_steps": "trainer.init.loop.eval_steps",
     "seed": "trainer.init.seed",
+    "memoryx": "trainer.init.memoryx.store",
+    "memoryx_memory": "trainer.init.memoryx.memory",
     "logging": "trainer.init.logging.log_level",
     "disable_strict_checkpoint_loading": "trainer.init.checkpoint.disable_strict_checkpoint_loading",
     "num_workers_per_csx": "trainer.init.backend.cluster_config.num_workers_per_csx",
@@ -210,6 +220,23 @@ def run(
             help="Which kernels compute with sparse weights; auto: the faster ones, as measured here once.",
         ),
     ] = SparseKernels.auto,
+    memoryx: Annotated[
+        MemoryxChoice | None,
+        typer.Option(
+            "--memoryx",
+            help="Where weights and optimizer state are; auto: in a file from half of the free memory on.",
+            show_default=False,
+        ),
+    ] = None,
+    memoryx_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memoryx_memory",
+            metavar="SIZE",
+            help="What the buffers of that file may take, 2GiB if not said.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout, the log on stderr.")
     ] = False,
@@ -236,6 +263,8 @@ def run(
         num_steps=num_steps,
         eval_steps=eval_steps,
         seed=seed,
+        memoryx=None if memoryx is None else memoryx.value,
+        memoryx_memory=memoryx_memory,
         logging=None if logging is None else logging.value,
         disable_strict_checkpoint_loading=disable_strict_checkpoint_loading,
         compile_dir=None if compile_dir is None else str(compile_dir.absolute()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -76,3 +77,26 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
     console = Console(file=stream)
     with FittingBars(console, amount) as bars:
         yield Screen(ConsoleHandler(console), BarProgress(bars))
+
+
+@contextmanager
+def progress_in_bytes(task: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield what shows (bytes done, bytes in all) as a bar on stderr; nothing where nobody would see it."""
+    if not is_terminal(sys.stderr):
+        yield lambda done, total: None
+        return
+    from cstool.cli.render import bytes_text
+
+    with screen_on(sys.stderr, amount=bytes_text) as screen:
+        shown_total: int | None = None
+
+        def show(done: int, total: int) -> None:
+            nonlocal shown_total
+            if total != shown_total:
+                screen.progress.start(task, total)
+                shown_total = total
+            screen.progress.advance(task, done)
+
+        screen.progress.start(task, None)
+        yield show
+        screen.progress.finish(task)

@@ -9,6 +9,8 @@ from cstool.ir._graph import Weight
 
 PANEL_BYTES = 32 * 2**20
 """largest panel [bytes]; most tensors are one panel"""
+HALVED_BYTES = 8 * 2**20
+"""a matrix that is larger is two panels at least, so that one can travel while the other computes [bytes]"""
 
 _FLOAT32_BYTES = 4
 
@@ -35,7 +37,8 @@ def panels_of(weight: Weight) -> tuple[Panel, ...]:
         return (Panel(weight.name, 0, 0, rows, weight.shape),)
     row_bytes = weight.size // rows * _FLOAT32_BYTES
     most_rows = max(1, PANEL_BYTES // row_bytes)
-    count = -(-rows // most_rows)
+    halved = min(rows, 2 if rows * row_bytes > HALVED_BYTES else 1)
+    count = max(-(-rows // most_rows), halved)
     edges = [rows * i // count for i in range(count + 1)]
     return tuple(
         Panel(weight.name, i, start, stop, (stop - start, *weight.shape[1:]))

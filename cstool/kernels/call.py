@@ -70,6 +70,10 @@ class Call:
         if panel is not None:
             self.start, self.stop = panel.start, panel.stop
 
+    def let_go(self) -> None:
+        """Forget weights and gradients, whose memory is somebody else's and may be wanted for others now."""
+        self.weights, self.gradients = (), []
+
     @property
     def delta_y(self) -> Array:
         """The delta of the output."""

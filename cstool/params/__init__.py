@@ -15,7 +15,7 @@ from cstool.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.params.sections.parallel_decoder import ParallelDecoderParams
 from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
+from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, MemoryxParams, PrecisionParams
 
 __all__ = [
     "GATED_NONLINEARITIES",
@@ -30,6 +30,7 @@ __all__ = [
     "InitializerParams",
     "LoggingParams",
     "LoopParams",
+    "MemoryxParams",
     "ParallelDecoderParams",
     "Params",
     "PrecisionParams",

@@ -35,6 +35,7 @@ from cstool.params.sections.trainer import (
     LoadCheckpointStates,
     LoggingParams,
     LoopParams,
+    MemoryxParams,
     PrecisionParams,
     TrainerKeys,
     ValidateAllKeys,
@@ -98,6 +99,7 @@ class _Checker:
         sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
         loop = check(LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
         checkpoint = check(CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
+        memoryx = check(MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))
         logging = check(LoggingParams, init.get("logging"), (*_INIT, "logging"))
         backend = check(BackendParams, init.get("backend"), (*_INIT, "backend"))
         check(AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
@@ -115,7 +117,7 @@ class _Checker:
         if self._problems.any_found:
             return None
         assert model and optimizer and schedules is not None and sparsity is not None
-        assert precision and loop and checkpoint and logging and backend
+        assert precision and loop and checkpoint and memoryx and logging and backend
         if "ckpt_path" in fit and fit["ckpt_path"] is None:
             checkpoint = checkpoint.model_copy(update={"autoload_last_checkpoint": False})
         paths = [
@@ -130,8 +132,10 @@ class _Checker:
             sparsity=sparsity,
             loop=loop,
             checkpoint=checkpoint,
+            memoryx=memoryx,
             logging=logging,
             seed=seed,
+            activation_checkpointing=init.get("activation_checkpointing") or "auto",
             model_dir=Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem))),
             num_csx=backend.cluster_config.num_csx,
             micro_batch_size=micro_batch_size,

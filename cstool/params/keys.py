@@ -33,6 +33,7 @@ from cstool.params.sections.trainer import (
     LoadCheckpointStates,
     LoggingParams,
     LoopParams,
+    MemoryxParams,
     PrecisionParams,
     TrainerKeys,
     ValidateAllKeys,
@@ -66,8 +67,12 @@ class KeyTable:
 
 
 _FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+_ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
+    (InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
+    (MemoryxParams, "store"): ("auto, ram, file (auto: a file where it would take half of the free memory)", "auto"),
+    (MemoryxParams, "memory"): ("a size from 1MiB, such as 512MiB", "2GiB"),
     (DataloaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
     (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
@@ -205,6 +210,7 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     yield [(f"{init}.sparsity.{key} (type: {kind})", share) for key, kind, share in shares]
     yield [(f"{init}.loop", LoopParams)]
     yield [(f"{init}.checkpoint", CheckpointParams)]
+    yield [(f"{init}.memoryx", MemoryxParams)]
     yield [(f"{init}.logging", LoggingParams)]
     yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_arguments(LOGGERS)))]
     yield [(f"{init}.backend", BackendParams)]

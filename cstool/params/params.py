@@ -16,7 +16,13 @@ from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import SGD, Adam
 from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, PrecisionParams
+from cstool.params.sections.trainer import (
+    CheckpointParams,
+    LoggingParams,
+    LoopParams,
+    MemoryxParams,
+    PrecisionParams,
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Params:
         eval_dataloader: for mode eval: that of `validate`, else `val_dataloader`
         checkpoint_path: to start from; None leaves it to `checkpoint.autoload_last_checkpoint`
         eval_checkpoint_path: to evaluate alone: that of `validate`, else `checkpoint_path`
+        activation_checkpointing: whether training recomputes the activations of layers on this host: `always`, `never`,
+            or `auto`, where they do not fit the memory otherwise
         load_checkpoint_states: which parts of them to load, as the flag of that name has them: `all`, or names
         path: of the file, as given
         text: of the file, as read
@@ -48,8 +56,10 @@ class Params:
     sparsity: tuple[SparsityParams, ...]
     loop: LoopParams
     checkpoint: CheckpointParams
+    memoryx: MemoryxParams
     logging: LoggingParams
     seed: int
+    activation_checkpointing: str
     model_dir: Path
     num_csx: int
     micro_batch_size: int | None
@@ -121,12 +131,14 @@ class Params:
             },
             "model_dir": str(self.model_dir),
             "seed": self.seed,
+            "activation_checkpointing": self.activation_checkpointing,
             "optimizer": {type(self.optimizer).__name__: self.optimizer.dump()},
             "schedulers": [schedule.entry() for schedule in self.schedulers],
             "precision": self.precision.dump(),
             **({"sparsity": [group.dump() for group in self.sparsity]} if self.sparsity else {}),
             "loop": self.loop.dump(),
             "checkpoint": self.checkpoint.dump(),
+            "memoryx": self.memoryx.dump(),
             "logging": self.logging.dump(),
         }
         callbacks: list[dict[str, Any]] = []

@@ -13,24 +13,29 @@ from typing import NamedTuple
 from threadpoolctl import threadpool_limits
 
 from cstool.errors import ClusterError
-from cstool.ir import Graph, Weight
+from cstool.ir import Graph, Weight, panels_of
 from cstool.kernels.call import LossResult
 from cstool.kernels.tables import table_bytes
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.runtime.inputs import Batch
+from cstool.runtime.lanes import STAGES_APART
 from cstool.runtime.memoryx import DENSE, MemoryX
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.systems import Systems
 from cstool.sparsity import most_kept
-from cstool.store import RamStore, Store
+from cstool.store import FileStore, RamStore, Store
 
 ACTIVATION_SHARE = 0.8
-"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it a batch goes
-in waves"""
+"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
+are recomputed, and beyond that a batch goes in waves"""
 EVALUATION_PART = 4
 """evaluation beside training takes at most one part in so many of that: its batches go in waves all the sooner"""
+
+
+PANELS_IN_FLIGHT = 4
+"""gradients that lanes and SwarmX have at a time, beside those that wait, in panels of the largest size"""
 
 
 class TrainStep(NamedTuple):
@@ -56,8 +61,11 @@ class Appliance:
         sparsity: which weights are sparse
         num_csx: number of systems
         lanes: host threads; None to choose
-        store: where MemoryX keeps its arrays
+        store: where MemoryX keeps its arrays; None for memory
+        waiting_bytes: what gradients that wait for their update may take, where the store is a file; None for no limit
         memory_bytes: what activations may take; None for a share of what the rest leaves
+        recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
+            a batch do not fit otherwise
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -77,7 +85,9 @@ class Appliance:
         num_csx: int = 1,
         lanes: int | None = None,
         store: Store | None = None,
+        waiting_bytes: int | None = None,
         memory_bytes: int | None = None,
+        recompute: str = "auto",
     ) -> None:
         if memory_bytes is None:
             memory_bytes = activation_budget_bytes(graph, optimizer, sparsity)
@@ -88,11 +98,21 @@ class Appliance:
         self.loss_weight = loss_weight
         self._lanes = lanes
         self._memory_bytes = memory_bytes
+        self._recompute = recompute
+        self._waiting_bytes = waiting_bytes
         self.store = RamStore() if store is None else store
-        self.buffers = BufferPool()
-        self._workers = ThreadPoolExecutor(lanes or available_cores(), thread_name_prefix="memoryx")
+        self.buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
+        self._workers = ThreadPoolExecutor(update_threads(lanes), thread_name_prefix="memoryx")
         self.memoryx = MemoryX(
-            graph, self.store, optimizer, max_gradient_norm, learning_rate_scales, self.buffers, self._workers, sparsity
+            graph,
+            self.store,
+            optimizer,
+            max_gradient_norm,
+            learning_rate_scales,
+            self.buffers,
+            self._workers,
+            sparsity,
+            waiting_bytes,
         )
         self._systems: dict[tuple[int, bool], Systems] = {}
         # One level of parallelism: the lanes. BLAS with two threads also gives other bits than with one.
@@ -104,7 +124,9 @@ class Appliance:
     def __exit__(self, *exc: object) -> None:
         for systems in self._systems.values():
             systems.close()
-        self._workers.shutdown()
+        self.memoryx.close()
+        # What is left is of a step that will not be finished.
+        self._workers.shutdown(cancel_futures=True)
         self._blas.restore_original_limits()
         self.store.close()
 
@@ -140,6 +162,8 @@ class Appliance:
                 seed=self.seed,
                 trains=trains,
                 memory_bytes=self._room_bytes(trains),
+                recompute=self._recompute,
+                apart=STAGES_APART if self._waiting_bytes is None else 1,
             )
         return found
 
@@ -182,15 +206,27 @@ class Appliance:
         weights = 4 * sum(map(self.memoryx.room, self.graph.weights))
         states = len(self.memoryx.optimizer.states) if self.memoryx.optimizer else 0
         patterns = sum(sparse.pattern_bytes for sparse in self.memoryx.sparse.values())
+        in_memory = {"weights": weights, "optimizer_state": states * weights}
+        if isinstance(self.store, FileStore):
+            in_memory = {"memoryx_buffers": self.store.allocated_bytes}
         return {
-            "weights": weights,
+            **in_memory,
             **({"sparse_patterns": patterns} if self.memoryx.sparse else {}),
-            "optimizer_state": states * weights,
             "gradients": self.buffers.allocated_bytes,
             "activations": sum(s.activation_bytes for s in self._systems.values()),
             "scratch": sum(s.scratch_bytes for s in self._systems.values()),
             "tables": table_bytes(),
         }
+
+
+def update_threads(lanes: int | None) -> int:
+    """Return how many threads apply updates beside so many lanes: at least two, one computes while one waits."""
+    return max(2, lanes or available_cores())
+
+
+def in_flight_bytes(graph: Graph) -> int:
+    """Return what gradients that lanes and SwarmX have at a time may take, about [bytes]."""
+    return PANELS_IN_FLIGHT * max(4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight))
 
 
 def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
@@ -199,21 +235,26 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
     Raises:
         ClusterError: everything else does not fit
     """
-    weights_bytes = sum(_kept_bytes(weight, sparsity) for weight in graph.weights.values())
     free_bytes = available_memory_bytes()
-    need_bytes = weights_bytes
+    need_bytes = state_bytes(graph, optimizer, sparsity)
     if optimizer is not None:
         # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
         rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
-        gradients_bytes = weights_bytes + sum(4 * graph.weights[name].size for name in rigl)
-        need_bytes += weights_bytes * len(optimizer.states) + gradients_bytes + gradients_bytes // 4
+        gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
+        need_bytes += gradients_bytes + gradients_bytes // 4
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
             f"the model: {what} must fit the memory ({free_bytes:,} bytes are free), got {need_bytes:,} bytes",
-            "a narrower model, a smaller vocabulary or fewer layers need less",
+            "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
         )
     return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
+
+
+def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
+    """Return what weights and optimizer state take [bytes]."""
+    weights_bytes = sum(_kept_bytes(weight, sparsity) for weight in graph.weights.values())
+    return weights_bytes * (1 + (len(optimizer.states) if optimizer else 0))
 
 
 def _kept_bytes(weight: Weight, sparsity: SparsityRules) -> int:

@@ -5,70 +5,112 @@ from __future__ import annotations
 import logging
 import shlex
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.errors import CheckpointError
-from cstool.runtime.session import Session
-from cstool.runtime.state import environment, load_state, parse_states, save_state
+from cstool.errors import CheckpointError, DamagedCheckpointError
+from cstool.params import Params
+from cstool.runtime.session import Saving, Session
+from cstool.runtime.state import adopt_state, environment, load_state, parse_states, save_state, state_values
 from cstool.store import (
+    FILE_NAME,
     CheckpointReader,
+    CommittedStore,
+    FileStore,
+    Progress,
     checkpoint_path,
+    committed_step,
     latest_checkpoint,
     list_checkpoints,
     register_checkpoint,
 )
 
 log = logging.getLogger("cstool")
+VERIFYING = "Verifying MemoryX"
 
 
-def restore(session: Session, checkpoint: Path | None, states: str | None, strict: bool) -> None:
-    """Load a checkpoint, or begin with random weights.
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from."""
+
+    checkpoint: Path | None
+    """None for a commit of MemoryX, or for random weights"""
+    committed: Path | None
+    """the MemoryX file whose last commit it is"""
+    states: str
+    """"all", or which parts of it to load"""
+    looks: bool
+    """whether it was looked for in model_dir"""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the same command would go on from the latest state in model_dir."""
+        return self.looks and self.states == "all"
+
+
+def choose_start(params: Params, checkpoint: Path | None, states: str | None, *, trains: bool) -> Start:
+    """Say what a run starts from.
 
     Args:
-        session: MemoryX of its appliance receives the state
-        checkpoint: None for that of the params, or the latest in model_dir if there is one
+        params: of the run
+        checkpoint: None for that of the params, or the latest state in model_dir if there is one
         states: "all", or which parts to load; None for what the params say of a checkpoint that was given, and all of
             one that the run goes on from: an interruption changes nothing
-        strict: whether it must hold exactly the weights of the model
+        trains: whether it trains
 
     Raises:
-        CheckpointError: it cannot be read, or is of another model
+        CheckpointError: there is nothing to evaluate, or the folder cannot be read
+        DamagedCheckpointError: the commit record of its MemoryX is damaged
     """
-    params, memoryx = session.params, session.appliance.memoryx
-    given = params.eval_checkpoint_path if memoryx.optimizer is None else params.checkpoint_path
+    given = params.checkpoint_path if trains else params.eval_checkpoint_path
     if checkpoint is None and given is not None:
         checkpoint = given.now
-    resumes = checkpoint is None and params.checkpoint.autoload_last_checkpoint
-    states = states or (None if resumes else params.load_checkpoint_states) or "all"
-    wanted = parse_states(states)
-    if memoryx.optimizer is None and "model" not in wanted:
+    looks = checkpoint is None and params.checkpoint.autoload_last_checkpoint
+    states = states or (None if looks else params.load_checkpoint_states) or "all"
+    if not trains and "model" not in parse_states(states):
         raise CheckpointError(f"--load_checkpoint_states: must have model in it for an evaluation, got {states}")
-    session.resumes = resumes and states == "all"
-    if resumes:
-        checkpoint = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
-    if checkpoint is None:
-        if resumes and memoryx.optimizer is None:
+    committed = None
+    if looks:
+        checkpoint, committed = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
+        if checkpoint is None and committed is None and not trains:
             raise CheckpointError(
                 f"{params.model_dir}: has no checkpoint to evaluate",
                 "--model_dir or --checkpoint_path says where one is",
             )
+    return Start(checkpoint, committed, states, looks)
+
+
+def restore(session: Session, start: Start, strict: bool) -> None:
+    """Load what a run starts from, or begin with random weights.
+
+    Args:
+        session: MemoryX of its appliance receives the state
+        start: of `choose_start`
+        strict: whether it must hold exactly the weights of the model
+
+    Raises:
+        CheckpointError: it cannot be read, or is of another model
+        StoreError: likewise, of a MemoryX file
+    """
+    params, memoryx, states = session.params, session.appliance.memoryx, start.states
+    session.resumes = start.resumes
+    if start.checkpoint is None and start.committed is None:
         memoryx.initialize(params.seed)
         log.info("No checkpoint was provided. Using randomly initialized model parameters.")
         return
-    log.info(f"Loading weights from checkpoint {checkpoint}")
+    wanted = parse_states(states)
     strict = strict and not params.checkpoint.disable_strict_checkpoint_loading
-    if not strict or states != "all":
-        memoryx.initialize(params.seed)
-    try:
-        with CheckpointReader(checkpoint) as reader:
-            session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
-            if states == "all":
-                session.kept_choices = values.get("choices", {})
-    except CheckpointError as error:
-        if not resumes or _is_whole(checkpoint):
-            raise
-        raise CheckpointError(error.message, _way_on(checkpoint, params.checkpoint.checkpoint_name)) from error
+    if start.committed is not None:
+        values = _restore_committed(session, start.committed, states, strict)
+    else:
+        assert start.checkpoint is not None
+        log.info(f"Loading weights from checkpoint {start.checkpoint}")
+        values = _restore_checkpoint(session, start.checkpoint, start, strict)
+    if states == "all":
+        session.kept_choices = values.get("choices", {})
     if "model" in wanted:
         log.info("Model state found in checkpoint and loaded successfully.")
     if memoryx.optimizer is None:
@@ -85,11 +127,67 @@ def restore(session: Session, checkpoint: Path | None, states: str | None, stric
     if "optimizer" not in wanted:
         log.info("Only the weights count from here on: the optimizer begins afresh, at step 1.")
     if session.resumes:
-        session.saved_step = session.position.step
+        session.saved_step = session.position.step if start.committed is None else _saved_step(params)
         log.info(
             f"Resuming from step {session.position.step}. To start fresh, choose another --model_dir, or set "
             "trainer.init.checkpoint.autoload_last_checkpoint to false."
         )
+
+
+def _saved_step(params: Params) -> int | None:
+    latest = latest_checkpoint(params.model_dir, params.checkpoint.checkpoint_name)
+    return None if latest is None else latest.step
+
+
+def _load(session: Session, reader: CheckpointReader | CommittedStore, states: str, strict: bool) -> dict[str, Any]:
+    """Read a state into the store of this run, whose weights begin at random where that may lack some."""
+    memoryx = session.appliance.memoryx
+    if not strict or states != "all":
+        memoryx.initialize(session.params.seed)
+    session.position, values = load_state(reader, memoryx, session.graph, states=states, strict=strict)
+    return values
+
+
+def _restore_checkpoint(session: Session, checkpoint: Path, start: Start, strict: bool) -> dict[str, Any]:
+    try:
+        with CheckpointReader(checkpoint) as reader:
+            return _load(session, reader, start.states, strict)
+    except CheckpointError as error:
+        if not start.looks or is_whole(checkpoint):
+            raise
+        template = session.params.checkpoint.checkpoint_name
+        raise CheckpointError(error.message, _way_on(checkpoint, template)) from error
+
+
+def _restore_committed(session: Session, path: Path, states: str, strict: bool) -> dict[str, Any]:
+    """Go on in a MemoryX file where its last commit is, or read that into the store of this run."""
+    memoryx, store = session.appliance.memoryx, session.appliance.store
+    log.info(f"Loading weights from MemoryX {path}")
+    is_ours = isinstance(store, FileStore) and store.path == path
+    with way_on_from_damage(path, session.params.checkpoint.checkpoint_name, is_ours=is_ours):
+        if isinstance(store, FileStore) and store.record is not None:
+            store.verify(_reading(session))
+            session.progress.finish(VERIFYING)
+            session.position = adopt_state(store, memoryx)
+            session.committed_step = session.position.step
+            return dict(store.record.values)
+        with CommittedStore(path, is_ours=is_ours) as reader:
+            reader.verify_all(_reading(session))
+            session.progress.finish(VERIFYING)
+            return _load(session, reader, states, strict)
+
+
+def _reading(session: Session) -> Progress:
+    """Return what shows how far the reading of a MemoryX file has come."""
+
+    def advance(done_bytes: int, total_bytes: int) -> None:
+        if done_bytes and not started:
+            session.progress.start(VERIFYING, total_bytes)
+            started.append(True)
+        session.progress.advance(VERIFYING, done_bytes, f"{done_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB")
+
+    started: list[bool] = []
+    return advance
 
 
 def _changes(session: Session, before: dict[str, Any]) -> list[str]:
@@ -108,30 +206,77 @@ def _mode(chosen: Any) -> str | None:
     return "auto" if mode == "measure" else mode
 
 
-def _look_for_latest(folder: Path, template: str) -> Path | None:
+def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | None]:
+    """Return the latest checkpoint of a folder, or the MemoryX file in it whose last commit is not older."""
     naming = template.replace("{step}", "(step)")
     log.info(
         f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '
         f"naming convention: `{naming.replace('.mdl', '(_timestamp)?.mdl')}`."
     )
     latest = latest_checkpoint(folder, template)
+    with way_on_from_damage(folder / FILE_NAME, template):
+        committed = committed_step(folder / FILE_NAME)
+    if committed is not None and (latest is None or latest.step <= committed):
+        log.info(f'Found MemoryX at "{folder / FILE_NAME}", committed at step {committed}.')
+        return None, folder / FILE_NAME
     if latest is None:
         log.info(f'No checkpoints were found in "{folder}".')
-        return None
+        return None, None
     log.info(f'Found latest checkpoint at "{latest.path}".')
-    return latest.path
+    return latest.path, None
+
+
+@contextmanager
+def way_on_from_damage(path: Path, template: str, *, is_ours: bool = False) -> Iterator[None]:
+    """Say of a MemoryX file that turns out to be damaged what to start from instead: the newest of what is whole.
+
+    Args:
+        path: of the file
+        template: name of checkpoints
+        is_ours: whether this process holds its lock
+    """
+    try:
+        yield
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(error.message, _way_on_without(path, template, is_ours)) from error
+
+
+def _way_on_without(path: Path, template: str, is_ours: bool) -> str:
+    older = _whole_older_step(path, is_ours)
+    whole = next((e for e in reversed(list_checkpoints(path.parent, template)) if is_whole(e.path)), None)
+    quoted = shlex.quote(str(path))
+    delete = f"cstool checkpoint delete {quoted}"
+    if older is not None and (whole is None or whole.step < older):
+        copy = shlex.quote(str(path.with_name(template.replace("{step}", str(older)))))
+        return (
+            f"the commit before it, of step {older}, is whole: cstool checkpoint copy --older {quoted} {copy} makes a "
+            f"checkpoint of it, and after {delete} the same command goes on from there"
+        )
+    if whole is not None:
+        return f"after {delete}, --checkpoint_path {shlex.quote(str(whole.path))} goes on from the newest that is whole"
+    return f"nothing here is whole: after {delete} the same command starts afresh"
+
+
+def _whole_older_step(path: Path, is_ours: bool) -> int | None:
+    try:
+        with CommittedStore(path, older=True, is_ours=is_ours) as reader:
+            reader.verify_all()
+            return reader.record.step
+    except CheckpointError:
+        return None
 
 
 def _way_on(damaged: Path, template: str) -> str:
     """Say what to start from instead of the latest checkpoint of a folder."""
     others = [entry.path for entry in list_checkpoints(damaged.parent, template) if entry.path != damaged]
-    whole = next((path for path in reversed(others) if _is_whole(path)), None)
+    whole = next((path for path in reversed(others) if is_whole(path)), None)
     if whole is None:
         return "no other checkpoint here is whole: choose another --model_dir to start fresh"
     return f"go on from the newest one that is whole: --checkpoint_path {shlex.quote(str(whole))}"
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def is_whole(checkpoint: Path) -> bool:
+    """Say whether a checkpoint is one, and not damaged."""
     try:
         with CheckpointReader(checkpoint) as reader:
             reader.verify_all()
@@ -144,31 +289,78 @@ def _sparse_choices(session: Session) -> dict[str, Any]:
     return {"sparse_kernels": session.chooser.as_dict()} if session.appliance.memoryx.sparse_shapes() else {}
 
 
+def values_of(session: Session) -> Callable[[], dict[str, Any]]:
+    """Return what tells the state of a run beside its arrays, as of now, once all updates have been applied."""
+    params, memoryx, position = session.params, session.appliance.memoryx, session.position
+    choices = {"grain_samples": session.result.grain_samples, "gemm": "numpy", **_sparse_choices(session)}
+    return lambda: state_values(
+        memoryx,
+        position,
+        model_name=params.model.name,
+        seed=params.seed,
+        choices=choices,
+        params=params.resolved(),
+    )
+
+
+def commits(session: Session) -> bool:
+    """Say whether the steps of a run are committed, so that checkpoints can be made of the commits."""
+    store = session.appliance.store
+    return isinstance(store, FileStore) and store.slots == 2 and session.params.memoryx.commit_steps > 0
+
+
+def commit(session: Session) -> None:
+    """Let the step that has just been finished be committed, if it is not yet."""
+    if session.committed_step != session.position.step:
+        session.appliance.memoryx.commit(values_of(session))
+        session.committed_step = session.position.step
+
+
 def save(session: Session) -> float:
-    """Write a checkpoint into model_dir, and return the seconds it took.
+    """Write a checkpoint into model_dir, and return the seconds that training stood still for it.
+
+    Of a MemoryX that is committed it is made beside the next step: `finish_save` waits for it.
 
     Raises:
         CheckpointError: it cannot be written; the ones before it are as they were
     """
     began = time.perf_counter()
-    params, step = session.params, session.position.step
+    params, step, memoryx = session.params, session.position.step, session.appliance.memoryx
     path = checkpoint_path(params.model_dir, step, params.checkpoint.checkpoint_name)
     log.info(f"Saving checkpoint at step {step}")
-    size_bytes = save_state(
-        path,
-        session.appliance.memoryx,
-        session.position,
-        model_name=params.model.name,
-        seed=params.seed,
-        choices={"grain_samples": session.result.grain_samples, "gemm": "numpy", **_sparse_choices(session)},
-        params=params.resolved(),
-    )
-    register_checkpoint(params.model_dir, step, path)
+    if commits(session):
+        commit(session)
+        session.saving = Saving(path, step, memoryx.snapshot(path))
+        return 0.0
+    memoryx.drain()
+    size_bytes = save_state(path, memoryx, values_of(session)())
     seconds = time.perf_counter() - began
+    _saved(session, path, step, size_bytes, seconds, "")
+    return seconds
+
+
+def finish_save(session: Session) -> float:
+    """Wait for the checkpoint that is being made beside the training, if there is one; return the seconds waited.
+
+    Raises:
+        CheckpointError: it cannot be written; the ones before it are as they were
+    """
+    saving, session.saving = session.saving, None
+    if saving is None:
+        return 0.0
+    began = time.perf_counter()
+    size_bytes, seconds = saving.written.result()
+    waited = time.perf_counter() - began
+    _saved(session, saving.path, saving.step, size_bytes, seconds, f", {waited:.2f} s of them waited for")
+    return waited
+
+
+def _saved(session: Session, path: Path, step: int, size_bytes: int, seconds: float, waited: str) -> None:
+    register_checkpoint(session.params.model_dir, step, path)
     log.info(
-        f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, {size_bytes / seconds / 1e9:.2f} GB/s)"
+        f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, "
+        f"{size_bytes / seconds / 1e9:.2f} GB/s{waited})"
     )
     session.saved_step = step
     session.result.checkpoints.append(str(path))
     session.result.checkpoint_s += seconds
-    return seconds

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from cstool.ir import Panel
 from cstool.kernels.payload import Payload, Weights
@@ -14,26 +15,36 @@ from cstool.runtime.csx import GrainSlot, Scratch
 from cstool.runtime.plan import Plan, PlannedOp
 from cstool.runtime.swarmx import SwarmX
 
-OPS_APART = 4
-"""how many ops the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+STAGES_APART = 4
+"""how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
 
 
 class Pace:
-    """Keeps the lanes of one pass within `OPS_APART` of each other."""
+    """Keeps the lanes of one pass together.
 
-    def __init__(self, lanes: int) -> None:
+    Args:
+        lanes: how many
+        apart: how many stages the fastest may be ahead of the slowest
+    """
+
+    def __init__(self, lanes: int, apart: int) -> None:
         self._at = [0] * lanes
+        self._apart = apart
         self._moved = threading.Condition()
         self._broken = False
 
-    def reach(self, lane: int, op: int) -> None:
-        """Say that a lane is about to begin an op; waits while it is too far ahead."""
+    def step(self, lane: int) -> None:
+        """Say that a lane is about to begin its next stage: a panel, or an op without one; waits while it is too far.
+
+        Raises:
+            LaneStopped: another lane failed
+        """
         if len(self._at) == 1:
             return
         with self._moved:
-            self._at[lane] = op
+            self._at[lane] += 1
             self._moved.notify_all()
-            self._moved.wait_for(lambda: self._broken or op - min(self._at) <= OPS_APART)
+            self._moved.wait_for(lambda: self._broken or self._at[lane] - min(self._at) <= self._apart)
             if self._broken:
                 raise LaneStopped
 
@@ -72,6 +83,8 @@ class Lane:
         self.scratch = Scratch()
         self.forward_s = [0.0] * len(plan.ops)
         """time in each op since the lane was made, waiting for weights included [s]"""
+        self.again_s = [0.0] * len(plan.ops)
+        """of its second forward, where its layer is recomputed"""
         self.backward_s = [0.0] * len(plan.ops)
         for slot in slots:
             for call in slot.calls:
@@ -79,49 +92,66 @@ class Lane:
 
     def forward(self, pace: Pace) -> None:
         """Run the forward pass of the slots that hold a grain."""
-        for position, planned in enumerate(self.plan.ops):
-            pace.reach(self.index, position)
-            began = time.perf_counter()
-            calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
-            vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
-            for panel, is_first, is_last in stages(planned.matrix_panels):
-                matrix = [] if panel is None else [self.swarmx.acquire(panel)]
-                for call in calls:
-                    call.hold(matrix + vectors, panel, is_first, is_last)
-                    planned.kernel.forward(call)
-                if panel is not None:
-                    self.swarmx.release(panel)
-            for vector in planned.vector_panels:
-                self.swarmx.release(vector)
-            self.forward_s[position] += time.perf_counter() - began
+        for position in range(len(self.plan.ops)):
+            self._forward(position, self.forward_s, pace)
 
     def backward(self, pace: Pace) -> None:
-        """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made."""
-        for position in reversed(range(len(self.plan.ops))):
-            pace.reach(self.index, len(self.plan.ops) - 1 - position)
-            began = time.perf_counter()
-            planned = self.plan.ops[position]
-            slots = [slot for slot in self.slots if slot.grain is not None]
-            vectors = [self.swarmx.acquire(panel) for panel in planned.vector_panels]
+        """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
+
+        A layer whose activations are recomputed streams forward once more before it streams back.
+        """
+        for position, forward in self.plan.timeline.way_back:
+            if forward:
+                self._forward(position, self.again_s, pace)
+            else:
+                self._backward(position, pace)
+
+    def _forward(self, position: int, seconds: list[float], pace: Pace) -> None:
+        began = time.perf_counter()
+        planned = self.plan.ops[position]
+        calls = [slot.calls[position] for slot in self.slots if slot.grain is not None]
+        with self._held(planned.vector_panels) as vectors:
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                pace.step(self.index)
+                with self._held([] if panel is None else [panel]) as matrix:
+                    for call in calls:
+                        call.hold(matrix + vectors, panel, is_first, is_last)
+                        planned.kernel.forward(call)
+                        call.let_go()
+        seconds[position] += time.perf_counter() - began
+
+    def _backward(self, position: int, pace: Pace) -> None:
+        began = time.perf_counter()
+        planned = self.plan.ops[position]
+        slots = [slot for slot in self.slots if slot.grain is not None]
+        with self._held(planned.vector_panels) as vectors:
             of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
             for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
-                matrix = [] if panel is None else [self.swarmx.acquire(panel)]
-                for slot, vector_gradients in zip(slots, of_vectors, strict=True):
-                    call = slot.calls[position]
-                    call.hold(matrix + vectors, panel, is_first, is_last)
-                    call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
-                    planned.kernel.backward(call)
-                    if panel is not None:
-                        self._hand_in(panel, planned, slot, call.gradients[0])
-                    if is_last:
-                        slot.settle(planned)
-                        for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
-                            self._hand_in(vector, planned, slot, gradient)
-                if panel is not None:
-                    self.swarmx.release(panel)
-            for vector in planned.vector_panels:
-                self.swarmx.release(vector)
-            self.backward_s[position] += time.perf_counter() - began
+                pace.step(self.index)
+                with self._held([] if panel is None else [panel]) as matrix:
+                    for slot, vector_gradients in zip(slots, of_vectors, strict=True):
+                        call = slot.calls[position]
+                        call.hold(matrix + vectors, panel, is_first, is_last)
+                        call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
+                        planned.kernel.backward(call)
+                        if panel is not None:
+                            self._hand_in(panel, planned, slot, call.gradients[0])
+                        if is_last:
+                            slot.settle(planned)
+                            for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
+                                self._hand_in(vector, planned, slot, gradient)
+                        call.let_go()
+        self.backward_s[position] += time.perf_counter() - began
+
+    @contextmanager
+    def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
+        """Hold panels for the length of a context, however it ends: others may wait for the room that they take."""
+        with ExitStack() as held:
+            weights = []
+            for panel in panels:
+                weights.append(self.swarmx.acquire(panel))
+                held.callback(self.swarmx.release, panel)
+            yield weights
 
     def _matrix_gradient(
         self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None

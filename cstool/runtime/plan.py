@@ -1,13 +1,14 @@
 """Where each activation and delta of one grain lives: liveness over the step, then offsets into one slot.
 
-The plan is a function of the graph and the grain alone, so every grain, on every system, meets the same layout.
+The plan is a function of the graph, the grain and whether layers are recomputed, so every grain, on every system, meets
+the same layout. A buffer has one place, however often its contents are made.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from cstool.ir import Graph, Op, Panel, panels_of
 from cstool.kernels.call import Delta, Kernel
 from cstool.kernels.table import KERNELS
+from cstool.runtime.timeline import Timeline, make_timeline
 
 ALIGNMENT_BYTES = 64
 """one cache line, and one 512-bit vector"""
@@ -76,6 +78,7 @@ class Plan:
     """What a CSX lays out for each of its grains."""
 
     ops: tuple[PlannedOp, ...]
+    timeline: Timeline
     buffers: Mapping[str, Buffer]
     slot_bytes: int
     samples: int
@@ -86,53 +89,80 @@ class Plan:
 
 @dataclass
 class _Life:
-    """A buffer while the plan is made: its first and last moment of use."""
+    """A buffer while the plan is made, and the spans of time in which its contents count: first and last moment."""
 
     shape: tuple[int, ...]
     dtype: str
-    start: int
-    stop: int
+    spans: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
         size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
         return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts buffers: those that live longest first, those that are born first among equals."""
+        return -sum(stop - start + 1 for start, stop in self.spans), self.spans[0][0]
 
-def make_plan(graph: Graph, samples: int, *, trains: bool) -> Plan:
+    def begin(self, moment: int) -> None:
+        """Begin a span."""
+        self.spans.append((moment, moment))
+
+    def use(self, moment: int) -> None:
+        """Make the latest span last until a moment at least."""
+        start, stop = self.spans[-1]
+        self.spans[-1] = start, max(stop, moment)
+
+
+def make_plan(graph: Graph, samples: int, *, trains: bool, recomputes: bool = False) -> Plan:
     """Plan the buffers of one grain.
 
     Args:
         graph: a verified graph
         samples: samples of the grain
         trains: whether there is a backward pass
+        recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
     """
     per_sample = graph.tensors[graph.loss].shape
     sequence = math.prod(per_sample)
     shapes = {t.name: (samples * sequence, *t.shape[len(per_sample) :]) for t in graph.tensors.values()}
-    end = 2 * len(graph.ops) - 1 if trains else len(graph.ops) - 1
-    lives = {t.name: _Life(shapes[t.name], t.dtype, 0, end) for t in graph.inputs}
+    timeline = make_timeline(graph, trains=trains, recomputes=recomputes)
+    lives = {t.name: _Life(shapes[t.name], t.dtype, [(0, len(timeline.visits) - 1)]) for t in graph.inputs}
     planned: list[PlannedOp] = []
-    for now, op in enumerate(graph.ops):
+    for op in graph.ops:
         kernel = KERNELS[op.kind]
-        backward = end - now if trains else now
-        for name in op.inputs:
-            lives[name].stop = max(lives[name].stop, backward if kernel.reads_inputs else now)
-        for name in op.outputs:
-            dtype = graph.tensors[name].dtype
-            lives[name] = _Life(shapes[name], dtype, now, backward if kernel.reads_outputs else now)
         kept = {}
+        for name in op.outputs:
+            lives[name] = _Life(shapes[name], graph.tensors[name].dtype)
         for part, shape in kernel.kept(op.attributes, samples * sequence).items():
             kept[part] = f"{op.name}/{part}"
-            lives[kept[part]] = _Life(shape, "float32", now, backward)
+            lives[kept[part]] = _Life(shape, "float32")
         panels = [panels_of(graph.weights[name]) for name in op.weights]
         has_matrix = bool(op.weights) and len(graph.weights[op.weights[0]].shape) > 1
         vectors = tuple(p for vector in panels[has_matrix:] for p in vector)
         planned.append(PlannedOp(op, kernel, panels[0] if has_matrix else (), vectors, kept))
+    _follow(planned, timeline, lives)
     if trains:
-        planned = _Backward(graph, planned, lives, shapes).plan()
+        planned = _Backward(graph, planned, timeline, lives, shapes).plan()
     buffers, slot_bytes = _place(lives)
-    return Plan(tuple(planned), buffers, slot_bytes, samples, sequence)
+    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, sequence)
+
+
+def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str, _Life]) -> None:
+    """Say when everything that ops make or keep counts, following a step from its first moment to its last."""
+    for moment, (position, forward) in enumerate(timeline.visits):
+        p = planned[position]
+        made = (*p.op.outputs, *p.kept.values())
+        if forward:
+            for name in made:
+                lives[name].begin(moment)
+        if forward or p.kernel.reads_inputs:
+            for name in p.op.inputs:
+                lives[name].use(moment)
+        if not forward:
+            for name in made if p.kernel.reads_outputs else p.kept.values():
+                lives[name].use(moment)
 
 
 class _Backward:
@@ -142,11 +172,12 @@ class _Backward:
         self,
         graph: Graph,
         planned: list[PlannedOp],
+        timeline: Timeline,
         lives: dict[str, _Life],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         self.graph, self.planned, self.lives, self.shapes = graph, planned, lives, shapes
-        self.end = 2 * len(planned) - 1
+        self.moments = timeline.backward
         self.graph_inputs = {tensor.name for tensor in graph.inputs}
         self.maker = {name: now for now, p in enumerate(planned) for name in p.op.outputs}
         self.readers: dict[str, list[int]] = {}
@@ -168,10 +199,11 @@ class _Backward:
 
     def _use(self, buffer: str | None, now: int) -> None:
         if buffer is not None:
-            self.lives[buffer].stop = max(self.lives[buffer].stop, self.end - now)
+            self.lives[buffer].use(self.moments[now])
 
     def _new(self, buffer: str, tensor: str, now: int) -> str:
-        self.lives[buffer] = _Life(self.shapes[tensor], "float32", self.end - now, self.end - now)
+        self.lives[buffer] = _Life(self.shapes[tensor], "float32")
+        self.lives[buffer].begin(self.moments[now])
         return buffer
 
     def _input_delta(self, now: int, index: int, output: str | None) -> InputDelta | None:
@@ -227,20 +259,20 @@ class _Backward:
 
 
 def _place(lives: Mapping[str, _Life]) -> tuple[dict[str, Buffer], int]:
-    """Give every buffer an offset so that those alive together do not overlap: first fit, in order of birth."""
+    """Give every buffer an offset so that those alive together do not overlap: first fit, the longest-lived first."""
     buffers: dict[str, Buffer] = {}
-    alive: list[tuple[int, int, int]] = []
-    """(offset, end, last moment), by offset"""
-    slot_bytes = 0
-    for name, life in sorted(lives.items(), key=lambda item: (item[1].start, -item[1].stop)):
-        alive = [place for place in alive if place[2] >= life.start]
-        offset = 0
-        for other, other_end, _ in alive:
-            if other - offset >= life.size_bytes:
-                break
-            offset = max(offset, other_end)
-        alive.append((offset, offset + life.size_bytes, life.stop))
-        alive.sort()
+    spans = np.array([(*span, i) for i, life in enumerate(lives.values()) for span in life.spans])
+    places = np.zeros((len(lives), 2), np.int64)
+    """offset and end of those that have been placed"""
+    for i, (name, life) in sorted(enumerate(lives.items()), key=lambda item: item[1][1].order):
+        meets = np.zeros(len(lives), bool)
+        for start, stop in life.spans:
+            meets[spans[(spans[:, 0] <= stop) & (spans[:, 1] >= start), 2]] = True
+        others = places[meets & (places[:, 1] > 0)]
+        others = others[np.argsort(others[:, 0])]
+        gaps_begin = np.append(0, np.maximum.accumulate(others[:, 1]))
+        gaps_end = np.append(others[:, 0], np.iinfo(np.int64).max)
+        offset = int(gaps_begin[np.argmax(gaps_end - gaps_begin >= life.size_bytes)])
+        places[i] = offset, offset + life.size_bytes
         buffers[name] = Buffer(offset, life.shape, life.dtype)
-        slot_bytes = max(slot_bytes, offset + life.size_bytes)
-    return buffers, slot_bytes
+    return buffers, int(places[:, 1].max())

@@ -23,13 +23,15 @@ from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.models import build_graph
 from cstool.params import DataloaderParams, DecoderParams, Params
 from cstool.runtime.appliance import Appliance
-from cstool.runtime.checkpoints import restore
+from cstool.runtime.checkpoints import choose_start, restore
 from cstool.runtime.evaluate import evaluate
+from cstool.runtime.file_traffic import traffic_of
 from cstool.runtime.grains import check_systems, grain_samples
 from cstool.runtime.kernel_choice import KernelChooser
+from cstool.runtime.memoryx_store import open_backing, streamed_activation_bytes
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
-from cstool.runtime.session import Modelled, RunResult, Session, peak_resident_bytes
+from cstool.runtime.session import Modelled, Recomputed, RunResult, Session, peak_resident_bytes
 from cstool.runtime.sparsity_rules import sparsity_rules
 from cstool.runtime.sparsity_table import sparsity_table, table_lines
 from cstool.runtime.state import parse_states
@@ -82,6 +84,12 @@ def run(
         graph = artifact.graph
         optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
         chooser = KernelChooser(sparse_kernels)
+        sparsity = sparsity_rules(params, graph, chooser)
+        _prepare_model_dir(params.model_dir)
+        start = choose_start(params, checkpoint_path, load_checkpoint_states, trains=trains)
+        backing = open_backing(params, graph, optimizer, sparsity, start, lanes)
+        if backing.store is not None:
+            stack.callback(backing.store.close)
         appliance = stack.enter_context(
             Appliance(
                 graph,
@@ -93,9 +101,13 @@ def run(
                 learning_rate_scales={
                     name: scale for name in graph.weights if (scale := params.learning_rate_scale(name)) != 1.0
                 },
-                sparsity=sparsity_rules(params, graph, chooser),
+                sparsity=sparsity,
                 num_csx=params.num_csx,
                 lanes=lanes,
+                store=backing.store,
+                waiting_bytes=backing.waiting_bytes,
+                memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph),
+                recompute=params.activation_checkpointing,
             )
         )
         result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
@@ -112,9 +124,9 @@ def run(
             )
         _prepare_systems(session, val_loader, "val_dataloader", trains=False)
         _prepare_systems(session, train_loader, "train_dataloader", trains=True)
-        _prepare_model_dir(params.model_dir)
         _compile(progress)
-        restore(session, checkpoint_path, load_checkpoint_states, strict)
+        restore(session, start, strict)
+        appliance.memoryx.reserve()
         _settle_kernels(session)
 
         stop = stack.enter_context(StopRequest())
@@ -157,6 +169,9 @@ def run(
                 f"Streamed {result.streamed_bytes_per_step / 1e6:,.1f} MB of weights a step; with the zeros it would "
                 f"have been {result.dense_streamed_bytes_per_step / 1e6:,.1f} MB."
             )
+        if backing.store is not None:
+            result.memoryx = traffic_of(backing.store)
+            log.info(result.memoryx.line())
         result.memory_bytes = dict(appliance.memory_account())
         result.peak_resident_bytes = peak_resident_bytes()
         return result
@@ -280,13 +295,26 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
     systems = session.appliance.prepare(loader.batch_size, trains=trains, where=where)
     if not trains and session.appliance.memoryx.optimizer is not None:
         return
-    session.result.grain_samples, session.result.lanes = systems.plan.samples, len(systems.lanes)
+    result = session.result
+    result.grain_samples, result.lanes, result.waves = systems.plan.samples, len(systems.lanes), systems.waves
     log.info(f"Effective batch size is {loader.batch_size}.")
     log.info(
         f"Preparing to execute using {session.params.num_csx} CSX: {counted(systems.grains, 'grain')} of "
         f"{counted(systems.plan.samples, 'sample')}, {counted(len(systems.lanes), 'lane')}, "
         f"{counted(systems.waves, 'wave')}"
     )
+    if trains and systems.waves > 1 and session.appliance.store.outlives:
+        size_bytes = 4 * session.graph.parameter_count
+        log.warning(
+            f"The batch goes in {systems.waves} waves: until the last one, sums of gradients wait in memory, up to "
+            f"{size_bytes / 1e9:,.2f} GB of them. A smaller batch_size, or more memory for activations, avoids that."
+        )
+    if layers := len(systems.plan.timeline.recomputed):
+        result.recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
+        log.info(
+            f"Recomputing the activations of {counted(layers, 'layer')} in backward: a grain takes "
+            f"{systems.plan.slot_bytes / 1e6:,.1f} MB, {systems.whole_slot_bytes / 1e6:,.1f} MB if all were kept"
+        )
 
 
 def _prepare_model_dir(folder: Path) -> None:

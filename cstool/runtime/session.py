@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import resource
 import sys
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from cstool.ir import Graph
 from cstool.params import Params
 from cstool.runtime.appliance import Appliance
+from cstool.runtime.file_traffic import FileTraffic
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
@@ -28,6 +31,21 @@ class Modelled:
     system: str
     execution_mode: str
     step_s: float
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The layers whose activations are computed again in backward, and what that saves.
+
+    Args:
+        layers: how many
+        grain_bytes: activations of one grain
+        whole_grain_bytes: what they would take if all were kept
+    """
+
+    layers: int
+    grain_bytes: int
+    whole_grain_bytes: int
 
 
 @dataclass
@@ -53,7 +71,7 @@ class RunResult:
     input_wait_s: float = 0.0
     stream_wait_s: float = 0.0
     streamed_bytes_per_step: int = 0
-    """weights that MemoryX sent out, forward and backward"""
+    """weights that MemoryX sent out: forward, backward, and forward again for layers that are recomputed"""
     dense_streamed_bytes_per_step: int = 0
     """what it would have been with the zeros of sparse weights"""
     checkpoint_s: float = 0.0
@@ -65,15 +83,30 @@ class RunResult:
     num_csx: int = 1
     lanes: int = 1
     grain_samples: int = 1
+    waves: int = 1
+    recomputed: Recomputed | None = None
+    """None where training keeps the activations of all layers"""
+    memoryx: FileTraffic | None = None
+    """None where it is in main memory"""
     sparsity: list[dict[str, Any]] = field(default_factory=list)
     """of the sparse weights, those that are alike together: how sparse, and which kernels computed with them"""
     op_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
-    """of a training step, by op: forward and backward, all lanes together"""
+    """of a training step, by op, all lanes together: forward, backward, and again (the second forward of an op whose
+    layer is recomputed)"""
     modelled: Modelled | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
         return asdict(self)
+
+
+class Saving(NamedTuple):
+    """A checkpoint on its way, beside the training."""
+
+    path: Path
+    step: int
+    written: Future[tuple[int, float]]
+    """bytes of its tensors, and the seconds that it took"""
 
 
 @dataclass
@@ -92,8 +125,12 @@ class Session:
     """what the run that this one continues chose"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
+    saving: Saving | None = None
+    """the checkpoint that is being made"""
+    committed_step: int | None = None
+    """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
     saved_step: int | None = None
-    """step of the newest checkpoint in model_dir that is of this run"""
+    """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
 
 
 def peak_resident_bytes() -> int:

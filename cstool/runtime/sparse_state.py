@@ -10,31 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from cstool.errors import CheckpointError
 from cstool.ir import Weight
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.sparse_weights import SparseWeight
-from cstool.store import INDICES, SPARSITY, CheckpointReader, CheckpointWriter
+from cstool.runtime.sparse_weights import SparseWeight, index_kind
+from cstool.store import INDICES, CheckpointReader, CheckpointWriter, CommittedStore, sparse_shapes
 
 Array = np.ndarray[Any, Any]
 
 
-def _index_kind(weight: Weight) -> np.dtype[Any]:
-    return np.dtype(np.uint32 if weight.size <= 2**32 else np.uint64)
-
-
 def indices_bytes(sparse: SparseWeight) -> int:
     """Return what the indices of a weight take in a checkpoint [bytes]."""
-    return sparse.count * _index_kind(sparse.weight).itemsize
+    return sparse.count * index_kind(sparse.weight.size).itemsize
 
 
 def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
     """Write where the non-zeros of a weight are."""
-    kind = _index_kind(sparse.weight)
+    kind = index_kind(sparse.weight.size)
 
     def chunks() -> Iterator[Array]:
         for part in sparse.indices():
@@ -46,7 +42,12 @@ def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
 def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
     """Return what a checkpoint says of the sparse weights."""
     return {
-        name: {"shape": list(sparse.shape), "algorithm": sparse.group.algorithm, "density": sparse.density}
+        name: {
+            "shape": list(sparse.shape),
+            "algorithm": sparse.group.algorithm,
+            "density": sparse.density,
+            "non_zeros": sparse.count,
+        }
         for name, sparse in memoryx.sparse.items()
     }
 
@@ -91,18 +92,10 @@ class SparseTensors:
         CheckpointError: what it says of them makes no sense
     """
 
-    def __init__(self, reader: CheckpointReader) -> None:
+    def __init__(self, reader: CheckpointReader | CommittedStore) -> None:
         self.reader = reader
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.shapes = sparse_shapes(reader)
         """of the weights with their zeros, by their keys"""
-        described = reader.values().get(SPARSITY, {})
-        names = set(reader.tensor_names())
-        for key in [name.removesuffix(INDICES) for name in reader.tensor_names() if name.endswith(INDICES)]:
-            entry = described.get(key.removeprefix("model.")) if isinstance(described, dict) else None
-            shape = entry.get("shape") if isinstance(entry, dict) else None
-            if key not in names or not _is_shape(shape):
-                raise CheckpointError(f"{reader.path}: {key}{INDICES} must belong to a sparse weight, it does not")
-            self.shapes[key] = tuple(shape)
 
     def check_shape(self, weight: Weight, purpose: str) -> None:
         """Check that the checkpoint has a weight, sparse or not.
@@ -219,30 +212,38 @@ class SparseTensors:
         Raises:
             CheckpointError: they do not ascend, or lie beyond the weight
         """
-        name, size = f"{key}{INDICES}", math.prod(self.shapes[key])
+        name = f"{key}{INDICES}"
         stored = self.reader.read(name)
-        if stored.ndim != 1 or stored.dtype.kind != "u":
-            raise CheckpointError(
-                f"{self.reader.path}: {name} must be one row of unsigned integers, got "
-                f"{_written(stored.shape, stored.dtype.name)}"
-            )
-        beyond = np.flatnonzero(stored >= size)
-        if beyond.size:
-            raise CheckpointError(
-                f"{self.reader.path}: {name} must be less than {size}, got {stored[beyond[0]]} at {beyond[0]}"
-            )
-        indices = stored.astype(np.int64)
-        falls = np.flatnonzero(np.diff(indices) <= 0)
-        if falls.size:
-            at = int(falls[0])
-            raise CheckpointError(
-                f"{self.reader.path}: {name} must ascend, got {indices[at]}, {indices[at + 1]} at {at}"
-            )
-        return indices
+        return checked_indices(self.reader.path, name, stored, math.prod(self.shapes[key]))
 
 
-def _is_shape(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and len(value) > 1 and all(type(extent) is int and extent > 0 for extent in value)
+def checked_indices(path: Path, name: str, stored: Array, size: int, first: int = 0, before: int = -1) -> Array:
+    """Return indices, or a range of them, as (n,) int64.
+
+    Args:
+        path, name: of the file, and of the indices in it
+        stored: (n,), as read
+        size: of the weight that they are in, zeros included
+        first: number of the first of the range
+        before: the index before the range; -1 for the first one
+
+    Raises:
+        CheckpointError: they do not ascend, or lie beyond the weight
+    """
+    if stored.ndim != 1 or stored.dtype.kind != "u":
+        got = _written(stored.shape, stored.dtype.name)
+        raise CheckpointError(f"{path}: {name} must be one row of unsigned integers, got {got}")
+    beyond = np.flatnonzero(stored >= size)
+    if beyond.size:
+        at = int(beyond[0])
+        raise CheckpointError(f"{path}: {name} must be less than {size}, got {stored[at]} at {first + at}")
+    indices = stored.astype(np.int64)
+    falls = np.flatnonzero(np.diff(indices, prepend=before) <= 0)
+    if falls.size:
+        at = int(falls[0])
+        above = indices[at - 1] if at else before
+        raise CheckpointError(f"{path}: {name} must ascend, got {above}, {indices[at]} at {first + at - 1}")
+    return indices
 
 
 def _written(shape: Iterable[int], dtype: str) -> str:

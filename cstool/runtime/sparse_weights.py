@@ -21,11 +21,16 @@ from cstool.kernels.optimizer import first_non_finite
 from cstool.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern, positions
 from cstool.params import SparsityParams
 from cstool.sparsity import initial_mask, is_update_step, most_kept, next_mask
-from cstool.store import Store
+from cstool.store import INDICES, Store
 
 Array = np.ndarray[Any, Any]
 UNEVEN = 1.05
 """by which a panel may be denser than its weight before its buffers grow"""
+
+
+def index_kind(size: int) -> np.dtype[Any]:
+    """Return the dtype of the indices of a weight of so many numbers, zeros included."""
+    return np.dtype(np.uint32 if size <= 2**32 else np.uint64)
 
 
 def _always(_pattern: Pattern) -> KernelChoice:
@@ -93,6 +98,15 @@ class SparseWeight:
         return self.count / self.weight.size
 
     @property
+    def indices_array(self) -> str:
+        """Name of the array that says where the numbers of the others belong, in a store that outlives the process."""
+        return f"{self.arrays[0]}{INDICES}"
+
+    def count_of(self, panel: Panel) -> int:
+        """Return the non-zeros of a panel."""
+        return self._patterns[panel].count
+
+    @property
     def pattern_bytes(self) -> int:
         """Of the patterns [bytes]."""
         return sum(pattern.size_bytes for pattern in self._patterns.values())
@@ -155,11 +169,12 @@ class SparseWeight:
         self.place(indices)
         self.write(self.arrays[0], dense.reshape(-1)[indices])
 
-    def place(self, indices: Array) -> None:
+    def place(self, indices: Array, *, is_stored: bool = False) -> None:
         """Say where the non-zeros are; what the arrays hold has no meaning until it is written.
 
         Args:
             indices: (n,) int64, ascending, in the weight laid out row by row
+            is_stored: whether the arrays of the store are there already, and as these indices say
         """
         if self.capacity is None:
             changes = self.group.algorithm != "static"
@@ -167,12 +182,17 @@ class SparseWeight:
             self.capacity = max(most, len(indices), 1)
             for name in self.arrays:
                 self._store.create(name, (self.capacity,))
+            if self._store.outlives:
+                self._store.create(self.indices_array, (self.capacity,), index_kind(self.weight.size).name)
         columns = self.shape[1]
         for panel in self.panels:
             start, stop = np.searchsorted(indices, (panel.start * columns, panel.stop * columns))
             rows = panel.stop - panel.start
             self._patterns[panel], _ = make_pattern(indices[start:stop] - panel.start * columns, (rows, columns))
             self._starts[panel] = int(start)
+            if self._store.outlives and not is_stored and self.count_of(panel):
+                found = positions(self._patterns[panel]) + panel.start * columns
+                self._store.write(self.indices_array, int(start), found.astype(index_kind(self.weight.size)))
 
     def indices(self) -> Iterator[Array]:
         """Yield, panel by panel, (n,) int64: the ascending positions of its non-zeros in the weight."""

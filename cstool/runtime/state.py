@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,19 @@ import numba
 import numpy as np
 
 import cstool
-from cstool.errors import CheckpointError, NonFiniteError
+from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.sparse_state import SparseTensors, add_indices, describe_sparsity, indices_bytes
-from cstool.store import SPARSITY, CheckpointReader, CheckpointWriter
+from cstool.runtime.sparse_state import SparseTensors, add_indices, checked_indices, describe_sparsity, indices_bytes
+from cstool.store import SPARSITY, CheckpointReader, CheckpointWriter, CommittedStore, FileStore
 
 Array = np.ndarray[Any, Any]
 STATES = ("model", "optimizer", "dataloader")
 """parts of a checkpoint that can be asked for by name; `optimizer` includes the step and so the learning rate"""
+
+
+ANOTHER_FOLDER = "the file is of another model or optimizer: choose another --model_dir"
 
 
 @dataclass(frozen=True)
@@ -49,20 +52,36 @@ def environment() -> dict[str, str]:
     }
 
 
-def save_state(
-    path: Path,
-    memoryx: MemoryX,
-    position: Position,
-    *,
-    model_name: str,
-    seed: int,
-    choices: dict[str, Any],
-    params: dict[str, Any],
-) -> int:
+def state_values(
+    memoryx: MemoryX, position: Position, *, model_name: str, seed: int, choices: dict[str, Any], params: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what the state of a run is beside its arrays.
+
+    Args:
+        memoryx: with all updates applied
+        position: where the run is
+        model_name: of the model
+        seed: of the run
+        choices: what the run chose that its bits depend on
+        params: as a file
+    """
+    return {
+        "global_step": position.step,
+        "dataloader": {"batches_streamed": position.batches, "batch_size": position.batch_size},
+        "random": {"seed": seed, "generator": "philox4x32-10"},
+        "choices": {**choices, **environment()},
+        **({SPARSITY: describe_sparsity(memoryx)} if memoryx.sparse else {}),
+        "__metadata__": [{"version": cstool.__version__, "model_name": model_name, "params": params}],
+    }
+
+
+def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
     """Write a checkpoint, streaming panel by panel.
 
     Args:
-        choices: what the run chose that its bits depend on
+        path: of the file to be
+        memoryx: with all updates applied
+        values: of `state_values`
 
     Returns:
         bytes of its tensors
@@ -71,7 +90,6 @@ def save_state(
         CheckpointError: it cannot be written; nothing of it is left
         NonFiniteError: a weight is NaN or infinite; likewise
     """
-    memoryx.drain()
     total_bytes = memoryx.kept_bytes + sum(map(indices_bytes, memoryx.sparse.values()))
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
         for weight in memoryx.graph.weights:
@@ -81,23 +99,37 @@ def save_state(
             for name in memoryx.arrays_of(weight):
                 shape = memoryx.store.shape(name) if sparse is None else (sparse.count,)
                 with closing(memoryx.chunks(name)) as chunks:
-                    checked = _finite(chunks, name, position.step) if name.startswith("model.") else chunks
+                    checked = _finite(chunks, name, values["global_step"]) if name.startswith("model.") else chunks
                     writer.add_tensor(name, shape, "float32", checked)
         for alias, weight in memoryx.graph.aliases.items():
             writer.link(f"model.{alias}", f"model.{weight}")
-        writer.add_value("global_step", position.step)
-        writer.add_value("dataloader", {"batches_streamed": position.batches, "batch_size": position.batch_size})
-        writer.add_value("random", {"seed": seed, "generator": "philox4x32-10"})
-        writer.add_value("choices", {**choices, **environment()})
-        if memoryx.sparse:
-            writer.add_value(SPARSITY, describe_sparsity(memoryx))
-        metadata = {"version": cstool.__version__, "model_name": model_name, "params": params}
-        writer.add_value("__metadata__", [metadata])
+        for key, value in values.items():
+            writer.add_value(key, value)
     return total_bytes
 
 
+def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
+    """Go on with the arrays of a file's last commit where they are, and return where the run is.
+
+    Raises:
+        StoreError: it is of another model, or of another optimizer
+        CheckpointError: what its record says makes no sense
+    """
+    assert store.record is not None, "it was committed"
+    path, values = store.path, store.record.values
+    for name, sparse in memoryx.sparse.items():
+        described = values.get(SPARSITY, {}).get(name)
+        if described is None:
+            raise StoreError(f"{path}: {name} must be sparse, as in this run, got a dense one", ANOTHER_FOLDER)
+        stored = np.sort(store.committed_rows(sparse.indices_array, described["non_zeros"]))
+        sparse.place(checked_indices(path, sparse.indices_array, stored, sparse.weight.size), is_stored=True)
+    if (left := store.unclaimed()) and (memoryx.optimizer is not None or left[0].startswith("model.")):
+        raise StoreError(f"{path}: has {left[0]}, which this run does not keep", ANOTHER_FOLDER)
+    return _position(path, values)
+
+
 def load_state(
-    reader: CheckpointReader, memoryx: MemoryX, graph: Graph, *, states: str, strict: bool
+    reader: CheckpointReader | CommittedStore, memoryx: MemoryX, graph: Graph, *, states: str, strict: bool
 ) -> tuple[Position, dict[str, Any]]:
     """Read a checkpoint into MemoryX.
 
@@ -137,15 +169,12 @@ def load_state(
             memoryx.load(name, reader.in_order(name))
     values = reader.values()
     if not trains:
-        position = Position(_count(reader, "global_step", values.get("global_step", 0)))
+        position = Position(_count(reader.path, "global_step", values.get("global_step", 0)))
     else:
-        step = _count(reader, "global_step", reader.value("global_step")) if "optimizer" in wanted else 0
-        loader = reader.value("dataloader") if "dataloader" in wanted else {"batches_streamed": 0, "batch_size": 0}
-        batches, batch_size = (
-            _count(reader, f"dataloader.{key}", loader.get(key) if isinstance(loader, dict) else loader)
-            for key in ("batches_streamed", "batch_size")
-        )
-        position = Position(step, batches, batch_size)
+        parts = {"global_step": "optimizer", "dataloader": "dataloader"}
+        missing = {"global_step": 0, "dataloader": {"batches_streamed": 0, "batch_size": 0}}
+        wants = {key: reader.value(key) if part in wanted else missing[key] for key, part in parts.items()}
+        position = _position(reader.path, wants)
     return position, values
 
 
@@ -191,7 +220,7 @@ def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> Non
         raise CheckpointError(f"{path}: has {left_over}, which this optimizer does not keep", hint)
 
 
-def _check_layout(reader: CheckpointReader, name: str, memoryx: MemoryX) -> None:
+def _check_layout(reader: CheckpointReader | CommittedStore, name: str, memoryx: MemoryX) -> None:
     """Check that an array is stored as MemoryX keeps it."""
     found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
     kept = f"{_written(memoryx.store.shape(name))} {memoryx.store.dtype(name)}"
@@ -199,9 +228,19 @@ def _check_layout(reader: CheckpointReader, name: str, memoryx: MemoryX) -> None
         raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
 
 
-def _count(reader: CheckpointReader, key: str, value: object) -> int:
+def _position(path: Path, values: Mapping[str, Any]) -> Position:
+    """Return where a run is, as the values of its saved state say it."""
+    loader = values.get("dataloader")
+    batches, batch_size = (
+        _count(path, f"dataloader.{key}", loader.get(key) if isinstance(loader, dict) else loader)
+        for key in ("batches_streamed", "batch_size")
+    )
+    return Position(_count(path, "global_step", values.get("global_step")), batches, batch_size)
+
+
+def _count(path: Path, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise CheckpointError(f"{reader.path}: {key} must be a count, got {value!r}")
+        raise CheckpointError(f"{path}: {key} must be a count, got {value!r}")
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
 from cstool.runtime.csx import Csx, GrainSlot
 from cstool.runtime.inputs import Batch
-from cstool.runtime.lanes import Lane, LaneStopped, Pace
+from cstool.runtime.lanes import STAGES_APART, Lane, LaneStopped, Pace
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.nonfinite import first_bad_tensor
 from cstool.runtime.plan import Plan, make_plan
@@ -36,6 +37,12 @@ class Systems:
         seed: of the run
         trains: whether there is a backward pass
         memory_bytes: what the arenas of all systems may take together
+        recompute: whether layers keep only what crosses their boundaries in training: "always", "never", or "auto",
+            where the activations of a batch do not fit `memory_bytes` otherwise
+        apart: how many panels the fastest lane may be ahead of the slowest
+
+    Raises:
+        ClusterError: the activations of one grain on each system do not fit
     """
 
     def __init__(
@@ -50,8 +57,14 @@ class Systems:
         seed: int,
         trains: bool,
         memory_bytes: int,
+        recompute: str = "auto",
+        apart: int = STAGES_APART,
     ) -> None:
         self.plan: Plan = make_plan(graph, grain, trains=trains)
+        self.whole_slot_bytes = self.plan.slot_bytes
+        """what a slot takes, or would take, with the activations of all layers [bytes]"""
+        if trains and (recompute == "always" or recompute == "auto" and self.plan.slot_bytes * grains > memory_bytes):
+            self.plan = make_plan(graph, grain, trains=True, recomputes=True)
         self.grains = grains
         self.trains = trains
         self.grains_per_csx = grains // num_csx
@@ -60,6 +73,7 @@ class Systems:
             raise ClusterError(
                 f"the activations of one grain ({grain} x {self.plan.sequence} tokens) on each of {num_csx} systems "
                 f"need {self.plan.slot_bytes * num_csx:,} bytes of memory, {memory_bytes:,} are free for them",
+                f"{'activation_checkpointing: auto, ' if trains and recompute == 'never' else ''}"
                 "a smaller max_sequence_length or fewer systems need less",
             )
         self.waves = math.ceil(self.grains_per_csx / slots_per_csx)
@@ -71,6 +85,7 @@ class Systems:
         cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
         self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], self.swarmx) for i in range(lanes)]
         self._memoryx = memoryx
+        self._apart = apart
         self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
 
     @property
@@ -80,7 +95,7 @@ class Systems:
 
     @property
     def streamed_bytes(self) -> int:
-        """What MemoryX sends out for one batch, each panel once per pass and wave [bytes]."""
+        """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
         return self._streamed_bytes(self._memoryx.stream_bytes)
 
     @property
@@ -89,19 +104,28 @@ class Systems:
         return self._streamed_bytes(lambda panel: 4 * panel.size)
 
     def _streamed_bytes(self, panel_bytes: Callable[[Panel], int]) -> int:
-        panels = [p for planned in self.plan.ops for p in (*planned.matrix_panels, *planned.vector_panels)]
-        return sum(map(panel_bytes, panels)) * self.waves * (2 if self.trains else 1)
+        return sum(map(panel_bytes, self.stream))
+
+    @cached_property
+    def stream(self) -> tuple[Panel, ...]:
+        """The panels that MemoryX sends out for one batch, in order."""
+        once: list[Panel] = []
+        for position, forward in self.plan.timeline.visits:
+            planned = self.plan.ops[position]
+            once += [*planned.vector_panels, *planned.matrix_panels[:: 1 if forward else -1]]
+        return tuple(once) * self.waves
 
     @property
-    def op_seconds(self) -> dict[str, tuple[float, float]]:
-        """Time of all lanes in each op so far, forward and backward [s]."""
-        return {
-            planned.op.name: (
-                sum(lane.forward_s[position] for lane in self.lanes),
-                sum(lane.backward_s[position] for lane in self.lanes),
-            )
-            for position, planned in enumerate(self.plan.ops)
-        }
+    def op_seconds(self) -> dict[str, dict[str, float]]:
+        """Time of all lanes in each op so far, by pass: forward, again (where it runs forward twice), backward [s]."""
+        again = self.plan.timeline.again
+        found = {}
+        for position, planned in enumerate(self.plan.ops):
+            seconds = found[planned.op.name] = {"forward": sum(lane.forward_s[position] for lane in self.lanes)}
+            if position in again:
+                seconds["again"] = sum(lane.again_s[position] for lane in self.lanes)
+            seconds["backward"] = sum(lane.backward_s[position] for lane in self.lanes)
+        return found
 
     @property
     def scratch_bytes(self) -> int:
@@ -119,6 +143,7 @@ class Systems:
         Raises:
             NonFiniteError: the loss is NaN or infinite; nothing has been updated
         """
+        self._memoryx.expect(self.stream, self._apart if len(self.lanes) > 1 else 0)
         losses: dict[int, LossResult] = {}
         for wave in range(self.waves):
             slots = self._load(batch, wave, step, scale)
@@ -165,7 +190,7 @@ class Systems:
         return filled
 
     def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
-        pace = Pace(len(self.lanes))
+        pace = Pace(len(self.lanes), self._apart)
 
         def guarded(lane: Lane) -> BaseException | None:
             try:
@@ -179,7 +204,11 @@ class Systems:
             return None
 
         futures = [self._threads.submit(guarded, lane) for lane in self.lanes[1:]]
-        errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
+        try:
+            errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
+        except BaseException:
+            pace.stop()
+            raise
         for error in errors:
             if error is not None and not isinstance(error, LaneStopped):
                 raise error

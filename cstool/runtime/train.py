@@ -7,18 +7,20 @@ import math
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from cstool.data import Dataset, Sampler
-from cstool.errors import Interrupted
+from cstool.errors import CstoolError, Interrupted
 from cstool.params import DataloaderParams, LoopParams
 from cstool.runtime.appliance import TrainStep
-from cstool.runtime.checkpoints import save
+from cstool.runtime.checkpoints import commit, commits, finish_save, save
 from cstool.runtime.inputs import InputWorker
 from cstool.runtime.rates import Rates
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
 from cstool.runtime.wording import counted, format_rate, format_seconds
+from cstool.store import FILE_NAME
 
 log = logging.getLogger("cstool")
 TASK = "Training"
@@ -53,7 +55,11 @@ def train(
     session.result.first_step = start
     if params.checkpoint.save_initial_checkpoint and start == 0 and session.saved_step is None:
         save(session)
+    if session.resumes and start and session.saved_step != start and _is_due(params.checkpoint.steps, start, last):
+        # The run was killed between the commit of this step and its checkpoint.
+        save(session)
     if last <= start:
+        finish_save(session)
         log.info(f"Nothing to train: the run is at step {start}, and its last step is {last}.")
         return
     log.info(f"Starting train loop 1 of 1, from global step {start + 1} to {last} ({counted(last - start, 'step')})")
@@ -63,6 +69,11 @@ def train(
     log.info("Training completed successfully!")
     log.info(f"Processed {session.result.samples} training sample(s) in {session.result.seconds:.9f} seconds.")
     _compare_steps(session)
+
+
+def _is_due(every: int | None, step: int, last: int) -> bool:
+    """Say whether a checkpoint is saved after a step."""
+    return every is not None and (step % every == 0 or step == last)
 
 
 def _compare_steps(session: Session) -> None:
@@ -110,20 +121,26 @@ class _Loop:
 
     def run(self, stop: StopRequest) -> None:
         session, params = self.session, self.session.params
-        checkpoint_steps = params.checkpoint.steps
         # A share is of the whole run, wherever this part of it began.
         eval_steps = params.loop.eval_interval(self.last - (self.start if params.loop.num_steps else 0))
         session.progress.start(TASK, self.last - self.start)
         try:
             for step in range(self.start + 1, self.last + 1):
                 self._step(step)
-                if checkpoint_steps is not None and (step % checkpoint_steps == 0 or step == self.last):
+                self._commit(step, stop)
+                if _is_due(params.checkpoint.steps, step, self.last):
                     self.rates.pause(save(session))
                 if self.evaluate_now is not None and eval_steps and step % eval_steps == 0 and step < self.last:
                     self.rates.pause(self.evaluate_now())
                 if stop.signal_name is not None and (step < self.last or self.evaluate_now is not None):
                     self._interrupt(stop.signal_name)
+            self.rates.pause(finish_save(session))
             session.appliance.memoryx.drain()
+        except Exception:
+            # What is on its way is saved, and said to be, whatever became of the steps after it.
+            with suppress(CstoolError):
+                finish_save(session)
+            raise
         finally:
             session.progress.finish(TASK)
             self._count()
@@ -140,14 +157,29 @@ class _Loop:
         self._report(step, trained)
         session.result.step_seconds.append(time.perf_counter() - began)
 
+    def _commit(self, step: int, stop: StopRequest) -> None:
+        """Let a step be committed, where MemoryX is in a file that can be."""
+        session = self.session
+        if not commits(session):
+            return
+        # A commit waits for the checkpoint of the one before it: that is no time of training.
+        self.rates.pause(finish_save(session))
+        if step % session.params.memoryx.commit_steps == 0 or step == self.last or stop.signal_name is not None:
+            commit(session)
+
     def _interrupt(self, signal_name: str) -> None:
         session = self.session
-        if session.saved_step != session.position.step:
-            save(session)
-        raise Interrupted(
-            f"stopped by {signal_name} after step {session.position.step}; it is saved in {session.params.model_dir}",
-            self._way_on(),
-        )
+        step, params = session.position.step, session.params
+        finish_save(session)
+        session.appliance.memoryx.drain()
+        if session.committed_step == step and session.resumes:
+            where = f"committed in {params.model_dir / FILE_NAME}"
+        else:
+            where = f"saved in {params.model_dir}"
+            if session.saved_step != step:
+                save(session)
+                finish_save(session)
+        raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", self._way_on())
 
     def _way_on(self) -> str:
         """Say how to go on from the checkpoint just saved."""
@@ -195,6 +227,5 @@ class _Loop:
         result.dense_streamed_bytes_per_step = systems.dense_streamed_bytes
         steps = max(1, len(result.losses))
         result.op_seconds = {
-            op: {"forward": forward / steps, "backward": backward / steps}
-            for op, (forward, backward) in systems.op_seconds.items()
+            op: {name: total / steps for name, total in seconds.items()} for op, seconds in systems.op_seconds.items()
         }

@@ -1,30 +1,74 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
+from cstool.store.checkpoint_copy import copy_checkpoint
+from cstool.store.checkpoint_delete import Pruning, check_deletable, delete_checkpoints, plan_pruning, size_bytes
+from cstool.store.checkpoint_diff import (
+    CheckpointDiff,
+    TensorComparison,
+    TensorForm,
+    ValueDifference,
+    diff_checkpoints,
+)
 from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.checkpoint_index import IndexEntry, read_index, register_checkpoint
-from cstool.store.checkpoint_info import CheckpointInfo, TensorInfo, describe_checkpoint
+from cstool.store.checkpoint_info import CheckpointInfo, TensorInfo, describe_checkpoint, tensor_norms
 from cstool.store.checkpoint_reader import CheckpointReader
+from cstool.store.checkpoint_target import find_checkpoint, find_checkpoints
 from cstool.store.checkpoint_writer import CheckpointWriter
+from cstool.store.committed_store import CommittedStore, committed_step
+from cstool.store.file import FileStore
+from cstool.store.file_layout import FILE_NAME, is_store
 from cstool.store.folder import CheckpointEntry, checkpoint_path, latest_checkpoint, list_checkpoints, sweep_temporary
+from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.protocol import Store
-from cstool.store.ram import RamStore
+from cstool.store.ram import RamStore, aligned_empty
+from cstool.store.saved_state import Progress, SavedState
+from cstool.store.snapshot import write_snapshot
+from cstool.store.sparse_tensors import sparse_shapes
+from cstool.store.tensor_difference import Tolerance
 
 __all__ = [
+    "CheckpointDiff",
     "CheckpointEntry",
     "CheckpointInfo",
     "CheckpointReader",
     "CheckpointWriter",
+    "CommittedStore",
+    "FILE_NAME",
+    "FileStore",
+    "committed_step",
     "INDICES",
     "IndexEntry",
+    "Progress",
+    "Pruning",
     "RamStore",
     "SPARSITY",
+    "SavedState",
     "Store",
+    "aligned_empty",
+    "TensorComparison",
+    "TensorForm",
     "TensorInfo",
+    "Tolerance",
+    "ValueDifference",
+    "check_deletable",
     "checkpoint_path",
+    "copy_checkpoint",
+    "delete_checkpoints",
     "describe_checkpoint",
+    "diff_checkpoints",
+    "find_checkpoint",
+    "find_checkpoints",
+    "is_store",
     "latest_checkpoint",
     "list_checkpoints",
+    "open_checkpoint",
+    "plan_pruning",
     "read_index",
     "register_checkpoint",
+    "size_bytes",
+    "sparse_shapes",
     "sweep_temporary",
+    "tensor_norms",
+    "write_snapshot",
 ]

@@ -5,7 +5,8 @@ A checkpoint is an HDF5 file (superblock 2, whose metadata carry checksums) with
 - a tensor is a contiguous, unfiltered dataset named by its key, dots and all, with the attributes `dtype`,
   `shape` (JSON) and `crc32` (of its bytes);
 - every key has a file attribute `{key}.__metadata__` (JSON): `{"kind": "tensor"}`, or
-  `{"kind": "link", "target": key}` for a tied weight, which is stored once, or `{"kind": "value", "value": ...}`;
+  `{"kind": "link", "target": key}` for a tied weight, which is stored once, before the link, or
+  `{"kind": "value", "value": ...}`;
 - JSON that is too long for an attribute is a uint8 dataset, named as the attribute that it stands for, which
   then reads `{"dataset": name}` or `{"kind": "value", "dataset": name}`;
 - file attributes: `__spec__` (JSON list of all keys in the order of writing), `__version__` (of this format,

@@ -47,17 +47,36 @@ def register_checkpoint(folder: str | os.PathLike[str], step: int, path: str | o
     Raises:
         CheckpointError: the index cannot be written
     """
-    index = Path(folder) / INDEX_NAME
     new = IndexEntry(step, os.path.relpath(path, folder))
+    return _update(Path(folder), [new], f"the checkpoint {path} itself is complete")
+
+
+def forget_deleted(folder: str | os.PathLike[str]) -> None:
+    """Drop the entries of an index whose file is gone. Where there is no index, there is nothing to do.
+
+    Raises:
+        CheckpointError: the index cannot be written
+    """
+    if has_index(folder):
+        _update(Path(folder), [], "its entries of deleted checkpoints do no harm")
+
+
+def has_index(folder: str | os.PathLike[str]) -> bool:
+    """Tell whether a folder has an index."""
+    return (Path(folder) / INDEX_NAME).is_file()
+
+
+def _update(folder: Path, new: list[IndexEntry], comfort: str) -> list[IndexEntry]:
+    """Enter checkpoints, without those whose file is gone; `comfort` is the hint where that fails."""
+    index, names = folder / INDEX_NAME, {entry.file for entry in new}
     try:
         with _locked(index.with_name(f"{INDEX_NAME}.lock")):
-            entries = [*(entry for entry in read_index(folder) if entry.file != new.file), new]
+            entries = [*(entry for entry in read_index(folder) if entry.file not in names), *new]
             document = {"checkpoints": [asdict(entry) for entry in entries]}
             write_replacing(index, yaml.safe_dump(document, sort_keys=False))
     except OSError as error:
         raise CheckpointError(
-            f"{index}: the index of checkpoints must be writable, got: {error.strerror}",
-            f"the checkpoint {path} itself is complete",
+            f"{index}: the index of checkpoints must be writable, got: {error.strerror}", comfort
         ) from error
     return entries
 

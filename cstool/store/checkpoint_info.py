@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.store.checkpoint_format import FORMAT_VERSION, INDICES, SPARSITY
-from cstool.store.checkpoint_reader import CheckpointReader
+import numpy as np
+
+from cstool.store.checkpoint_format import INDICES
+from cstool.store.saved_state import Meter, Progress, SavedState, no_progress
+from cstool.store.sparse_tensors import sparse_shapes
 
 
 @dataclass(frozen=True)
@@ -58,60 +62,60 @@ class CheckpointInfo:
     """keys of the values"""
 
 
-def describe_checkpoint(path: str | os.PathLike[str], verify: bool = False) -> CheckpointInfo:
-    """Describe a checkpoint.
-
-    Args:
-        path: the file
-        verify: whether to read all of it and verify its checksums
+def describe_checkpoint(state: SavedState) -> CheckpointInfo:
+    """Describe a checkpoint that is open.
 
     Raises:
-        CheckpointError: it is not a whole checkpoint, or damaged
+        CheckpointError: what it says of sparse weights makes no sense
     """
-    with CheckpointReader(path) as reader:
-        if verify:
-            reader.verify_all()
-        names = reader.tensor_names()
-        values = reader.values()
-        sparse = _sparse_shapes(values.get(SPARSITY))
-        tensors = tuple(
-            TensorInfo(name, reader.shape(name), reader.dtype(name), reader.nbytes(name), sparse.get(name))
-            for name in names
-        )
-        pairs = [(key, reader.link_of(key)) for key in reader.keys()]  # noqa: SIM118 - a method, not a mapping's
-        file = os.stat(path)
-        return CheckpointInfo(
-            path=reader.path,
-            version=FORMAT_VERSION,
-            cstool_version=reader.cstool_version,
-            step=values.get("global_step"),
-            model_name=_model_name(values.get("__metadata__")),
-            seed=_count(values.get("random"), "seed"),
-            batches_streamed=_count(values.get("dataloader"), "batches_streamed"),
-            parameter_count=sum(t.parameters for t in tensors if t.key.startswith("model.")),
-            bytes=file.st_size,
-            created=datetime.datetime.fromtimestamp(file.st_mtime, datetime.UTC),
-            tensors=tensors,
-            links={key: target for key, target in pairs if target is not None},
-            values=tuple(values),
-        )
+    values, sparse = state.values(), sparse_shapes(state)
+    tensors = tuple(
+        TensorInfo(name, state.shape(name), state.dtype(name), state.nbytes(name), sparse.get(name))
+        for name in state.tensor_names()
+    )
+    pairs = [(key, state.link_of(key)) for key in state.keys()]  # noqa: SIM118 - a method, not a mapping's
+    file = os.stat(state.path)
+    return CheckpointInfo(
+        path=state.path,
+        version=state.format_version,
+        cstool_version=state.cstool_version,
+        step=_whole(values.get("global_step")),
+        model_name=_model_name(values.get("__metadata__")),
+        seed=_count(values.get("random"), "seed"),
+        batches_streamed=_count(values.get("dataloader"), "batches_streamed"),
+        parameter_count=sum(t.parameters for t in tensors if t.key.startswith("model.")),
+        bytes=file.st_size,
+        created=datetime.datetime.fromtimestamp(file.st_mtime, datetime.UTC),
+        tensors=tensors,
+        links={key: target for key, target in pairs if target is not None},
+        values=tuple(values),
+    )
 
 
-def _sparse_shapes(described: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of sparse weights by key, where a checkpoint says them."""
-    entries = described.items() if isinstance(described, dict) else ()
-    return {
-        f"model.{name}": tuple(shape)
-        for name, entry in entries
-        if isinstance(entry, dict)
-        and isinstance(shape := entry.get("shape"), list)
-        and all(type(extent) is int for extent in shape)
-    }
+def tensor_norms(state: SavedState, keys: Iterable[str], progress: Progress = no_progress) -> dict[str, float]:
+    """Return the L2 norms of tensors by key; sums are in float64, a sparse tensor's is that of its non-zeros.
+
+    Raises:
+        CheckpointError: there is no such tensor, or it is damaged
+    """
+    keys = list(keys)
+    meter, norms = Meter(sum(map(state.nbytes, keys)), progress), {}
+    with np.errstate(over="ignore", invalid="ignore"):
+        for key in keys:
+            squares = 0.0
+            for piece in meter.through(state.pieces(key)):
+                numbers = piece.astype(np.float64)
+                squares += float(np.square(numbers, out=numbers).sum())
+            norms[key] = math.sqrt(squares)
+    return norms
 
 
 def _count(value: Any, key: str) -> int | None:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if type(found) is int else None
+    return _whole(value.get(key) if isinstance(value, dict) else None)
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
 
 
 def _model_name(metadata: Any) -> str | None:

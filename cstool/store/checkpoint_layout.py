@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import zlib
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.errors import CheckpointError
+from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store.checkpoint_format import (
     CSTOOL_VERSION,
     DTYPES,
@@ -23,8 +23,11 @@ from cstool.store.checkpoint_format import (
     SPEC,
     SUCCESS,
     VERSION,
+    check_key,
     metadata_name,
 )
+from cstool.store.crc32 import crc32
+from cstool.store.file_layout import is_store, record_path
 
 TAKE_ANOTHER = "take an earlier checkpoint"
 """hint for a damaged file"""
@@ -76,7 +79,8 @@ def read_layout(path: Path, descriptor: int) -> Layout:
         descriptor: the same file, open for reading
 
     Raises:
-        CheckpointError: it is not a whole checkpoint of this format
+        DamagedCheckpointError: it is a checkpoint, but not a whole one
+        CheckpointError: it is none of this format
     """
     if os.pread(descriptor, len(SIGNATURE), 0) != SIGNATURE:
         raise CheckpointError(f"{path}: a checkpoint must be an HDF5 file, this one is not", _NAMING)
@@ -89,7 +93,7 @@ def read_layout(path: Path, descriptor: int) -> Layout:
     except Exception as error:
         # Whatever HDF5, h5py or JSON trip over here, they trip over the file.
         size_bytes = os.fstat(descriptor).st_size
-        raise CheckpointError(
+        raise DamagedCheckpointError(
             f"{path}: the checkpoint is damaged or cut short ({size_bytes} bytes)", TAKE_ANOTHER
         ) from error
 
@@ -98,30 +102,32 @@ def read_at(path: Path, descriptor: int, offset: int, data: NDArray[np.uint8]) -
     """Fill an array with the bytes of a file from an offset on [bytes].
 
     Raises:
-        CheckpointError: the file ends before, or the disk fails
+        DamagedCheckpointError: the file ends before, or the disk fails
     """
     view = data.data
     while view:
         try:
             count = os.preadv(descriptor, [view], offset)
         except OSError as error:
-            raise CheckpointError(f"{path}: cannot be read: {error.strerror}", TAKE_ANOTHER) from error
+            raise DamagedCheckpointError(f"{path}: cannot be read: {error.strerror}", TAKE_ANOTHER) from error
         if count == 0:
-            raise CheckpointError(f"{path}: the file was cut short after it was opened", TAKE_ANOTHER)
+            raise DamagedCheckpointError(f"{path}: the file was cut short after it was opened", TAKE_ANOTHER)
         offset, view = offset + count, view[count:]
 
 
-def check_crc32(path: Path, key: str, tensor: StoredTensor, crc32: int) -> None:
+def check_crc32(path: Path, key: str, tensor: StoredTensor, checksum: int) -> None:
     """Compare the checksum of what was read with the one in the file.
 
     Raises:
-        CheckpointError: they differ
+        DamagedCheckpointError: they differ
     """
-    if crc32 != tensor.crc32:
-        _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {crc32:08x}")
+    if checksum != tensor.crc32:
+        _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {checksum:08x}")
 
 
 def _check_kind(path: Path, h5: h5py.File) -> None:
+    if "kind" in h5.attrs and is_store(path):
+        raise CheckpointError(f"{path}: must be a checkpoint, this is a MemoryX file", _way_to_checkpoint(path))
     if VERSION not in h5.attrs:
         raise CheckpointError(f"{path}: must be a checkpoint, this is an HDF5 file of another kind", _NAMING)
     version = h5.attrs[VERSION]
@@ -132,7 +138,16 @@ def _check_kind(path: Path, h5: h5py.File) -> None:
             "versions 0.x are the vendor's own; others belong to another version of cstool",
         )
     if SUCCESS not in h5.attrs:
-        raise CheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
+        raise DamagedCheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
+
+
+def _way_to_checkpoint(path: Path) -> str:
+    if not os.path.lexists(record_path(path)):
+        return "it has not been committed, so nobody can go on from it"
+    return (
+        f"cstool checkpoint copy {shlex.quote(str(path))} FILE makes a checkpoint of it; --model_dir "
+        f"{shlex.quote(str(path.parent))} goes on with it"
+    )
 
 
 class _LayoutReader:
@@ -148,20 +163,26 @@ class _LayoutReader:
     def read(self) -> Layout:
         spec = json.loads(_text(self.h5, SPEC))
         keys: list[str] = spec if isinstance(spec, list) else self._long_json(spec["dataset"])
+        if len(set(keys)) != len(keys):
+            _refuse(self.path, SPEC, "every key must be in it once")
         for key in keys:
             self._read_key(key)
-        for key, target in self.links.items():
-            if target not in self.tensors:
-                _refuse(self.path, key, f"it must be a link to a tensor, got {target}")
         return Layout(keys, self.tensors, self.links, self.values, _text(self.h5, CSTOOL_VERSION))
 
     def _read_key(self, key: str) -> None:
+        try:
+            check_key(key)
+        except ValueError as error:
+            _refuse(self.path, SPEC, str(error))
         metadata = json.loads(_text(self.h5, metadata_name(key)))
         match metadata["kind"]:
             case "tensor":
                 self.tensors[key] = self._locate(key)
             case "link":
-                self.links[key] = metadata["target"]
+                target = metadata["target"]
+                if target not in self.tensors:
+                    _refuse(self.path, key, f"it must be a link to a tensor before it, got {target}")
+                self.links[key] = target
             case "value" if "dataset" in metadata:
                 self.values[key] = self._long_json(metadata["dataset"])
             case "value":
@@ -173,7 +194,7 @@ class _LayoutReader:
         stored = self._locate(name)
         data = np.empty(stored.nbytes, np.uint8)
         read_at(self.path, self.descriptor, stored.offset, data)
-        check_crc32(self.path, name, stored, zlib.crc32(data.data))
+        check_crc32(self.path, name, stored, crc32(data.data))
         return json.loads(data.tobytes())
 
     def _locate(self, name: str) -> StoredTensor:
@@ -201,7 +222,7 @@ class _LayoutReader:
 
 
 def _refuse(path: Path, key: str, why: str) -> NoReturn:
-    raise CheckpointError(f"{path}: {key} is damaged: {why}", TAKE_ANOTHER)
+    raise DamagedCheckpointError(f"{path}: {key} is damaged: {why}", TAKE_ANOTHER)
 
 
 def _text(owner: Any, name: str) -> str:

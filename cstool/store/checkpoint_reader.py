@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import stat
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError
+from cstool.store.checkpoint_format import FORMAT_VERSION
 from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, read_layout
+from cstool.store.crc32 import crc32
 from cstool.store.protocol import check_rows
-
-_VERIFY_BYTES = 4 * 2**20
+from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
 
 
 class CheckpointReader:
@@ -30,7 +31,8 @@ class CheckpointReader:
         path: the file
 
     Raises:
-        CheckpointError: it is not a whole checkpoint of this format
+        DamagedCheckpointError: it is a checkpoint, but not a whole one
+        CheckpointError: it is none of this format
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -55,6 +57,11 @@ class CheckpointReader:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
+
+    @property
+    def format_version(self) -> str:
+        """Version of the format, the one that can be read."""
+        return FORMAT_VERSION
 
     @property
     def cstool_version(self) -> str:
@@ -142,7 +149,7 @@ class CheckpointReader:
         data = out.reshape(-1).view(np.uint8)
         self._read_at(tensor.offset + tensor.row_bytes * first, data)
         if last - first == tensor.rows:
-            self._check_crc32(key, tensor, zlib.crc32(data.data))
+            self._check_crc32(key, tensor, crc32(data.data))
         return out
 
     def in_order(self, key: str) -> Callable[[NDArray[Any], int, int], object]:
@@ -154,44 +161,53 @@ class CheckpointReader:
             CheckpointError: there is no such tensor, or (by the function) it is damaged
             ValueError: (by the function) the rows are not the next ones
         """
-        tensor, crc32, next_row = self._tensor(key), 0, 0
+        tensor, checksum, next_row = self._tensor(key), 0, 0
 
         def read_next(out: NDArray[Any], start: int, stop: int) -> None:
-            nonlocal crc32, next_row
+            nonlocal checksum, next_row
             if start != next_row:
                 raise ValueError(f"{key}: rows must be read in order, the next is {next_row}, got {start}")
             self.read(key, out, start, stop)
             next_row = stop
             if stop - start == tensor.rows:
                 return  # `read` has verified it
-            crc32 = zlib.crc32(out.reshape(-1).view(np.uint8).data, crc32)
+            checksum = crc32(out.reshape(-1).view(np.uint8).data, checksum)
             if stop == tensor.rows:
-                self._check_crc32(key, tensor, crc32)
+                self._check_crc32(key, tensor, checksum)
 
         return read_next
 
-    def verify(self, key: str) -> None:
-        """Verify the checksum of a tensor, in bounded memory.
+    def pieces(self, key: str) -> Iterator[NDArray[Any]]:
+        """Yield the elements of a tensor, row by row, `PIECE` at a time, the last ones only when all are verified.
+
+        Yields:
+            (n,) in the dtype of the tensor; the next piece is in the same place
 
         Raises:
             CheckpointError: there is no such tensor, or it is damaged
         """
         tensor = self._tensor(key)
-        buffer, crc32 = np.empty(min(_VERIFY_BYTES, tensor.nbytes), np.uint8), 0
-        for position in range(0, tensor.nbytes, _VERIFY_BYTES):
-            part = buffer[: tensor.nbytes - position]
-            self._read_at(tensor.offset + position, part)
-            crc32 = zlib.crc32(part.data, crc32)
-        self._check_crc32(key, tensor, crc32)
+        count, checksum = math.prod(tensor.shape), 0
+        buffer = np.empty(min(PIECE, count), tensor.dtype)
+        for start in range(0, count, PIECE):
+            piece = buffer[: count - start]
+            data = piece.view(np.uint8)
+            self._read_at(tensor.offset + start * buffer.itemsize, data)
+            checksum = crc32(data.data, checksum)
+            if start + PIECE >= count:
+                self._check_crc32(key, tensor, checksum)
+            yield piece
 
-    def verify_all(self) -> None:
-        """Verify the checksums of all tensors.
+    def verify_all(self, progress: Progress = no_progress) -> None:
+        """Verify the checksums of all tensors, in bounded memory.
 
         Raises:
-            CheckpointError: naming the first that is damaged
+            DamagedCheckpointError: naming the first that is damaged
         """
+        meter = Meter(sum(map(self.nbytes, self._layout.tensors)), progress)
         for key in self._layout.tensors:
-            self.verify(key)
+            for _ in meter.through(self.pieces(key)):
+                pass
 
     def _open(self) -> int:
         try:
@@ -219,8 +235,8 @@ class CheckpointReader:
     def _read_at(self, offset: int, data: NDArray[np.uint8]) -> None:
         read_at(self.path, self._descriptor, offset, data)
 
-    def _check_crc32(self, key: str, tensor: StoredTensor, crc32: int) -> None:
-        check_crc32(self.path, self._layout.links.get(key, key), tensor, crc32)
+    def _check_crc32(self, key: str, tensor: StoredTensor, checksum: int) -> None:
+        check_crc32(self.path, self._layout.links.get(key, key), tensor, checksum)
 
     def _lacks(self, kind: str, key: str, present: list[str]) -> CheckpointError:
         nearest = difflib.get_close_matches(key, present, 1)

@@ -83,17 +83,22 @@ def latest_checkpoint(folder: str | os.PathLike[str], template: str = TEMPLATE) 
     return entries[-1] if entries else None
 
 
-def sweep_temporary(folder: str | os.PathLike[str]) -> list[Path]:
+def sweep_temporary(folder: str | os.PathLike[str], glob: str = "*.tmp", age_s: float = STALE_AGE_S) -> list[Path]:
     """Remove the temporary files of writers that are gone: old enough, and locked by nobody.
+
+    Args:
+        folder: where they are
+        glob: their names
+        age_s: how old is old enough
 
     Returns:
         what was removed
     """
     swept: list[Path] = []
-    for path in sorted(Path(folder).glob("*.tmp")):
+    for path in sorted(Path(folder).glob(glob)):
         # Whatever stands in the way (already gone, locked, not ours to remove), the file can stay.
         with contextlib.suppress(OSError):
-            if TEMPORARY_NAME.fullmatch(path.name) and time.time() - path.lstat().st_mtime > STALE_AGE_S:
+            if TEMPORARY_NAME.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= age_s:
                 _remove_unlocked(path)
                 swept.append(path)
     return swept

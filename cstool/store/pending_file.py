@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,19 @@ TEMPORARY_NAME = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 """names of files on their way"""
 
 _NO_RESERVATION = (errno.EOPNOTSUPP, errno.EINVAL)
+_NO_COPY_WITHIN = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+COPY_BYTES = 8 * 2**20
+"""that are in memory at a time where the system cannot copy by itself [bytes]"""
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class FileRange(NamedTuple):
+    """Bytes of an open file, and their checksum."""
+
+    descriptor: int
+    offset: int
+    nbytes: int
+    crc32: int
 
 
 class PendingFile:
@@ -43,10 +55,15 @@ class PendingFile:
         self.first_error: OSError | None = None
         self._descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._position = 0
-        self._end = 0
+        self.end = 0
+        """how long it is to be [bytes]"""
         # Where locks are not supported nobody can take this one either, and nothing is swept.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which is closed with this object."""
+        return self._descriptor
 
     def reserve(self, size_bytes: int) -> None:
         """Have the disk set space aside, where it can.
@@ -67,7 +84,30 @@ class PendingFile:
             OSError: they do not fit
         """
         self._write(offset, array.reshape(-1).view(np.uint8).data)
-        self._end = max(self._end, offset + array.nbytes)
+        self.end = max(self.end, offset + array.nbytes)
+
+    def copy_at(self, offset: int, source: FileRange) -> None:
+        """Write the bytes of another file at an offset [bytes]: within the system, as one where the disk can.
+
+        Raises:
+            OSError: they do not fit, or cannot be read
+        """
+        done = 0
+        while done < source.nbytes:
+            try:
+                count = os.copy_file_range(
+                    source.descriptor, self._descriptor, source.nbytes - done, source.offset + done, offset + done
+                )
+            except OSError as error:
+                if error.errno not in _NO_COPY_WITHIN:
+                    raise
+                data = os.pread(source.descriptor, min(source.nbytes - done, COPY_BYTES), source.offset + done)
+                self._write(offset + done, memoryview(data))
+                count = len(data)
+            if not count:
+                raise OSError(errno.EIO, "the source was cut short")
+            done += count
+        self.end = max(self.end, offset + source.nbytes)
 
     def sync(self) -> None:
         """Wait until the disk has everything.
@@ -84,7 +124,7 @@ class PendingFile:
             FileExistsError: the name is taken; the temporary file is still there
             OSError: the disk failed
         """
-        os.ftruncate(self._descriptor, self._end)
+        os.ftruncate(self._descriptor, self.end)
         os.fsync(self._descriptor)
         _rename_to_free_name(self.temporary, self.path)
         self._close()
@@ -100,7 +140,7 @@ class PendingFile:
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position of the next read or write."""
-        self._position = offset + (self._end if whence == os.SEEK_END else 0)
+        self._position = offset + (self.end if whence == os.SEEK_END else 0)
         return self._position
 
     def tell(self) -> int:
@@ -122,12 +162,12 @@ class PendingFile:
             self._write(self._position, memoryview(data))
         except OSError as error:
             self.first_error = self.first_error or error
-        self._end = max(self._end, self._position + len(data))
+        self.end = max(self.end, self._position + len(data))
         return len(data)
 
     def truncate(self, size_bytes: int) -> int:
         """Note how long the file is to be; cutting it now would give reserved space back."""
-        self._end = size_bytes
+        self.end = size_bytes
         return size_bytes
 
     def flush(self) -> None:

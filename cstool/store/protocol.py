@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -16,8 +16,17 @@ class Store(Protocol):
     apart from the others is up to them.
     """
 
-    def create(self, name: str, shape: Sequence[int], dtype: str = "float32") -> None:
+    outlives: bool
+    """whether the arrays may outlive the process, so that whatever is needed to understand them must be in them"""
+
+    def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:
         """Create an array of at least one dimension, full of zeros.
+
+        Args:
+            name: of the array
+            shape: of the array
+            dtype: its name
+            scratch: whether nobody needs the array when the run is interrupted
 
         Raises:
             ValueError: the name is taken, or the shape is not one of an array with rows
@@ -44,8 +53,13 @@ class Store(Protocol):
         """
         ...
 
-    def borrow(self, name: str, start: int, stop: int) -> NDArray[Any]:
+    def borrow(self, name: str, start: int, stop: int, *, fresh: bool = False) -> NDArray[Any]:
         """Return rows `start` to `stop`, C-contiguous, for the borrower to read and write until given back.
+
+        Args:
+            name: of the array
+            start, stop: the range of rows
+            fresh: the contents do not matter, all of them will be written
 
         Returns:
             (stop - start, *shape[1:]) in the dtype of the array
@@ -70,6 +84,65 @@ class Store(Protocol):
         """
         ...
 
+    def read(self, name: str, start: int, out: NDArray[Any]) -> None:
+        """Copy rows from `start` on into an array.
+
+        Args:
+            name: of the array
+            start: first row
+            out: (rows, *shape[1:]), C-contiguous, in the dtype of the array
+
+        Raises:
+            KeyError: there is no such array
+            ValueError: the rows are out of range
+        """
+        ...
+
+    def write(self, name: str, start: int, rows: NDArray[Any]) -> None:
+        """Copy rows into an array from `start` on; nobody may have them meanwhile.
+
+        Args:
+            name: of the array
+            start: first row
+            rows: (rows, *shape[1:]), C-contiguous, in the dtype of the array
+
+        Raises:
+            KeyError: there is no such array
+            ValueError: the rows are out of range
+        """
+        ...
+
+    def rewrite(
+        self,
+        names: Sequence[str],
+        start: int,
+        stop: int,
+        change: Callable[[list[NDArray[Any]], int, int], None],
+        reads: Sequence[str] = (),
+    ) -> None:
+        """Change the same rows of several arrays in place, in as many pieces as the store likes.
+
+        Args:
+            names: of the arrays that change; nobody else may write to these rows meanwhile, or read them
+            start, stop: the range of rows
+            change: change(arrays, first, last) gets rows `first` to `last` of each array, those of `reads` last
+            reads: arrays that are read beside them
+
+        Raises:
+            KeyError: there is no such array
+            ValueError: the rows are out of range
+        """
+        ...
+
+    def expect(self, order: Sequence[tuple[str, int, int]], apart: int) -> None:
+        """Say what will be borrowed from now on, over and over: a hint.
+
+        Args:
+            order: (name, start, stop) of rows, in the order in which they will be asked for
+            apart: how many of these the fastest borrower may be ahead of the slowest
+        """
+        ...
+
     def close(self) -> None:
         """Let go of everything; nothing else may be called afterwards. Closing twice is fine."""
         ...
@@ -85,6 +158,18 @@ def check_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     if not checked or min(checked) < 0:
         raise ValueError(f"{name}: a shape must have one or more dimensions, none negative, got {checked}")
     return checked
+
+
+def check_like(name: str, shape: Sequence[int], dtype: str, rows: NDArray[Any]) -> None:
+    """Check that an array is rows of another.
+
+    Raises:
+        ValueError: its shape or dtype differs, or it is not contiguous
+    """
+    if rows.shape[1:] != tuple(shape[1:]) or rows.dtype.name != dtype or not rows.flags.c_contiguous:
+        raise ValueError(
+            f"{name}: must be rows of {tuple(shape)} {dtype}, C-contiguous, got {rows.shape} {rows.dtype.name}"
+        )
 
 
 def check_rows(name: str, rows: int, start: int, stop: int) -> None:

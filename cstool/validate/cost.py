@@ -18,8 +18,8 @@ from cstool.validate.race import Finish
 from cstool.validate.verdict import Amounts, Cost, CostRow
 
 OUTSIDE = "outside of ops"
-_PASSES = 2
-"""of the stream in a step: forward and backward"""
+_PASSES = ("forward", "backward")
+"""of the stream in a step, but for layers that are recomputed"""
 _FLOAT_BYTES = 4
 _KINDS = {
     OpKind.ATTENTION: "attention",
@@ -73,7 +73,6 @@ def build_cost(
     """
     weights = _sparse_weights(graph, groups, sparse, num_steps)
     products = op_products(graph)
-    waves = _waves(graph, dense)
     kernels = {key: row["kernels"] for key, row in _table(graph, groups, sparse).items()}
     found: dict[_Key, list[Op]] = {}
     for op in graph.ops:
@@ -84,8 +83,7 @@ def build_cost(
         weight = weights.get(key)
         amounts = []
         for run, of_run in ((dense, None), (sparse, weight)):
-            seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
-            amounts.append(_amounts(graph, ops, products, of_run, kept, batch_size, waves, optimizer_arrays, seconds))
+            amounts.append(_amounts(graph, ops, products, of_run, kept, batch_size, optimizer_arrays, run))
         kept.update(name for op in ops for name in op.weights)
         choice = kernels.get(key)
         kernels_alone = None
@@ -173,12 +171,6 @@ def _sparse_weights(
     return found
 
 
-def _waves(graph: Graph, dense: Finish) -> int:
-    """Return how often the stream goes forward and backward in a step, by what it came to."""
-    once = sum(_FLOAT_BYTES * graph.weights[name].size for op in graph.ops for name in op.weights)
-    return max(1, round(dense.result.streamed_bytes_per_step / (once * _PASSES)))
-
-
 def _amounts(
     graph: Graph,
     ops: list[Op],
@@ -186,13 +178,13 @@ def _amounts(
     sparse: _SparseWeight | None,
     kept: set[str],
     batch_size: int,
-    waves: int,
     optimizer_arrays: int,
-    seconds: float,
+    run: Finish,
 ) -> Amounts:
     """Add up what ops take; `kept` names the weights whose memory counts elsewhere."""
     flops, streamed, memory = 0.0, 0, 0
     for op in ops:
+        passes = len(run.result.op_seconds.get(op.name, _PASSES)) * run.result.waves
         flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
         for number, name in enumerate(op.weights):
             weight = graph.weights[name]
@@ -204,7 +196,8 @@ def _amounts(
                     pattern_bytes(panel.shape[0], panel.size // panel.shape[0], round(sparse.density * panel.size))
                     for panel in panels_of(weight)
                 )
-            streamed += _FLOAT_BYTES * numbers + pattern
+            streamed += passes * (_FLOAT_BYTES * numbers + pattern)
             if name not in kept:
                 memory += _FLOAT_BYTES * room * (1 + optimizer_arrays) + pattern
-    return Amounts(round(flops * batch_size), streamed * _PASSES * waves, memory, seconds)
+    seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
+    return Amounts(round(flops * batch_size), streamed, memory, seconds)

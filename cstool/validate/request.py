@@ -121,6 +121,8 @@ def run_params(params: Params, groups: Sequence[SparsityParams], model_dir: Path
         model_dir=model_dir,
         loop=params.loop.model_copy(update=loop),
         checkpoint=params.checkpoint.model_copy(update=checkpoint),
+        # What is compared is the time of steps, and memory.
+        memoryx=params.memoryx.model_copy(update={"store": "ram"}),
         checkpoint_path=None,
         eval_checkpoint_path=None,
         eval_dataloader=None,
@@ -145,4 +147,6 @@ def check_params(params: Params) -> tuple[str, ...]:
     notes = []
     if params.checkpoint_path is not None:
         notes.append("trainer.fit.ckpt_path does not count: every run begins with the weights that the seed gives")
+    if params.memoryx.store == "file":
+        notes.append("memoryx does not count: the runs keep weights and optimizer state in main memory")
     return tuple(notes)

@@ -104,7 +104,115 @@ class StoreContract:
         with refusal(ValueError, f"a: a shape must have one or more dimensions, none negative, got {shape}"):
             store.create("a", shape)
 
-    @pytest.mark.parametrize("ask", ["shape", "dtype", "borrow", "give_back"])
+    def test_what_was_borrowed_fresh_holds_what_is_written_to_it(self, store: Store) -> None:
+        store.create("a", (4, 2))
+        rows = store.borrow("a", 1, 3, fresh=True)
+        rows[:] = [[1, 2], [3, 4]]
+        store.give_back("a", 1, 3, rows, changed=True)
+        assert store.borrow("a", 0, 4).tolist() == [[0, 0], [1, 2], [3, 4], [0, 0]]
+
+    def test_rows_are_copied_in_and_out(self, store: Store) -> None:
+        store.create("a", (4, 2))
+        store.write("a", 1, np.array([[1, 2], [3, 4]], np.float32))
+        out = np.empty((3, 2), np.float32)
+        store.read("a", 1, out)
+        assert out.tolist() == [[1, 2], [3, 4], [0, 0]]
+
+    def test_what_is_read_is_a_copy(self, store: Store) -> None:
+        store.create("a", (2,))
+        out = np.empty(2, np.float32)
+        store.read("a", 0, out)
+        out[:] = 7
+        assert store.borrow("a", 0, 2).tolist() == [0, 0]
+
+    def test_what_was_written_is_borrowed(self, store: Store) -> None:
+        store.create("a", (4,))
+        store.give_back("a", 1, 3, store.borrow("a", 1, 3), changed=False)
+        store.write("a", 2, np.array([5, 6], np.float32))
+        assert (store.borrow("a", 1, 3).tolist(), store.borrow("a", 2, 4).tolist()) == ([0, 5], [5, 6])
+
+    @pytest.mark.parametrize("ask", ["read", "write"])
+    @pytest.mark.parametrize(
+        ("rows", "got"),
+        [
+            (np.zeros((2, 3), np.float32), "(2, 3) float32"),
+            (np.zeros((2, 2), np.int32), "(2, 2) int32"),
+            (np.zeros((2, 2), np.float32).T[:, ::-1], "(2, 2) float32"),
+        ],
+    )
+    def test_copied_rows_are_like_the_array(self, store: Store, ask: str, rows: NDArray[Any], got: str) -> None:
+        store.create("a", (4, 2))
+        with refusal(ValueError, f"a: must be rows of (4, 2) float32, C-contiguous, got {got}"):
+            getattr(store, ask)("a", 0, rows)
+
+    @pytest.mark.parametrize("ask", ["read", "write"])
+    def test_copied_rows_lie_in_the_array(self, store: Store, ask: str) -> None:
+        store.create("a", (4, 2))
+        with refusal(ValueError, "a: rows must satisfy 0 <= start <= stop <= 4, got 3:5"):
+            getattr(store, ask)("a", 3, np.zeros((2, 2), np.float32))
+
+    def test_rows_of_several_arrays_change_together(self, store: Store) -> None:
+        for name, value in (("weight", 1), ("state", 2), ("gradient", 3)):
+            store.create(name, (4,), scratch=name == "gradient")
+            store.write(name, 0, np.full(4, value, np.float32))
+
+        def change(arrays: list[NDArray[Any]], first: int, last: int) -> None:
+            weight, state, gradient = arrays
+            state += gradient
+            weight += state * np.arange(first, last)
+
+        store.rewrite(["weight", "state"], 1, 3, change, ["gradient"])
+        found = [store.borrow(name, 0, 4).tolist() for name in ("weight", "state", "gradient")]
+        assert found == [[1, 6, 11, 1], [2, 5, 5, 2], [3, 3, 3, 3]]
+
+    def test_rows_change_in_pieces_that_cover_them_in_order(self, store: Store) -> None:
+        """Wide rows: a store that changes them in tiles needs several."""
+        store.create("a", (9, 2**18))
+        pieces = []
+
+        def change(arrays: list[NDArray[Any]], first: int, last: int) -> None:
+            pieces.append((first, last))
+            arrays[0] += np.arange(first, last, dtype=np.float32)[:, None]
+
+        store.rewrite(["a"], 2, 8, change)
+        assert [pieces[0][0], *(last for _, last in pieces)] == [2, *(first for first, _ in pieces[1:]), 8]
+        out = np.empty((9, 2**18), np.float32)
+        store.read("a", 0, out)
+        assert out.max(axis=1).tolist() == [0, 0, 2, 3, 4, 5, 6, 7, 0]
+
+    def test_what_was_changed_in_place_is_borrowed(self, store: Store) -> None:
+        store.create("a", (4,))
+        for start, stop in [(0, 4), (1, 3)]:
+            store.give_back("a", start, stop, store.borrow("a", start, stop), changed=False)
+
+        def change(arrays: list[NDArray[Any]], first: int, last: int) -> None:
+            arrays[0] += 1
+
+        store.rewrite(["a"], 0, 4, change)
+        assert (store.borrow("a", 0, 4).tolist(), store.borrow("a", 1, 3).tolist()) == ([1, 1, 1, 1], [1, 1])
+
+    def test_a_change_that_fails_says_why(self, store: Store) -> None:
+        store.create("a", (4,))
+
+        def change(arrays: list[NDArray[Any]], first: int, last: int) -> None:
+            raise ZeroDivisionError("not today")
+
+        with refusal(ZeroDivisionError, "not today"):
+            store.rewrite(["a"], 0, 4, change)
+        assert len(store.borrow("a", 0, 4)) == 4
+
+    @pytest.mark.parametrize("apart", [0, 1, 4])
+    def test_what_is_expected_is_borrowed_in_any_order(self, store: Store, apart: int) -> None:
+        store.create("a", (6, 2))
+        store.write("a", 0, np.arange(12, dtype=np.float32).reshape(6, 2))
+        spans = [(0, 2), (2, 3), (3, 6), (2, 3), (0, 2)]
+        store.expect([("a", *span) for span in spans], apart)
+        for start, stop in [*spans, (3, 6), (0, 2), (0, 6), (2, 3)]:
+            rows = store.borrow("a", start, stop)
+            assert rows.reshape(-1).tolist() == list(range(2 * start, 2 * stop))
+            store.give_back("a", start, stop, rows, changed=False)
+
+    @pytest.mark.parametrize("ask", ["shape", "dtype", "borrow", "give_back", "read", "write", "rewrite"])
     def test_an_unknown_name_is_refused(self, store: Store, ask: str) -> None:
         with refusal(KeyError, "a: there is no such array in the store"):
             match ask:
@@ -112,6 +220,10 @@ class StoreContract:
                     store.borrow("a", 0, 1)
                 case "give_back":
                     store.give_back("a", 0, 1, np.zeros(1, np.float32), changed=True)
+                case "read" | "write":
+                    getattr(store, ask)("a", 0, np.zeros(1, np.float32))
+                case "rewrite":
+                    store.rewrite(["a"], 0, 1, lambda arrays, first, last: None)
                 case _:
                     getattr(store, ask)("a")
 
@@ -120,6 +232,12 @@ class StoreContract:
         store.create("a", (4, 2))
         with refusal(ValueError, f"a: rows must satisfy 0 <= start <= stop <= 4, got {start}:{stop}"):
             store.borrow("a", start, stop)
+
+    def test_rows_that_change_lie_in_all_arrays(self, store: Store) -> None:
+        store.create("a", (4, 2))
+        store.create("b", (3, 2))
+        with refusal(ValueError, "b: rows must satisfy 0 <= start <= stop <= 3, got 1:4"):
+            store.rewrite(["a"], 1, 4, lambda arrays, first, last: None, ["b"])
 
     def test_what_was_not_borrowed_cannot_be_given_back(self, store: Store) -> None:
         store.create("a", (4,))
@@ -173,24 +291,77 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         shape=st.lists(st.integers(0, 5), min_size=1, max_size=3),
         dtype=st.sampled_from(["float32", "float16", "int64", "uint8"]),
+        scratch=st.booleans(),
     )
-    def create(self, shape: list[int], dtype: str) -> None:
+    def create(self, shape: list[int], dtype: str, scratch: bool) -> None:
         name = f"array.{len(self.twin)}"
-        self.store.create(name, shape, dtype)
+        self.store.create(name, shape, dtype, scratch=scratch)
         self.twin[name] = np.zeros(shape, dtype)
 
-    @rule(target=loans, data=st.data())
-    def borrow(self, data: st.DataObject) -> Any:
-        free = [name for name in self.twin if not any(name == loan[0] for loan in self.out)]
-        if not free:
+    @rule(target=loans, data=st.data(), fresh=st.booleans())
+    def borrow(self, data: st.DataObject, fresh: bool) -> Any:
+        if not self.free():
             return ("", 0, 0, np.zeros(0))
-        name = data.draw(st.sampled_from(free))
-        start = data.draw(st.integers(0, len(self.twin[name])))
-        stop = data.draw(st.integers(start, len(self.twin[name])))
-        rows = self.store.borrow(name, start, stop)
+        name, start, stop = self.draw_rows(data)
+        rows = self.store.borrow(name, start, stop, fresh=fresh)
+        if fresh:
+            rows[...] = 201
+            self.twin[name][start:stop] = 201
+            self.store.give_back(name, start, stop, rows, changed=True)
+            rows = self.store.borrow(name, start, stop)
         assert rows.tobytes() == self.twin[name][start:stop].tobytes()
         self.out.append((name, start, stop))
         return (name, start, stop, rows)
+
+    @rule(data=st.data(), value=st.integers(0, 200))
+    def write(self, data: st.DataObject, value: int) -> None:
+        if self.free():
+            name, start, stop = self.draw_rows(data)
+            self.twin[name][start:stop] = value
+            self.store.write(name, start, self.twin[name][start:stop].copy())
+
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        if self.free():
+            name, start, stop = self.draw_rows(data)
+            out = np.full_like(self.twin[name][start:stop], 99)
+            self.store.read(name, start, out)
+            assert out.tobytes() == self.twin[name][start:stop].tobytes()
+
+    @rule(data=st.data())
+    def rewrite(self, data: st.DataObject) -> None:
+        """Add to each row of some arrays the greatest number of the row of others."""
+        if not self.free():
+            return
+        name, start, stop = self.draw_rows(data)
+        alike = [other for other in self.free() if len(self.twin[other]) == len(self.twin[name])]
+        chosen = data.draw(st.lists(st.sampled_from(alike), min_size=1, unique=True))
+        count = data.draw(st.integers(1, len(chosen)))
+
+        def change(arrays: list[NDArray[Any]], first: int, last: int) -> None:
+            for array in arrays[:count]:
+                for other in arrays[count:]:
+                    greatest = other.max(axis=tuple(range(1, other.ndim)), initial=0)
+                    array += greatest.astype(array.dtype).reshape(-1, *[1] * (array.ndim - 1))
+                array += 1
+
+        self.store.rewrite(chosen[:count], start, stop, change, chosen[count:])
+        change([self.twin[name][start:stop] for name in chosen], start, stop)
+
+    @rule(data=st.data(), apart=st.integers(0, 3))
+    def expect(self, data: st.DataObject, apart: int) -> None:
+        if self.twin:
+            names = data.draw(st.lists(st.sampled_from(list(self.twin)), max_size=6))
+            self.store.expect([(name, 0, len(self.twin[name])) for name in names], apart)
+
+    def free(self) -> list[str]:
+        """Return the arrays of which nothing is out."""
+        return [name for name in self.twin if not any(name == loan[0] for loan in self.out)]
+
+    def draw_rows(self, data: st.DataObject) -> tuple[str, int, int]:
+        name = data.draw(st.sampled_from(self.free()))
+        start = data.draw(st.integers(0, len(self.twin[name])))
+        return name, start, data.draw(st.integers(start, len(self.twin[name])))
 
     @rule(loan=consumes(loans), value=st.integers(0, 200), changed=st.booleans())
     def give_back(self, loan: Loan, value: int, changed: bool) -> None:

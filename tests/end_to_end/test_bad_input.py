@@ -19,7 +19,6 @@ from tests.end_to_end.runs import SEQUENCE, gpt_params
 SAVED_THREE_TIMES = [
     *(f"checkpoint_{step}.mdl" for step in (1, 2, 3)),
     "checkpoints_index.yaml",
-    "checkpoints_index.yaml.lock",
 ]
 PREPARE = "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
 
@@ -233,11 +232,11 @@ def test_a_model_that_cannot_fit_the_memory_is_refused(
 ) -> None:
     monkeypatch.setattr("cstool.runtime.appliance.available_memory_bytes", lambda: 2**30)
     file = gpt_params(tmp_path, data, init__model__hidden_size=20_000)
-    outcome = cstool("run", "-p", file)
+    outcome = cstool("run", "-p", file, "--memoryx", "ram")
     assert (outcome.code, outcome.stderr) == (2, error(
         "the model: its weights, optimizer state and gradients must fit the memory (1,073,741,824 bytes are free), got "
         "54,559,122,176 bytes",
-        "a narrower model, a smaller vocabulary or fewer layers need less",
+        "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
     ))  # fmt: skip
 
 

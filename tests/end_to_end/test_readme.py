@@ -17,7 +17,7 @@ from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.runtime import Appliance
 from cstool.runtime.optimizer import make_optimizer
-from cstool.runtime.state import Position, save_state
+from cstool.runtime.state import Position, save_state, state_values
 from cstool.sparsity import assign_groups
 
 PROJECT = Path(__file__).parents[2]
@@ -55,8 +55,7 @@ def after_the_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         appliance.memoryx.initialize(1)
         path = folder / "checkpoints" / "gpt_tiny" / f"checkpoint_{last}.mdl"
         path.parent.mkdir(parents=True)
-        save_state(
-            path,
+        values = state_values(
             appliance.memoryx,
             Position(last, last),
             model_name=params.model.name,
@@ -64,6 +63,7 @@ def after_the_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
             choices={},
             params=params.resolved(),
         )
+        save_state(path, appliance.memoryx, values)
     return folder
 
 

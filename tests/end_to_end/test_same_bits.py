@@ -21,6 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "clipped, dropout": {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1},
 }
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
+NEVER = {"init__activation_checkpointing": "never"}
 RIGL = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}
 SPARSE: dict[str, dict[str, Any]] = {
     "static": {"init__sparsity": {"sparsity": 0.75}},
@@ -73,7 +74,7 @@ def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path: Path, data: 
 def test_the_bits_do_not_depend_on_waves(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
-    model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
+    model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()} | NEVER
     whole = bits(run_file(gpt_params(tmp_path / "whole", data, **model)))
     probe = run_file(gpt_params(tmp_path / "probe", data, **model)).memory_bytes["activations"]
     for slots in (1, 5, 8):
@@ -89,7 +90,7 @@ def test_the_bits_of_sparse_training_depend_on_neither_num_csx_nor_lanes_nor_wav
 ) -> None:
     """4 grains to a batch; where masks change, they do so after steps 2 and 4, or after each."""
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
-    changes = {**SPARSE[variant], "fit": {"train_dataloader": loader}}
+    changes = {**SPARSE[variant], **NEVER, "fit": {"train_dataloader": loader}}
 
     def found(name: str, num_csx: int, lanes: int) -> RunResult:
         return run_file(gpt_params(tmp_path / name, data, **changes), lanes=lanes, **{NUM_CSX: num_csx})
@@ -105,6 +106,41 @@ def test_the_bits_of_sparse_training_depend_on_neither_num_csx_nor_lanes_nor_wav
             waves = found(f"waves-{slots}", 1, 2)
         assert waves.memory_bytes["activations"] < whole
         assert bits(waves) == bits(expected), f"{slots} grains at a time"
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, *SPARSE])
+def test_the_bits_do_not_depend_on_what_is_recomputed(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, variant: str
+) -> None:
+    """4 grains to a batch, three layers, of which two run forward again."""
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
+    changes: dict[str, Any] = {
+        **{**VARIANTS, **SPARSE}[variant],
+        "init__model__num_hidden_layers": 3,
+        "fit": {"train_dataloader": loader},
+    }
+
+    def found(name: str, choice: str, num_csx: int, lanes: int) -> RunResult:
+        file = gpt_params(tmp_path / name, data, **changes, init__activation_checkpointing=choice)
+        return run_file(file, lanes=lanes, **{NUM_CSX: num_csx})
+
+    expected = found("kept", "never", 1, 1)
+    assert expected.recomputed is None
+    for num_csx, lanes in [(1, 1), (2, 2), (1, 3)]:
+        result = found(f"{num_csx}-{lanes}", "always", num_csx, lanes)
+        assert bits(result) == bits(expected), f"num_csx {num_csx}, {lanes} lanes"
+        assert result.recomputed is not None
+        assert result.recomputed.layers == 2
+        saved = result.recomputed.whole_grain_bytes - result.recomputed.grain_bytes
+        assert expected.memory_bytes["activations"] - result.memory_bytes["activations"] == 4 * saved
+        assert result.streamed_bytes_per_step > expected.streamed_bytes_per_step
+    kept, recomputed = (result.memory_bytes["activations"] for result in (expected, result))
+    for budget, waves in [(kept, 1), (kept - 1, 1), (recomputed, 1), (recomputed - 1, 2), (recomputed // 4, 4)]:
+        with monkeypatch.context() as patch:
+            patch.setattr(appliance, "activation_budget_bytes", lambda *_, budget=budget: budget)
+            result = found(f"budget-{budget}", "auto", 1, 2)
+        assert ((result.recomputed is None), result.waves) == (budget == kept, waves)
+        assert bits(result) == bits(expected), f"{budget} bytes"
 
 
 def test_the_losses_fall(tmp_path: Path, data: Path) -> None:

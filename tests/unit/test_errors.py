@@ -12,6 +12,8 @@ EXIT_CODES = {
     "ParamsError": 2,
     "DataError": 2,
     "CheckpointError": 2,
+    "DamagedCheckpointError": 2,
+    "StoreError": 2,
     "ClusterError": 2,
     "CompileError": 2,
     "ArtifactError": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator, model_validator
@@ -118,6 +119,38 @@ class CheckpointParams(Section):
         return name
 
 
+_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SMALLEST_MEMORY_BYTES = 2**20
+
+
+def _bytes(value: Any) -> Any:
+    """Return a size as a number of bytes: 512MiB, 2GiB, 1.5GB, or a whole number."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
+    unit = 1 if found and not found[2] else _UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise rule_error("must be a size, such as 512MiB or 2GiB")
+    return int(float(found[1]) * unit)
+
+
+Size = Annotated[int, BeforeValidator(_bytes), Field(ge=SMALLEST_MEMORY_BYTES)]
+
+
+class MemoryxParams(Section):
+    """Where MemoryX keeps weights, gradients and optimizer state on this host.
+
+    Args:
+        store: in memory, in a file in model_dir, or a file where they would take half of the memory that is free
+        memory: what the buffers of a file may take [bytes]
+        commit_steps: a file is committed after every so many steps; 0 is never, and takes half of the disk
+    """
+
+    store: Literal["auto", "ram", "file"] = "auto"
+    memory: Size = 2 * 2**30
+    commit_steps: Whole = 1
+
+
 class LoggingParams(Section):
     """How often and how much is logged."""
 
@@ -167,7 +200,10 @@ class AutorestartParams(Section):
 
 
 class InitKeys(Section):
-    """The keys of `trainer.init`; their values have sections of their own."""
+    """The keys of `trainer.init`; their values have sections of their own.
+
+    Ours are `memoryx`, and `activation_checkpointing`: whether training recomputes the activations of layers.
+    """
 
     model: Any
     optimizer: Any
@@ -177,12 +213,14 @@ class InitKeys(Section):
     sparsity: Any = None
     loop: Any = None
     checkpoint: Any = None
+    memoryx: Any = None
     logging: Any = None
     callbacks: Any = None
     loggers: Any = None
     autorestart: Any = None
     model_dir: Annotated[str, Field(min_length=1)] | None = None
     seed: Whole = 1
+    activation_checkpointing: Literal["auto", "always", "never"] = "auto"
 
     without_effect: ClassVar[frozenset[str]] = frozenset({"device"})
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import zlib
 
+import h5py
 import numpy as np
 import pytest
 
@@ -50,7 +53,8 @@ def test_a_list_is_there_as_json(cstool, model_dir):
         "checkpoints": [
             {"step": step, "path": str(path), "bytes": path.stat().st_size}
             for step, path in ((5, model_dir / "checkpoint_5.mdl"), (10, model_dir / "checkpoint_10.mdl"))
-        ]
+        ],
+        "memoryx": None,
     }
 
 
@@ -59,7 +63,8 @@ def test_an_empty_folder_has_no_checkpoints(cstool, tmp_path):
 
 
 def test_an_empty_folder_is_an_empty_list_in_json(cstool, tmp_path):
-    assert json.loads(cstool("checkpoint", "list", str(tmp_path), "--json").stdout) == {"checkpoints": []}
+    document = json.loads(cstool("checkpoint", "list", str(tmp_path), "--json").stdout)
+    assert document == {"checkpoints": [], "memoryx": None}
 
 
 def test_a_folder_that_is_not_there_is_an_error(cstool, tmp_path):
@@ -140,16 +145,358 @@ def test_zeros_count_as_parameters_in_json_and_positions_do_not(cstool, sparse):
     assert [tensor["sparse_shape"] for tensor in document["tensors"]] == [None, [4, 5], None, None]
 
 
+def test_info_lists_the_tensors_of_some_names_with_their_norms(cstool, model_dir, golden):
+    outcome = cstool("checkpoint", "info", f"{model_dir}:latest", "--tensors", "*e*", "--norms")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/checkpoint_info_norms.txt", without_sizes(outcome.stdout.replace(str(model_dir), "DIR")))
+
+
+def test_norms_are_there_as_json(cstool, model_dir):
+    asked = ("--norms", "--tensors", "optimizer.*", "--json")
+    (tensor,) = json.loads(cstool("checkpoint", "info", f"{model_dir}:10", *asked).stdout)["tensors"]
+    assert (tensor["key"], tensor["norm"]) == ("optimizer.exp_avg", pytest.approx(55**0.5))
+
+
+def test_positions_have_no_norm(cstool, sparse):
+    tensors = json.loads(cstool("checkpoint", "info", str(sparse), "--norms", "--json").stdout)["tensors"]
+    assert [tensor["norm"] for tensor in tensors] == [None, pytest.approx(3**0.5), pytest.approx(3**0.5), 0]
+
+
+def test_a_glob_that_matches_no_tensor_is_refused(cstool, model_dir):
+    message = (
+        f"error: --tensors: must match the key of a tensor in {model_dir}/checkpoint_5.mdl, got 'lm_head*'\n"
+        "hint: a key begins with its part: 'model.*' are the weights; --all lists all\n"
+    )
+    assert cstool("checkpoint", "info", f"{model_dir}:5", "--tensors", "lm_head*") == (2, "", message)
+
+
+def test_info_is_of_one_checkpoint(cstool, model_dir):
+    glob = f"{model_dir}/*.mdl"
+    message = (
+        f"error: {glob}: must be one checkpoint, got 2: {model_dir}/checkpoint_5.mdl, {model_dir}/checkpoint_10.mdl\n"
+    )
+    assert cstool("checkpoint", "info", glob) == (2, "", message)
+
+
+def damage(path):
+    """Change the embedding behind the back of its checksum, and return what is said of it."""
+    whole, embedding = path.read_bytes(), np.arange(6, dtype=np.float32)
+    at = whole.index(embedding.tobytes())
+    path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+    must, got = zlib.crc32(embedding.tobytes()), zlib.crc32(b"\xff" + embedding.tobytes()[1:])
+    rule = f"its checksum must be {must:08x}, got {got:08x}"
+    return f"{path}: model.embedding_layer.word_embeddings.weight is damaged: {rule}"
+
+
+EARLIER = "hint: take an earlier checkpoint\n"
+
+
 def test_verify_says_that_all_checksums_are_right(cstool, model_dir):
     outcome = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"), "--verify")
     assert "checksums   all right" in outcome.stdout.splitlines()
 
 
 def test_verify_finds_a_damaged_tensor(cstool, model_dir):
-    path = model_dir / "checkpoint_10.mdl"
-    whole = path.read_bytes()
-    at = whole.index(np.arange(6, dtype=np.float32).tobytes())
-    path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
-    outcome = cstool("checkpoint", "info", str(path), "--verify")
-    assert (outcome.code, outcome.stdout) == (2, "")
-    assert "model.embedding_layer.word_embeddings.weight" in outcome.stderr.splitlines()[0]
+    message = damage(model_dir / "checkpoint_10.mdl")
+    outcome = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"), "--verify")
+    assert outcome == (2, "", f"error: {message}\n{EARLIER}")
+
+
+# verify
+
+
+def test_whole_checkpoints_are_ok(cstool, model_dir):
+    lines = "".join(f"{model_dir}/checkpoint_{step}.mdl: ok\n" for step in (5, 10))
+    assert cstool("checkpoint", "verify", f"{model_dir}/*.mdl") == (0, lines, "")
+
+
+def test_damaged_checkpoints_are_told_line_by_line(cstool, model_dir):
+    damaged = damage(model_dir / "checkpoint_5.mdl")
+    partial = model_dir / "checkpoint_7.mdl"
+    with h5py.File(partial, "w") as file:
+        file.attrs["__version__"] = "1.0"
+    lines = f"{damaged}\n{partial}: Cannot load partially written checkpoint at {partial}\n"
+    whole = f"{model_dir}/checkpoint_10.mdl: ok\n"
+    assert cstool("checkpoint", "verify", f"{model_dir}/*.mdl") == (1, lines + whole, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("no.mdl", "a checkpoint must be a file that can be read, got: No such file or directory"),
+        ("loop.mdl", "a checkpoint must be a file that can be read, got: Too many levels of symbolic links"),
+        ("..", "a checkpoint must be a file, this is a folder"),
+        ("text.mdl", "a checkpoint must be an HDF5 file, this one is not"),
+    ],
+)
+def test_what_is_no_checkpoint_is_told_among_the_others(cstool, model_dir, name, rule):
+    damaged = damage(model_dir / "checkpoint_5.mdl")
+    (model_dir / "loop.mdl").symlink_to("loop.mdl")
+    (model_dir / "text.mdl").write_text("text")
+    outcome = cstool("checkpoint", "verify", f"{model_dir}:5", f"{model_dir}/{name}", f"{model_dir}:10")
+    lines = f"{damaged}\n{model_dir}/{name}: {rule}\n{model_dir}/checkpoint_10.mdl: ok\n"
+    assert outcome == (2, lines, "")
+
+
+def test_a_glob_without_files_is_an_error(cstool, model_dir):
+    message = (
+        f"error: {model_dir}/*.h5: no file has such a name\nhint: cstool checkpoint list shows those of a folder\n"
+    )
+    assert cstool("checkpoint", "verify", f"{model_dir}:5", f"{model_dir}/*.h5") == (2, "", message)
+
+
+def test_verify_answers_in_json(cstool, model_dir):
+    damaged = damage(model_dir / "checkpoint_5.mdl")
+    outcome = cstool("checkpoint", "verify", f"{model_dir}:5", f"{model_dir}:10", "--json")
+    assert (outcome.code, outcome.stderr) == (1, "")
+    assert json.loads(outcome.stdout) == {
+        "ok": False,
+        "checkpoints": [
+            {"path": f"{model_dir}/checkpoint_5.mdl", "ok": False, "error": damaged},
+            {"path": f"{model_dir}/checkpoint_10.mdl", "ok": True, "error": None},
+        ],
+    }
+
+
+# diff
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two checkpoints that differ in every way that there is."""
+    embedding = np.arange(6, dtype=np.float32).reshape(3, 2)
+    with CheckpointWriter(tmp_path / "left.mdl") as writer:
+        writer.add_tensor("model.same.weight", (3, 2), "float32", [embedding])
+        writer.add_tensor("model.near.weight", (3, 2), "float32", [embedding])
+        writer.add_tensor("model.far.weight", (3, 2), "float32", [embedding])
+        writer.add_tensor("model.sparse.weight", (3, 2), "float32", [embedding * (embedding > 3)])
+        writer.add_tensor("model.type.bias", (2,), "float32", [embedding[0]])
+        writer.add_tensor("model.shape.bias", (2,), "float32", [embedding[0]])
+        writer.add_tensor("model.left.bias", (2,), "float32", [embedding[0]])
+        writer.add_tensor("optimizer.step", (), "int64", [np.array(3)])
+        writer.add_value("global_step", 3)
+        writer.add_value("long", "x" * 160)
+        writer.add_value("same", [1, 2])
+    with CheckpointWriter(tmp_path / "right.mdl") as writer:
+        writer.add_tensor("model.same.weight", (3, 2), "float32", [embedding])
+        writer.add_tensor("model.near.weight", (3, 2), "float32", [embedding * np.float32(1.000005)])
+        writer.add_tensor("model.far.weight", (3, 2), "float32", [embedding + np.float32([0, 0.5])])
+        writer.add_tensor("model.sparse.weight.indices", (2,), "uint32", [np.array([4, 5], np.uint32)])
+        writer.add_tensor("model.sparse.weight", (2,), "float32", [embedding[2]])
+        writer.add_tensor("model.type.bias", (2,), "float16", [embedding[0].astype(np.float16)])
+        writer.add_tensor("model.shape.bias", (3,), "float32", [np.zeros(3, np.float32)])
+        writer.link("model.right.weight", "model.same.weight")
+        writer.add_tensor("optimizer.step", (), "int64", [np.array(4)])
+        writer.add_value("global_step", 4)
+        writer.add_value("same", [1, 2])
+        writer.add_value("sparsity", {"sparse.weight": {"shape": [3, 2]}})
+    return tmp_path
+
+
+@pytest.mark.parametrize("op", ["equal", "allclose"])
+def test_diff_tells_all_differences(cstool, two, golden, op):
+    outcome = cstool("checkpoint", "diff", f"{two}/left.mdl", f"{two}/right.mdl", "--tensor_comparison_op", op)
+    assert (outcome.code, outcome.stderr) == (1, "")
+    golden(f"cli/checkpoint_diff_{op}.txt", outcome.stdout.replace(str(two), "DIR"))
+
+
+def test_diff_of_equal_checkpoints_ends_with_a_match(cstool, model_dir):
+    path = f"{model_dir}/checkpoint_5.mdl"
+    said = f"left   {path}\nright  {path}\n\n2 tensors compared, 0 differ; 4 values compared, 0 differences.\n"
+    assert cstool("checkpoint", "diff", path, f"{model_dir}:5") == (0, f"{said}Checkpoints match.\n", "")
+
+
+def test_diff_of_values_alone_is_a_difference(cstool, model_dir):
+    outcome = cstool("checkpoint", "diff", f"{model_dir}:5", f"{model_dir}:latest")
+    assert outcome.code == 1
+    assert outcome.stdout.splitlines()[3:] == [
+        "value                        left  right",
+        "global_step                  5     10",
+        "dataloader.batches_streamed  1205  1210",
+        "",
+        "2 tensors compared, 0 differ; 4 values compared, 2 differences.",
+        "Checkpoints differ.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "far"),
+    [
+        ((), "numbers"),
+        (("--atol", "0.5"), None),
+        (("--rtol=0.5",), None),
+        (("--rtol", "0", "--atol", "0.49"), "numbers"),
+    ],
+)
+def test_tolerances_may_be_typed_and_hyphens_too(cstool, two, flags, far):
+    paths = (f"{two}/left.mdl", f"{two}/right.mdl")
+    outcome = cstool("checkpoint", "diff", *paths, "--tensor-comparison-op", "allclose", *flags, "--json")
+    document = json.loads(outcome.stdout)
+    assert (outcome.code, document["match"], document["tensor_comparison_op"]) == (1, False, "allclose")
+    tensors = {tensor["key"]: tensor for tensor in document["tensors"]}
+    assert tensors["model.far.weight"] == {
+        "key": "model.far.weight",
+        "left": {"shape": [3, 2], "dtype": "float32", "stored": None, "link": None},
+        "right": {"shape": [3, 2], "dtype": "float32", "stored": None, "link": None},
+        "difference": far,
+        "note": None,
+        "differing": 3,
+        "mean_square": 0.125,
+        "greatest": 0.5,
+    }
+    assert document["values"][0] == {"key": "global_step", "left": "3", "right": "4"}
+
+
+def test_diff_in_json_says_what_was_asked_for(cstool, model_dir):
+    path = f"{model_dir}/checkpoint_5.mdl"
+    close = json.loads(cstool("checkpoint", "diff", path, path, "--tensor_comparison_op=allclose", "--json").stdout)
+    assert (close["left"], close["right"], close["rtol"], close["atol"]) == (path, path, 1e-5, 1e-8)
+    equal = json.loads(cstool("checkpoint", "diff", path, path, "--json").stdout)
+    assert (equal["match"], equal["tensor_comparison_op"], "rtol" in equal) == (True, "equal", False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--rtol", "1"), "--rtol: must go with --tensor_comparison_op allclose, got equal"),
+        (("--tensor_comparison_op", "allclose", "--atol", "-1"), "--atol: must be at least 0, got -1"),
+        (("--tensor_comparison_op", "allclose", "--rtol", "nan"), "--rtol: must be at least 0, got nan"),
+    ],
+)
+def test_tolerances_that_make_no_sense_are_refused(cstool, two, flags, message):
+    assert cstool("checkpoint", "diff", f"{two}/left.mdl", f"{two}/right.mdl", *flags) == (2, "", f"error: {message}\n")
+
+
+def test_a_comparison_that_there_is_not_is_refused(cstool, two):
+    outcome = cstool("checkpoint", "diff", f"{two}/left.mdl", f"{two}/right.mdl", "--tensor_comparison_op", "equals")
+    message = "--tensor_comparison_op: must be one of equal, allclose, got 'equals'\nhint: did you mean equal?\n"
+    assert outcome == (2, "", f"error: {message}")
+
+
+def test_diff_with_a_damaged_checkpoint_says_which(cstool, model_dir):
+    message = damage(model_dir / "checkpoint_10.mdl")
+    outcome = cstool("checkpoint", "diff", f"{model_dir}:5", f"{model_dir}:10")
+    assert outcome == (2, "", f"error: {message}\n{EARLIER}")
+
+
+# copy
+
+
+def test_copy_says_where_the_copy_is(cstool, model_dir):
+    (model_dir / "kept").mkdir()
+    outcome = cstool("checkpoint", "copy", f"{model_dir}:latest", f"{model_dir}/kept/")
+    source, copy = model_dir / "checkpoint_10.mdl", model_dir / "kept" / "checkpoint_10.mdl"
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert re.fullmatch(rf"{re.escape(str(source))}: copied to {re.escape(str(copy))}, [\d.]+ KiB\n", outcome.stdout)
+    assert copy.read_bytes() == source.read_bytes()
+
+
+def test_copy_answers_in_json(cstool, model_dir):
+    source, copy = f"{model_dir}/checkpoint_5.mdl", f"{model_dir}/copy.mdl"
+    document = json.loads(cstool("checkpoint", "copy", source, copy, "--json").stdout)
+    assert document == {"source": source, "path": copy, "bytes": (model_dir / "copy.mdl").stat().st_size}
+
+
+def test_copy_overwrites_nothing(cstool, model_dir):
+    path = f"{model_dir}/checkpoint_10.mdl"
+    message = f"error: Checkpoint at '{path}' already exists\nhint: delete it or choose another name\n"
+    assert cstool("checkpoint", "copy", f"{model_dir}:5", path) == (2, "", message)
+
+
+def test_copy_of_a_damaged_checkpoint_leaves_nothing(cstool, model_dir):
+    message = damage(model_dir / "checkpoint_5.mdl")
+    assert cstool("checkpoint", "copy", f"{model_dir}:5", f"{model_dir}/a.mdl") == (
+        2,
+        "",
+        f"error: {message}\n{EARLIER}",
+    )
+    assert sorted(path.name for path in model_dir.iterdir()) == ["checkpoint_10.mdl", "checkpoint_5.mdl"]
+
+
+# delete and prune
+
+
+def of_sizes(text, model_dir):
+    return re.sub(r"[\d.]+ KiB", "SIZE", text.replace(str(model_dir), "DIR"))
+
+
+def test_delete_says_what_it_deletes(cstool, model_dir):
+    outcome = cstool("checkpoint", "delete", f"{model_dir}:5")
+    assert (outcome.code, of_sizes(outcome.stdout, model_dir), outcome.stderr) == (
+        *(0, "DIR/checkpoint_5.mdl: deleted, SIZE\n"),
+        "",
+    )
+    assert [path.name for path in model_dir.iterdir()] == ["checkpoint_10.mdl"]
+
+
+@pytest.mark.parametrize("flag", ["--dry_run", "--dry-run"])
+def test_a_dry_run_deletes_nothing(cstool, model_dir, flag):
+    outcome = cstool("checkpoint", "delete", f"{model_dir}/*.mdl", flag)
+    lines = "".join(f"DIR/checkpoint_{step}.mdl: would be deleted, SIZE\n" for step in (5, 10))
+    assert (outcome.code, of_sizes(outcome.stdout, model_dir)) == (0, lines)
+    assert len(list(model_dir.iterdir())) == 2
+
+
+def test_delete_answers_in_json(cstool, model_dir):
+    path = model_dir / "checkpoint_5.mdl"
+    size = path.stat().st_size
+    document = json.loads(cstool("checkpoint", "delete", str(path), "--json").stdout)
+    assert document == {"dry_run": False, "deleted": [{"path": str(path), "bytes": size}]}
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry_run",)])
+def test_delete_refuses_all_if_one_is_no_checkpoint(cstool, model_dir, flags):
+    (model_dir / "params.yaml").write_text("mine")
+    message = (
+        f"error: {model_dir}/params.yaml: a checkpoint must be an HDF5 file, this one is not\n"
+        "hint: checkpoints of cstool are called checkpoint_{step}.mdl\n"
+    )
+    assert cstool("checkpoint", "delete", f"{model_dir}/*", *flags) == (2, "", message)
+    assert len(list(model_dir.iterdir())) == 3
+
+
+def test_prune_keeps_the_latest_that_are_whole(cstool, model_dir):
+    shutil.copy(model_dir / "checkpoint_5.mdl", model_dir / "checkpoint_7.mdl")
+    shutil.copy(model_dir / "checkpoint_5.mdl", model_dir / "checkpoint_12.mdl")
+    damaged = damage(model_dir / "checkpoint_12.mdl").replace(str(model_dir), "DIR")
+    (model_dir / "checkpoint_11.mdl").write_text("mine")
+    for flags, word in ((("--dry_run",), "would be deleted"), ((), "deleted")):
+        outcome = cstool("checkpoint", "prune", str(model_dir), "--keep", "2", *flags)
+        assert (outcome.code, outcome.stderr) == (0, "")
+        assert of_sizes(outcome.stdout, model_dir).splitlines() == [
+            f"DIR/checkpoint_5.mdl: {word}, SIZE",
+            f"left as it is: {damaged}",
+            "left as it is: DIR/checkpoint_11.mdl: a checkpoint must be an HDF5 file, this one is not",
+            "DIR/checkpoint_7.mdl: whole, kept",
+            "DIR/checkpoint_10.mdl: whole, kept",
+        ]
+    assert sorted(path.name for path in model_dir.iterdir()) == [
+        *("checkpoint_10.mdl", "checkpoint_11.mdl", "checkpoint_12.mdl", "checkpoint_7.mdl"),
+    ]
+
+
+def test_prune_answers_in_json(cstool, model_dir):
+    size = (model_dir / "checkpoint_5.mdl").stat().st_size
+    document = json.loads(cstool("checkpoint", "prune", str(model_dir), "--keep", "1", "--json").stdout)
+    assert document == {
+        "dry_run": False,
+        "kept": [f"{model_dir}/checkpoint_10.mdl"],
+        "deleted": [{"path": f"{model_dir}/checkpoint_5.mdl", "bytes": size}],
+        "damaged": [],
+        "left": [],
+    }
+
+
+def test_prune_of_an_empty_folder_has_nothing_to_do(cstool, tmp_path):
+    assert cstool("checkpoint", "prune", str(tmp_path), "--keep", "1") == (0, "nothing to delete\n", "")
+
+
+def test_prune_keeps_at_least_one(cstool, model_dir):
+    message = "error: --keep: must be at least 1, got 0\nhint: delete removes checkpoints one by one\n"
+    assert cstool("checkpoint", "prune", str(model_dir), "--keep", "0") == (2, "", message)
+
+
+def test_prune_needs_a_folder(cstool, tmp_path):
+    message = f"error: {tmp_path}/no: must be a folder, found nothing there\nhint: give the model_dir of a run\n"
+    assert cstool("checkpoint", "prune", str(tmp_path / "no"), "--keep", "1") == (2, "", message)

@@ -107,6 +107,7 @@ def test_flags_of_the_run_reach_the_runtime(cstool, called):
         (["--logging", "debug"], "logging.log_level", "DEBUG"),
         (["--disable_strict_checkpoint_loading"], "checkpoint.disable_strict_checkpoint_loading", True),
         (["--set", "trainer.init.seed=3"], "seed", 3),
+        (["--set", "trainer.init.activation_checkpointing=always"], "activation_checkpointing", "always"),
         (["--set", "trainer.init.seed=3", "trainer.init.loop.max_steps=8"], "loop.max_steps", 8),
         (["--set", "trainer.init.seed=3", "--set", "trainer.init.loop.max_steps=8"], "seed", 3),
         (["--set", "trainer.init.seed=3", "--seed", "4"], "seed", 4),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import logging
 import re
+import sys
 
 import pytest
 
-from cstool.cli.screen import screen_on
+from cstool.cli.screen import progress_in_bytes, screen_on
 
 
 class Terminal(io.StringIO):
@@ -66,3 +67,19 @@ def test_a_task_may_be_finished_twice():
         screen.progress.start("Training", None)
         screen.progress.finish("Training")
         screen.progress.finish("Training")
+
+
+def test_bytes_are_shown_as_a_bar_on_stderr(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    with progress_in_bytes("Verifying a.mdl") as progress:
+        progress(2**20, 2**22)
+        progress(2**21, 2**22)
+        progress(1, 2**23)
+    words = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", " ", stream.getvalue()).split()
+    assert {"Verifying", "a.mdl", "B/8.0", "MiB"} <= set(words)
+
+
+def test_bytes_are_shown_to_nobody_elsewhere(capsys):
+    with progress_in_bytes("Verifying a.mdl") as progress:
+        progress(1, 2)
+    assert capsys.readouterr() == ("", "")

@@ -38,7 +38,17 @@ def test_the_numbers_of_rows_differ_by_one_at_most(weight: Weight) -> None:
 def test_one_panel_fewer_would_not_do(weight: Weight) -> None:
     rows, columns = weight.shape
     fewer = len(panels_of(weight)) - 1
-    assert fewer == 0 or 4 * columns * -(-rows // fewer) > PANEL_BYTES
+    limit = 8 * 2**20 if fewer == 1 else PANEL_BYTES
+    assert fewer == 0 or 4 * columns * -(-rows // fewer) > limit
+
+
+def test_a_matrix_of_more_than_8_mib_is_two_panels() -> None:
+    panels = {rows: len(panels_of(Weight("w", (rows, 2048), Initializer("constant")))) for rows in (1024, 1025, 2048)}
+    assert panels == {1024: 1, 1025: 2, 2048: 2}
+
+
+def test_a_row_is_never_cut() -> None:
+    assert len(panels_of(Weight("w", (1, 20_000_000), Initializer("constant")))) == 1
 
 
 def test_the_word_embeddings_of_gpt2_small_make_five_panels() -> None:

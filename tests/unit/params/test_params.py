@@ -55,6 +55,7 @@ CHANGES: list[dict[str, Any]] = [
     {"init.optimizer": {"adamw": {"lr": 0.1, "adjust_learning_rate": {"decoder_kernel": 0.1}}}},
     {"init.precision.enabled": False, "init.backend": {"compile_dir": "artifacts", "compile_only": True}},
     {"init.backend.validate_only": True, "fit.train_dataloader.micro_batch_size": 4},
+    {"init.activation_checkpointing": "always"},
     {"init.sparsity": 0.5},
     {"init.sparsity": [{"sparsity": [0.1, 0.2], "algorithm": "gmp", "update": {"freq": 5}, "param_filter": "*"}]},
     {"init.sparsity": [{"sparsity": 0.1, "algorithm": "dropconnect", "samples": 3, "param_filter": "*"}]},

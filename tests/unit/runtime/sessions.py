@@ -13,6 +13,7 @@ import yaml
 from cstool.data import Field
 from cstool.params import Params, load_params
 from cstool.runtime import RunResult
+from cstool.runtime.checkpoints import choose_start, restore
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.session import Session
 from tests.models import fc_mnist
@@ -89,3 +90,9 @@ def session(folder: Path, *, weights: tuple[int, ...] = (6, 4), **init: Any) -> 
     with machine(graph, BATCH_SIZE, optimizer=make_optimizer(params.optimizer, None)) as appliance:
         result = RunResult("train", "fc_mnist", graph.parameter_count)
         yield Session(params, graph, appliance, Recorder(), result)
+
+
+def restored(found: Session, checkpoint: Path | None, states: str | None, *, strict: bool) -> None:
+    """Do what a run does before it trains or evaluates."""
+    trains = found.appliance.memoryx.optimizer is not None
+    restore(found, choose_start(found.params, checkpoint, states, trains=trains), strict)

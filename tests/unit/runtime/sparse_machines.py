@@ -19,9 +19,12 @@ from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.sparsity import initial_mask, next_mask
 from cstool.store import RamStore
+from tests.unit.runtime.stores import make_store
 
 Array = np.ndarray
 SEED = 5
+WAITING_BYTES = 64 * 2**10
+"""for gradients on their way to an update, where the store is a file [bytes]"""
 
 
 def rules(groups: Mapping[str, SparsityParams], **keys: Any) -> SparsityRules:
@@ -37,12 +40,23 @@ def sparse_memory(
     **keys: Any,
 ) -> Iterator[MemoryX]:
     """Lend a MemoryX with first weights; keywords are those of `SparsityRules`."""
+    store = make_store()
     with ThreadPoolExecutor(2) as workers:
         made = MemoryX(
-            graph, RamStore(), optimizer, max_gradient_norm, {}, BufferPool(), workers, rules(groups, **keys)
+            graph,
+            store,
+            optimizer,
+            max_gradient_norm,
+            {},
+            BufferPool(),
+            workers,
+            rules(groups, **keys),
+            None if isinstance(store, RamStore) else WAITING_BYTES,
         )
         made.initialize(SEED)
+        made.reserve()
         yield made
+    store.close()
 
 
 def random_gradients(graph: Graph, seed: int) -> dict[str, Array]:

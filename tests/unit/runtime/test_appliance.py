@@ -12,7 +12,9 @@ from cstool.errors import ClusterError
 from cstool.ir import Graph, _panel
 from cstool.kernels.tables import table_bytes
 from cstool.params import SGD, AdamW
+from cstool.runtime import appliance as appliance_module
 from cstool.runtime.appliance import Appliance, available_memory_bytes
+from cstool.runtime.grains import grain_samples
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.plan import make_plan
 from tests.models import FAMILIES, decoder, fc_mnist
@@ -102,11 +104,12 @@ LOSS = 1e-6
 """relative error of a loss in float32: a mean over many tokens, whose errors mostly cancel"""
 
 
+@pytest.mark.parametrize("recompute", ["never", "always"])
 @pytest.mark.parametrize("model", MODELS)
-def test_every_gradient_is_the_derivative_of_the_loss(model: str) -> None:
+def test_every_gradient_is_the_derivative_of_the_loss(model: str, recompute: str) -> None:
     graph = MODELS[model]()
     batch = random_batch(graph, 8)
-    with machine(graph, 8) as appliance:
+    with machine(graph, 8, recompute=recompute) as appliance:
         appliance.train_step(batch, 5, 0.1)
         weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
     assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5)
@@ -117,7 +120,7 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
     graph = decoder(dropout=0.1, sequence=6, **DECODERS[model])
     batch = random_batch(graph, 4)
     memory = 2 * make_plan(graph, 1, trains=True).slot_bytes
-    with machine(graph, 4, lanes=2, memory_bytes=memory) as appliance:
+    with machine(graph, 4, lanes=2, memory_bytes=memory, recompute="never") as appliance:
         assert appliance.systems[0].waves > 1
         trained = appliance.train_step(batch, 5, 0.1)
         weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
@@ -125,6 +128,62 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
     exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
     expected = reference.loss(graph, exact, batch.arrays, 3, 5) / batch.tokens
     assert trained.loss == pytest.approx(expected, rel=LOSS)
+
+
+@pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
+@pytest.mark.parametrize("model", [*FAMILIES, "every other window", "scores by layer", "fc_mnist"])
+def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(
+    monkeypatch: pytest.MonkeyPatch, model: str, max_gradient_norm: float | None
+) -> None:
+    """Weights are in several panels, and learn between steps."""
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
+    layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
+    graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
+    grain = grain_samples(8, graph.sequence_length or 1)
+    slot_bytes = make_plan(graph, grain, trains=True, recomputes=True).slot_bytes
+    expected = None
+    for recompute, settings in [
+        ("never", {}),
+        ("always", {}),
+        ("always", {"lanes": 2}),
+        ("always", {"lanes": 3, "num_csx": 2}),
+        ("always", {"lanes": 2, "memory_bytes": 3 * slot_bytes}),
+    ]:
+        optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
+        with machine(
+            graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm, recompute=recompute, **settings
+        ) as appliance:
+            systems = appliance.systems[0]
+            assert len(systems.plan.timeline.recomputed) == (2 if recompute == "always" else 0)
+            assert (systems.waves > 1) == ("memory_bytes" in settings)
+            losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 4)]
+            found = losses, {name: array.tobytes() for name, array in arrays_of(appliance, "model.").items()}
+        expected = expected or found
+        assert found == expected, (recompute, settings)
+
+
+@pytest.mark.parametrize("model", ["decoder", "decoder, untied, biases", "fc_mnist"])
+def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """Without clipping a panel is updated while backward goes on, and layers are still running forward again."""
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    graph = MODELS[model]()
+    with machine(graph, 8, recompute="always", lanes=3) as appliance:
+        memoryx, events = appliance.memoryx, []
+        acquire, begin_update = memoryx.acquire, memoryx._begin_update
+        monkeypatch.setattr(memoryx, "acquire", lambda panel: (events.append(("read", panel)), acquire(panel))[1])
+        monkeypatch.setattr(
+            memoryx,
+            "_begin_update",
+            lambda panel, *rest: (events.append(("update", panel)), begin_update(panel, *rest)),
+        )
+        appliance.train_step(random_batch(graph, 8), 1, 0.1)
+    updates = {panel: at for at, (event, panel) in enumerate(events) if event == "update"}
+    assert sorted(map(str, updates)) == sorted(str(panel) for panels in memoryx.panels.values() for panel in panels)
+    assert all(at < updates[panel] for at, (event, panel) in enumerate(events) if event == "read")
+    assert min(updates.values()) < max(at for at, (event, _) in enumerate(events) if event == "read")
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from cstool.runtime import state
-from cstool.runtime.checkpoints import restore, save
+from cstool.runtime.checkpoints import save
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position, environment
 from cstool.store import list_checkpoints
 from tests.unit.runtime.machines import array_of, set_array
-from tests.unit.runtime.sessions import session
+from tests.unit.runtime.sessions import restored, session
 
 WEIGHT = "model.last_layer.weight"
 
@@ -88,7 +88,7 @@ def test_without_any_checkpoint_weights_are_random_by_the_seed(
     weights = []
     for seed in (1, 1, 2):
         with session(tmp_path, seed=seed) as found:
-            restore(found, None, "all", strict=True)
+            restored(found, None, "all", strict=True)
             weights.append(array_of(found.appliance, WEIGHT).tolist())
             folder = found.params.model_dir
     assert weights[0] == weights[1] != weights[2]
@@ -107,7 +107,7 @@ def test_the_latest_checkpoint_is_resumed(tmp_path: Path, caplog: pytest.LogCapt
         caplog.clear()
         set_array(found.appliance, WEIGHT, np.zeros((10, 4), np.float32))
         found.position, found.saved_step = Position(), None
-        restore(found, None, "all", strict=True)
+        restored(found, None, "all", strict=True)
         assert (weight_of(found), found.position, found.saved_step) == (2.0, Position(12, 12), 12)
     assert caplog.messages[1:] == [
         f'Found latest checkpoint at "{path}".',
@@ -123,7 +123,7 @@ def test_autoloading_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptu
         save_at(found, 7, 1.0)
         caplog.clear()
         found.position = Position()
-        restore(found, None, "all", strict=True)
+        restored(found, None, "all", strict=True)
         assert found.position == Position()
     assert caplog.messages == ["No checkpoint was provided. Using randomly initialized model parameters."]
 
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_was_asked_for_wins_over_the_latest(tmp_path: Path, ca
         save_at(found, 12, 2.0)
         caplog.clear()
         found.saved_step = None
-        restore(found, Path(first), "all", strict=True)
+        restored(found, Path(first), "all", strict=True)
         assert (weight_of(found), found.position, found.saved_step) == (1.0, Position(7, 7), None)
     assert caplog.messages == [
         f"Loading weights from checkpoint {first}",
@@ -149,7 +149,7 @@ def test_weights_that_are_not_asked_for_begin_random(tmp_path: Path, states: str
         found.appliance.memoryx.initialize(found.params.seed)
         expected = array_of(found.appliance, WEIGHT)
         set_array(found.appliance, WEIGHT, np.zeros((10, 4), np.float32))
-        restore(found, Path(path), states, strict=True)
+        restored(found, Path(path), states, strict=True)
         np.testing.assert_array_equal(array_of(found.appliance, WEIGHT), expected)
 
 
@@ -162,7 +162,7 @@ def test_if_not_strict_weights_that_it_lacks_begin_random(
     with session(tmp_path) as found:
         path = save_at(found, 7, 1.0)
     with session(tmp_path, weights=(6, 4, 4), checkpoint=checkpoint) as larger:
-        restore(larger, Path(path), "all", strict=strict)
+        restored(larger, Path(path), "all", strict=strict)
         assert weight_of(larger) == 1.0
         bound = np.abs(array_of(larger.appliance, "model.fc_layers.2.weight")).max()
     assert 0 < bound <= 0.5  # 1 / sqrt(4)
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(
         monkeypatch.setattr(state, "environment", lambda: {**environment(), "numpy": "1.0", "cpu": "z80"})
         save_at(found, 7, 1.0)
         monkeypatch.undo()
-        restore(found, None, "all", strict=True)
+        restored(found, None, "all", strict=True)
     now = environment()
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning == (

@@ -24,8 +24,10 @@ from tests.models import fc_mnist
 from tests.unit.runtime.machines import GradientKeeper, array_of, arrays_of, machine, random_batch, set_array
 from tests.unit.runtime.sessions import BATCH_SIZE, Digits, Recorder, params_of
 from tests.unit.runtime.sparse_machines import SEED, random_gradients, rules, sparse_memory, train_step
+from tests.unit.runtime.stores import each_store
 from tests.unit.sparsity.sections import group
 
+pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
 WIDE, SMALL = "fc_layers.0.weight", "fc_layers.1.weight"
 SHARE = 0.75

@@ -22,7 +22,10 @@ from cstool.store import RamStore
 from tests.models import decoder, fc_mnist
 from tests.reference import kernels as reference
 from tests.unit.runtime.machines import GradientKeeper
+from tests.unit.runtime.sparse_machines import WAITING_BYTES
+from tests.unit.runtime.stores import each_store, make_store
 
+pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
 PATIENCE_S = 30.0
 WORDS = "embedding_layer.word_embeddings.weight"
@@ -37,8 +40,12 @@ def memory(
     max_gradient_norm: float | None = None,
     scales: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[MemoryX]:
+    store = make_store()
+    room = None if isinstance(store, RamStore) else WAITING_BYTES
     with ThreadPoolExecutor(2) as workers:
-        yield MemoryX(graph, RamStore(), optimizer, max_gradient_norm, scales, BufferPool(), workers)
+        made = MemoryX(graph, store, optimizer, max_gradient_norm, scales, BufferPool(), workers, waiting_bytes=room)
+        made.reserve()
+        yield made
 
 
 def values(memoryx: MemoryX, name: str) -> Array:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, verify
-from cstool.runtime.plan import ALIGNMENT_BYTES, After, _Life, _place, make_plan
-from tests.models import decoder, fc_mnist
+from cstool.runtime.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
+from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.runtime.machines import arrays_of, assert_gradients, machine, random_batch
 
-
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 2000), st.integers(0, 20), st.integers(0, 20)).map(
-            lambda t: _Life((t[0],), "float32", min(t[1:]), max(t[1:]))
-        ),
-        min_size=1,
-        max_size=30,
-    )
+lives = st.lists(
+    st.builds(
+        lambda size, moments: _Life((size,), "float32", list(zip(moments[::2], moments[1::2], strict=True))),
+        st.integers(1, 2000),
+        st.sampled_from([2, 4]).flatmap(lambda n: st.lists(st.integers(0, 20), min_size=n, max_size=n).map(sorted)),
+    ),
+    min_size=1,
+    max_size=30,
 )
+"""of one span of time or two"""
+
+
+@given(lives)
 def test_buffers_that_are_alive_together_never_overlap(lives: list[_Life]) -> None:
     buffers, slot_bytes = _place({str(i): life for i, life in enumerate(lives)})
     for i, a in enumerate(lives):
@@ -29,9 +35,109 @@ def test_buffers_that_are_alive_together_never_overlap(lives: list[_Life]) -> No
         assert place + a.size_bytes <= slot_bytes
         for j, b in enumerate(lives[:i]):
             other = buffers[str(j)].offset_bytes
-            alive_together = a.start <= b.stop and b.start <= a.stop
+            alive_together = any(p <= t and s <= q for p, q in a.spans for s, t in b.spans)
             overlap = place < other + b.size_bytes and other < place + a.size_bytes
             assert not (alive_together and overlap)
+
+
+def test_a_buffer_shares_its_place_with_what_lives_between_its_two_spans() -> None:
+    found, slot_bytes = _place(
+        {"kept": _Life((16,), "float32", [(0, 9)])}
+        | {name: _Life((16,), "float32", [(i, i), (9 - i, 9 - i)]) for i, name in enumerate("abcd")}
+    )
+    assert slot_bytes == 2 * 64
+    assert {name: buffer.offset_bytes for name, buffer in found.items()} == {"kept": 0, **dict.fromkeys("abcd", 64)}
+
+
+GRAPHS: dict[str, Graph] = {
+    "fc_mnist": fc_mnist(5, 7, 3, 4),
+    "gpt2, dropout": decoder(layers=4, dropout=0.1),
+    "one layer": decoder(),
+    **{name: decoder(layers=4, **keys) for name, keys in FAMILIES.items()},
+}
+
+
+class Memory:
+    """The slot of a grain in which every byte remembers the buffer, and how often that had been made by then."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.bytes = np.full(plan.slot_bytes, -1)
+        self.marks: dict[str, int] = {}
+        self.spans: list[list[Any]] = []
+        """name of a buffer, when it was made, when it was last read"""
+
+    def write(self, moment: int, *names: str) -> None:
+        for name in names:
+            self.marks[name] = len(self.spans)
+            self.spans.append([name, moment, moment])
+            self.bytes[self.place(name)] = self.marks[name]
+
+    def read(self, moment: int, *names: str) -> None:
+        for name in names:
+            assert (self.bytes[self.place(name)] == self.marks[name]).all(), f"{name} was overwritten"
+            self.spans[self.marks[name]][2] = moment
+
+    def place(self, name: str) -> slice:
+        buffer = self.plan.buffers[name]
+        return slice(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes)
+
+    def most_alive_bytes(self) -> int:
+        alive = np.zeros(len(self.plan.timeline.visits), int)
+        for name, start, stop in self.spans:
+            size = self.plan.buffers[name].size_bytes
+            alive[start : stop + 1] += -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return int(alive.max())
+
+
+def walk(graph: Graph, plan: Plan) -> Memory:
+    """Go through a step, and see that whatever is read is what was written there last."""
+    memory = Memory(plan)
+    memory.write(0, *(tensor.name for tensor in graph.inputs))
+    for now, (position, forward) in enumerate(plan.timeline.visits):
+        p = plan.ops[position]
+        made = (*p.op.outputs, *p.kept.values())
+        if forward:
+            memory.write(now, *made)
+            memory.read(now, *p.op.inputs, *made)
+            continue
+        deltas = [delta for delta in p.delta_inputs if delta is not None]
+        memory.write(now, *(d.written for d in deltas if d.written != p.delta_output and not d.accumulate))
+        memory.read(now, *([] if p.delta_output is None else [p.delta_output]), *(d.written for d in deltas))
+        memory.read(now, *(p.op.inputs if p.kernel.reads_inputs else ()))
+        memory.read(now, *(made if p.kernel.reads_outputs else p.kept.values()))
+        memory.write(now, *(d.target for d in deltas if d.after is After.COPY))
+        memory.read(now, *(d.target for d in deltas))
+    memory.read(now, *(tensor.name for tensor in graph.inputs))
+    return memory
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("model", GRAPHS)
+def test_nothing_is_overwritten_that_is_read_later_and_no_byte_is_wasted(model: str, recomputes: bool) -> None:
+    plan = make_plan(GRAPHS[model], 2, trains=True, recomputes=recomputes)
+    assert walk(GRAPHS[model], plan).most_alive_bytes() == plan.slot_bytes
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_layer_more_takes_no_more_than_what_crosses_its_boundary(family: str) -> None:
+    """Of 2 samples of 8 tokens, that is one residual of float32."""
+    graphs = {layers: decoder(layers=layers, dropout=0.1, **FAMILIES[family]) for layers in (6, 7, 20)}
+    hidden = graphs[6].tensors["residual.1"].shape[-1]
+    sizes = {layers: make_plan(graph, 2, trains=True, recomputes=True).slot_bytes for layers, graph in graphs.items()}
+    assert sizes[7] - sizes[6] == 2 * 8 * hidden * 4
+    assert sizes[20] - sizes[6] == 14 * 2 * 8 * hidden * 4
+
+
+def test_of_a_fully_connected_network_the_activations_stay_and_the_products_do_not() -> None:
+    """16 samples and 9 layers of 16: a product, an activation or a delta has 1,024 bytes."""
+    graph = fc_mnist(*[16] * 9)
+    inputs, statistics_of_loss = 4 * 16 * (784 + 1 + 1), 4 * 16 * 4
+    kept, recomputed = (make_plan(graph, 16, trains=True, recomputes=choice).slot_bytes for choice in (False, True))
+    # When backward begins: products and activations of all layers, and the first delta.
+    assert kept == inputs + statistics_of_loss + 1024 * (9 + 9 + 1)
+    # The same without the products of all layers but the last.
+    assert recomputed == inputs + statistics_of_loss + 1024 * (1 + 9 + 1)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -65,7 +171,7 @@ def test_graph_inputs_get_no_delta() -> None:
     assert plan.ops[-1].delta_inputs[1:] == (None, None)
 
 
-WIDTH, SEQUENCE = 4, 2
+WIDTH, SEQUENCE, LAYER_OPS = 4, 2, 3
 ATTENTION = {"heads": 2, "kv_heads": 2, "scale": 0.5, "softcap": 2.0, "slopes": (0.5, 0.25), "window": None, "sinks": 0}
 ATTRIBUTES: dict[OpKind, dict[str, object]] = {
     OpKind.LINEAR: {},
@@ -102,7 +208,7 @@ def wire(steps: list[tuple[OpKind, list[int], float]]) -> Graph:
     names = ["h"]
 
     def add(kind: OpKind, inputs: list[str], dropout: float = 0.0) -> None:
-        op, out = f"op{len(ops)}.{kind}", f"t{len(ops)}"
+        op, out = f"layers.{len(ops) // LAYER_OPS}.op{len(ops)}.{kind}", f"t{len(ops)}"
         own = [Weight(f"{op}.{i}", (WIDTH,), CONSTANT) for i in range(VECTORS.get(kind, 0))]
         if kind is OpKind.LINEAR:
             own.insert(0, Weight(f"{op}.weight", (WIDTH, WIDTH), CONSTANT))
@@ -203,3 +309,16 @@ steps = st.tuples(
 @given(st.lists(steps, min_size=1, max_size=7))
 def test_gradients_are_right_whoever_reads_what(steps: list[tuple[OpKind, list[int], float]]) -> None:
     check_gradients(wire(steps))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.lists(steps, min_size=3, max_size=11))
+def test_recomputing_changes_no_bit_whoever_reads_what(steps: list[tuple[OpKind, list[int], float]]) -> None:
+    graph = wire(steps)
+    walk(graph, make_plan(graph, 2, trains=True, recomputes=True))
+    batch, found = random_batch(graph, 2), []
+    for recompute in ("never", "always"):
+        with machine(graph, 2, recompute=recompute) as appliance:
+            loss = appliance.train_step(batch, 1, 0.1).loss
+            found.append((loss, {n: g.tobytes() for n, g in arrays_of(appliance, "optimizer.", ".gradient").items()}))
+    assert found[0] == found[1]

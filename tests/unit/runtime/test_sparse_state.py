@@ -17,7 +17,7 @@ from cstool.params import SGD, AdamW, SparsityParams
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.optimizer import Optimizer, make_optimizer
 from cstool.runtime.sparse_state import read_mask, read_weight
-from cstool.runtime.state import Position, load_state, save_state
+from cstool.runtime.state import Position, load_state, save_state, state_values
 from cstool.sparsity import keep_count
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.models import fc_mnist
@@ -77,7 +77,9 @@ def saved(path: Path, sparsity: SparsityParams | None = TOPK, steps: int = 2) ->
 
 def save(path: Path, appliance: Appliance) -> int:
     place = Position(2, 2, 4)
-    return save_state(path, appliance.memoryx, place, model_name="fc_mnist", seed=SEED, choices={}, params={})
+    appliance.memoryx.drain()
+    values = state_values(appliance.memoryx, place, model_name="fc_mnist", seed=SEED, choices={}, params={})
+    return save_state(path, appliance.memoryx, values)
 
 
 def load(path: Path, appliance: Appliance, states: str = "all") -> None:
@@ -137,7 +139,7 @@ def test_a_checkpoint_holds_these_tensors(tmp_path: Path) -> None:
     }
     assert keys[:7] == list(found)
     assert keys[7:] == ["global_step", "dataloader", "random", "choices", "sparsity", "__metadata__"]
-    assert sparsity == {SPARSE: {"shape": [8, 12], "algorithm": "static", "density": 0.25}}
+    assert sparsity == {SPARSE: {"shape": [8, 12], "algorithm": "static", "density": 0.25, "non_zeros": 24}}
 
 
 def test_plain_h5py_makes_the_dense_matrix_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,10 @@ from tests.unit.runtime.sparse_machines import (
     sparse_memory,
     train_step,
 )
+from tests.unit.runtime.stores import each_store
 from tests.unit.sparsity.sections import group
 
+pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
 WIDE, SMALL = "fc_layers.0.weight", "fc_layers.1.weight"
 ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)

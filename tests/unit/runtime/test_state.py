@@ -14,7 +14,7 @@ from cstool.ir import Graph
 from cstool.params import SGD, AdamW
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.optimizer import make_optimizer
-from cstool.runtime.state import Position, environment, load_state, save_state
+from cstool.runtime.state import Position, environment, load_state, save_state, state_values
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.models import decoder, fc_mnist
 from tests.unit.runtime.machines import array_of, machine, random_batch, set_array
@@ -37,7 +37,10 @@ def save(path: Path, appliance: Appliance) -> int:
     params = {"trainer": {"init": {"seed": 1}}}
     position = Position(2, 5, 4)
     choices = {"grain_samples": 1, "gemm": "numpy"}
-    return save_state(path, appliance.memoryx, position, model_name="fc_mnist", seed=1, choices=choices, params=params)
+    memoryx = appliance.memoryx
+    memoryx.drain()
+    values = state_values(memoryx, position, model_name="fc_mnist", seed=1, choices=choices, params=params)
+    return save_state(path, memoryx, values)
 
 
 def loaded(

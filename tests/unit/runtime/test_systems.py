@@ -10,21 +10,35 @@ import numpy as np
 import pytest
 
 from cstool.errors import ClusterError, NonFiniteError
+from cstool.ir import Panel
 from cstool.kernels.call import LossResult
+from cstool.kernels.payload import Weights
 from cstool.runtime.inputs import Batch
 from cstool.runtime.lanes import Lane, Pace
+from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.plan import make_plan
 from cstool.runtime.systems import Systems
+from cstool.runtime.timeline import layers_of
 from tests.models import decoder
 from tests.unit.runtime.machines import arrays_of, machine, random_batch, set_array
 
 PATIENCE_S = 30.0
 GRAPH = decoder(layers=2)
-SLOT_BYTES = make_plan(GRAPH, 1, trains=True).slot_bytes
+SLOT_BYTES, RECOMPUTED_BYTES = (
+    make_plan(GRAPH, 1, trains=True, recomputes=recomputes).slot_bytes for recomputes in (False, True)
+)
 
 
 @contextmanager
-def systems(*, grains: int = 6, num_csx: int = 1, lanes: int = 1, memory_bytes: int = 2**30) -> Iterator[Systems]:
+def systems(
+    *,
+    grains: int = 6,
+    num_csx: int = 1,
+    lanes: int = 1,
+    memory_bytes: int = 2**30,
+    recompute: str = "never",
+    trains: bool = True,
+) -> Iterator[Systems]:
     """Lend systems with grains of one sample."""
     with machine(GRAPH, 4) as appliance:
         found = Systems(
@@ -35,8 +49,9 @@ def systems(*, grains: int = 6, num_csx: int = 1, lanes: int = 1, memory_bytes: 
             lanes=lanes,
             memoryx=appliance.memoryx,
             seed=3,
-            trains=True,
+            trains=trains,
             memory_bytes=memory_bytes,
+            recompute=recompute,
         )
         yield found
         found.close()
@@ -85,14 +100,92 @@ def test_memory_that_holds_all_grains_makes_one_wave() -> None:
         assert (found.waves, found.activation_bytes) == (1, 6 * SLOT_BYTES)
 
 
-def test_memory_that_does_not_hold_one_grain_per_system_is_an_error() -> None:
-    with pytest.raises(ClusterError) as caught, systems(grains=6, num_csx=3, memory_bytes=3 * SLOT_BYTES - 1):
+@pytest.mark.parametrize(
+    ("recompute", "memory_bytes", "layers", "waves"),
+    [
+        ("auto", 6 * SLOT_BYTES, 0, 1),
+        ("auto", 6 * SLOT_BYTES - 1, 1, 1),
+        ("auto", 6 * RECOMPUTED_BYTES, 1, 1),
+        ("auto", 6 * RECOMPUTED_BYTES - 1, 1, 2),
+        ("auto", RECOMPUTED_BYTES, 1, 6),
+        ("always", 6 * SLOT_BYTES, 1, 1),
+        ("never", 6 * SLOT_BYTES - 1, 0, 2),
+    ],
+)
+def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_there_are_waves(
+    recompute: str, memory_bytes: int, layers: int, waves: int
+) -> None:
+    with systems(grains=6, num_csx=1, memory_bytes=memory_bytes, recompute=recompute) as found:
+        assert (len(found.plan.timeline.recomputed), found.waves) == (layers, waves)
+        slot_bytes = RECOMPUTED_BYTES if layers else SLOT_BYTES
+        assert (found.plan.slot_bytes, found.whole_slot_bytes) == (slot_bytes, SLOT_BYTES)
+        assert found.activation_bytes == found.slots_per_csx * slot_bytes
+
+
+@pytest.mark.parametrize("recompute", ["auto", "always", "never"])
+def test_evaluation_has_nothing_to_recompute(recompute: str) -> None:
+    slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
+    with systems(memory_bytes=2 * slot_bytes, recompute=recompute, trains=False) as found:
+        assert (found.plan.timeline.recomputed, found.plan.slot_bytes, found.waves) == ((), slot_bytes, 3)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "slot_bytes", "hint"),
+    [
+        (
+            "never",
+            SLOT_BYTES,
+            "activation_checkpointing: auto, a smaller max_sequence_length or fewer systems need less",
+        ),
+        ("auto", RECOMPUTED_BYTES, "a smaller max_sequence_length or fewer systems need less"),
+        ("always", RECOMPUTED_BYTES, "a smaller max_sequence_length or fewer systems need less"),
+    ],
+)
+def test_memory_that_does_not_hold_one_grain_per_system_is_an_error(recompute: str, slot_bytes: int, hint: str) -> None:
+    memory_bytes = 3 * slot_bytes - 1
+    with pytest.raises(ClusterError) as caught, systems(num_csx=3, memory_bytes=memory_bytes, recompute=recompute):
         pass
     assert str(caught.value) == (
-        f"the activations of one grain (1 x 8 tokens) on each of 3 systems need {3 * SLOT_BYTES:,} bytes of memory, "
-        f"{3 * SLOT_BYTES - 1:,} are free for them\n"
-        "hint: a smaller max_sequence_length or fewer systems need less"
+        f"the activations of one grain (1 x 8 tokens) on each of 3 systems need {3 * slot_bytes:,} bytes of memory, "
+        f"{memory_bytes:,} are free for them\n"
+        f"hint: {hint}"
     )
+
+
+@pytest.mark.parametrize("waves", [1, 3])
+def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(
+    monkeypatch: pytest.MonkeyPatch, waves: int
+) -> None:
+    """A lane alone acquires exactly what streams."""
+    memory_bytes = 6 // waves * RECOMPUTED_BYTES
+    with systems(memory_bytes=memory_bytes, recompute="always") as found, monkeypatch.context() as patch:
+        assert found.waves == waves
+        acquired: list[Panel] = []
+        memoryx = found._memoryx
+
+        def acquire(panel: Panel) -> Weights:
+            acquired.append(panel)
+            return MemoryX.acquire(memoryx, panel)
+
+        patch.setattr(memoryx, "acquire", acquire)
+        found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+    assert found.streamed_bytes == found.dense_streamed_bytes == sum(4 * panel.size for panel in acquired)
+    # The matrix that ends a layer does not run forward again, nor does the last layer.
+    times = {panel.weight: acquired.count(panel) // waves for panel in acquired}
+    layer = "transformer_decoder.layers.{}.ffn.ffn.{}.linear_layer.weight"
+    assert [times[layer.format(*at)] for at in ((0, 0), (0, 1), (1, 0), (1, 1))] == [3, 2, 2, 2]
+    assert times["embedding_layer.word_embeddings.weight"] == 4, "twice as the embedding, twice as the output layer"
+
+
+def test_the_second_forward_of_an_op_has_a_time_of_its_own() -> None:
+    with systems(recompute="always", lanes=2) as found:
+        found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+        seconds = found.op_seconds
+    again = {GRAPH.ops[position].name for position in found.plan.timeline.again}
+    assert len(again) == len(layers_of(GRAPH.ops)[0]) - 2
+    for op, of_op in seconds.items():
+        assert list(of_op) == (["forward", "again", "backward"] if op in again else ["forward", "backward"])
+        assert min(of_op.values()) > 0
 
 
 @pytest.mark.parametrize(("lanes", "shares"), [(1, [6]), (2, [3, 3]), (4, [1, 2, 1, 2]), (9, [1] * 6)])

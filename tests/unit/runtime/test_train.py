@@ -12,12 +12,11 @@ import pytest
 
 from cstool.errors import DataError, Interrupted
 from cstool.runtime.appliance import Appliance
-from cstool.runtime.checkpoints import restore
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
 from cstool.runtime.train import train
-from tests.unit.runtime.sessions import Digits, session
+from tests.unit.runtime.sessions import Digits, restored, session
 
 TRAIN_LINE = (
     r"\| Train Device=CSX, Step=(\d+), Loss=\d+\.\d{5}, Rate=\S+ samples/sec, GlobalRate=\S+ samples/sec, "
@@ -224,14 +223,14 @@ def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path: 
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with session(tmp_path / "a", loop={"max_steps": 4}) as found:
-        restore(found, None, "all", strict=True)
+        restored(found, None, "all", strict=True)
         interrupted(found)
     losses = list(found.result.losses)
     with session(tmp_path / "a", loop={"max_steps": 4}) as resumed:
-        restore(resumed, None, "all", strict=True)
+        restored(resumed, None, "all", strict=True)
         go(resumed, Digits(), None)
     with session(tmp_path / "b", loop={"max_steps": 4}) as straight:
-        restore(straight, None, "all", strict=True)
+        restored(straight, None, "all", strict=True)
         go(straight, Digits(), None)
     assert losses + resumed.result.losses == straight.result.losses
 

@@ -10,6 +10,7 @@ import pytest
 
 from cstool.errors import CheckpointError
 from cstool.store import IndexEntry, read_index, register_checkpoint
+from cstool.store.checkpoint_index import forget_deleted
 from tests.contract.refusal import refusal
 
 
@@ -90,3 +91,25 @@ def test_an_index_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     message = f"{tmp_path}/checkpoints_index.yaml: the index of checkpoints must be writable, got: Is a directory"
     with refusal(CheckpointError, message, f"the checkpoint {tmp_path}/checkpoint_5.mdl itself is complete"):
         _register(tmp_path, 5)
+
+
+def test_a_deleted_checkpoint_is_forgotten(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    _register(tmp_path, 10)
+    (tmp_path / "checkpoint_5.mdl").unlink()
+    forget_deleted(tmp_path)
+    assert (tmp_path / "checkpoints_index.yaml").read_text() == "checkpoints:\n- step: 10\n  file: checkpoint_10.mdl\n"
+
+
+def test_where_there_is_no_index_none_is_made_to_forget(tmp_path: Path) -> None:
+    forget_deleted(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_index_that_cannot_forget_is_named(tmp_path: Path) -> None:
+    _register(tmp_path, 5)
+    (tmp_path / "checkpoints_index.yaml.lock").unlink()
+    (tmp_path / "checkpoints_index.yaml.lock").mkdir()
+    message = f"{tmp_path}/checkpoints_index.yaml: the index of checkpoints must be writable, got: Is a directory"
+    with refusal(CheckpointError, message, "its entries of deleted checkpoints do no harm"):
+        forget_deleted(tmp_path)

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import datetime
 import os
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cstool
-from cstool.errors import CheckpointError
-from cstool.store import CheckpointInfo, CheckpointWriter, TensorInfo, describe_checkpoint
+from cstool.errors import CheckpointError, DamagedCheckpointError
+from cstool.store import (
+    CheckpointInfo,
+    CheckpointWriter,
+    TensorInfo,
+    describe_checkpoint,
+    open_checkpoint,
+    tensor_norms,
+)
+from tests.contract.refusal import refusal
 
 WriteCheckpoint = Callable[..., Path]
+
+
+def described(path: Path) -> CheckpointInfo:
+    with open_checkpoint(path) as state:
+        return describe_checkpoint(state)
 
 
 def test_a_checkpoint_is_described(write_checkpoint: WriteCheckpoint) -> None:
     path = write_checkpoint()
     os.utime(path, (0, 0))
-    assert describe_checkpoint(path) == CheckpointInfo(
+    assert described(path) == CheckpointInfo(
         path=path,
         version="1.0",
         cstool_version=cstool.__version__,
@@ -43,7 +59,7 @@ def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path: Path) -> None:
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("random", {"seed": 5, "generator": "philox4x32-10"})
         writer.add_value("dataloader", {"batches_streamed": 30, "batch_size": 8})
-    info = describe_checkpoint(tmp_path / "a.mdl")
+    info = described(tmp_path / "a.mdl")
     assert (info.seed, info.batches_streamed) == (5, 30)
 
 
@@ -51,14 +67,65 @@ def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path: Path) -> None:
 def test_what_a_checkpoint_does_not_say_is_none(tmp_path: Path, metadata: object) -> None:
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("__metadata__", metadata)
-    info = describe_checkpoint(tmp_path / "a.mdl")
+    info = described(tmp_path / "a.mdl")
     assert (info.step, info.model_name) == (None, None)
 
 
-def test_checksums_are_verified_when_asked_for(write_checkpoint: WriteCheckpoint) -> None:
+@pytest.mark.parametrize("step", ["3", 3.0, None, True])
+def test_a_step_that_is_no_whole_number_is_none(tmp_path: Path, step: object) -> None:
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_value("global_step", step)
+    assert described(tmp_path / "a.mdl").step is None
+
+
+def test_norms_are_those_of_numpy_in_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
+    rng = np.random.default_rng(0)
+    arrays = {
+        "half": rng.standard_normal((5, 9)).astype(np.float16),
+        "single": rng.standard_normal((40, 3)).astype(np.float32) * 1e30,
+        "whole": rng.integers(-9, 9, (4, 4)),
+        "scalar": np.array(-3, np.int8),
+        "nothing": np.zeros((0, 4), np.float32),
+    }
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        for name, array in arrays.items():
+            writer.add_tensor(name, array.shape, array.dtype.name, [array])
+    with open_checkpoint(tmp_path / "a.mdl") as state:
+        norms = tensor_norms(state, arrays)
+    assert norms == pytest.approx(
+        {name: float(np.linalg.norm(array.astype(np.float64).reshape(-1))) for name, array in arrays.items()},
+        rel=1e-14,
+    )
+
+
+@pytest.mark.parametrize(("number", "norm"), [(np.nan, "nan"), (np.inf, "inf"), (1e200, "inf")])
+def test_a_norm_may_be_no_number(tmp_path: Path, number: float, norm: str) -> None:
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_tensor("t", (2,), "float64", [np.array([1, number])])
+    with open_checkpoint(tmp_path / "a.mdl") as state:
+        assert str(tensor_norms(state, ["t"])["t"]) == norm
+
+
+def test_norms_tell_how_far_they_are(write_checkpoint: WriteCheckpoint) -> None:
+    told: list[tuple[int, int]] = []
+    with open_checkpoint(write_checkpoint()) as state:
+        tensor_norms(state, ["model.weight", "optimizer.count"], lambda *state: told.append(state))
+    assert told == [(48, 56), (56, 56)]
+
+
+def test_the_norm_of_a_damaged_tensor_is_refused(write_checkpoint: WriteCheckpoint) -> None:
     path = write_checkpoint()
-    contents = path.read_bytes()
-    path.write_bytes(contents.replace(b"\x07\0\0\0\0\0\0\0", b"\x08\0\0\0\0\0\0\0"))
-    describe_checkpoint(path)
-    with pytest.raises(CheckpointError, match="optimizer.count is damaged: its checksum"):
-        describe_checkpoint(path, verify=True)
+    path.write_bytes(path.read_bytes().replace(b"\x07\0\0\0\0\0\0\0", b"\x08\0\0\0\0\0\0\0"))
+    checksums = [zlib.crc32(struct.pack("<q", number)) for number in (7, 8)]
+    message = f"{path}: optimizer.count is damaged: its checksum must be {checksums[0]:08x}, got {checksums[1]:08x}"
+    with open_checkpoint(path) as state, refusal(DamagedCheckpointError, message, "take an earlier checkpoint"):
+        tensor_norms(state, ["optimizer.count"])
+
+
+def test_what_is_said_of_sparse_weights_must_make_sense(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_tensor("model.w.indices", (1,), "uint32", [np.zeros(1, np.uint32)])
+    message = f"{tmp_path}/a.mdl: model.w.indices must belong to a sparse weight, it does not"
+    with refusal(CheckpointError, message):
+        described(tmp_path / "a.mdl")

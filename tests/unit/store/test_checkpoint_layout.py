@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.errors import CheckpointError
+from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store.checkpoint_layout import StoredTensor, read_layout
 from tests.contract.refusal import refusal
 
@@ -136,17 +136,38 @@ def test_links_of_hdf5_are_never_followed(path: Path, add: Callable[[h5py.File],
         layout_of(write(path, add))
 
 
-def test_a_path_through_an_external_link_is_never_followed(path: Path) -> None:
-    changes = {"__spec__": np.bytes_(b'["t/t"]'), "t/t.__metadata__": np.bytes_(b'{"kind": "tensor"}')}
-
+@pytest.mark.parametrize("metadata", [b'{"kind": "value", "dataset": "t/t"}', b'{"kind": "value", "dataset": "../t"}'])
+def test_a_path_through_an_external_link_is_never_followed(path: Path, metadata: bytes) -> None:
     def add(h5: h5py.File) -> None:
         with h5py.File(f"{h5.filename}.other", "w") as other:
             plain_tensor(other)
         h5["t"] = h5py.ExternalLink(f"{h5.filename}.other", "/")
 
-    message = f"{path}: t/t is damaged: it must be in the file itself, not behind a link"
-    with refusal(CheckpointError, message, EARLIER):
-        layout_of(write(path, add, **changes))
+    name = json.loads(metadata)["dataset"]
+    message = f"{path}: {name} is damaged: it must be in the file itself, not behind a link"
+    with refusal(DamagedCheckpointError, message, EARLIER):
+        layout_of(write(path, add, **{"t.__metadata__": np.bytes_(metadata)}))
+
+
+@pytest.mark.parametrize(
+    ("key", "rule"),
+    [
+        ("t/t", "a key must be text without slashes, not only dots, got 't/t'"),
+        ("../t", "a key must be text without slashes, not only dots, got '../t'"),
+        ("..", "a key must be text without slashes, not only dots, got '..'"),
+        ("", "a key must be text without slashes, not only dots, got ''"),
+        ("__spec__", "the key __spec__ is reserved by the format"),
+        ("t.__metadata__", "the key t.__metadata__ is reserved by the format"),
+    ],
+)
+def test_a_key_that_no_writer_takes_is_refused(path: Path, key: str, rule: str) -> None:
+    with refusal(DamagedCheckpointError, f"{path}: __spec__ is damaged: {rule}", EARLIER):
+        layout_of(write(path, __spec__=np.bytes_(json.dumps([key]).encode())))
+
+
+def test_a_key_that_is_there_twice_is_refused(path: Path) -> None:
+    with refusal(DamagedCheckpointError, f"{path}: __spec__ is damaged: every key must be in it once", EARLIER):
+        layout_of(write(path, __spec__=np.bytes_(b'["t", "t"]')))
 
 
 def test_a_group_is_no_tensor(path: Path) -> None:
@@ -215,9 +236,19 @@ def test_an_unknown_kind_is_refused(path: Path) -> None:
 
 
 def test_a_link_to_nothing_is_refused(path: Path) -> None:
-    message = f"{path}: t is damaged: it must be a link to a tensor, got gone"
+    message = f"{path}: t is damaged: it must be a link to a tensor before it, got gone"
     with refusal(CheckpointError, message, EARLIER):
         layout_of(write(path, **{"t.__metadata__": np.bytes_(b'{"kind": "link", "target": "gone"}')}))
+
+
+def test_a_link_to_a_tensor_after_it_is_refused(path: Path) -> None:
+    changes = {
+        "__spec__": np.bytes_(b'["tied", "t"]'),
+        "tied.__metadata__": np.bytes_(b'{"kind": "link", "target": "t"}'),
+    }
+    message = f"{path}: tied is damaged: it must be a link to a tensor before it, got t"
+    with refusal(DamagedCheckpointError, message, EARLIER):
+        layout_of(write(path, **changes))
 
 
 def test_long_json_has_a_checksum(path: Path) -> None:

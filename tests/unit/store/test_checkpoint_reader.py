@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 
 import cstool
-from cstool.errors import CheckpointError
+from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.checkpoint_format import DTYPES
 from tests.contract.refusal import refusal
@@ -320,7 +320,7 @@ def test_any_bit_flipped_in_a_tensor_is_found(data: st.DataObject) -> None:
             reader.read("t")
 
 
-@pytest.mark.parametrize("way", ["read", "read_rows", "in_order", "verify", "verify_all", "link"])
+@pytest.mark.parametrize("way", ["read", "read_rows", "in_order", "pieces", "verify_all", "link"])
 def test_every_way_to_see_all_of_a_tensor_verifies_it(
     write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any], way: str
 ) -> None:
@@ -328,13 +328,49 @@ def test_every_way_to_see_all_of_a_tensor_verifies_it(
         "read": lambda reader: reader.read("model.weight"),
         "read_rows": lambda reader: reader.read("model.weight", start=0, stop=4),
         "in_order": lambda reader: in_order(reader, "model.weight", 3),
-        "verify": lambda reader: reader.verify("model.weight"),
+        "pieces": lambda reader: next(reader.pieces("model.weight")),
         "verify_all": lambda reader: reader.verify_all(),
         "link": lambda reader: reader.read("model.tied"),
     }
     path = _flip(write_checkpoint(), weight.tobytes(), 40, 0)
     with CheckpointReader(path) as reader, pytest.raises(CheckpointError, match="model.weight is damaged"):
         ways[way](reader)
+
+
+@given(array=ARRAYS)
+@settings(max_examples=60, deadline=None)
+def test_the_pieces_of_a_tensor_are_its_elements_row_by_row(array: np.ndarray[Any, Any]) -> None:
+    array = np.asarray(array)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
+        with CheckpointWriter(Path(folder, "a.mdl")) as writer:
+            writer.add_tensor("t", array.shape, array.dtype.name, [array])
+            writer.link("tied", "t")
+        with CheckpointReader(Path(folder, "a.mdl")) as reader:
+            for key in ("t", "tied"):
+                pieces = [piece.copy() for piece in reader.pieces(key)]
+                assert [piece.size for piece in pieces[:-1]] == [7] * max(0, -(-array.size // 7) - 1)
+                assert {piece.dtype for piece in pieces} <= {array.dtype}
+                assert b"".join(piece.tobytes() for piece in pieces) == array.tobytes()
+
+
+def test_a_damaged_tensor_is_told_before_its_last_piece(
+    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 5)
+    with CheckpointReader(_flip(write_checkpoint(), weight.tobytes(), 0, 0)) as reader:
+        pieces = reader.pieces("model.weight")
+        assert [next(pieces).size, next(pieces).size] == [5, 5]
+        with pytest.raises(DamagedCheckpointError, match="model.weight is damaged"):
+            next(pieces)
+
+
+def test_verifying_tells_how_far_it_is(write_checkpoint: WriteCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 5)
+    told: list[tuple[int, int]] = []
+    with CheckpointReader(write_checkpoint()) as reader:
+        reader.verify_all(lambda *state: told.append(state))
+    assert told == [(20, 56), (40, 56), (48, 56), (56, 56)]
 
 
 def test_a_part_of_a_damaged_tensor_is_read_as_it_is(

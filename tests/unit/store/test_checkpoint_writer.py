@@ -125,6 +125,29 @@ def test_chunks_make_up_their_tensor(tmp_path: Path, chunks: list[Any], message:
         writer.add_tensor("a", (2, 3), "float32", chunks)
 
 
+def test_a_tensor_may_come_in_pieces_without_rows(tmp_path: Path, weight: np.ndarray[Any, Any]) -> None:
+    elements = weight.reshape(-1)
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_pieces("a", weight.shape, "float32", [elements[:5], elements[5:6], elements[6:]])
+        writer.add_pieces("b", (), "float32", [elements[:1]])
+    with h5py.File(tmp_path / "a.mdl") as file:
+        assert (file["a"][:].tolist(), file["b"][()]) == (weight.tolist(), weight[0, 0])
+        assert file["a"].attrs["crc32"] == zlib.crc32(weight.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ([np.zeros(6)], "a: the pieces must make up (2, 3) float32, there is more of float64"),
+        ([np.zeros(5, np.float32)], "a: the pieces must make up (2, 3) float32, 4 bytes are missing"),
+        ([np.zeros(3, np.float32)] * 3, "a: the pieces must make up (2, 3) float32, there is more of float32"),
+    ],
+)
+def test_pieces_make_up_their_tensor(tmp_path: Path, pieces: list[Any], message: str) -> None:
+    with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_pieces("a", (2, 3), "float32", pieces)
+
+
 def test_a_dtype_without_a_place_in_the_format_is_refused(tmp_path: Path) -> None:
     with (
         refusal(

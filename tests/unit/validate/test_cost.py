@@ -67,8 +67,8 @@ def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
     found = build_cost(
         graph,
         groups,
-        finish(2.0, shares, streamed_bytes_per_step=3 * 2 * weights_bytes),
-        finish(1.0, shares, sparsity=table),
+        finish(2.0, shares, waves=3),
+        finish(1.0, shares, waves=3, sparsity=table),
         batch_size=10,
         num_steps=5,
         optimizer_arrays=2,

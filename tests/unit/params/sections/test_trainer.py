@@ -241,6 +241,11 @@ def test_checkpoints_every_0_steps_are_none(load) -> None:
         ("callbacks", [{"Lora": {"r": 8}}], f"x.yaml:13: not supported: {I}.callbacks.0.Lora\nhint: leave it out"),
         ("seed", -1, f"x.yaml:12: {I}.seed must be at least 0, got -1"),
         ("seed", True, f"x.yaml:12: {I}.seed must be a whole number, got true"),
+        (
+            "activation_checkpointing",
+            "allways",
+            f"x.yaml:12: {I}.activation_checkpointing must be auto, always or never, got 'allways'",
+        ),
         ("model_dir", 5, f"x.yaml:12: {I}.model_dir must be text, got 5"),
         (
             "callbacks",

@@ -1,0 +1,165 @@
+"""`cstool checkpoint convert`: from one format of checkpoints to another."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.screen import progress_in_bytes
+from cstool.errors import CheckpointError
+
+CONVERT_EPILOG = "Example: cstool checkpoint convert gpt2_folder gpt2.mdl --params params/gpt2_small.yaml"
+
+
+class SourceFormat(StrEnum):
+    """What can be read."""
+
+    CSTOOL = "cstool"
+    HF = "hf"
+    VENDOR = "vendor"
+
+
+class TargetFormat(StrEnum):
+    """What can be written."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    HF = "hf"
+
+
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A checkpoint, or a safetensors file or folder of Hugging Face's.",
+            show_default=False,
+        ),
+    ],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="TARGET", help="The new checkpoint; for --to hf a new folder.", show_default=False),
+    ],
+    from_: Annotated[
+        SourceFormat | None,
+        typer.Option("--from", help="Format of SOURCE; without it, what it looks like.", show_default=False),
+    ] = None,
+    to: Annotated[
+        TargetFormat | None,
+        typer.Option(
+            "--to", help="cstool's own with dense or sparse weights, or Hugging Face's; hf and vendor become dense."
+        ),
+    ] = None,
+    params: Annotated[
+        Path | None,
+        typer.Option(
+            "-p", "--params", metavar="FILE", help="Params file of the model, where SOURCE does not say which it is."
+        ),
+    ] = None,
+    sparsity: Annotated[
+        float | None,
+        typer.Option(
+            "--sparsity", metavar="X", help="With --to sparse: share of zeros, the largest stay; without it, by zeros."
+        ),
+    ] = None,
+    param_filter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param_filter", metavar="GLOB", help="With --to sparse: names of the weights; may be given again."
+        ),
+    ] = None,
+    shard_size: Annotated[
+        str | None,
+        typer.Option("--shard_size", metavar="SIZE", help="With --to hf: largest file, such as 5GB; without it, one."),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Convert a checkpoint: dense and sparse, Hugging Face's GPT-2 and Llama, the vendor's own files.
+
+    It streams: no model is ever in memory. Nothing is overwritten.
+    """
+    with errors_as_messages(debug):
+        _check_flags(to, sparsity, param_filter, shard_size)
+        from cstool.cli.render import print_json
+        from cstool.convert import Request, convert
+        from cstool.params import load_params
+
+        request = Request(
+            source,
+            target,
+            source_format=from_,
+            to=to,
+            params=None if params is None else load_params(params),
+            sparsity=sparsity,
+            param_filter=tuple(param_filter) if param_filter else None,
+            shard_bytes=None if shard_size is None else _bytes_of(shard_size),
+        )
+        with progress_in_bytes("Saving checkpoint") as progress:
+            done = convert(request, progress)
+        if as_json:
+            print_json(
+                {
+                    "path": str(done.path),
+                    "config_path": None if done.config_path is None else str(done.config_path),
+                    "from": done.source_format,
+                    "to": done.target_format,
+                    "weights": done.weights,
+                    "bytes": done.bytes,
+                    "densities": dict(done.densities),
+                    "notes": list(done.notes),
+                }
+            )
+            return
+        for note in done.notes:
+            print(f"note: {note}")
+        if done.densities:
+            share = 1 - sum(done.densities.values()) / len(done.densities)
+            print(f"{len(done.densities)} of {done.weights} weights are sparse, with {share:.1%} zeros on average")
+        print(f"Checkpoint saved to {done.path}")
+        if done.config_path is not None:
+            print(f"Config saved to {done.config_path}")
+
+
+def _check_flags(
+    to: TargetFormat | None, sparsity: float | None, param_filter: list[str] | None, shard_size: str | None
+) -> None:
+    """Check that flags go together and hold what they must.
+
+    Raises:
+        CheckpointError: they do not
+    """
+    of_target = {
+        "--sparsity": (TargetFormat.SPARSE, sparsity),
+        "--param_filter": (TargetFormat.SPARSE, param_filter or None),
+        "--shard_size": (TargetFormat.HF, shard_size),
+    }
+    for flag, (target, value) in of_target.items():
+        if value is not None and to is not target:
+            raise CheckpointError(f"{flag}: must stand beside --to {target}, got {f'--to {to}' if to else 'no --to'}")
+    if sparsity is not None and not 0 < sparsity < 1:
+        raise CheckpointError(
+            f"--sparsity: must be greater than 0 and less than 1, got {sparsity:g}",
+            "it is the share of zeros: 0.9 leaves a tenth of the weights",
+        )
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def _bytes_of(size: str) -> int:
+    """Return what a size such as 5GB means [bytes].
+
+    Raises:
+        CheckpointError: it means nothing
+    """
+    found = re.fullmatch(r"([1-9]\d*)\s*([A-Za-z]*)", size)
+    if found is None or found[2] not in _UNITS:
+        units = ", ".join(unit for unit in _UNITS if unit)
+        raise CheckpointError(f"--shard_size: must be a number with one of {units}, got {size!r}", "for example 5GB")
+    return int(found[1]) * _UNITS[found[2]]

@@ -1,0 +1,147 @@
+"""`cstool checkpoint diff`: what two checkpoints have and have not in common."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from cstool.store import CheckpointDiff, TensorComparison, TensorForm, Tolerance
+
+LONGEST_VALUE = 120
+"""characters of a value that are printed"""
+
+
+class ComparisonOp(StrEnum):
+    """When two tensors are alike."""
+
+    equal = "equal"
+    allclose = "allclose"
+
+
+def _side(name: str) -> Any:
+    return typer.Argument(metavar=name, help="A checkpoint: its file, DIR:STEP or DIR:latest.", show_default=False)
+
+
+def diff(
+    left: Annotated[str, _side("LEFT")],
+    right: Annotated[str, _side("RIGHT")],
+    tensor_comparison_op: Annotated[
+        ComparisonOp, typer.Option("--tensor_comparison_op", help="Whether tensors must be equal, or close.")
+    ] = ComparisonOp.equal,
+    rtol: Annotated[
+        float | None,
+        typer.Option("--rtol", metavar="X", help="allclose: relative tolerance.", show_default="1e-5"),
+    ] = None,
+    atol: Annotated[
+        float | None,
+        typer.Option("--atol", metavar="X", help="allclose: absolute tolerance.", show_default="1e-8"),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare two checkpoints: keys, shapes, types, numbers and values.
+
+    Sparse and dense tensors are compared by what they mean. NaN equals NaN if the bits are the same.
+    The exit code is 0 if the checkpoints match, 1 if they differ, 2 if one cannot be read or is damaged.
+    """
+    with errors_as_messages(debug):
+        tolerance = _tolerance(tensor_comparison_op, rtol, atol)
+        from cstool.cli.render import print_json
+        from cstool.cli.screen import progress_in_bytes
+        from cstool.store import diff_checkpoints, find_checkpoint, open_checkpoint
+
+        paths = [find_checkpoint(target) for target in (left, right)]
+        with (
+            open_checkpoint(paths[0]) as one,
+            open_checkpoint(paths[1]) as other,
+            progress_in_bytes("Comparing") as progress,
+        ):
+            found = diff_checkpoints(one, other, tolerance, progress)
+        if as_json:
+            print_json(_document(found, tensor_comparison_op, tolerance))
+        else:
+            _print(found)
+        if not found.match:
+            raise typer.Exit(1)
+
+
+def _tolerance(op: ComparisonOp, rtol: float | None, atol: float | None) -> Tolerance | None:
+    """Return how close tensors must be, None for equality.
+
+    Raises:
+        CheckpointError: the flags contradict each other, or are no tolerances
+    """
+    typed = {name: value for name, value in (("rtol", rtol), ("atol", atol)) if value is not None}
+    for name, value in typed.items():
+        if op is ComparisonOp.equal:
+            raise CheckpointError(f"--{name}: must go with --tensor_comparison_op allclose, got equal")
+        if not value >= 0:
+            raise CheckpointError(f"--{name}: must be at least 0, got {value:g}")
+    if op is ComparisonOp.equal:
+        return None
+    from cstool.store import Tolerance
+
+    return Tolerance(**typed)
+
+
+def _document(found: CheckpointDiff, op: ComparisonOp, tolerance: Tolerance | None) -> dict[str, Any]:
+    return {
+        "left": str(found.left),
+        "right": str(found.right),
+        "tensor_comparison_op": op.value,
+        **({} if tolerance is None else asdict(tolerance)),
+        "match": found.match,
+        "tensors": [asdict(tensor) for tensor in found.tensors],
+        "values": [asdict(value) for value in found.values],
+    }
+
+
+def _print(found: CheckpointDiff) -> None:
+    from cstool.cli.render import print_facts, print_table
+
+    print_facts({"left": str(found.left), "right": str(found.right)})
+    columns = ("tensor", "left", "right", "difference", "MSE", "greatest")
+    rows = [_row(tensor) for tensor in found.tensors if tensor.difference or tensor.note]
+    if rows:
+        print()
+        print_table(columns, rows, right=("MSE", "greatest"))
+    if found.values:
+        print()
+        values = [(value.key, _value_text(value.left), _value_text(value.right)) for value in found.values]
+        print_table(("value", "left", "right"), values)
+    differing = sum(tensor.difference is not None for tensor in found.tensors)
+    print(f"\n{len(found.tensors):,} tensors compared, {differing:,} differ; ", end="")
+    print(f"{found.value_count:,} values compared, {len(found.values):,} differences.")
+    print("Checkpoints match." if found.match else "Checkpoints differ.")
+
+
+def _row(tensor: TensorComparison) -> tuple[str, ...]:
+    what = tensor.difference or "none"
+    if tensor.difference == "numbers":
+        what = "1 number" if tensor.differing == 1 else f"{tensor.differing:,} numbers"
+    said = f"{what} ({tensor.note})" if tensor.note else what
+    measures = ("" if x is None else f"{x:.3g}" for x in (tensor.mean_square, tensor.greatest))
+    return (tensor.key, _form_text(tensor.left), _form_text(tensor.right), said, *measures)
+
+
+def _form_text(form: TensorForm | None) -> str:
+    from cstool.cli.render import shape_text
+
+    if form is None:
+        return "not there"
+    shape = shape_text(form.shape)
+    zeros = shape_text(form.shape, form.stored).removeprefix(shape)
+    return f"{shape} {form.dtype}{zeros}".strip()
+
+
+def _value_text(value: str | None) -> str:
+    if value is None:
+        return "not there"
+    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."

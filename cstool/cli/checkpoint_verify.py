@@ -1,0 +1,61 @@
+"""`cstool checkpoint verify`: whether checkpoints are whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.errors import CheckpointError, DamagedCheckpointError
+
+CheckpointsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...", help="Checkpoints: files, DIR:STEP, DIR:latest, globs in quotes.", show_default=False
+    ),
+]
+
+
+def verify(files: CheckpointsArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Read checkpoints and verify every checksum and all that describes them, one line for each.
+
+    The exit code is 0 if all are whole, 1 if one is damaged, 2 if one is no checkpoint or not there at all.
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.render import print_json
+        from cstool.store import find_checkpoints
+
+        code, document = 0, []
+        for path in find_checkpoints(files):
+            error = _error(path)
+            if error is not None:
+                code = max(code, 1 if isinstance(error, DamagedCheckpointError) else 2)
+            if as_json:
+                document.append({"path": str(path), "ok": error is None, "error": error and error.message})
+            else:
+                print(_line(path, error), flush=True)
+        if as_json:
+            print_json({"ok": code == 0, "checkpoints": document})
+        if code:
+            raise typer.Exit(code)
+
+
+def _error(path: Path) -> CheckpointError | None:
+    """Return what is wrong with a checkpoint, None for one that is whole."""
+    from cstool.cli.screen import progress_in_bytes
+    from cstool.store import open_checkpoint
+
+    try:
+        with progress_in_bytes(f"Verifying {path.name}") as progress, open_checkpoint(path) as state:
+            state.verify_all(progress)
+    except CheckpointError as error:
+        return error
+    return None
+
+
+def _line(path: Path, error: CheckpointError | None) -> str:
+    if error is None:
+        return f"{path}: ok"
+    return error.message if error.message.startswith(f"{path}: ") else f"{path}: {error.message}"

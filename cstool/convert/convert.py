@@ -1,0 +1,159 @@
+"""One conversion, from what was asked for to what was written."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import cstool
+from cstool.convert.checkpoint_target import write_checkpoint
+from cstool.convert.described import Described, describe
+from cstool.convert.hf_source import HfSource
+from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
+from cstool.convert.kept import Kept
+from cstool.convert.source import CstoolSource, Source, check_weights, weights_of
+from cstool.convert.sparsify import sparsify
+from cstool.convert.vendor_source import VendorSource
+from cstool.errors import CheckpointError
+from cstool.params import Params
+from cstool.store.vendor_reader import is_vendor_checkpoint
+
+FORMATS = ("cstool", "hf", "vendor")
+"""what can be read"""
+TARGETS = ("dense", "sparse", "hf")
+"""what can be written"""
+Progress = Callable[[int, int], None]
+"""told of bytes done, and bytes in all"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for.
+
+    Args:
+        source: file or folder
+        target: file, or folder for `hf`
+        source_format: one of `FORMATS`; None to find out
+        to: one of `TARGETS`; None for dense where the source is not cstool's own
+        params: of the model; None where the source says it
+        sparsity: share of zeros to make; None keeps the zeros that there are
+        param_filter: names of the weights to make sparse; None for those of the params
+        shard_bytes: most of a file of `hf` [bytes]; None for one file
+    """
+
+    source: Path
+    target: Path
+    source_format: str | None = None
+    to: str | None = None
+    params: Params | None = None
+    sparsity: float | None = None
+    param_filter: tuple[str, ...] | None = None
+    shard_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What came of it.
+
+    Args:
+        path: of the checkpoint
+        config_path: of the file that describes its model; None where none was written
+        source_format: one of `FORMATS`
+        target_format: one of `TARGETS`
+        bytes: of the tensors
+        weights: their number
+        densities: of the sparse ones, by name
+        notes: what of the source is left out
+    """
+
+    path: Path
+    config_path: Path | None
+    source_format: str
+    target_format: str
+    bytes: int
+    weights: int
+    densities: Mapping[str, float]
+    notes: tuple[str, ...]
+
+
+def convert(request: Request, progress: Progress = lambda done, total: None) -> Converted:
+    """Convert a checkpoint, tensor by tensor and range by range.
+
+    Raises:
+        CheckpointError: the source cannot be read or is of another model, or the target cannot be written; then
+            nothing of it is left
+        NonFiniteError: a weight that is to keep its largest numbers has NaN
+        ParamsError: what is to be sparse cannot be
+    """
+    source_format = request.source_format or _format_of(request.source)
+    to = request.to or ("dense" if source_format != "cstool" else None)
+    if to is None:
+        raise CheckpointError(f"--to: must be given for a checkpoint of cstool, one of {', '.join(TARGETS)}")
+    described = None
+    if (source_format, to) != ("cstool", "dense") or request.params is not None:
+        described = describe(request.source, source_format, request.params)
+    if "hf" in (source_format, to):
+        assert described is not None
+        described.as_hf()
+    config = _config_path(request.target, to, described)
+    _check_new(request.target, to, config)
+    with closing(_open(request.source, source_format, described)) as source:
+        if described is not None:
+            check_weights(source, described.graph)
+        kept: dict[str, Kept] = {}
+        if to == "hf":
+            assert described is not None
+            model, graph = described.as_hf(), described.graph
+            size_bytes = write_hf(source, request.target, *model, graph, request.shard_bytes, progress)
+        else:
+            if to == "sparse":
+                assert described is not None
+                kept = sparsify(source, described.graph, request.params, request.sparsity, request.param_filter)
+            elif isinstance(source, CstoolSource) and not source.sparse:
+                raise CheckpointError(f"{source.path}: must have sparse weights to become dense, it has none")
+            size_bytes = write_checkpoint(source, request.target, kept, progress)
+            if config is not None:
+                assert described is not None
+                described.write(config)
+        densities = {name: found.count / math.prod(source.shapes[f"model.{name}"]) for name, found in kept.items()}
+        count = len(weights_of(source))
+    return Converted(request.target, config, source_format, to, size_bytes, count, densities, tuple(source.notes))
+
+
+def _format_of(path: Path) -> str:
+    """Return the format of a source; of what is none of the others, cstool's, whose reader says what is wrong."""
+    if path.is_dir() or path.suffix in (".safetensors", ".json"):
+        return "hf"
+    return "vendor" if is_vendor_checkpoint(path) else "cstool"
+
+
+def _open(path: Path, source_format: str, described: Described | None) -> Source:
+    if source_format == "cstool":
+        return CstoolSource(path)
+    assert described is not None
+    values = {"__metadata__": [described.metadata(cstool.__version__)]}
+    if source_format == "vendor":
+        return VendorSource(path, described.graph, values)
+    return HfSource(path, *described.as_hf(), described.graph, values)
+
+
+def _config_path(target: Path, to: str, described: Described | None) -> Path | None:
+    """Return where the description of the model goes: beside a checkpoint only if no params file has it."""
+    if to == "hf":
+        return target / CONFIG_NAME
+    return target.with_suffix(".yaml") if described is not None and described.is_new else None
+
+
+def _check_new(target: Path, to: str, config: Path | None) -> None:
+    """Check before any work that nothing stands where the result goes."""
+    if to == "hf":
+        check_free(target)
+        return
+    for path in (target, config):
+        if path is not None and os.path.lexists(path):
+            what = "Checkpoint" if path == target else "Config"
+            raise CheckpointError(f"{what} at '{path}' already exists", "delete it or choose another name")

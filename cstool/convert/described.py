@@ -1,0 +1,114 @@
+"""Which model a checkpoint is of, as a params file says it, a config.json beside the weights, or the checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from cstool.convert.hf_config import check_config, family_of, make_model, model_section
+from cstool.convert.hf_source import config_path
+from cstool.errors import CheckpointError
+from cstool.ir import Graph
+from cstool.models import build_graph
+from cstool.params import DecoderParams, FcMnistParams, Params
+from cstool.params.sections.model import MODELS
+from cstool.store import CheckpointReader
+from cstool.store.safetensors_reader import read_json
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model, and who says so.
+
+    Args:
+        model: its section of the params
+        place: of the file that has it, for messages
+        document: the params that a checkpoint keeps
+        is_new: whether no params file says it yet
+    """
+
+    model: FcMnistParams | DecoderParams
+    place: str
+    document: Mapping[str, Any]
+    is_new: bool = False
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph; its weights do not depend on the length of samples."""
+        return build_graph(self.model, getattr(self.model, "max_position_embeddings", None))
+
+    def as_hf(self) -> tuple[str, DecoderParams]:
+        """Return the family that the model has at Hugging Face, and its section of the params.
+
+        Raises:
+            CheckpointError: it has none
+        """
+        family = family_of(self.place, self.model)
+        assert isinstance(self.model, DecoderParams)
+        return family, self.model
+
+    def metadata(self, version: str) -> dict[str, Any]:
+        """Return what a checkpoint that is written by a version of cstool says of its model."""
+        return {"version": version, "model_name": self.model.name, "params": self.document}
+
+    def write(self, path: Path) -> None:
+        """Write the params as a new file.
+
+        Raises:
+            CheckpointError: it cannot be written
+        """
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                yaml.safe_dump(self.document, file, sort_keys=False)
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: must be writable, got: {error.strerror}", "the checkpoint itself is complete"
+            ) from error
+
+
+def describe(path: Path, source_format: str, params: Params | None) -> Described:
+    """Return the model of a checkpoint.
+
+    Args:
+        path: of the checkpoint
+        source_format: cstool, hf or vendor
+        params: that say it; None where the checkpoint does
+
+    Raises:
+        CheckpointError: nobody says it, or two say different things
+    """
+    beside = config_path(path)
+    has_config = source_format == "hf" and os.path.lexists(beside)
+    if params is not None:
+        if has_config:
+            check_config(beside, read_json(beside), params.path, params.model)
+        return Described(params.model, str(params.path), params.resolved())
+    if has_config:
+        section = model_section(beside, read_json(beside))
+        document = {"trainer": {"init": {"model": section}}}
+        return Described(make_model(beside, section), str(beside), document, is_new=True)
+    if source_format == "cstool":
+        return _described_by_itself(path)
+    why = f"there is no {beside.name} beside {path}" if source_format == "hf" else "the vendor's checkpoints lack it"
+    raise CheckpointError(f"--params: must be given, since it says which model this is, and {why}")
+
+
+def _described_by_itself(path: Path) -> Described:
+    with CheckpointReader(path) as reader:
+        metadata: Any = reader.values().get("__metadata__")
+    try:
+        document = metadata[-1]["params"]
+        section = document["trainer"]["init"]["model"]
+        model = MODELS[section["name"]].model_validate(section)
+    except (LookupError, TypeError, ValidationError) as error:
+        raise CheckpointError(
+            f"{path}: must say which model it is of, it does not", "--params names the file of the model"
+        ) from error
+    return Described(model, str(path), document)

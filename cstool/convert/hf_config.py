@@ -1,0 +1,378 @@
+"""`config.json` of Hugging Face's library, from the model section of the params and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cstool.errors import CheckpointError
+from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, FcMnistParams
+
+CLASSES = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
+"""family -> class there"""
+
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+    "relu2": "squared_relu",
+    "silu": "silu",
+    "swish": "silu",
+    "linear": "linear",
+}
+"""their names of functions -> those of the kernels"""
+_SCALINGS = ("default", "linear", "llama3")
+
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "gpt2": {
+        "vocab_size": 50257,
+        "n_positions": 1024,
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+        "n_inner": None,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+        "initializer_range": 0.02,
+    },
+    "llama": {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": None,
+        "head_dim": None,
+        "hidden_act": "silu",
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+        "rope_theta": 10000.0,
+        "rope_scaling": None,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+    },
+}
+"""what counts in a config of theirs, and what it is where the file does not say it"""
+_NOT_COMPARED = (
+    *("resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "initializer_range"),
+    "max_position_embeddings",
+)
+"""what a checkpoint is indifferent to; only a Llama calls its positions so, and it has no table of them"""
+_SAME_IN_BOTH: Mapping[str, Any] = {
+    "norms_per_layer": 2,
+    "is_parallel": False,
+    "embedding_layer_norm": False,
+    "norm_first_sandwich": False,
+    "use_bias_in_output": False,
+    "attention_sliding_window_length": None,
+    "attention_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "attention_logits_alpha": 1.0,
+    "scale_qk_dot_by_d": False,
+    "embeddings_scale": 1.0,
+    "logits_scale": 1.0,
+}
+"""what a model must have in its params to be one of theirs"""
+_OF_FAMILY: Mapping[str, Mapping[str, Any]] = {
+    "gpt2": {
+        "norm_type": "layernorm",
+        "attention_module": "aiayn_attention",
+        "use_projection_bias_in_attention": True,
+        "use_ffn_bias_in_attention": True,
+        "use_ffn_bias": True,
+    },
+    "llama": {
+        "norm_type": "rmsnorm",
+        "attention_type": "scaled_dot_product",
+        "scale_qk_dot_by_layer_idx": False,
+    },
+}
+
+
+def family_of(where: str | Path, model: DecoderParams | FcMnistParams) -> str:
+    """Return which of their classes computes what a model computes: gpt2 or llama.
+
+    Raises:
+        CheckpointError: none does
+    """
+    if not isinstance(model, DecoderParams):
+        raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", _WHICH)
+    family = "llama" if model.position_embedding_type == "rotary" else "gpt2"
+    wanted: dict[str, Any] = {**_SAME_IN_BOTH, **_OF_FAMILY[family]}
+    if family == "gpt2":
+        wanted |= {"position_embedding_type": "learned", "inner_size": model.hidden_size}
+    else:
+        wanted |= {
+            "rotary_dim": model.head_width,
+            "use_ffn_bias_in_attention": model.use_projection_bias_in_attention,
+        }
+    for key, value in wanted.items():
+        if (got := getattr(model, key)) != value:
+            raise CheckpointError(
+                f"{where}: {key} must be {_text(value)} for {CLASSES[family]}, got {_text(got)}", _WHICH
+            )
+    functions = NONLINEARITIES if family == "gpt2" else GATED_NONLINEARITIES
+    if model.nonlinearity not in functions:
+        known = ", ".join(functions)
+        raise CheckpointError(
+            f"{where}: nonlinearity must be one of {known} for {CLASSES[family]}, got {model.nonlinearity}", _WHICH
+        )
+    if family == "llama" and model.pos_scaling_type not in _SCALINGS:
+        raise CheckpointError(f"{where}: pos_scaling_type must be linear or llama3, got {model.pos_scaling_type}")
+    return family
+
+
+def config_of(family: str, model: DecoderParams) -> dict[str, Any]:
+    """Return the config of a model of a family, as their library writes it."""
+    common = {
+        "architectures": [CLASSES[family]],
+        "model_type": family,
+        "torch_dtype": "float32",
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "vocab_size": model.vocab_size,
+        "tie_word_embeddings": model.share_embedding_weights,
+        "initializer_range": model.initializer_range,
+    }
+    if family == "gpt2":
+        return common | {
+            "n_positions": model.max_position_embeddings,
+            "n_embd": model.hidden_size,
+            "n_layer": model.num_hidden_layers,
+            "n_head": model.num_heads,
+            "n_inner": model.filter_size,
+            "activation_function": _theirs(NONLINEARITIES[model.nonlinearity]),
+            "layer_norm_epsilon": model.layer_norm_epsilon,
+            "scale_attn_weights": model.attention_type == "scaled_dot_product",
+            "scale_attn_by_inverse_layer_idx": model.scale_qk_dot_by_layer_idx,
+            "add_cross_attention": False,
+            "resid_pdrop": model.residual_dropout_rate,
+            "embd_pdrop": model.embedding_dropout_rate,
+            "attn_pdrop": model.attention_dropout_rate,
+        }
+    return common | {
+        "hidden_size": model.hidden_size,
+        "intermediate_size": model.filter_size,
+        "num_hidden_layers": model.num_hidden_layers,
+        "num_attention_heads": model.num_heads,
+        "num_key_value_heads": model.kv_heads,
+        "head_dim": model.head_width,
+        "hidden_act": _theirs(GATED_NONLINEARITIES[model.nonlinearity]),
+        "max_position_embeddings": model.max_position_embeddings,
+        "rms_norm_eps": model.layer_norm_epsilon,
+        "rope_theta": model.rope_theta,
+        "rope_scaling": _scaling_of(model),
+        "attention_bias": model.use_projection_bias_in_attention,
+        "mlp_bias": model.use_ffn_bias,
+        "attention_dropout": model.attention_dropout_rate,
+    }
+
+
+def model_section(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model section of the params for the model that a config describes.
+
+    Raises:
+        CheckpointError: it is not of a family that is known here, or asks for what cannot be had
+    """
+    family = _family(path, config)
+    found = _completed(path, family, config)
+    activation = found["activation_function" if family == "gpt2" else "hidden_act"]
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise CheckpointError(f"{path}: the activation must be one of {', '.join(_ACTIVATIONS)}, got {activation}")
+    function = _ACTIVATIONS[activation]
+    section: dict[str, Any] = {
+        "name": family,
+        "vocab_size": found["vocab_size"],
+        "share_embedding_weights": found["tie_word_embeddings"],
+        "initializer_range": found["initializer_range"],
+        "use_bias_in_output": False,
+    }
+    if family == "gpt2":
+        section |= {
+            "max_position_embeddings": found["n_positions"],
+            "hidden_size": found["n_embd"],
+            "num_hidden_layers": found["n_layer"],
+            "num_heads": found["n_head"],
+            "filter_size": found["n_inner"],
+            "nonlinearity": function,
+            "layer_norm_epsilon": found["layer_norm_epsilon"],
+            "attention_type": "scaled_dot_product" if found["scale_attn_weights"] else "dot_product",
+            "scale_qk_dot_by_layer_idx": found["scale_attn_by_inverse_layer_idx"],
+            "residual_dropout_rate": found["resid_pdrop"],
+            "embedding_dropout_rate": found["embd_pdrop"],
+            "attention_dropout_rate": found["attn_pdrop"],
+        }
+    else:
+        gates = {kernel: name for name, kernel in GATED_NONLINEARITIES.items()}
+        if function not in gates:
+            raise CheckpointError(f"{path}: hidden_act must be one of {', '.join(gates)}, got {activation}")
+        inner = _product(found["num_attention_heads"], found["head_dim"])
+        section |= {
+            "max_position_embeddings": found["max_position_embeddings"],
+            "position_embedding_type": "rotary",
+            "rotary_dim": found["head_dim"],
+            "rope_theta": found["rope_theta"],
+            "hidden_size": found["hidden_size"],
+            "num_hidden_layers": found["num_hidden_layers"],
+            "num_heads": found["num_attention_heads"],
+            "attention_module": "multiquery_attention",
+            "extra_attention_params": {"num_kv_groups": found["num_key_value_heads"]},
+            "filter_size": found["intermediate_size"],
+            "nonlinearity": gates[function],
+            "norm_type": "rmsnorm",
+            "layer_norm_epsilon": found["rms_norm_eps"],
+            "use_projection_bias_in_attention": found["attention_bias"],
+            "use_ffn_bias_in_attention": found["attention_bias"],
+            "use_ffn_bias": found["mlp_bias"],
+            "dropout_rate": 0.0,
+            "attention_dropout_rate": found["attention_dropout"],
+            **({} if inner == found["hidden_size"] else {"attention_inner_dim": inner}),
+            **_scaling_section(found["rope_scaling"]),
+        }
+    return section
+
+
+def make_model(path: Path, section: Any) -> DecoderParams:
+    """Return the checked model of a section made from a config.
+
+    Raises:
+        CheckpointError: it makes none
+    """
+    try:
+        return DecoderParams.model_validate(section)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "the model"
+        raise CheckpointError(
+            f"{path}: must describe a model: {key} {first['msg'][:1].lower()}{first['msg'][1:]}"
+        ) from (error)
+
+
+def check_config(
+    path: Path, config: Mapping[str, Any], params: str | Path, model: DecoderParams | FcMnistParams
+) -> None:
+    """Check that a config and the params are of one model.
+
+    Raises:
+        CheckpointError: naming everything that differs
+    """
+    family = family_of(params, model)
+    assert isinstance(model, DecoderParams)
+    if (got := _family(path, config)) != family:
+        raise CheckpointError(f"{path}: model_type must be {family}, as {params} describes it, got {got}")
+    wanted, found = config_of(family, model), _completed(path, family, config)
+    wanted["rope_scaling"] = _comparable(wanted.get("rope_scaling"))
+    different = [
+        f"{key} {_text(wanted[key])}, got {_text(found.get(key))}"
+        for key in _DEFAULTS[family]
+        if key not in _NOT_COMPARED and not _same(key, wanted[key], found.get(key))
+    ]
+    if different:
+        raise CheckpointError(
+            f"{path}: must be of the model of {params}: {'; '.join(different)}",
+            "without --params the model is the one that config.json describes",
+        )
+
+
+_WHICH = "Hugging Face's GPT2LMHeadModel and LlamaForCausalLM can be had"
+
+
+def _family(path: Path, config: Mapping[str, Any]) -> str:
+    family = config.get("model_type")
+    if not isinstance(family, str) or family not in CLASSES:
+        raise CheckpointError(f"{path}: model_type must be one of {', '.join(CLASSES)}, got {_text(family)}")
+    if "quantization_config" in config:
+        raise CheckpointError(f"{path}: must be without quantization_config: quantized weights cannot be read")
+    return family
+
+
+def _completed(path: Path, family: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what counts in a config, with what follows where it says nothing."""
+    found = {key: config.get(key, default) for key, default in _DEFAULTS[family].items()}
+    if found.get("add_cross_attention"):
+        raise CheckpointError(f"{path}: add_cross_attention must be false, got true")
+    if family == "gpt2":
+        found["n_inner"] = _product(4, found["n_embd"]) if found["n_inner"] is None else found["n_inner"]
+        return found
+    # Newer releases of the library keep all that is about positions in one entry.
+    positions = config.get("rope_parameters")
+    if isinstance(positions, dict):
+        found["rope_theta"] = positions.get("rope_theta", found["rope_theta"])
+        found["rope_scaling"] = {key: value for key, value in positions.items() if key != "rope_theta"}
+    found["rope_scaling"] = scaling = _comparable(found["rope_scaling"])
+    kind = scaling.get("rope_type") if isinstance(scaling, dict) else scaling or "default"
+    if kind not in _SCALINGS:
+        raise CheckpointError(f"{path}: rope_scaling must be of type {', '.join(_SCALINGS)}, got {_text(kind)}")
+    if found["num_key_value_heads"] is None:
+        found["num_key_value_heads"] = found["num_attention_heads"]
+    if found["head_dim"] is None:
+        heads, width = found["num_attention_heads"], found["hidden_size"]
+        if type(heads) is not int or type(width) is not int or heads < 1 or width % heads:
+            raise CheckpointError(f"{path}: hidden_size must be a multiple of num_attention_heads")
+        found["head_dim"] = width // heads
+    return found
+
+
+def _comparable(scaling: Any) -> Any:
+    """Return a rope_scaling with its type under the newer name; None where it scales nothing."""
+    if not isinstance(scaling, dict):
+        return scaling
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    rest = {key: value for key, value in scaling.items() if key not in ("rope_type", "type")}
+    return None if kind == "default" or (kind, rest.get("factor")) == ("linear", 1.0) else {"rope_type": kind, **rest}
+
+
+def _scaling_of(model: DecoderParams) -> dict[str, Any] | None:
+    factor, extra = model.pos_scaling_factor, model.pos_scaling_extra_args
+    if model.pos_scaling_type == "linear":
+        return None if factor == 1.0 else {"rope_type": "linear", "factor": factor}
+    assert extra is not None
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": extra.low_freq_factor,
+        "high_freq_factor": extra.high_freq_factor,
+        "original_max_position_embeddings": extra.original_max_position_embeddings,
+    }
+
+
+def _scaling_section(scaling: Any) -> dict[str, Any]:
+    if scaling is None:
+        return {}
+    rest = {key: value for key, value in scaling.items() if key not in ("rope_type", "factor")}
+    extra = {"pos_scaling_extra_args": rest} if rest else {}
+    return {"pos_scaling_type": scaling["rope_type"], "pos_scaling_factor": scaling.get("factor"), **extra}
+
+
+def _theirs(function: str) -> str:
+    return next(name for name, ours in _ACTIVATIONS.items() if ours == function)
+
+
+def _same(key: str, wanted: Any, got: Any) -> bool:
+    if key in ("activation_function", "hidden_act"):
+        return _ACTIVATIONS.get(wanted) == _ACTIVATIONS.get(got) if isinstance(got, str) else False
+    return bool(wanted == got)
+
+
+def _product(a: Any, b: Any) -> Any:
+    return a * b if type(a) is int and type(b) is int else None
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,131 @@
+"""A model with Hugging Face's names in safetensors files, read as cstool's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cstool.convert.hf_names import (
+    OUTPUT_LAYER,
+    is_buffer,
+    join_pairs,
+    places_of,
+    tensor_shapes,
+    without_prefix,
+)
+from cstool.convert.source import row_ranges, written
+from cstool.errors import CheckpointError
+from cstool.ir import Graph
+from cstool.params import DecoderParams
+from cstool.store.safetensors_reader import SafetensorsReader
+
+Array = np.ndarray[Any, Any]
+_TABLES = {
+    "wte.weight": "vocab_size",
+    "embed_tokens.weight": "vocab_size",
+    "lm_head.weight": "vocab_size",
+    "wpe.weight": "max_position_embeddings",
+}
+"""tensors whose rows a key of the params counts"""
+
+
+def config_path(path: Path) -> Path:
+    """Return where the config.json of a model is, if it has one."""
+    return path / "config.json" if path.is_dir() else path.with_name("config.json")
+
+
+class HfSource:
+    """Safetensors files with Hugging Face's names. See `Source`.
+
+    Args:
+        path: a folder, an index or a file
+        family, model, graph: that they must be of
+        values: what a checkpoint of cstool is to say beside the weights
+
+    Raises:
+        CheckpointError: they are damaged, or of another model
+    """
+
+    def __init__(self, path: Path, family: str, model: DecoderParams, graph: Graph, values: Mapping[str, Any]) -> None:
+        self.path = path
+        self.values = values
+        self.notes: list[str] = []
+        self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
+        self.shapes = {f"model.{name}": weight.shape for name, weight in graph.weights.items()}
+        self._places = places_of(family, model, graph)
+        self._reader = SafetensorsReader(path)
+        try:
+            self._names = self._find_names(family)
+            self._check(tensor_shapes(self._places, graph), model)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._reader.close()
+
+    def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
+        """See `Source.rows`."""
+        place, shape = self._places[array.removeprefix("model.")], self.shapes[array]
+        tensor = self._names[place.tensor]
+        for start, stop in row_ranges(shape, max(multiple, place.head_width)):
+            first, last = place.start + start, place.start + stop
+            if place.transposed:
+                yield np.ascontiguousarray(self._reader.columns(tensor, first, last).T)
+                continue
+            rows = self._reader.rows(tensor, first, last)
+            yield rows if place.head_width == 1 else join_pairs(rows, place.head_width)
+
+    def _find_names(self, family: str) -> dict[str, str]:
+        """Return the whole names of the tensors by those without prefix."""
+        names: dict[str, str] = {}
+        for name in self._reader.names():
+            tensor = without_prefix(family, name)
+            if is_buffer(tensor):
+                continue
+            if tensor in names:
+                raise CheckpointError(f"{self.path}: must have {tensor} once, got {names[tensor]} and {name}")
+            names[tensor] = name
+        return names
+
+    def _check(self, shapes: Mapping[str, tuple[int, ...]], model: DecoderParams) -> None:
+        """Compare names, shapes and dtypes with the model."""
+        hint = "--params names the file of the model"
+        for tensor, shape in shapes.items():
+            if tensor not in self._names:
+                raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", hint)
+            found = self._reader.shape(self._names[tensor])
+            if found != shape:
+                key = _TABLES.get(tensor)
+                same_width = key is not None and found[1:] == shape[1:]
+                raise CheckpointError(
+                    f"{self.path}: {tensor} must be {written(shape)}, as in this model, got {written(found)}",
+                    f"the table has another length: {key} in the params must be {found[0]}" if same_width else hint,
+                )
+            self._reader.check_dtype(self._names[tensor])
+        for tensor in self._names:
+            if tensor in shapes:
+                continue
+            if tensor != OUTPUT_LAYER or not model.share_embedding_weights:
+                raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", hint)
+            self._check_tie()
+
+    def _check_tie(self) -> None:
+        """Check that a tied output layer that is stored all the same is the table of words."""
+        words = next(place.tensor for name, place in self._places.items() if name.endswith("word_embeddings.weight"))
+        head, table = self._names[OUTPUT_LAYER], self._names[words]
+        shape = self._reader.shape(table)
+        same = self._reader.shape(head) == shape
+        if same:
+            self._reader.check_dtype(head)
+        read = self._reader.rows
+        ranges = row_ranges(shape) if same else iter(())
+        if not same or not all(np.array_equal(read(head, *place), read(table, *place)) for place in ranges):
+            raise CheckpointError(
+                f"{self.path}: {OUTPUT_LAYER} must equal {words}, since the model ties them, it does not",
+                "share_embedding_weights: false in the params keeps both",
+            )

@@ -1,0 +1,141 @@
+"""Write what was converted as a folder that Hugging Face's library loads: safetensors files and a config.json."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from cstool.atomic_file import sync_folder
+from cstool.convert.hf_config import config_of
+from cstool.convert.hf_names import places_of, split_pairs, tensor_shapes, with_prefix
+from cstool.convert.source import Source
+from cstool.errors import CheckpointError
+from cstool.ir import Graph
+from cstool.params import DecoderParams
+from cstool.store.safetensors_reader import INDEX_NAME, SINGLE_NAME
+from cstool.store.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
+
+Progress = Callable[[int, int], None]
+CONFIG_NAME = "config.json"
+_ROOM = "free some space or choose another folder"
+
+
+def check_free(folder: Path) -> None:
+    """Check that a folder is new or empty.
+
+    Raises:
+        CheckpointError: it is not
+    """
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        got = "got one with files in it" if folder.is_dir() else "got a file"
+        raise CheckpointError(f"{folder}: must be a new or an empty folder, {got}", "delete it or choose another name")
+
+
+def write_hf(
+    source: Source,
+    folder: Path,
+    family: str,
+    model: DecoderParams,
+    graph: Graph,
+    shard_bytes: int | None,
+    progress: Progress,
+) -> int:
+    """Write a model, streaming range by range. The folder is there whole, or not at all.
+
+    Args:
+        source: with the weights of the graph
+        folder: new, or empty
+        family, model, graph: what the weights are of
+        shard_bytes: most bytes of the tensors of one file, if a tensor has no more; None for one file
+        progress: of the bytes
+
+    Returns:
+        bytes of the tensors
+
+    Raises:
+        CheckpointError: it cannot be written; nothing of it is left
+    """
+    check_free(folder)
+    places = places_of(family, model, graph)
+    shapes = {with_prefix(family, tensor): shape for tensor, shape in tensor_shapes(places, graph).items()}
+    total_bytes = sum(map(_bytes_of, shapes.values()))
+    temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        free_bytes = shutil.disk_usage(folder.parent).free
+        if free_bytes < total_bytes:
+            raise CheckpointError(
+                f"{folder}: {total_bytes} bytes must be writable here, got {free_bytes} that are free",
+                _ROOM,
+            )
+        temporary.mkdir()
+        shards = _shards(shapes, shard_bytes)
+        done_bytes = 0
+        with ExitStack() as stack:
+            writers = {
+                name: stack.enter_context(SafetensorsWriter(temporary / name, of)) for name, of in shards.items()
+            }
+            owner = {tensor: writers[name] for name, of in shards.items() for tensor in of}
+            for weight, place in places.items():
+                tensor, start = with_prefix(family, place.tensor), place.start
+                for rows in source.rows(f"model.{weight}", place.head_width):
+                    if place.transposed:
+                        owner[tensor].write_columns(tensor, start, rows.T)
+                    else:
+                        split = rows if place.head_width == 1 else split_pairs(rows, place.head_width)
+                        owner[tensor].write_rows(tensor, start, split)
+                    start += rows.shape[0]
+                    done_bytes += rows.nbytes
+                    progress(done_bytes, total_bytes)
+        if len(shards) > 1:
+            weight_map = {tensor: name for name, of in shards.items() for tensor in of}
+            _write_json(temporary / INDEX_NAME, {"metadata": {"total_size": total_bytes}, "weight_map": weight_map})
+        _write_json(temporary / CONFIG_NAME, config_of(family, model))
+        sync_folder(temporary)
+        # Where something came there in the meantime, a folder that is not empty or a file, this fails.
+        os.rename(temporary, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: a model of {total_bytes} bytes must be writable here, got: {error.strerror or error}",
+            "create the folder that it goes to first" if error.errno == errno.ENOENT else _ROOM,
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary)
+    return total_bytes
+
+
+def _bytes_of(shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * FLOAT32_BYTES
+
+
+def _shards(shapes: Mapping[str, tuple[int, ...]], shard_bytes: int | None) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the files and what is in each: the tensors in order, another file where the next one does not fit."""
+    found: list[dict[str, tuple[int, ...]]] = [{}]
+    taken_bytes = 0
+    for tensor, shape in shapes.items():
+        need_bytes = _bytes_of(shape)
+        if shard_bytes is not None and found[-1] and taken_bytes + need_bytes > shard_bytes:
+            found.append({})
+            taken_bytes = 0
+        found[-1][tensor] = shape
+        taken_bytes += need_bytes
+    if len(found) == 1:
+        return {SINGLE_NAME: found[0]}
+    return {f"model-{n:05}-of-{len(found):05}.safetensors": shard for n, shard in enumerate(found, start=1)}
+
+
+def _write_json(path: Path, document: Mapping[str, object]) -> None:
+    with open(path, "x", encoding="utf-8") as file:
+        json.dump(document, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())

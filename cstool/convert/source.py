@@ -1,0 +1,192 @@
+"""What is converted: arrays by cstool's own names, with their zeros, by ranges of rows; here from its own files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from cstool.errors import CheckpointError
+from cstool.ir import Graph
+from cstool.runtime.sparse_state import SparseTensors, checked_indices
+from cstool.store import INDICES, CheckpointReader
+
+Array = np.ndarray[Any, Any]
+CHUNK_BYTES = 8 * 2**20
+"""about what is in memory of an array at a time, in float32 [bytes]"""
+
+
+class Source(Protocol):
+    """A checkpoint to convert from."""
+
+    @property
+    def path(self) -> Path:
+        """Of the file or folder."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states."""
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """Names of tied weights, and the arrays that they are."""
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """What else a checkpoint of cstool is to say."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What of the source is left out."""
+
+    def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
+        """Yield an array in ranges of rows in order, (n, ...) float32, n a multiple of `multiple` or the rest."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the files."""
+        ...
+
+
+def row_ranges(shape: tuple[int, ...], multiple: int = 1) -> Iterator[tuple[int, int]]:
+    """Yield ranges of the rows of an array of about `CHUNK_BYTES` each, of a multiple of so many rows but the last."""
+    rows, row_bytes = shape[0], 4 * math.prod(shape[1:])
+    step = max(1, CHUNK_BYTES // max(1, row_bytes * multiple)) * multiple
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+def weights_of(source: Source) -> list[str]:
+    """Return the names of the weights, in order."""
+    return [array.removeprefix("model.") for array in source.shapes if array.startswith("model.")]
+
+
+def check_weights(source: Source, graph: Graph) -> None:
+    """Check that a source has the weights of a model, and no other ones.
+
+    Raises:
+        CheckpointError: naming the first that is missing, superfluous or of another shape
+    """
+    hint = "--params names the file of the model"
+    for name, weight in graph.weights.items():
+        shape = source.shapes.get(f"model.{name}")
+        if shape is None:
+            raise CheckpointError(f"{source.path}: lacks the weight {name} of this model", hint)
+        if shape != weight.shape:
+            raise CheckpointError(
+                f"{source.path}: {name} must be {written(weight.shape)}, as in this model, got {written(shape)}", hint
+            )
+    for name in weights_of(source):
+        if name not in graph.weights:
+            raise CheckpointError(f"{source.path}: has the weight {name}, which this model lacks", hint)
+
+
+def written(shape: tuple[int, ...]) -> str:
+    """Return a shape as messages have it: 3 x 4."""
+    return " x ".join(map(str, shape)) or "one number"
+
+
+class CstoolSource:
+    """A checkpoint of cstool's own, with sparse weights or without. See `Source`.
+
+    Raises:
+        CheckpointError: it is not a whole checkpoint, or its sparse weights make no sense
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self._reader = CheckpointReader(path)
+        try:
+            sparse = SparseTensors(self._reader)
+            self.sparse: set[str] = {key.removeprefix("model.") for key in sparse.shapes}
+            """names of the sparse weights"""
+            names = [name for name in self._reader.tensor_names() if not sparse.is_index(name)]
+            self._keys = {name: key for name in names if (key := _key_of(name)) in sparse.shapes}
+            self.shapes = {name: self._shape(name, sparse.shapes) for name in names}
+        except BaseException:
+            self.close()
+            raise
+        keys = self._reader.keys()
+        self.links = {key: target for key in keys if (target := self._reader.link_of(key)) is not None}
+        self.values = self._reader.values()
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._reader.close()
+
+    def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
+        """See `Source.rows`."""
+        if array in self._keys:
+            for rows, _ in self._scattered(array, multiple):
+                yield rows
+            return
+        read, shape = self._reader.in_order(array), self.shapes[array]
+        for start, stop in row_ranges(shape, multiple):
+            out = np.empty((stop - start, *shape[1:]), np.float32)
+            read(out, start, stop)
+            yield out
+
+    def kept(self, weight: str) -> Iterator[Array]:
+        """Yield, for each range of rows of a sparse weight, where its numbers are: bool, of the shape of the range."""
+        for _, mask in self._scattered(f"model.{weight}", 1):
+            yield mask
+
+    def count(self, weight: str) -> int:
+        """Return how many numbers of a sparse weight are stored."""
+        return self._reader.shape(f"model.{weight}")[0]
+
+    def _shape(self, name: str, sparse: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape of an array with its zeros, after checking that it is stored as it must be."""
+        shape, dtype = self._reader.shape(name), self._reader.dtype(name)
+        key = self._keys.get(name)
+        wanted = shape if key is None else self._reader.shape(f"{key}{INDICES}")
+        if not shape:
+            raise CheckpointError(f"{self.path}: {name} must have rows, got one number")
+        if (shape, dtype) != (wanted, "float32"):
+            raise CheckpointError(
+                f"{self.path}: {name} must be {written(wanted)} float32, got {written(shape)} {dtype}"
+            )
+        return shape if key is None else sparse[key]
+
+    def _scattered(self, array: str, multiple: int) -> Iterator[tuple[Array, Array]]:
+        """Yield ranges of rows of an array of a sparse weight, and where its numbers are in them."""
+        shape = self.shapes[array]
+        width = math.prod(shape[1:])
+        blocks = self._blocks(array)
+        indices, numbers = np.empty(0, np.int64), np.empty(0, np.float32)
+        for start, stop in row_ranges(shape, multiple):
+            rows, mask = np.zeros((stop - start, *shape[1:]), np.float32), np.zeros((stop - start) * width, np.bool_)
+            while True:
+                cut = int(np.searchsorted(indices, stop * width))
+                here = indices[:cut] - start * width
+                rows.reshape(-1)[here], mask[here] = numbers[:cut], True
+                indices, numbers = indices[cut:], numbers[cut:]
+                if indices.size or (block := next(blocks, None)) is None:
+                    break
+                indices, numbers = block
+            yield rows, mask.reshape(rows.shape)
+
+    def _blocks(self, array: str) -> Iterator[tuple[Array, Array]]:
+        """Yield the numbers of an array of a sparse weight with their indices, so many at a time."""
+        name = f"{self._keys[array]}{INDICES}"
+        read_indices, read_numbers = self._reader.in_order(name), self._reader.in_order(array)
+        size, before = math.prod(self.shapes[array]), -1
+        for start, stop in row_ranges(self._reader.shape(array)):
+            stored = np.empty(stop - start, self._reader.dtype(name))
+            numbers = np.empty(stop - start, np.float32)
+            read_indices(stored, start, stop)
+            read_numbers(numbers, start, stop)
+            indices = checked_indices(self.path, name, stored, size, start, before)
+            before = int(indices[-1])
+            yield indices, numbers
+
+
+def _key_of(array: str) -> str:
+    """Return the key of the weight that an array belongs to."""
+    if array.startswith("optimizer."):
+        return f"model.{array.removeprefix('optimizer.').rpartition('.')[0]}"
+    return array

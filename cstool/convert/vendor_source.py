@@ -1,0 +1,149 @@
+"""A checkpoint of the vendor's, read as cstool's arrays. Its names and layouts are ours."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cstool.convert.source import CHUNK_BYTES, row_ranges, written
+from cstool.errors import CheckpointError
+from cstool.ir import Graph
+from cstool.store.vendor_reader import VendorReader
+
+Array = np.ndarray[Any, Any]
+_STATES = ("exp_avg", "exp_avg_sq")
+"""arrays that Adam and AdamW keep of each weight, under the same names there"""
+_BUFFERS = re.compile(r".*(pe_helper\..*|\.inv_freq)")
+"""tensors of the model that follow from the params"""
+_OLDER_NAMES = {"embedding_layer.position_embeddings.weight": "embedding_layer.position_embeddings.embed.weight"}
+_STATE = re.compile(r"optimizer\.state\.(\d+)\.(\w+)")
+_MEMBER = re.compile(r"optimizer\.param_groups\.(\d+)\.params\.\d+")
+_SHOWN = 3
+_MOST_TOGETHER_BYTES = 4 * CHUNK_BYTES
+"""most that is read at a time to decompress each chunk of the file once [bytes]"""
+
+
+class VendorSource:
+    """A checkpoint of the vendor's. See `Source`.
+
+    Args:
+        path: the file
+        graph: of the model that it must be of
+        values: what a checkpoint of cstool is to say beside what is taken over
+
+    Raises:
+        CheckpointError: it is damaged, or of another model
+    """
+
+    def __init__(self, path: Path, graph: Graph, values: Mapping[str, Any]) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
+        self._reader = VendorReader(path)
+        try:
+            self._keys = self._find_weights(graph)
+            self.shapes: dict[str, tuple[int, ...]] = {}
+            states = self._find_states(graph)
+            for name, weight in graph.weights.items():
+                for array in (f"model.{name}", *(f"optimizer.{name}.{state}" for state in _STATES if states)):
+                    self.shapes[array] = weight.shape
+            self._keys |= states
+            self.values = {**self._position(bool(states)), **values}
+            self._note_objects()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._reader.close()
+
+    def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
+        """See `Source.rows`."""
+        key, shape = self._keys[array], self.shapes[array]
+        together = min(self._reader.chunk_rows(key), shape[0])
+        if multiple == 1 and together * 4 * math.prod(shape[1:]) <= _MOST_TOGETHER_BYTES:
+            multiple = together
+        for start, stop in row_ranges(shape, multiple):
+            yield self._reader.rows(key, start, stop)
+
+    def _find_weights(self, graph: Graph) -> dict[str, str]:
+        """Return the key under which each weight is stored, by our names of them."""
+        found: dict[str, str] = {}
+        keys = self._reader.keys()
+        for key in keys:
+            if not key.startswith("model."):
+                continue
+            name = key.removeprefix("model.").removeprefix("model.")
+            name = _OLDER_NAMES.get(name, name)
+            name = graph.aliases.get(name, name)
+            target = self._reader.target(key)
+            if name in graph.weights:
+                found.setdefault(f"model.{name}", target)
+            elif not _BUFFERS.fullmatch(name) and self._reader.shape(target) is not None:
+                raise CheckpointError(f"{self.path}: has the weight {name}, which this model lacks", _HINT)
+        for name, weight in graph.weights.items():
+            shape = self._reader.shape(found[f"model.{name}"]) if f"model.{name}" in found else None
+            if shape is None:
+                raise CheckpointError(f"{self.path}: lacks the weight {name} of this model", _HINT)
+            if shape != weight.shape:
+                raise CheckpointError(
+                    f"{self.path}: {name} must be {written(weight.shape)}, as in this model, got {written(shape)}",
+                    _HINT,
+                )
+        return found
+
+    def _find_states(self, graph: Graph) -> dict[str, str]:
+        """Return the keys of the optimizer state by our names of it; none, and a note, where it does not fit.
+
+        The vendor numbers the weights: those that decay in the order of the model, then the others. There are no names,
+        so everything that can be compared is: the groups, their sizes, and the shape of every array.
+        """
+        keys = self._reader.keys()
+        present = {match[0] for key in keys if (match := _STATE.fullmatch(key))}
+        if not present:
+            return {}
+        ordered = [array.removeprefix("model.") for array in self._keys]
+        numbered = [name for decays in (True, False) for name in ordered if graph.weights[name].decays is decays]
+        if not self._reader.order():
+            return self._leave_out("the file does not say the order of the weights")
+        sizes = Counter(int(match[1]) for key in keys if (match := _MEMBER.fullmatch(key)))
+        decaying = sum(graph.weights[name].decays for name in ordered)
+        if sizes != Counter({0: decaying, 1: len(ordered) - decaying}):
+            return self._leave_out("its groups of weights are not those that decay and those that do not")
+        found: dict[str, str] = {}
+        for number, name in enumerate(numbered):
+            for state in _STATES:
+                key = f"optimizer.state.{number}.{state}"
+                target = self._reader.target(key)
+                if key not in present or self._reader.shape(target) != graph.weights[name].shape:
+                    return self._leave_out(f"it has no {key} of the shape of {name}")
+                found[f"optimizer.{name}.{state}"] = target
+        return found
+
+    def _leave_out(self, why: str) -> dict[str, str]:
+        self.notes.append(f"the optimizer state is left out: {why}")
+        return {}
+
+    def _position(self, has_states: bool) -> dict[str, Any]:
+        """Return the step of the run. Its place in the data is not taken over: they begin afresh."""
+        step = self._reader.number("global_step")
+        if type(step) is not int or step < 0:
+            return {}
+        begun = {"dataloader": {"batches_streamed": 0, "batch_size": 0}} if has_states else {}
+        return {"global_step": step, **begun}
+
+    def _note_objects(self) -> None:
+        objects = self._reader.objects()
+        if objects:
+            shown = ", ".join(objects[:_SHOWN]) + (", ..." if len(objects) > _SHOWN else "")
+            self.notes.append(f"left out since it is Python code, which is never run: {shown}")
+
+
+_HINT = "--params names the file of the model"

@@ -1,0 +1,107 @@
+"""The order in which a training step runs the ops of a grain: forward, then back, layer by layer forward again.
+
+A layer whose activations are recomputed keeps only what crosses its boundary: what ops before it made, and what ops
+after it read. Everything else that its ops make lives while the layer runs forward, and again from its second forward
+to the end of its backward. A function of the graph alone, like the plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from cstool.ir import Graph, Op
+from cstool.kernels.table import KERNELS
+
+_NUMBERED = re.compile(r".*?\.\d+(?=\.|$)")
+
+
+class Visit(NamedTuple):
+    """An op on the way back."""
+
+    position: int
+    """of the op in the graph"""
+    forward: bool
+    """whether it runs forward again; else backward"""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When each op runs. Moments count from 0, the first op's forward.
+
+    Args:
+        way_back: what follows the forward pass; empty where nothing is trained
+        recomputed: the layers that run forward again, as ranges of positions
+    """
+
+    ops: int
+    way_back: tuple[Visit, ...]
+    recomputed: tuple[range, ...] = ()
+
+    @property
+    def visits(self) -> tuple[Visit, ...]:
+        """All that runs, moment by moment."""
+        return (*(Visit(position, forward=True) for position in range(self.ops)), *self.way_back)
+
+    @property
+    def backward(self) -> dict[int, int]:
+        """When each op runs backward, by its position."""
+        return {visit.position: self.ops + i for i, visit in enumerate(self.way_back) if not visit.forward}
+
+    @property
+    def again(self) -> frozenset[int]:
+        """Positions of the ops that run forward again."""
+        return frozenset(visit.position for visit in self.way_back if visit.forward)
+
+
+def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
+    """Order the ops of a step.
+
+    Args:
+        graph: a verified graph
+        trains: whether there is a backward pass
+        recomputes: whether layers run forward again on the way back: all but the last, whose backward comes first
+    """
+    runs_again = {}
+    if trains and recomputes:
+        runs_again = {layer: again for layer in layers_of(graph.ops)[:-1] if (again := _runs_again(graph.ops, layer))}
+    before = {layer[-1]: again for layer, again in runs_again.items()}
+    way_back: list[Visit] = []
+    for position in reversed(range(len(graph.ops))) if trains else ():
+        way_back += [Visit(again, forward=True) for again in before.get(position, ())]
+        way_back.append(Visit(position, forward=False))
+    return Timeline(len(graph.ops), tuple(way_back), tuple(runs_again))
+
+
+def layers_of(ops: Sequence[Op]) -> list[range]:
+    """Return the layers of a model, as ranges of positions: consecutive ops whose names begin with the same number."""
+
+    def layer(position: int) -> str | None:
+        found = _NUMBERED.match(ops[position].name)
+        return found and found[0]
+
+    runs = [(name, list(run)) for name, run in groupby(range(len(ops)), layer)]
+    return [range(run[0], run[-1] + 1) for name, run in runs if name is not None]
+
+
+def _runs_again(ops: Sequence[Op], layer: range) -> list[int]:
+    """Return which ops must run forward again for the backward of a layer.
+
+    Those that make something that is read then, but for what crosses the boundary, which is still there.
+    """
+    crossing = {name for position, op in enumerate(ops) if position not in layer for name in op.inputs}
+    read: set[str] = set()
+    for op in (ops[position] for position in layer):
+        kernel = KERNELS[op.kind]
+        read.update(op.inputs if kernel.reads_inputs else (), op.outputs if kernel.reads_outputs else ())
+    again = []
+    for position in reversed(layer):
+        op = ops[position]
+        is_read = read.intersection(op.outputs) or KERNELS[op.kind].kept(op.attributes, 1)
+        if is_read and not crossing.intersection(op.outputs):
+            again.append(position)
+            read.update(op.inputs)
+    return again[::-1]

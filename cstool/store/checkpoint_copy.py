@@ -1,0 +1,56 @@
+"""Copy a checkpoint: tensor by tensor, every checksum verified on the way, all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cstool.store.checkpoint_index import has_index, register_checkpoint
+from cstool.store.checkpoint_writer import CheckpointWriter
+from cstool.store.committed_store import CommittedStore
+from cstool.store.folder import TEMPLATE
+from cstool.store.open_checkpoint import open_checkpoint
+from cstool.store.saved_state import Meter, Progress, SavedState, no_progress
+
+
+def copy_checkpoint(
+    source: Path, destination: str | os.PathLike[str], progress: Progress = no_progress, *, older: bool = False
+) -> Path:
+    """Copy a checkpoint to a file, or under its own name into a folder, and enter it in the index of that folder.
+
+    A commit of a MemoryX file becomes a checkpoint, in a folder one that is named by its step.
+
+    Args:
+        source: the checkpoint
+        destination: a file that is not there yet, a folder, or anything that ends in a slash
+        progress: told how far it is
+        older: of a MemoryX file, copy the commit before the last one
+
+    Returns:
+        the copy
+
+    Raises:
+        CheckpointError: the source is damaged, or the copy cannot be written; then there is none
+    """
+    path = Path(destination)
+    with open_checkpoint(source, older=older) as state:
+        if path.is_dir() or os.fspath(destination).endswith(os.sep):
+            path /= _name_of(state)
+        total_bytes, values = sum(map(state.nbytes, state.tensor_names())), state.values()
+        meter = Meter(total_bytes, progress)
+        with CheckpointWriter(path, total_bytes, state.cstool_version) as writer:
+            for key in state.keys():  # noqa: SIM118 - a method, not a mapping's
+                if key in values:
+                    writer.add_value(key, values[key])
+                elif (target := state.link_of(key)) is not None:
+                    writer.link(key, target)
+                else:
+                    writer.add_pieces(key, state.shape(key), state.dtype(key), meter.through(state.pieces(key)))
+        step = values.get("global_step")
+        if type(step) is int and has_index(path.parent):
+            register_checkpoint(path.parent, step, path)
+    return path
+
+
+def _name_of(state: SavedState) -> str:
+    return TEMPLATE.replace("{step}", str(state.record.step)) if isinstance(state, CommittedStore) else state.path.name

@@ -1,0 +1,131 @@
+"""Delete checkpoints, and nothing else; the index of their folder follows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from cstool.errors import CheckpointError, DamagedCheckpointError
+from cstool.store.checkpoint_index import forget_deleted
+from cstool.store.file_layout import FILE_NAME, is_store, lock_path, record_path
+from cstool.store.folder import list_checkpoints
+from cstool.store.open_checkpoint import open_checkpoint
+from cstool.store.saved_state import Progress, no_progress
+from cstool.store.store_lock import StoreLock
+
+SUFFIX = ".mdl"
+"""by which a checkpoint is known that is too damaged to say what it is"""
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What becomes of the checkpoints of a folder, the latest last."""
+
+    kept: tuple[Path, ...]
+    deleted: tuple[Path, ...]
+    damaged: tuple[CheckpointError, ...]
+    """newer than the oldest that is kept: these stay, too"""
+    strange: tuple[CheckpointError, ...]
+    """called like checkpoints, but not to be deleted as such: these stay"""
+
+
+def check_deletable(path: Path) -> None:
+    """Check that a file is a checkpoint or a MemoryX file, whole or damaged.
+
+    Raises:
+        CheckpointError: it is anything else
+        StoreError: a run uses it
+    """
+    if path.is_symlink():
+        raise CheckpointError(
+            f"{path}: must be a checkpoint itself to be deleted, this is a symbolic link",
+            f"it is to {os.readlink(path)}",
+        )
+    if _is_store(path):
+        with closing(StoreLock(lock_path(path), shared=True)):
+            return
+    try:
+        with open_checkpoint(path):
+            pass
+    except DamagedCheckpointError:
+        # A data set that was cut short looks the same.
+        if path.suffix != SUFFIX:
+            raise CheckpointError(
+                f"{path}: must be a checkpoint to be deleted, this is too damaged to tell and not called {SUFFIX}"
+            ) from None
+
+
+def delete_checkpoints(paths: Sequence[Path]) -> None:
+    """Delete checkpoints, all of them or, where one must not be, none.
+
+    Raises:
+        CheckpointError: one is none, or cannot be deleted
+    """
+    for path in paths:
+        check_deletable(path)
+    deleted: list[Path] = []
+    try:
+        for path in paths:
+            _delete(path)
+            deleted.append(path)
+    finally:
+        for folder in dict.fromkeys(path.parent for path in deleted):
+            forget_deleted(folder)
+
+
+def plan_pruning(folder: Path, keep: int, progress: Progress = no_progress) -> Pruning:
+    """Say what goes where only the `keep` latest checkpoints that are whole are kept; all of these are verified.
+
+    Args:
+        folder: the folder
+        keep: at least 1
+        progress: told of the verification of each
+
+    Raises:
+        CheckpointError: the folder cannot be read
+    """
+    kept: list[Path] = []
+    deleted: list[Path] = []
+    damaged: list[CheckpointError] = []
+    strange: list[CheckpointError] = []
+    for entry in reversed(list_checkpoints(folder)):
+        try:
+            check_deletable(entry.path)
+            if len(kept) == keep:
+                deleted.append(entry.path)
+                continue
+            with open_checkpoint(entry.path) as state:
+                state.verify_all(progress)
+            kept.append(entry.path)
+        except DamagedCheckpointError as error:
+            damaged.append(error)
+        except CheckpointError as error:
+            strange.append(error)
+    return Pruning(tuple(kept[::-1]), tuple(deleted[::-1]), tuple(damaged[::-1]), tuple(strange[::-1]))
+
+
+def size_bytes(path: Path) -> int:
+    """Return what deleting a checkpoint would free [bytes]."""
+    files = [path, record_path(path)] if _is_store(path) else [path]
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _is_store(path: Path) -> bool:
+    return is_store(path) or (path.name == FILE_NAME and os.path.lexists(record_path(path)))
+
+
+def _delete(path: Path) -> None:
+    try:
+        if not _is_store(path):
+            os.unlink(path)
+            return
+        with closing(StoreLock(lock_path(path))) as lock:
+            # The record goes first: what it names must be whole.
+            record_path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            lock.remove()
+    except OSError as error:
+        raise CheckpointError(f"{path}: must be where it can be deleted, got: {error.strerror}") from error

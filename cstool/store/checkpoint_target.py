@@ -1,0 +1,84 @@
+"""How checkpoints are named on a command line: by a file, by a folder and a step, or by a glob."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from cstool.errors import CheckpointError
+from cstool.store.folder import CheckpointEntry, list_checkpoints
+
+LATEST = "latest"
+
+_OF_A_FOLDER = re.compile(r"(?P<folder>.+):(?P<step>[^:/]+)")
+_SHOWN = 3
+
+
+def find_checkpoints(targets: Iterable[str]) -> list[Path]:
+    """Return the files that some targets name, each once, in the order of the targets.
+
+    A target is a file (opening it tells whether it is there), `DIR:STEP`, `DIR:latest`, or a glob, whose files come by
+    their names, numbers by their value. A file of just that name counts first.
+
+    Raises:
+        CheckpointError: a folder has no such step, or a glob matches nothing
+    """
+    return list(dict.fromkeys(path for target in targets for path in _find(target)))
+
+
+def find_checkpoint(target: str) -> Path:
+    """Return the file that a target names.
+
+    Raises:
+        CheckpointError: a folder has no such step, or a glob matches nothing, or several
+    """
+    found = _find(target)
+    if len(found) > 1:
+        some = ", ".join(map(str, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
+        raise CheckpointError(f"{target}: must be one checkpoint, got {len(found)}: {some}")
+    return found[0]
+
+
+def _find(target: str) -> list[Path]:
+    if os.path.lexists(target):
+        return [Path(target)]
+    named = _OF_A_FOLDER.fullmatch(target)
+    if named is not None and os.path.isdir(named["folder"]):
+        return [_of_step(Path(named["folder"]), named["step"])]
+    if glob.has_magic(target):
+        found = sorted(glob.glob(target), key=_by_number)
+        if not found:
+            raise CheckpointError(
+                f"{target}: no file has such a name", "cstool checkpoint list shows those of a folder"
+            )
+        return [Path(name) for name in found]
+    return [Path(target)]
+
+
+def _of_step(folder: Path, step: str) -> Path:
+    """Return the checkpoint of a step, the latest of several."""
+    if step != LATEST and not (step.isascii() and step.isdecimal()):
+        raise CheckpointError(f"{folder}:{step}: after the colon must be a step or {LATEST}, got {step}")
+    entries = list_checkpoints(folder)
+    if not entries:
+        raise CheckpointError(f"{folder}: has no checkpoints", "give the model_dir of a run")
+    if step == LATEST:
+        return entries[-1].path
+    found = [entry.path for entry in entries if entry.step == int(step)]
+    if not found:
+        raise CheckpointError(f"{folder}: has no checkpoint of step {int(step)}", _steps_around(entries, int(step)))
+    return found[-1]
+
+
+def _steps_around(entries: list[CheckpointEntry], step: int) -> str:
+    steps = sorted({entry.step for entry in entries}, key=lambda other: (abs(other - step), other))[:2]
+    return f"there is one of step {' and one of step '.join(map(str, sorted(steps)))}"
+
+
+def _by_number(name: str) -> list[str | tuple[int, str]]:
+    # Text and numbers take turns, so that like is compared with like.
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), part) if at % 2 else part for at, part in enumerate(parts)]

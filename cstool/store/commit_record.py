@@ -1,0 +1,118 @@
+"""The commit record of a MemoryX file: what is in it as of a step, and where. It is replaced in one go.
+
+A text file beside the HDF5 file: one line of JSON, one with its checksum. It names the file that it belongs to by an
+identity drawn when that was made, so that files swapped between runs are told apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cstool.atomic_file import write_replacing
+from cstool.errors import DamagedCheckpointError
+from cstool.store.block_file import cannot
+from cstool.store.checkpoint_format import SPARSITY, check_key
+from cstool.store.extents import Extent
+
+KIND = "commit record of a cstool MemoryX file, version 1"
+LONGEST_BYTES = 2**28
+"""of a record; far more than any has [bytes]"""
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """What a MemoryX file holds as of one step."""
+
+    identity: str
+    """of the HDF5 file that it belongs to"""
+    values: Mapping[str, Any]
+    """as in a checkpoint: step, data cursor, seed, choices, params"""
+    links: Mapping[str, str]
+    """tied names and the arrays that they are links to"""
+    arrays: Mapping[str, tuple[Extent, ...]]
+    """where the rows of each array are"""
+    older: CommitRecord | None = None
+    """the commit before this one, whose slots may not have been overwritten yet"""
+
+    @property
+    def step(self) -> int:
+        """After which step it is."""
+        step: int = self.values["global_step"]
+        return step
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "kind": KIND,
+            "identity": self.identity,
+            "values": dict(self.values),
+            "links": dict(self.links),
+            "arrays": {name: [list(extent) for extent in extents] for name, extents in self.arrays.items()},
+            "older": None if self.older is None else replace(self.older, older=None).as_dict(),
+        }
+
+
+def write_record(path: Path, record: CommitRecord) -> None:
+    """Write a record in place of the one before it, durably.
+
+    Raises:
+        StoreError: it cannot be written; the one before it is as it was
+    """
+    text = json.dumps(record.as_dict(), separators=(",", ":"))
+    try:
+        write_replacing(path, f"{text}\n{zlib.crc32(text.encode()):08x}\n")
+    except OSError as error:
+        raise cannot(path, "be written", error) from error
+
+
+def read_record(path: Path) -> CommitRecord | None:
+    """Read a record; None where there is none.
+
+    Raises:
+        StoreError: it cannot be read
+        DamagedCheckpointError: it is damaged, or of another kind
+    """
+    try:
+        content = _read(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise cannot(path, "be read", error) from error
+    text, _, rest = content.partition(b"\n")
+    if rest != b"%08x\n" % zlib.crc32(text):
+        raise DamagedCheckpointError(f"{path}: the commit record is damaged or cut short")
+    try:
+        document = json.loads(text)
+        return _parse(document, None if document["older"] is None else _parse(document["older"], None))
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedCheckpointError(f"{path}: must be a {KIND}, this is of another kind or version") from error
+
+
+def _read(path: Path) -> bytes:
+    # Neither a pipe nor a file without end keeps whoever reads it waiting.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.fstat(descriptor).st_size > LONGEST_BYTES:
+            return b""
+        return file.read()
+
+
+def _parse(document: dict[str, Any], older: CommitRecord | None) -> CommitRecord:
+    values, links, arrays = document["values"], document["links"], document["arrays"]
+    keys = [*values, *links, *arrays]
+    for key in keys:
+        check_key(key)
+    is_step = type(values["global_step"]) is int and values["global_step"] >= 0
+    if document["kind"] != KIND or len({*keys}) != len(keys) or not {*links.values()} <= {*arrays} or not is_step:
+        raise ValueError
+    if not all(isinstance(sparse["non_zeros"], int) for sparse in values.get(SPARSITY, {}).values()):
+        raise ValueError
+    extents = {name: tuple(Extent(*map(int, entry)) for entry in found) for name, found in arrays.items()}
+    return CommitRecord(str(document["identity"]), values, links, extents, older)

@@ -1,0 +1,291 @@
+"""The last commit of a MemoryX file, read as if it were a checkpoint."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
+from cstool.store.block_file import BlockFile, cannot
+from cstool.store.checkpoint_format import INDICES, SPARSITY
+from cstool.store.commit_record import CommitRecord, read_record
+from cstool.store.crc32 import crc32
+from cstool.store.extents import Extent, Extents
+from cstool.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
+from cstool.store.pending_file import FileRange
+from cstool.store.protocol import check_rows
+from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
+from cstool.store.store_lock import StoreLock
+
+Array = NDArray[Any]
+
+
+class CommittedStore:
+    """A commit of a MemoryX file that no run uses, a context manager. It has the methods of `CheckpointReader`.
+
+    Sparse weights are in the order of a checkpoint: by their position in the weight, not by panel.
+
+    Args:
+        path: of the HDF5 file
+        older: the commit before the last one; its slots may have been overwritten since
+        is_ours: whether the caller holds the lock of the file
+
+    Raises:
+        StoreError: there is no such commit, or a run uses the file
+        DamagedCheckpointError: the file or its commit record is damaged
+    """
+
+    def __init__(self, path: Path, *, older: bool = False, is_ours: bool = False) -> None:
+        self.path = path
+        with ExitStack() as undo:
+            if not is_ours and path.parent.is_dir():
+                undo.callback(StoreLock(lock_path(path), shared=True).close)
+            record = read_record(record_path(path))
+            if record is not None and older:
+                record = record.older
+            if record is None:
+                raise StoreError(f"{path}: the MemoryX file must have been committed{' twice' * older}, it has not")
+            self.record: CommitRecord = record
+            self._places = read_store(path, record)
+            self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
+            self._orders: dict[str, Array] = {}
+            """of sparse weights: where in the file the number is that comes next in a checkpoint"""
+            self._counts = {f"model.{k}": v["non_zeros"] for k, v in record.values.get(SPARSITY, {}).items()}
+            self._check_counts()
+            try:
+                self._file = BlockFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError as error:
+                raise cannot(path, "be opened", error) from error
+            undo.callback(self._file.close)
+            self._undo = undo.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is fine."""
+        self._undo.close()
+
+    @property
+    def format_version(self) -> str:
+        """Version of the format of the file."""
+        return f"MemoryX {VERSION}"
+
+    @property
+    def cstool_version(self) -> str:
+        """Version of cstool that wrote it."""
+        try:
+            return str(self.record.values["__metadata__"][0]["version"])
+        except (LookupError, TypeError):
+            return "not said"
+
+    def keys(self) -> list[str]:
+        """Return all keys, of tensors, links and values."""
+        return [*self.record.arrays, *self.record.links, *self.record.values]
+
+    def tensor_names(self) -> list[str]:
+        """Return the keys of all tensors that are stored (links aside)."""
+        return list(self.record.arrays)
+
+    def link_of(self, key: str) -> str | None:
+        """Return the tensor that a key is a link to, or None."""
+        return self.record.links.get(key)
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Return the shape of a tensor or of what a link points to.
+
+        Raises:
+            CheckpointError: there is no such tensor
+        """
+        name = self._name(key)
+        owner = self._owner(name)
+        return self._places[name][0].shape if owner is None else (self._counts[owner],)
+
+    def dtype(self, key: str) -> str:
+        """Return the name of a tensor's dtype.
+
+        Raises:
+            CheckpointError: there is no such tensor
+        """
+        return self._places[self._name(key)][0].dtype
+
+    def nbytes(self, key: str) -> int:
+        """Return the size of a tensor [bytes].
+
+        Raises:
+            CheckpointError: there is no such tensor
+        """
+        return int(np.prod(self.shape(key))) * np.dtype(self.dtype(key)).itemsize
+
+    def value(self, key: str) -> Any:
+        """Return a value.
+
+        Raises:
+            CheckpointError: there is no such value
+        """
+        if key not in self.record.values:
+            raise CheckpointError(f"{self.path}: the commit has no value {key}")
+        return self.record.values[key]
+
+    def values(self, prefix: str = "") -> dict[str, Any]:
+        """Return the values whose key is `prefix` or begins with it and a dot; all of them for no prefix."""
+        values = self.record.values
+        return {k: v for k, v in values.items() if not prefix or k == prefix or k.startswith(f"{prefix}.")}
+
+    def read(self, key: str, out: Array | None = None, start: int | None = None, stop: int | None = None) -> Array:
+        """Read a tensor, or a range of its rows. Nothing is verified: `verify` does that.
+
+        Args:
+            key: of a tensor or a link
+            out: receives the rows, C-contiguous; None for a new array
+            start, stop: the range of rows; None for the first and the end
+
+        Raises:
+            CheckpointError: there is no such tensor
+            StoreError: the disk fails
+            ValueError: the rows are out of range
+        """
+        name, shape = self._name(key), self.shape(key)
+        first, last = start or 0, shape[0] if stop is None else stop
+        check_rows(key, shape[0], first, last)
+        if out is None:
+            out = np.empty((last - first, *shape[1:]), self.dtype(key))
+        owner = self._owner(name)
+        if owner is None:
+            self._read_stored(name, first, out)
+        else:
+            # Panel by panel in the file, and in another order within a panel.
+            whole = np.empty(shape, self.dtype(key))
+            self._read_stored(name, 0, whole)
+            np.copyto(out, whole[self._order(owner)[first:last]])
+        return out
+
+    def in_order(self, key: str) -> Callable[[Array, int, int], object]:
+        """Return a function read(out, start, stop)."""
+        return lambda out, start, stop: self.read(key, out, start, stop)
+
+    def pieces(self, key: str) -> Iterator[Array]:
+        """Yield the elements of a tensor, row by row, `PIECE` at a time, as `SavedState.pieces` says.
+
+        Raises:
+            CheckpointError: there is no such tensor
+            DamagedCheckpointError: it is damaged
+            StoreError: the disk fails
+        """
+        name = self._name(key)
+        if self._owner(name) is None:
+            for extent in self._extents[name].all():
+                yield from self._verified(name, extent)
+            return
+        for extent in self._extents[name].all():
+            for _ in self._verified(name, extent):
+                pass
+        whole = self.read(name)
+        for start in range(0, whole.size, PIECE):
+            yield whole[start : start + PIECE]
+
+    def ranges(self, key: str) -> list[FileRange] | None:
+        """Return where the bytes of a tensor are; None where their order there is another one.
+
+        Raises:
+            CheckpointError: there is no such tensor
+        """
+        name = self._name(key)
+        if self._owner(name) is not None:
+            return None
+        found = []
+        for extent in self._extents[name].all():
+            place = self._places[name][extent.slot]
+            row_bytes = place.nbytes // max(1, place.shape[0])
+            size_bytes, offset = (extent.stop - extent.start) * row_bytes, place.offset + extent.start * row_bytes
+            found.append(FileRange(self._file.fileno(), offset, size_bytes, extent.crc32 or 0))
+        return found
+
+    def verify_all(self, progress: Progress = no_progress) -> None:
+        """Verify the checksums of all tensors, in bounded memory.
+
+        Raises:
+            DamagedCheckpointError: naming the first that is damaged
+            StoreError: the disk fails
+        """
+        meter = Meter(sum(self._places[name][0].nbytes for name in self._places), progress)
+        for name, extents in self._extents.items():
+            for extent in extents.all():
+                for _ in meter.through(self._verified(name, extent)):
+                    pass
+
+    def _verified(self, name: str, extent: Extent) -> Iterator[Array]:
+        """Yield an extent in pieces, the last one when all are verified."""
+        place = self._places[name][extent.slot]
+        row_elements = math.prod(place.shape[1:])
+        offset = place.offset + extent.start * row_elements * np.dtype(place.dtype).itemsize
+        count, checksum = (extent.stop - extent.start) * row_elements, 0
+        buffer = np.empty(min(PIECE, count), place.dtype)
+        for start in range(0, count, PIECE):
+            piece = buffer[: count - start]
+            self._file.read(offset + start * buffer.itemsize, piece)
+            checksum = crc32(piece.view(np.uint8).data, checksum)
+            if start + PIECE >= count:
+                check_extent(self.path, name, extent, checksum)
+            yield piece
+
+    def _check_counts(self) -> None:
+        for owner, count in self._counts.items():
+            for name in [owner, f"{owner}{INDICES}", *(n for n in self._places if self._owner(n) == owner)]:
+                if name not in self._places or len(self._places[name][0].shape) != 1:
+                    raise DamagedCheckpointError(f"{self.path}: {name} is damaged: it must be one row of numbers")
+                if not 0 <= count <= self._places[name][0].shape[0]:
+                    raise DamagedCheckpointError(
+                        f"{self.path}: {name} is damaged: {count} numbers must lie in it, it has room for "
+                        f"{self._places[name][0].shape[0]}"
+                    )
+
+    def _name(self, key: str) -> str:
+        name = self.record.links.get(key, key)
+        if name not in self._places:
+            raise CheckpointError(f"{self.path}: the commit has no tensor {key}")
+        return name
+
+    def _owner(self, name: str) -> str | None:
+        """Return the key of the sparse weight that an array belongs to; None for a dense one."""
+        weight = name.removesuffix(INDICES)
+        if not weight.startswith("model."):
+            weight = f"model.{name.removeprefix('optimizer.').rpartition('.')[0]}"
+        return weight if weight in self._counts else None
+
+    def _order(self, owner: str) -> Array:
+        if owner not in self._orders:
+            indices = np.empty(self._counts[owner], self.dtype(f"{owner}{INDICES}"))
+            self._read_stored(f"{owner}{INDICES}", 0, indices)
+            self._orders = {owner: np.argsort(indices, kind="stable")}
+        return self._orders[owner]
+
+    def _read_stored(self, name: str, first: int, out: Array) -> None:
+        for extent in self._extents[name].within(first, first + len(out)):
+            place = self._places[name][extent.slot]
+            row_bytes = place.nbytes // max(1, place.shape[0])
+            self._file.read(place.offset + extent.start * row_bytes, out[extent.start - first : extent.stop - first])
+
+
+def committed_step(path: Path) -> int | None:
+    """Return the step of the last commit of a file; None where there is none.
+
+    Raises:
+        StoreError: its commit record cannot be read
+        DamagedCheckpointError: that is damaged
+    """
+    record = read_record(record_path(path))
+    return None if record is None else record.step

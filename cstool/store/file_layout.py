@@ -1,0 +1,203 @@
+"""What is where in a MemoryX file: laid out once, and found again with care, since a file may come from anywhere.
+
+`slot_0/NAME` and `slot_1/NAME` are the two places of every array. All datasets are contiguous, and those of a page and
+more begin on one. Beside the file are its commit record and its lock, named as it is with `.commit` and `.lock` after.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+import cstool
+from cstool.errors import DamagedCheckpointError, StoreError
+from cstool.store.block_file import BlockFile
+from cstool.store.checkpoint_format import LIBVER
+from cstool.store.commit_record import CommitRecord
+from cstool.store.contiguous import Place, find_contiguous
+from cstool.store.crc32 import crc32
+from cstool.store.extents import Extent
+from cstool.store.pending_file import PendingFile
+from cstool.store.ram import aligned_empty
+
+FILE_NAME = "memoryx.h5"
+"""name of the file in a model_dir"""
+KIND = "cstool MemoryX"
+VERSION = "1"
+"""of the layout described above"""
+PAGE_BYTES = 4096
+"""what datasets of this size and more are aligned to [bytes]"""
+TAKE_OLDER = "cstool checkpoint copy --older makes a checkpoint of the commit before it, if that one is whole"
+"""hint for a damaged file"""
+
+_PIECE_BYTES = 4 * 2**20
+"""of an extent whose checksum is computed, in memory at once [bytes]"""
+_LONGEST_TEXT_BYTES = 256
+"""of the attributes that describe a file [bytes]"""
+
+
+def record_path(path: Path) -> Path:
+    """Return where the commit record of a file is."""
+    return path.with_name(f"{path.name}.commit")
+
+
+def lock_path(path: Path) -> Path:
+    """Return where the lock of a file is."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def open_layout(file: PendingFile, mode: str) -> h5py.File:
+    """Open a file for HDF5 to lay out, "w" or "r+"."""
+    aligned = {"alignment_threshold": PAGE_BYTES, "alignment_interval": PAGE_BYTES}
+    return h5py.File(file, mode, libver=LIBVER, locking=False, **aligned)
+
+
+def describe(h5: h5py.File, identity: str, slots: int) -> None:
+    """Write into a new file what it is."""
+    described = {"kind": KIND, "version": VERSION, "byteorder": sys.byteorder, "identity": identity}
+    for key, value in {**described, "slots": str(slots), "cstool_version": cstool.__version__}.items():
+        h5.attrs[key] = np.bytes_(value.encode("ascii"))
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a file is MemoryX's by what is in it."""
+    try:
+        _check_regular(path)
+        with h5py.File(path, "r", locking=False) as h5:
+            return _text(h5, "kind") == KIND
+    except Exception:
+        # Whatever HDF5 or h5py trip over here: it is none.
+        return False
+
+
+def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]:
+    """Return where the arrays of a file are that a commit record names.
+
+    Raises:
+        StoreError: it is not the file of that record
+        DamagedCheckpointError: it is damaged
+    """
+    try:
+        _check_regular(path)
+        with h5py.File(path, "r", locking=False) as h5:
+            _check_described(path, h5, record)
+            file_bytes = os.stat(path).st_size
+            groups = [_group(h5, f"slot_{slot}") for slot in range(2)]
+            places = {}
+            for name, extents in record.arrays.items():
+                try:
+                    slots = tuple(find_contiguous(group, name, file_bytes) for group in groups)
+                    _check_extents(slots, extents)
+                except ValueError as error:
+                    raise DamagedCheckpointError(f"{path}: {name} is damaged: {error}") from error
+                places[name] = slots
+            _check_apart(path, places)
+            return places
+    except (StoreError, DamagedCheckpointError):
+        raise
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{path}: must be there, as its commit record is, found nothing", f"bring it back, or {_drop(path)}"
+        ) from error
+    except Exception as error:
+        # Whatever HDF5 or h5py trip over here, they trip over the file.
+        raise DamagedCheckpointError(f"{path}: the MemoryX file is damaged or cut short") from error
+
+
+def extent_checksum(file: BlockFile, place: Place, extent: Extent) -> int:
+    """Return the checksum of rows of a dataset, read in pieces.
+
+    Raises:
+        StoreError: they cannot be read
+    """
+    row_bytes = math.prod(place.shape[1:]) * np.dtype(place.dtype).itemsize
+    offset, left, checksum = place.offset + extent.start * row_bytes, (extent.stop - extent.start) * row_bytes, 0
+    buffer = aligned_empty(min(left, _PIECE_BYTES))
+    while left:
+        part = buffer[:left]
+        file.read(offset, part)
+        checksum = crc32(part.data, checksum)
+        offset, left = offset + part.nbytes, left - part.nbytes
+    return checksum
+
+
+def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:
+    """Compare the checksum of what was read with that of the commit.
+
+    Raises:
+        DamagedCheckpointError: they differ
+    """
+    if checksum != extent.crc32:
+        raise DamagedCheckpointError(
+            f"{path}: {name} is damaged: the checksum of rows {extent.start} to {extent.stop} must be "
+            f"{extent.crc32 or 0:08x}, got {checksum:08x}",
+            TAKE_OLDER,
+        )
+
+
+def _check_regular(path: Path) -> None:
+    # A pipe would keep whoever opens it waiting.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise StoreError(f"{path}: the MemoryX file must be a regular file, this is not one")
+
+
+def _check_described(path: Path, h5: h5py.File, record: CommitRecord) -> None:
+    if "kind" not in h5.attrs or _text(h5, "kind") != KIND:
+        raise StoreError(f"{path}: must be a MemoryX file, this is an HDF5 file of another kind")
+    wanted = {"version": VERSION, "byteorder": sys.byteorder, "slots": "2", "identity": record.identity}
+    hints = {
+        "version": "it belongs to another version of cstool",
+        "byteorder": "it was written on another kind of machine",
+        "identity": f"the file and its commit record are of different runs: bring back what belongs together, or "
+        f"{_drop(path)}",
+    }
+    for key, value in wanted.items():
+        found = _text(h5, key)
+        if found != value:
+            raise StoreError(f"{path}: the {key} of the MemoryX file must be {value}, got {found}", hints.get(key))
+
+
+def _drop(path: Path) -> str:
+    return f"cstool checkpoint delete {shlex.quote(str(path))} drops what is there"
+
+
+def _group(h5: h5py.File, name: str) -> h5py.Group:
+    if not isinstance(h5.get(name, getlink=True), h5py.HardLink) or not isinstance(h5[name], h5py.Group):
+        raise ValueError(f"{name} must be a group of the file itself")
+    return h5[name]
+
+
+def _check_extents(slots: Sequence[Place], extents: Sequence[Extent]) -> None:
+    if slots[0][:2] != slots[1][:2]:
+        raise ValueError("its two slots must be alike")
+    row = 0
+    for extent in extents:
+        if extent.start != row or extent.stop <= row or extent.slot not in (0, 1):
+            raise ValueError(f"the commit record must name all of its rows in order, it does not at row {row}")
+        row = extent.stop
+    if not slots[0].shape or row != slots[0].shape[0]:
+        raise ValueError(f"the commit record must name all of its rows, it ends at {row}")
+
+
+def _check_apart(path: Path, places: dict[str, tuple[Place, ...]]) -> None:
+    """Check that no two datasets share bytes: what one of them is written to would damage the other."""
+    found = sorted((p.offset, p.offset + p.nbytes, name) for name in places for p in places[name] if p.nbytes)
+    for (_, end, name), (begin, _, other) in zip(found, found[1:], strict=False):
+        if begin < end:
+            raise DamagedCheckpointError(f"{path}: {other} is damaged: it must not share bytes with {name}")
+
+
+def _text(h5: h5py.File, name: str) -> str:
+    found = h5.attrs.get_id(name)
+    if found.shape != () or found.dtype.kind != "S" or found.dtype.itemsize > _LONGEST_TEXT_BYTES:
+        raise ValueError(f"{name} must be short text of fixed length")
+    value: bytes = h5.attrs[name]
+    return value.decode("ascii", "replace")

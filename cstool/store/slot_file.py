@@ -1,0 +1,136 @@
+"""The HDF5 file of a store: made or found, its arrays laid out, its space set aside, its name given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+import h5py
+
+from cstool.atomic_file import sync_folder
+from cstool.errors import StoreError
+from cstool.store.block_file import BlockFile
+from cstool.store.commit_record import CommitRecord
+from cstool.store.contiguous import Place, create_contiguous, place_of
+from cstool.store.file_layout import describe, open_layout, read_store, record_path
+from cstool.store.pending_file import PendingFile
+
+ANOTHER_RUN = "the file is of another model or optimizer: choose another --model_dir"
+
+
+class SlotFile(BlockFile):
+    """A file with the slots of all arrays.
+
+    The file that is there goes when a new one is settled for the first time, which has a temporary name until it is
+    committed for the first time: under its own name it is always whole, and what others leave there is swept.
+
+    Args:
+        path: where it is, or will be
+        slots: of every array in a new file
+        record: of the file that is there; None for a new one
+        uncached: keep what is read and written out of the page cache
+
+    Raises:
+        OSError: it cannot be made or opened
+        StoreError: it is not the file of the record
+        DamagedCheckpointError: it is damaged
+    """
+
+    def __init__(self, path: Path, slots: int, record: CommitRecord | None, *, uncached: bool = False) -> None:
+        self.slots = slots if record is None else 2
+        self.identity = secrets.token_hex(16) if record is None else record.identity
+        self.places: dict[str, tuple[Place, ...]] = {}
+        """where the arrays of the file that was there are"""
+        self._pending: PendingFile | None = None
+        """a new file, until it is committed"""
+        self._h5: h5py.File | None = None
+        """the file while HDF5 lays it out"""
+        if record is not None:
+            self.places = read_store(path, record)
+            super().__init__(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), uncached=uncached)
+            return
+        self._pending = PendingFile(path)
+        super().__init__(path, os.dup(self._pending.fileno()), uncached=uncached)
+        self._h5 = open_layout(self._pending, "w")
+        describe(self._h5, self.identity, slots)
+
+    def make(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[Place, ...]:
+        """Make the slots of an array; `settle` comes before its first use.
+
+        Raises:
+            StoreError: the file has been committed, without this array
+        """
+        if self._pending is None:
+            # HDF5 never writes to it again: a crash meanwhile would leave no whole file.
+            raise StoreError(f"{self.path}: lacks {name}, which this run keeps", ANOTHER_RUN)
+        if self._h5 is None:
+            self._h5 = open_layout(self._pending, "r+")
+        groups = [self._h5.require_group(f"slot_{slot}") for slot in range(self.slots)]
+        return tuple(place_of(create_contiguous(group, name, shape, dtype)) for group in groups)
+
+    def settle(self, beside: BlockFile, beside_bytes: int) -> None:
+        """Let HDF5 write what it knows, and have the disk set the space aside.
+
+        Args:
+            beside: another file, on the same disk
+            beside_bytes: what that will take
+
+        Raises:
+            OSError: the disk fails
+            StoreError: it has no room
+        """
+        if self._h5 is not None:
+            self._h5.close()
+            self._h5 = None
+        size_bytes = 0
+        if self._pending is not None:
+            if self._pending.first_error is not None:
+                raise self._pending.first_error
+            size_bytes = self._pending.end
+        self._check_room(size_bytes + beside_bytes, beside)
+        if self._pending is not None:
+            # The record goes first: what it names must be there.
+            record_path(self.path).unlink(missing_ok=True)
+            sync_folder(self.path.parent)
+            self.path.unlink(missing_ok=True)
+            self.reserve(size_bytes)
+        if beside_bytes:
+            beside.reserve(beside_bytes)
+
+    def make_sure(self) -> None:
+        """Wait until the disk has everything that was written, and the name of the file.
+
+        Raises:
+            OSError: the disk fails
+            StoreError: likewise
+        """
+        self.sync()
+        if self._pending is not None:
+            self._pending.commit()
+            self._pending = None
+
+    def end(self) -> None:
+        """Let go of the file; one that has no name yet goes with it."""
+        with contextlib.suppress(Exception):  # HDF5 complains about what it could not read or write
+            if self._h5 is not None:
+                self._h5.close()
+        with contextlib.suppress(OSError):
+            if self._pending is not None:
+                self._pending.discard()
+        self.close()
+
+    def _check_room(self, need_bytes: int, beside: BlockFile) -> None:
+        taken = [os.fstat(self.fileno()), os.fstat(beside.fileno())]
+        if self._pending is not None:
+            with contextlib.suppress(FileNotFoundError):
+                taken.append(os.stat(self.path))
+        free_bytes = shutil.disk_usage(self.path.parent).free + 512 * sum(found.st_blocks for found in taken)
+        if need_bytes > free_bytes:
+            raise StoreError(
+                f"{self.path}: MemoryX needs {need_bytes:,} bytes of disk, {free_bytes:,} are free",
+                "free some space, or choose another model_dir"
+                + ("; memoryx.commit_steps: 0 needs about half" if self.slots == 2 else ""),
+            )

@@ -1,0 +1,270 @@
+"""Read the vendor's own checkpoints: HDF5 files whose format version is 0.x. Python objects in them are never run.
+
+A tensor is a dataset named by its key, in chunks, compressed (LZ4 by default). Scalars and ties have none: the file
+attribute `{key}.__metadata__` says what they are. bfloat16 is stored as int16. Source: cerebras_pytorch 2.10.0 and
+cerebras_appliance 2.10.0 (storage), facts in our words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from cstool.errors import CheckpointError
+from cstool.store.checkpoint_format import SIGNATURE, SPEC, SUCCESS, VERSION, metadata_name
+from cstool.store.checkpoint_layout import TAKE_ANOTHER
+from cstool.store.safetensors_reader import widen_bfloat16
+
+MOST_CHUNK_BYTES = 32 * 2**20
+"""largest HDF5 chunk that is decompressed [bytes]; the vendor's have a megabyte at most"""
+
+_CACHE_BYTES = 64 * 2**20
+"""of decompressed chunks: a range of rows may end within them [bytes]"""
+_FIRST_WITH_SUCCESS = 0.5
+_LZ4 = 32004
+_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf", _LZ4: "LZ4"}
+"""by their numbers in HDF5"""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A tensor that is one number throughout, and so has no dataset."""
+
+    shape: tuple[int, ...]
+    number: float
+
+
+def is_vendor_checkpoint(path: Path) -> bool:
+    """Say whether a file is a checkpoint of the vendor's; what cannot be read is none."""
+    try:
+        with open(path, "rb") as file:
+            if not os.path.isfile(path) or file.read(len(SIGNATURE)) != SIGNATURE:
+                return False
+        with h5py.File(path, "r", locking=False) as h5:
+            return isinstance(h5.attrs.get(VERSION), np.floating)
+    except Exception:
+        return False
+
+
+class VendorReader:
+    """An open checkpoint of the vendor's, a context manager.
+
+    Args:
+        path: the file
+
+    Raises:
+        CheckpointError: it is not a whole checkpoint of the vendor's
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not is_vendor_checkpoint(path):
+            raise CheckpointError(
+                f"{path}: must be a checkpoint of the vendor's, an HDF5 file whose __version__ is 0.x, it is not"
+            )
+        with self._reporting():
+            self._h5 = h5py.File(path, "r", locking=False, rdcc_nbytes=_CACHE_BYTES)
+        try:
+            with self._reporting():
+                version = float(self._h5.attrs[VERSION])
+                if not 0 < version < 1:
+                    raise CheckpointError(f"{path}: the version of the vendor's format must be 0.x, got {version:g}")
+                if version >= _FIRST_WITH_SUCCESS and not self._h5.attrs.get(SUCCESS, False):
+                    raise CheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
+                self._metadata = self._read_metadata() if version >= _FIRST_WITH_SUCCESS else {}
+                self._datasets = {name for name in self._h5 if "/" not in name}
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is fine."""
+        self._h5.close()
+
+    def keys(self) -> list[str]:
+        """Return all keys; in the order of the state that was saved, as far as the file says it."""
+        return list(dict.fromkeys([*self.order(), *self._metadata, *sorted(self._datasets)]))
+
+    def order(self) -> list[str]:
+        """Return the keys in the order of the state that was saved; none where only a Python object would say it."""
+        with self._reporting():
+            return list(_flattened(self._structure()))
+
+    def objects(self) -> list[str]:
+        """Return the keys of Python objects, which are bytes that only running them would explain."""
+        with self._reporting():
+            own = (n for n in self._datasets if isinstance(self._h5.get(n, getlink=True), h5py.HardLink))
+            return sorted(name for name in own if "__BYTES__" in self._h5[name].attrs)
+
+    def number(self, key: str) -> Any:
+        """Return a number, text or truth value that is stored as such; None where it is something else."""
+        with self._reporting():
+            found = self._leaf(key)
+            return found.get("scalar_value", found.get("string_value"))
+
+    def target(self, key: str) -> str:
+        """Return the key under which a tensor is stored: of a tied one another than its own."""
+        with self._reporting():
+            found = self._leaf(key)
+            return str(found["key"]) if found.get("__LINKED__") else key
+
+    def shape(self, key: str) -> tuple[int, ...] | None:
+        """Return the shape of a tensor that is stored under a key; None where there is none.
+
+        Raises:
+            CheckpointError: it is a Python object, lies outside of the file, or is compressed in a way unknown here
+        """
+        with self._reporting():
+            constant = self._constant(key)
+            if constant is not None:
+                return constant.shape
+            if key not in self._datasets:
+                return None
+            dataset = self._dataset(key)
+            self._check(key, dataset)
+            return tuple(dataset.shape)
+
+    def rows(self, key: str, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` of a tensor that is stored under a key, (stop - start, ...) float32.
+
+        Raises:
+            CheckpointError: it is damaged
+        """
+        with self._reporting(key):
+            constant = self._constant(key)
+            if constant is not None:
+                return np.full((stop - start, *constant.shape[1:]), constant.number, np.float32)
+            dataset = self._dataset(key)
+            found = dataset[start:stop]
+            if self._is_bfloat16(key, dataset):
+                return widen_bfloat16(found.view(np.uint16))
+            wide: Array = found.astype(np.float32, copy=False)
+            return wide
+
+    def chunk_rows(self, key: str) -> int:
+        """Return how many rows are stored together: reading them so decompresses each chunk once."""
+        with self._reporting():
+            chunks = None if key not in self._datasets else self._dataset(key).chunks
+            return 1 if chunks is None else int(chunks[0])
+
+    def _read_metadata(self) -> dict[str, dict[str, Any]]:
+        """Return what the file says of each key."""
+        found = {}
+        for name in self._h5.attrs:
+            key = name.removesuffix(metadata_name(""))
+            if key != name and isinstance(described := json.loads(self._h5.attrs[name]), dict):
+                found[key] = described
+        return found
+
+    def _structure(self) -> Any:
+        """Return the state that was saved with "*" for its leaves; None where the file has it as a Python object."""
+        spec = self._h5.attrs.get(SPEC)
+        described = json.loads(spec) if isinstance(spec, str) and spec.lstrip().startswith("[") else None
+        return described[0] if isinstance(described, list) and described else None
+
+    def _leaf(self, key: str) -> dict[str, Any]:
+        found = self._metadata.get(key, {}).get(metadata_name(key), {})
+        return found if isinstance(found, dict) else {}
+
+    def _constant(self, key: str) -> _Constant | None:
+        for described in self._metadata.get(key, {}).values():
+            if isinstance(described, dict) and "fill_value" in described:
+                return _Constant(tuple(map(int, described["shape"])), float(described["fill_value"]))
+        return None
+
+    def _dataset(self, key: str) -> h5py.Dataset:
+        if not isinstance(self._h5.get(key, getlink=True), h5py.HardLink):
+            raise CheckpointError(f"{self.path}: {key} must be in the file itself, not behind a link")
+        dataset = self._h5[key]
+        if not isinstance(dataset, h5py.Dataset):
+            raise CheckpointError(f"{self.path}: {key} must be a dataset, it is not")
+        return dataset
+
+    def _check(self, key: str, dataset: h5py.Dataset) -> None:
+        """Check that a dataset holds numbers that can be read in bounded memory, in this file, running nothing."""
+        if "__BYTES__" in dataset.attrs or dataset.attrs.get("__H5_TYPE__") == "ObjectH5Type":
+            raise CheckpointError(f"{self.path}: {key} must be a tensor, got a Python object, which is never run")
+        layout = dataset.id.get_create_plist()
+        if dataset.shape is None or dataset.is_virtual or layout.get_external_count():
+            raise CheckpointError(f"{self.path}: {key} must be a tensor in the file itself, it is not")
+        item_bytes = dataset.dtype.itemsize
+        if dataset.chunks is not None and math.prod(dataset.chunks) * item_bytes > MOST_CHUNK_BYTES:
+            got = f"got {math.prod(dataset.chunks) * item_bytes}"
+            raise CheckpointError(f"{self.path}: the chunks of {key} must have at most {MOST_CHUNK_BYTES} bytes, {got}")
+        if dataset.dtype not in (np.float32, np.float16) and not self._is_bfloat16(key, dataset):
+            kinds = "float32, float16 or bfloat16"
+            raise CheckpointError(f"{self.path}: the dtype of {key} must be {kinds}, got {dataset.dtype}")
+        for number in (layout.get_filter(n)[0] for n in range(layout.get_nfilters())):
+            if number not in _FILTERS:
+                known = ", ".join(_FILTERS.values())
+                raise CheckpointError(f"{self.path}: {key} must be compressed by one of {known}, got filter {number}")
+            if not _can_decompress(number):
+                raise CheckpointError(
+                    f"{self.path}: {key} is compressed by {_FILTERS[number]}, which must be installed, it is not",
+                    "`pip install 'cstool[lz4]'` installs it" if number == _LZ4 else None,
+                )
+
+    def _is_bfloat16(self, key: str, dataset: h5py.Dataset) -> bool:
+        """Say whether 16-bit integers stand for bfloat16: the dataset says it, or the file of it."""
+        if dataset.dtype not in (np.int16, np.uint16):
+            return False
+        attributes = dict(dataset.attrs)
+        said = [str(name) for name in np.atleast_1d(attributes.get("dtypes", []))]
+        for described in self._metadata.get(key, {}).values():
+            if isinstance(described, dict):
+                said += map(str, described.get("dtypes", []))
+                attributes.setdefault("is_bfloat16", described.get("is_bfloat16", False))
+        return "torch.bfloat16" in said or bool(attributes.get("is_bfloat16", False))
+
+    @contextmanager
+    def _reporting(self, key: str | None = None) -> Iterator[None]:
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except Exception as error:
+            # Whatever HDF5, h5py or JSON trip over here, they trip over the file.
+            what = "the checkpoint" if key is None else key
+            raise CheckpointError(f"{self.path}: {what} is damaged or cut short", TAKE_ANOTHER) from error
+
+
+def _can_decompress(number: int) -> bool:
+    if number == _LZ4:
+        with suppress(ImportError):
+            import hdf5plugin  # noqa: F401 - it registers the filter
+    return bool(h5py.h5z.filter_avail(number))
+
+
+def _flattened(structure: Any, key: str = "") -> Iterator[str]:
+    """Yield the keys of the leaves of nested mappings and lists, dots between their names."""
+    if isinstance(structure, dict):
+        entries = list(structure.items())
+    elif isinstance(structure, list):
+        entries = [(str(number), entry) for number, entry in enumerate(structure)]
+    else:
+        if key:
+            yield key
+        return
+    for name, entry in entries:
+        yield from _flattened(entry, f"{key}.{name}" if key else name)

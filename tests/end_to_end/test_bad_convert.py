@@ -1,0 +1,366 @@
+"""Conversions that cannot be: what is said, and that nothing is left of them.
+
+In the expected messages TMP is the folder of the test.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.convert import Request, convert
+from cstool.convert import source as source_module
+from cstool.convert.source import CstoolSource
+from cstool.store import CheckpointWriter
+from cstool.store.safetensors_writer import SafetensorsWriter
+from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.runs import gpt_params, run_file
+from tests.end_to_end.test_bad_checkpoint import DiskUsage
+from tests.reference import hf_models as hf
+
+SPARSE_ALREADY = "must have dense weights to become sparse, those that are named are sparse already"
+LAYER = "transformer_decoder.layers"
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """A folder with checkpoints of two steps, dense and sparse, and a model of Hugging Face."""
+    folder = tmp_path_factory.mktemp("ready")
+    for name, sparsity in (("dense", []), ("sparse", {"sparsity": 0.75})):
+        run_file(
+            gpt_params(folder / name, data, init__sparsity=sparsity, init__loop={"max_steps": 1},
+                       init__checkpoint={"steps": 1})
+        )  # fmt: skip
+        (folder / name / "model_dir" / "checkpoint_1.mdl").rename(folder / f"{name}.mdl")
+    hf.write_hf(folder / "hf", hf.GPT2_CONFIG, hf.gpt2_tensors())
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, ready: Path) -> Path:
+    """The folder of the test, with links to all of it."""
+    for name in ("dense.mdl", "sparse.mdl", "hf"):
+        (tmp_path / name).symlink_to(ready / name)
+    return tmp_path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+WHICH = "Hugging Face's GPT2LMHeadModel and LlamaForCausalLM can be had"
+TAKEN = "delete it or choose another name"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("dense.mdl a.mdl",
+         error("--to: must be given for a checkpoint of cstool, one of dense, sparse, hf")),
+        ("dense.mdl a.mdl --to dense",
+         error("TMP/dense.mdl: must have sparse weights to become dense, it has none")),
+        ("dense.mdl a.mdl --to sparse",
+         error("TMP/dense.mdl: must have zeros to become sparse by them, the weights that are named have none",
+               "--sparsity 0.9 keeps the largest tenth of each")),
+        ("sparse.mdl a.mdl --to sparse",
+         error(f"TMP/sparse.mdl: {SPARSE_ALREADY}", "--sparsity makes them sparser")),
+        ("dense.mdl sparse.mdl --to sparse --sparsity 0.5",
+         error("Checkpoint at 'TMP/sparse.mdl' already exists", TAKEN)),
+        ("dense.mdl hf --to hf",
+         error("TMP/hf: must be a new or an empty folder, got one with files in it", TAKEN)),
+        ("dense.mdl sparse.mdl --to hf",
+         error("TMP/sparse.mdl: must be a new or an empty folder, got a file", TAKEN)),
+        ("hf taken.mdl", error("Config at 'TMP/taken.yaml' already exists", TAKEN)),
+        ("dense.mdl a.mdl --to sparse --sparsity 1.5",
+         error("--sparsity: must be greater than 0 and less than 1, got 1.5",
+               "it is the share of zeros: 0.9 leaves a tenth of the weights")),
+        ("dense.mdl a.mdl --to dense --sparsity 0.5",
+         error("--sparsity: must stand beside --to sparse, got --to dense")),
+        ("dense.mdl a.mdl --param_filter x", error("--param_filter: must stand beside --to sparse, got no --to")),
+        ("dense.mdl a.mdl --to sparse --shard_size 5GB",
+         error("--shard_size: must stand beside --to hf, got --to sparse")),
+        ("dense.mdl a --to hf --shard_size 5XB",
+         error("--shard_size: must be a number with one of B, KB, MB, GB, KiB, MiB, GiB, got '5XB'",
+               "for example 5GB")),
+        ("dense.mdl a --to hf --shard_size 0GB",
+         error("--shard_size: must be a number with one of B, KB, MB, GB, KiB, MiB, GiB, got '0GB'",
+               "for example 5GB")),
+        ("dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *norm*",
+         error("--param_filter: must match a matrix of a linear layer, got '*norm*'",
+               "the nearest are " + ", ".join(f"{LAYER}.*.self_attn.proj_{p}_dense_layer.weight" for p in "qkv"))),
+        ("dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *word_embeddings*",
+         error("--param_filter: must leave out embedding_layer.word_embeddings.weight, which is a table of embeddings "
+               "and the output layer, got '*word_embeddings*'", "only matrices of linear layers can be sparse")),
+        ("dense.mdl a.mdl --to sparse --sparsity 0.5 -p other.yaml",
+         error("TMP/dense.mdl: embedding_layer.word_embeddings.weight must be 64 x 64, as in this model, got 64 x 32",
+               "--params names the file of the model")),
+        ("sparse.mdl a.mdl --to dense -p other.yaml",
+         error("TMP/sparse.mdl: embedding_layer.word_embeddings.weight must be 64 x 64, as in this model, got 64 x 32",
+               "--params names the file of the model")),
+        ("dense.mdl a.mdl --to sparse --sparsity 0.5 -p shallow.yaml",
+         error(f"TMP/dense.mdl: has the weight {LAYER}.1.norm1.weight, which this model lacks",
+               "--params names the file of the model")),
+        ("dense.mdl a.mdl --to sparse --sparsity 0.5 -p deep.yaml",
+         error(f"TMP/dense.mdl: lacks the weight {LAYER}.2.norm1.weight of this model",
+               "--params names the file of the model")),
+        ("dense.mdl a --to hf -p alibi.yaml",
+         error("TMP/alibi.yaml: position_embedding_type must be learned for GPT2LMHeadModel, got alibi", WHICH)),
+        ("nameless.mdl a.mdl --to sparse --sparsity 0.5",
+         error("TMP/nameless.mdl: must say which model it is of, it does not",
+               "--params names the file of the model")),
+        ("digits.mdl a --to hf", error("TMP/digits.mdl: must be a model that Hugging Face has, got fc_mnist", WHICH)),
+        ("no.mdl a.mdl --to dense",
+         error("TMP/no.mdl: a checkpoint must be a file that can be read, got: No such file or directory",
+               "cstool checkpoint list shows the checkpoints of a folder")),
+        ("dense.mdl a.mdl --from vendor -p other.yaml",
+         error("TMP/dense.mdl: must be a checkpoint of the vendor's, an HDF5 file whose __version__ is 0.x, it is "
+               "not")),
+        ("hf no/a.mdl",
+         error("TMP/no/a.mdl: a checkpoint of 1412032 bytes must be writable here (the folder cannot be looked at), "
+               "got: No such file or directory", "create the folder first; the previous checkpoint is untouched")),
+        ("dense.mdl no/a --to hf",
+         error("TMP/no/a: a model of 93184 bytes must be writable here, got: No such file or directory",
+               "create the folder that it goes to first")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_converted_is_refused_and_nothing_is_left(
+    cstool: Callable[..., Outcome], here: Path, data: Path, arguments: str, message: str
+) -> None:
+    (here / "taken.yaml").write_text("mine")
+    for name, changes in (
+        ("other", {"hidden_size": 64, "filter_size": 128}),
+        ("shallow", {"num_hidden_layers": 1}),
+        ("deep", {"num_hidden_layers": 3}),
+        ("alibi", {"position_embedding_type": "alibi"}),
+    ):
+        changed = {f"init__model__{key}": value for key, value in changes.items()}
+        gpt_params(here, data, **changed).rename(here / f"{name}.yaml")
+    with CheckpointWriter(here / "nameless.mdl") as writer:
+        writer.add_tensor("model.w", (2,), "float32", [np.zeros(2, np.float32)])
+    with CheckpointWriter(here / "digits.mdl") as writer:
+        params = {"trainer": {"init": {"model": {"name": "fc_mnist"}}}}
+        writer.add_value("__metadata__", [{"version": "1", "model_name": "fc_mnist", "params": params}])
+    before = names(here)
+    source, target, *flags = arguments.split()
+    typed = [str(here / flag) if flag.endswith(".yaml") else flag for flag in flags]
+    outcome = cstool("checkpoint", "convert", here / source, here / target, *typed)
+    assert (outcome, names(here), (here / "taken.yaml").read_text()) == ((2, "", message), before, "mine")
+
+
+def changed(config: dict[str, Any], tensors: hf.Tensors, what: str) -> None:
+    rng = np.random.default_rng(1)
+    match what:
+        case "vocabulary":
+            tensors["transformer.wte.weight"] = rng.random((128, 48), np.float32)
+        case "positions":
+            tensors["transformer.wpe.weight"] = rng.random((30, 48), np.float32)
+        case "width":
+            tensors["transformer.h.1.mlp.c_fc.weight"] = rng.random((48, 100), np.float32)
+        case "missing":
+            del tensors["transformer.h.1.attn.c_attn.bias"]
+        case "unknown":
+            tensors["transformer.h.0.adapter.weight"] = np.ones(3, np.float32)
+        case "twice":
+            tensors["wte.weight"] = tensors["transformer.wte.weight"]
+        case "untied":
+            tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + np.float32(1)
+        case "doubles":
+            tensors["transformer.wte.weight"] = tensors["transformer.wte.weight"].astype(np.float64)
+
+
+PARAMS = "--params names the file of the model"
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("vocabulary", error("TMP/hf: wte.weight must be 100 x 48, as in this model, got 128 x 48",
+                             "the table has another length: vocab_size in the params must be 128")),
+        ("positions", error("TMP/hf: wpe.weight must be 24 x 48, as in this model, got 30 x 48",
+                            "the table has another length: max_position_embeddings in the params must be 30")),
+        ("width", error("TMP/hf: h.1.mlp.c_fc.weight must be 48 x 192, as in this model, got 48 x 100", PARAMS)),
+        ("missing", error("TMP/hf: lacks the tensor h.1.attn.c_attn.bias of this model", PARAMS)),
+        ("unknown", error("TMP/hf: has the tensor h.0.adapter.weight, which this model lacks", PARAMS)),
+        ("twice", error("TMP/hf: must have wte.weight once, got transformer.wte.weight and wte.weight")),
+        ("untied", error("TMP/hf: lm_head.weight must equal wte.weight, since the model ties them, it does not",
+                         "share_embedding_weights: false in the params keeps both")),
+        ("doubles", error("TMP/hf/model.safetensors: the dtype of transformer.wte.weight must be F32, F16 or BF16, "
+                          "got F64")),
+    ],
+)  # fmt: skip
+def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(
+    cstool: Callable[..., Outcome], tmp_path: Path, what: str, message: str
+) -> None:
+    config, tensors = dict(hf.GPT2_CONFIG), hf.gpt2_tensors()
+    changed(config, tensors, what)
+    hf.write_hf(tmp_path / "hf", config, tensors)
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    assert (outcome, names(tmp_path)) == ((2, "", message), ["hf"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
+        ("[" * 10**5, error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
+        ('{"a": 1, "a": 2}', error("TMP/hf/config.json: must be a JSON file with a mapping, got a twice",
+                                   "get or write the file anew")),
+        ("{}", error("TMP/hf/config.json: model_type must be one of gpt2, llama, got null")),
+        (json.dumps({**hf.GPT2_CONFIG, "n_head": 5}),
+         error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),
+    ],
+)  # fmt: skip
+def test_a_config_that_describes_no_model_is_refused(
+    cstool: Callable[..., Outcome], tmp_path: Path, content: str, message: str
+) -> None:
+    hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
+    (tmp_path / "hf" / "config.json").write_text(content)
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    assert (outcome, names(tmp_path)) == ((2, "", message), ["hf"])
+
+
+def test_without_config_and_params_nobody_says_the_model(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+    hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    why = "since it says which model this is, and there is no config.json beside TMP/hf"
+    assert outcome == (2, "", error(f"--params: must be given, {why}"))
+
+
+def test_params_of_another_model_than_config_json_are_refused(
+    cstool: Callable[..., Outcome], here: Path, data: Path
+) -> None:
+    outcome = cstool("checkpoint", "convert", here / "hf", here / "a.mdl", "-p", gpt_params(here, data))
+    differs = "vocab_size 64, got 100; n_positions 128, got 24; n_embd 32, got 48; n_layer 2, got 3; n_head 2, got 4"
+    differs += "; n_inner 64, got 192; activation_function gelu, got gelu_new"
+    message = error(
+        f"TMP/hf/config.json: must be of the model of TMP/params.yaml: {differs}",
+        "without --params the model is the one that config.json describes",
+    )
+    assert outcome == (2, "", message)
+
+
+def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(
+    cstool: Callable[..., Outcome], here: Path, ready: Path
+) -> None:
+    content = bytearray((ready / "sparse.mdl").read_bytes())
+    source = CstoolSource(ready / "sparse.mdl")
+    first = next(source.rows(f"model.{LAYER}.0.norm1.weight")).tobytes()
+    source.close()
+    at = content.index(first)
+    content[at] ^= 0xFF
+    (here / "bad.mdl").write_bytes(content)
+    before = names(here)
+    for target, to in (("a.mdl", "dense"), ("a", "hf")):
+        outcome = cstool("checkpoint", "convert", here / "bad.mdl", here / target, "--to", to)
+        assert outcome.code == 2
+        assert outcome.stderr.startswith(f"error: TMP/bad.mdl: model.{LAYER}.0.norm1.weight is damaged: its checksum")
+        assert names(here) == before
+
+
+def test_a_weight_with_nan_does_not_become_sparse_by_its_largest_numbers(
+    cstool: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    tensors = hf.gpt2_tensors()
+    tensors["transformer.h.0.mlp.c_proj.weight"][3, 4] = np.nan
+    hf.write_hf(tmp_path / "hf", hf.GPT2_CONFIG, tensors)
+    command = ("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    outcome = cstool(*command, "--to", "sparse", "--sparsity", "0.5")
+    rule = "must be without NaN to keep its largest numbers, it is not"
+    message = error(f"TMP/hf: {LAYER}.0.ffn.ffn.1.linear_layer.weight {rule}")
+    assert (outcome, names(tmp_path)) == ((1, "", message), ["hf"])
+
+
+@pytest.mark.parametrize(
+    ("target", "to", "message"),
+    [
+        ("a.mdl", "sparse",
+         error("TMP/a.mdl: a checkpoint of 1262592 bytes must be writable here (1000000000 bytes are free), got: File "
+               "too large", "raise the limit of file sizes (ulimit -f); the previous checkpoint is untouched")),
+        ("a", "hf", error("TMP/a: a model of 93184 bytes must be writable here, got: File too large",
+                          "free some space or choose another folder")),
+    ],
+)  # fmt: skip
+def test_a_disk_that_fills_up_leaves_nothing(
+    cstool: Callable[..., Outcome], here: Path, monkeypatch: pytest.MonkeyPatch, target: str, to: str, message: str
+) -> None:
+    monkeypatch.setattr("cstool.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
+    before = names(here)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        flags = ("--sparsity", "0.5") if to == "sparse" else ()
+        outcome = cstool("checkpoint", "convert", here / "dense.mdl", here / target, "--to", to, *flags)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (outcome, names(here)) == ((2, "", message), before)
+
+
+def test_a_disk_without_space_is_found_before_anything_is_written(
+    cstool: Callable[..., Outcome], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cstool.convert.hf_target.shutil.disk_usage", lambda _: DiskUsage(1000))
+    outcome = cstool("checkpoint", "convert", here / "dense.mdl", here / "a", "--to", "hf")
+    message = "TMP/a: 93184 bytes must be writable here, got 1000 that are free"
+    assert outcome == (2, "", error(message, "free some space or choose another folder"))
+
+
+@pytest.mark.parametrize(("target", "to"), [("a.mdl", "dense"), ("a", "hf")])
+def test_interrupted_it_leaves_nothing(
+    cstool: Callable[..., Outcome], here: Path, monkeypatch: pytest.MonkeyPatch, target: str, to: str
+) -> None:
+    original = CstoolSource.rows
+
+    def interrupted(self: CstoolSource, array: str, multiple: int = 1) -> Iterator[Any]:
+        if "layers.1.ffn" in array:
+            signal.raise_signal(signal.SIGINT)
+        yield from original(self, array, multiple)
+
+    monkeypatch.setattr(CstoolSource, "rows", interrupted)
+    before = names(here)
+    outcome = cstool("checkpoint", "convert", here / "sparse.mdl", here / target, "--to", to)
+    assert (outcome, names(here)) == ((130, "", "interrupted\n"), before)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_whatever_the_size_of_a_model_little_of_it_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    """Of matrices of 4 MiB, ranges of 64 KiB: from Hugging Face, to sparse, to dense, and back."""
+    monkeypatch.setattr(source_module, "CHUNK_BYTES", 2**16)
+    if family == "gpt2":
+        config = {**hf.GPT2_CONFIG, "n_embd": 512, "n_inner": 2048, "n_layer": 1, "vocab_size": 2000}
+        tensors = hf.gpt2_tensors(config)
+    else:
+        config = {**hf.LLAMA_CONFIG, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 1}
+        tensors = hf.llama_tensors(config)
+    hf.write_hf(tmp_path / "hf", config, tensors)
+    convert(Request(tmp_path / "hf", tmp_path / "warm.mdl", to="sparse", sparsity=0.9))  # imports count, too
+    steps = [
+        Request(tmp_path / "hf", tmp_path / "dense.mdl"),
+        Request(tmp_path / "dense.mdl", tmp_path / "sparse.mdl", to="sparse", sparsity=0.5),
+        Request(tmp_path / "sparse.mdl", tmp_path / "again.mdl", to="dense"),
+        Request(tmp_path / "dense.mdl", tmp_path / "back", to="hf"),
+    ]
+    for step in steps:
+        tracemalloc.start()
+        convert(step)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # A few ranges, the histograms of half a million bytes, the graph, the layout of the file.
+        assert peak_bytes < 3_000_000, step
+    back = hf.read_safetensors(tmp_path / "back" / "model.safetensors")
+    assert all(back[name].tobytes() == tensor.tobytes() for name, tensor in tensors.items())
+
+
+def test_a_writer_that_fails_closes_its_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), SafetensorsWriter(tmp_path / "a", {"x": (2,)}) as writer:
+        writer.write_rows("y", 0, np.zeros(2, np.float32))
+    writer.close()

@@ -1,0 +1,237 @@
+"""Models with Hugging Face's names: converted, they compute what an independent implementation does; and back again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cstool.data import write_hdf5_text
+from cstool.models import build_graph
+from cstool.params import DecoderParams
+from cstool.runtime import Appliance
+from cstool.runtime.inputs import Batch
+from cstool.runtime.state import load_state
+from cstool.store import CheckpointReader
+from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.runs import gpt_params
+from tests.reference import hf_models as hf
+
+Array = np.ndarray
+LOGITS = {"gpt2": hf.gpt2_logits, "llama": hf.llama_logits}
+TENSORS = {"gpt2": hf.gpt2_tensors, "llama": hf.llama_tensors}
+MODELS: dict[str, dict[str, Any]] = {
+    "gpt2": hf.GPT2_CONFIG,
+    "gpt2, untied": {**hf.GPT2_CONFIG, "tie_word_embeddings": False, "n_inner": 80},
+    "llama": hf.LLAMA_CONFIG,
+    "llama, tied": {**hf.LLAMA_CONFIG, "tie_word_embeddings": True, "num_key_value_heads": 8},
+    "llama, biases, wide heads": {**hf.LLAMA_CONFIG, "attention_bias": True, "head_dim": 12, "num_key_value_heads": 4},
+}
+SEQUENCE = 16
+LOGITS_TOLERANCE = 1e-4
+
+
+@pytest.fixture(params=MODELS)
+def config(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(MODELS[request.param])
+
+
+def tensors_of(config: Mapping[str, Any]) -> hf.Tensors:
+    return TENSORS[config["model_type"]](config)
+
+
+def section_of(out: Path) -> dict[str, Any]:
+    """Return the model section that a conversion wrote beside its checkpoint."""
+    found = yaml.safe_load(out.with_suffix(".yaml").read_text())
+    assert isinstance(found, dict)
+    section: dict[str, Any] = found["trainer"]["init"]["model"]
+    return section
+
+
+def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: Array) -> tuple[Array, Array]:
+    """Return logits (B, S, V) and losses (B, S) of a checkpoint as the appliance computes them, forward.
+
+    The output layer and its loss are one op, so logits are its input, read from the slots, times its weights.
+    """
+    graph = build_graph(DecoderParams.model_validate(dict(section)), SEQUENCE)
+    head = graph.ops[-1].weights[0]
+    usual = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
+    with Appliance(graph, optimizer=None, **usual) as appliance, CheckpointReader(checkpoint) as reader:
+        systems = appliance.prepare(len(ids), trains=False, where="the test")
+        load_state(reader, appliance.memoryx, graph, states="all", strict=True)
+        mask = np.ones(ids.shape, np.float32)
+        appliance.evaluate(Batch(0, {"input_ids": ids, "labels": labels, "mask": mask}, len(ids), ids.size), 0)
+        slots = sorted((slot for csx in systems.csx for slot in csx.slots), key=lambda slot: slot.grain or 0)
+        final = np.concatenate([slot.arrays["final"] for slot in slots])
+        losses = np.concatenate([slot.arrays["loss"].reshape(-1) for slot in slots])
+        table = np.concatenate([part.copy() for part in appliance.memoryx.chunks(f"model.{head}")])
+    return (final @ table.T).reshape(*ids.shape, -1), losses.reshape(ids.shape)
+
+
+def tokens(config: Mapping[str, Any], rows: int = 3) -> tuple[Array, Array]:
+    rng = np.random.default_rng(5)
+    found = rng.integers(0, config["vocab_size"], (2, rows, SEQUENCE), dtype=np.int32)
+    return found[0], found[1]
+
+
+def test_the_logits_of_a_converted_model_are_those_of_an_independent_implementation(
+    cstool: Callable[..., Outcome], tmp_path: Path, config: dict[str, Any]
+) -> None:
+    tensors = tensors_of(config)
+    hf.write_hf(tmp_path / "hf", config, tensors)
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    said = "Checkpoint saved to TMP/a.mdl\nConfig saved to TMP/a.yaml\n"
+    assert outcome == (0, said, "")
+    ids, labels = tokens(config)
+    logits, losses = computed(tmp_path / "a.mdl", section_of(tmp_path / "a.mdl"), ids, labels)
+    expected = np.stack([LOGITS[config["model_type"]](config, tensors, row) for row in ids])
+    assert np.std(expected) > 0.3  # there is something to compare
+    np.testing.assert_allclose(logits, expected, atol=LOGITS_TOLERANCE)
+    expected_losses = np.stack([hf.losses(of_row, row) for of_row, row in zip(expected, labels, strict=True)])
+    np.testing.assert_allclose(losses, expected_losses, atol=LOGITS_TOLERANCE)
+
+
+def test_there_and_back_all_tensors_are_the_same_bit_for_bit(
+    cstool: Callable[..., Outcome], tmp_path: Path, config: dict[str, Any]
+) -> None:
+    tensors = tensors_of(config)
+    hf.write_hf(tmp_path / "hf", config, tensors)
+    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
+    outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", "--to", "hf")
+    said = "Checkpoint saved to TMP/back\nConfig saved to TMP/back/config.json\n"
+    assert outcome == (0, said, "")
+    assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["config.json", "model.safetensors"]
+    found = hf.read_safetensors(tmp_path / "back" / "model.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].tobytes() == tensor.tobytes(), name
+    written = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert {key: written[key] for key in config} == config
+
+
+def test_an_evaluation_gives_the_loss_of_the_independent_implementation(
+    cstool: Callable[..., Outcome], tmp_path: Path, config: dict[str, Any]
+) -> None:
+    tensors = tensors_of(config)
+    hf.write_hf(tmp_path / "hf", config, tensors)
+    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
+    ids, labels = tokens(config, rows=6)
+    (tmp_path / "text").mkdir()
+    fields = np.stack([ids, np.ones_like(ids), labels], axis=1)
+    write_hdf5_text(tmp_path / "text" / "part.h5", [fields], len(ids), SEQUENCE)
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(tmp_path / "text"), "batch_size": 3}
+    section = {**section_of(tmp_path / "a.mdl"), "max_position_embeddings": config.get("n_positions", 32)}
+    file = gpt_params(tmp_path, tmp_path / "text", init__model=section, fit={"val_dataloader": loader})
+    flags = ("--mode", "eval", "--checkpoint_path", tmp_path / "a.mdl", "--json")
+    outcome = cstool("run", "-p", file, *flags)
+    assert outcome.code == 0, outcome.stderr
+    expected = [
+        hf.losses(LOGITS[config["model_type"]](config, tensors, row), of_row)
+        for row, of_row in zip(ids, labels, strict=True)
+    ]
+    loss = json.loads(outcome.stdout)["evaluations"][-1]["loss"]
+    assert loss == pytest.approx(float(np.mean(expected)), abs=LOGITS_TOLERANCE)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_without_prefix_in_shards_with_buffers_and_a_stored_tie_it_is_the_same_model(
+    cstool: Callable[..., Outcome], tmp_path: Path, family: str
+) -> None:
+    config = MODELS["gpt2" if family == "gpt2" else "llama, tied"]
+    tensors = tensors_of(config)
+    plain, other = tmp_path / "plain.mdl", tmp_path / "other.mdl"
+    hf.write_hf(tmp_path / "plain", config, tensors)
+    bare = {name.removeprefix("transformer.").removeprefix("model."): tensor for name, tensor in tensors.items()}
+    bare["lm_head.weight"] = bare["wte.weight" if family == "gpt2" else "embed_tokens.weight"]
+    if family == "gpt2":
+        bare |= {"h.0.attn.bias": np.ones((1, 1, 4, 4), bool), "h.2.attn.masked_bias": np.float32(-1e4).reshape(())}
+    else:
+        bare["layers.1.self_attn.rotary_emb.inv_freq"] = np.ones(4, np.float32)
+    hf.write_hf(tmp_path / "other", config, bare, shards=3)
+    assert cstool("checkpoint", "convert", tmp_path / "plain", plain).code == 0
+    index = tmp_path / "other" / "model.safetensors.index.json"
+    assert cstool("checkpoint", "convert", index, other, "--from", "hf").code == 0
+    assert contents(plain) == contents(other)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+def test_narrow_numbers_are_widened(cstool: Callable[..., Outcome], tmp_path: Path, kind: str) -> None:
+    config = hf.GPT2_CONFIG
+    tensors = tensors_of(config)
+    if kind == "F16":
+        narrow: dict[str, Any] = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+        widened = {name: tensor.astype(np.float32) for name, tensor in narrow.items()}
+    else:
+        bits = {name: (tensor.view(np.uint32) >> 16).astype(np.uint16) for name, tensor in tensors.items()}
+        narrow = {name: ("BF16", found) for name, found in bits.items()}
+        widened = {name: (found.astype(np.uint32) << 16).view(np.float32) for name, found in bits.items()}
+    hf.write_hf(tmp_path / "narrow", config, narrow)
+    hf.write_hf(tmp_path / "wide", config, widened)
+    for name in ("narrow", "wide"):
+        assert cstool("checkpoint", "convert", tmp_path / name, tmp_path / f"{name}.mdl").code == 0
+    assert contents(tmp_path / "narrow.mdl") == contents(tmp_path / "wide.mdl")
+
+
+def test_in_shards_on_the_way_out_no_file_is_larger_than_asked_and_it_reads_back(
+    cstool: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    config = hf.LLAMA_CONFIG
+    hf.write_hf(tmp_path / "hf", config, tensors_of(config))
+    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
+    command = ("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "shards", "--to", "hf")
+    assert cstool(*command, "--shard_size", "60KB").code == 0
+    index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
+    files = sorted((tmp_path / "shards").glob("*.safetensors"))
+    assert sorted(set(index["weight_map"].values())) == [file.name for file in files]
+    assert len(files) > 3
+    for file in files:
+        held = hf.read_safetensors(file)
+        assert sum(tensor.nbytes for tensor in held.values()) <= 60_000
+        assert {name for name, of in index["weight_map"].items() if of == file.name} == held.keys()
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in tensors_of(config).values())
+    assert cstool("checkpoint", "convert", tmp_path / "shards", tmp_path / "b.mdl").code == 0
+    assert contents(tmp_path / "a.mdl") == contents(tmp_path / "b.mdl")
+
+
+def test_with_params_the_checkpoint_keeps_them_and_no_config_is_written(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
+) -> None:
+    config = hf.GPT2_CONFIG
+    hf.write_hf(tmp_path / "hf", None, tensors_of(config))
+    model = {"name": "gpt2", "vocab_size": 100, "max_position_embeddings": 24, "hidden_size": 48, "num_heads": 4}
+    model |= {"num_hidden_layers": 3, "filter_size": 192, "nonlinearity": "gelu_new"}
+    file = gpt_params(tmp_path, data, init__model=model)
+    out = tmp_path / "a.mdl"
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf" / "model.safetensors", out, "-p", file)
+    assert outcome == (0, "Checkpoint saved to TMP/a.mdl\n", "")
+    with CheckpointReader(out) as reader:
+        (metadata,) = reader.value("__metadata__")
+        assert metadata["params"]["trainer"]["init"]["model"]["hidden_size"] == 48
+        assert metadata["params"]["trainer"]["init"]["optimizer"]
+
+
+def test_a_model_of_hugging_face_can_become_sparse_at_once(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+    hf.write_hf(tmp_path / "hf", hf.LLAMA_CONFIG, tensors_of(hf.LLAMA_CONFIG))
+    command = ("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl", "--to", "sparse", "--sparsity", "0.75")
+    outcome = cstool(*command, "--json")
+    document = json.loads(outcome.stdout)
+    assert (outcome.code, document["weights"], set(document["densities"].values())) == (0, 21, {0.25})
+    back = ("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", "--to", "hf")
+    assert cstool(*back).code == 0
+    found = hf.read_safetensors(tmp_path / "back" / "model.safetensors")
+    for name, tensor in tensors_of(hf.LLAMA_CONFIG).items():
+        kept = found[name] != 0
+        assert np.count_nonzero(kept) == (tensor.size // 4 if "proj" in name else tensor.size)
+        np.testing.assert_array_equal(found[name][kept], tensor[kept])
+
+
+def contents(checkpoint: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds."""
+    with CheckpointReader(checkpoint) as reader:
+        tensors = {name: reader.read(name).tobytes() for name in reader.tensor_names()}
+        return {**tensors, **{key: reader.link_of(key) for key in reader.keys()}}  # noqa: SIM118 - a method

@@ -1,0 +1,204 @@
+"""Checkpoints made sparse and made dense: whole, true to the zeros, and runs go on from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from cstool.convert import Request, convert
+from cstool.convert import source as source_module
+from cstool.params import load_params
+from cstool.sparsity import topk_mask
+from cstool.store import CheckpointReader, CheckpointWriter
+from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.runs import digest, gpt_params, run_file
+from tests.models import fc_mnist
+
+Array = np.ndarray
+TOPK = {"sparsity": 0.75, "init_method": "topk"}
+SET = {"sparsity": 0.75, "algorithm": "set", "update": {"freq": 1}}
+TWO_STEPS = {"init__loop": {"max_steps": 2}, "init__checkpoint": {"steps": 2}}
+
+
+def trained(folder: Path, data: Path, sparsity: Any) -> Path:
+    """Return the checkpoint of two steps."""
+    run_file(gpt_params(folder, data, init__sparsity=sparsity, **TWO_STEPS))
+    return folder / "model_dir" / "checkpoint_2.mdl"
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    return trained(tmp_path_factory.mktemp("dense"), data, [])
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    return trained(tmp_path_factory.mktemp("sparse"), data, TOPK)
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """A sparse checkpoint right after its masks changed: what grew is stored, and zero."""
+    return trained(tmp_path_factory.mktemp("grown"), data, SET)
+
+
+def arrays(checkpoint: Path) -> dict[str, Array]:
+    """Return all tensors with their zeros, read with h5py alone."""
+    found = {}
+    with h5py.File(checkpoint) as file:
+        described = json.loads(file.attrs.get("sparsity.__metadata__", b'{"value": {}}'))["value"]
+        for name in file:
+            weight = name.removeprefix("model.")
+            if name.startswith("optimizer."):
+                weight = name.removeprefix("optimizer.").rpartition(".")[0]
+            if weight not in described:
+                found[name] = file[name][:]
+            elif not name.endswith(".indices"):
+                found[name] = np.zeros(described[weight]["shape"], np.float32)
+                found[name].flat[file[f"model.{weight}.indices"][:]] = file[name][:]
+    return {name: array for name, array in found.items() if not name.endswith((".indices", ".__metadata__"))}
+
+
+def is_linear(name: str) -> bool:
+    return "layers" in name and ".norm" not in name and ".bias" not in name
+
+
+def losses(cstool: Callable[..., Outcome], file: Path, checkpoint: Path, states: str) -> list[float]:
+    """Go on from a checkpoint, in another model_dir, up to step 4."""
+    flags = ("--checkpoint_path", checkpoint, "--load_checkpoint_states", states, "--sparse_kernels", "always")
+    outcome = cstool("run", "-p", file, *flags, "--model_dir", file.parent / f"on_{states}", "--json")
+    assert outcome.code == 0, outcome.stderr
+    document = json.loads(outcome.stdout)
+    assert document["last_step"] == 4
+    return list(document["losses"])
+
+
+def test_the_largest_are_kept_with_their_optimizer_state_and_a_sparse_run_goes_on(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, dense: Path
+) -> None:
+    out = tmp_path / "sparse.mdl"
+    outcome = cstool("checkpoint", "convert", dense, out, "--to", "sparse", "--sparsity", "0.75")
+    said = "12 of 36 weights are sparse, with 75.0% zeros on average\nCheckpoint saved to TMP/sparse.mdl\n"
+    assert outcome == (0, said, "")
+    before, after = arrays(dense), arrays(out)
+    assert before.keys() == after.keys()
+    for name, whole in before.items():
+        weight = name.removeprefix("model.").removeprefix("optimizer.")
+        weight = weight.rpartition(".")[0] if name.startswith("optimizer.") else weight
+        mask = topk_mask(before[f"model.{weight}"], 0.75) if is_linear(name) else True
+        np.testing.assert_array_equal(after[name], np.where(mask, whole, 0), err_msg=name)
+    file = gpt_params(tmp_path, data, init__sparsity=TOPK)
+    straight, on = losses(cstool, file, dense, "model"), losses(cstool, file, out, "model")
+    assert on == straight  # the run itself prunes in the same way
+    # With all states it goes on at step 3, with its own moments.
+    assert len(losses(cstool, file, out, "all")) == 2
+
+
+def test_zeros_are_written_out_and_a_dense_run_goes_on(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, sparse: Path
+) -> None:
+    out = tmp_path / "dense.mdl"
+    outcome = cstool("checkpoint", "convert", sparse, out, "--to", "dense")
+    assert outcome == (0, "Checkpoint saved to TMP/dense.mdl\n", "")
+    before, after = arrays(sparse), arrays(out)
+    with h5py.File(out) as file:
+        assert not [name for name in file if name.endswith(".indices")]
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array, err_msg=name)
+    with CheckpointReader(out) as reader:
+        assert reader.value("global_step") == 2
+        assert "sparsity" not in reader.values()
+        assert "sparse_kernels" not in reader.value("choices")
+    file = gpt_params(tmp_path, data)
+    straight, on = losses(cstool, file, sparse, "model"), losses(cstool, file, out, "model")
+    assert on == straight
+    assert len(losses(cstool, file, out, "all")) == 2
+
+
+def test_dense_and_by_its_zeros_sparse_again_it_is_the_same(
+    cstool: Callable[..., Outcome], tmp_path: Path, sparse: Path
+) -> None:
+    there, back = tmp_path / "dense.mdl", tmp_path / "back.mdl"
+    assert cstool("checkpoint", "convert", sparse, there, "--to", "dense").code == 0
+    assert cstool("checkpoint", "convert", there, back, "--to", "sparse").code == 0
+    assert digest(back) == digest(sparse)
+    with CheckpointReader(back) as new, CheckpointReader(sparse) as old:
+        assert new.value("sparsity") == old.value("sparsity")
+        assert new.link_of("model.lm_head.weight") == old.link_of("model.lm_head.weight") is not None
+
+
+def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dense: Path, grown: Path
+) -> None:
+    """Among them ranges without a non-zero, and blocks of indices that end within a row."""
+    for name, checkpoint, asked in (
+        ("largest", dense, {"to": "sparse", "sparsity": 0.99}),
+        ("sparser", grown, {"to": "sparse", "sparsity": 0.995}),
+        ("dense", grown, {"to": "dense"}),
+    ):
+        convert(Request(checkpoint, tmp_path / f"{name}.mdl", **asked))  # type: ignore[arg-type]
+        with monkeypatch.context() as patched:
+            patched.setattr(source_module, "CHUNK_BYTES", 300)
+            convert(Request(checkpoint, tmp_path / f"{name}_by_rows.mdl", **asked))  # type: ignore[arg-type]
+        assert digest(tmp_path / f"{name}.mdl") == digest(tmp_path / f"{name}_by_rows.mdl")
+
+
+def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, dense: Path
+) -> None:
+    first, second = tmp_path / "first.mdl", tmp_path / "second.mdl"
+    command = ("checkpoint", "convert", dense, first, "--to", "sparse", "--sparsity", "0.5")
+    document = json.loads(
+        cstool(*command, "--param_filter", "*proj_q*", "--param_filter", "*.0.*proj_k*", "--json").stdout
+    )
+    layer = "transformer_decoder.layers.{}.self_attn.proj_{}_dense_layer.weight"
+    assert document["densities"] == {layer.format(n, part): 0.5 for n, part in ((0, "q"), (0, "k"), (1, "q"))}
+    # A params file says it as well; what is sparse already and not named keeps its zeros.
+    groups = [{"sparsity": 0.9, "param_filter": "*ffn*weight"}, {"algorithm": "dropconnect", "sparsity": 0.1}]
+    file = gpt_params(tmp_path, data, init__sparsity=groups)
+    command = ("checkpoint", "convert", first, second, "--to", "sparse", "--sparsity", "0.75", "-p", file, "--json")
+    densities = json.loads(cstool(*command).stdout)["densities"]
+    assert {density for name, density in densities.items() if "ffn" in name} == {0.25}
+    assert {name: density for name, density in densities.items() if "ffn" not in name} == document["densities"]
+
+
+def test_numbers_that_are_stored_though_zero_stay_stored(tmp_path: Path, data: Path, grown: Path) -> None:
+    """A number that has only just grown: masks count it, and its optimizer state."""
+    first = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
+    with h5py.File(grown) as file:
+        stored = {name: file[name][:] for name in file if first in name}
+    assert np.count_nonzero(stored[f"model.{first}"] == 0) > 0
+    with_dense = tmp_path / "part.mdl"
+    convert(Request(grown, tmp_path / "dense.mdl", to="dense"))
+    convert(Request(grown, with_dense, to="sparse", sparsity=0.9, param_filter=("*ffn*",)))
+    with h5py.File(with_dense) as file:
+        for name, numbers in stored.items():
+            np.testing.assert_array_equal(file[name][:], numbers, err_msg=name)
+
+
+def test_a_run_of_digits_becomes_sparse_too(tmp_path: Path) -> None:
+    graph = fc_mnist(6, 4)
+    rng = np.random.default_rng(1)
+    model = {"name": "fc_mnist", "hidden_sizes": [6, 4]}
+    with CheckpointWriter(tmp_path / "a.mdl") as writer:
+        for name, weight in graph.weights.items():
+            writer.add_tensor(f"model.{name}", weight.shape, "float32", [rng.random(weight.shape, np.float32) + 1])
+        params = {"trainer": {"init": {"model": model}}}
+        writer.add_value("__metadata__", [{"version": "1", "model_name": "fc_mnist", "params": params}])
+    done = convert(Request(tmp_path / "a.mdl", tmp_path / "b.mdl", to="sparse", sparsity=0.5))
+    assert done.densities == {"fc_layers.0.weight": 0.5, "fc_layers.1.weight": 0.5}
+
+
+def test_params_may_be_given_where_the_checkpoint_does_not_say_its_model(
+    tmp_path: Path, data: Path, dense: Path
+) -> None:
+    params = load_params(gpt_params(tmp_path, data))
+    done = convert(Request(dense, tmp_path / "b.mdl", to="sparse", sparsity=0.5, params=params))
+    assert len(done.densities) == 12

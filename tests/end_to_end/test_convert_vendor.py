@@ -1,0 +1,419 @@
+"""Checkpoints that the vendor's library wrote: weights and optimizer state go on here, and nothing in them runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.store import CheckpointReader
+from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file
+from tests.reference.vendor_files import Bfloat16, Constant, Link, Object, write_vendor
+
+Array = np.ndarray
+TABLE = "embedding_layer.word_embeddings.weight"
+NORM = "transformer_decoder.norm"
+
+
+@pytest.fixture
+def file(tmp_path: Path, data: Path) -> Path:
+    return gpt_params(tmp_path, data)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """The checkpoint of two steps of cstool, to write as the vendor would."""
+    folder = tmp_path_factory.mktemp("trained")
+    run_file(gpt_params(folder, data, init__loop={"max_steps": 2}, init__checkpoint={"steps": 2}))
+    return folder / "model_dir" / "checkpoint_2.mdl"
+
+
+def arrays(checkpoint: Path) -> dict[str, Array]:
+    with CheckpointReader(checkpoint) as reader:
+        return {name: reader.read(name) for name in reader.tensor_names()}
+
+
+def vendor_state(found: Mapping[str, Array], prefix: str = "model.") -> dict[str, Any]:
+    """Return the state of a vendor's run: the last norm under both names, `ln_f` first, as its module has them."""
+    weights = {name.removeprefix("model."): array for name, array in found.items() if name.startswith("model.")}
+    norms = [name for name in weights if name.startswith(NORM)]
+    begins = [name for name in weights if name.startswith("embedding_layer")]
+    order = [*begins, *norms, *(name for name in weights if name not in (*norms, *begins))]
+    state: dict[str, Any] = {}
+    for name in order:
+        state[f"{prefix}{name.replace(NORM, 'ln_f')}"] = weights[name]
+    for name in norms:
+        state[f"{prefix}{name}"] = Link(f"{prefix}{name.replace(NORM, 'ln_f')}")
+    state[f"{prefix}lm_head.weight"] = Link(f"{prefix}{TABLE}")
+    decays = [name for name in order if "norm" not in name and not name.endswith("bias")]
+    groups = [decays, [name for name in order if name not in decays]]
+    number = 0
+    for group, names in enumerate(groups):
+        for position, name in enumerate(names):
+            for part in ("exp_avg", "exp_avg_sq"):
+                if (key := f"optimizer.{name}.{part}") in found:
+                    state[f"optimizer.state.{number}.{part}"] = found[key]
+            state[f"optimizer.state.{number}.beta1_power"] = np.float32(0.81).reshape(())
+            state[f"optimizer.param_groups.{group}.params.{position}"] = number
+            number += 1
+    return {**state, "global_step": 2, "schedulers.0.name": "LinearLR", "grad_scaler": None, "dataloader": Object()}
+
+
+@pytest.mark.parametrize(
+    "compression", [None, {"compression": "lzf", "shuffle": True}, {}], ids=["gzip", "lzf", "none"]
+)
+@pytest.mark.parametrize("prefix", ["model.", "model.model."])
+def test_weights_and_optimizer_state_are_taken_over_bit_for_bit(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path, compression: Any, prefix: str
+) -> None:
+    before = arrays(trained)
+    write_vendor(tmp_path / "vendor.mdl", vendor_state(before, prefix), compression=compression)
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    note = "note: left out since it is Python code, which is never run: dataloader\n"
+    assert outcome == (0, f"{note}Checkpoint saved to TMP/a.mdl\n", "")
+    after = arrays(tmp_path / "a.mdl")
+    assert after.keys() == before.keys()
+    for name, array in before.items():
+        assert after[name].tobytes() == array.tobytes(), name
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
+        assert reader.value("global_step") == 2
+        assert reader.link_of("model.lm_head.weight") == f"model.{TABLE}"
+
+
+def test_a_run_goes_on_from_it_with_all_states(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    """Its place in the data is not taken over, so the data begin afresh; all else is as if nothing had happened."""
+    write_vendor(tmp_path / "vendor.mdl", vendor_state(arrays(trained)))
+    assert cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file).code == 0
+    losses = []
+    for checkpoint, states in ((tmp_path / "a.mdl", "all"), (trained, "model,optimizer")):
+        flags = ("--checkpoint_path", checkpoint, "--load_checkpoint_states", states, "--json")
+        outcome = cstool("run", "-p", file, *flags, "--model_dir", tmp_path / f"from_{checkpoint.stem}")
+        assert outcome.code == 0, outcome.stderr
+        document = json.loads(outcome.stdout)
+        losses.append(document["losses"])
+        assert document["last_step"] == 4
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 2
+
+
+def test_narrow_numbers_constants_and_older_names(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    before = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
+    state = vendor_state(before)
+    bits = {name: array.view(np.uint32) >> 16 for name, array in before.items()}
+    linear = "model.transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight"
+    half = "model.transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
+    norm = "model.transformer_decoder.layers.0.norm1.weight"
+    positions = "model.embedding_layer.position_embeddings"
+    state[linear] = Bfloat16(bits[linear].astype(np.uint16))
+    state[half] = before[half].astype(np.float16)
+    state[norm] = Constant((32,), 1.0)
+    state[f"{positions}.weight"] = state.pop(f"{positions}.embed.weight")
+    state["model.embedding_layer.position_embed_helper.rope_pe_helper.inv_freq"] = np.ones(4, np.float32)
+    write_vendor(tmp_path / "vendor.mdl", state, order=False)
+    assert cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file).code == 0
+    after = arrays(tmp_path / "a.mdl")
+    assert after.keys() == before.keys()
+    expected = {
+        **before,
+        linear: (bits[linear] << 16).view(np.float32),
+        half: before[half].astype(np.float16).astype(np.float32),
+        norm: np.ones(32, np.float32),
+    }
+    for name, array in expected.items():
+        np.testing.assert_array_equal(after[name], array, err_msg=name)
+
+
+def test_files_of_older_releases_say_less_and_lack_the_mark(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    """Format 0.4: attributes of the datasets alone, the structure as a Python object, which is never run."""
+    before = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
+    linear = "model.transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight"
+    bits = before[linear].view(np.uint32) >> 16
+    with h5py.File(tmp_path / "vendor.mdl", "w") as h5:
+        h5.attrs["__version__"], h5.attrs["__spec__"] = 0.4, b"\x80\x04cos\nsystem\n.".hex()
+        for name, array in before.items():
+            stored = bits.astype(np.uint16).view(np.int16) if name == linear else array
+            dataset = h5.create_dataset(name, data=stored, compression="gzip")
+            dataset.attrs["__H5_TYPE__"], dataset.attrs["is_bfloat16"] = "TorchTensorH5Type", name == linear
+        h5.create_dataset("optimizer.state.0.exp_avg", data=before[linear])
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    note = "note: the optimizer state is left out: the file does not say the order of the weights\n"
+    assert outcome == (0, f"{note}Checkpoint saved to TMP/a.mdl\n", "")
+    after = arrays(tmp_path / "a.mdl")
+    expected = {**before, linear: (bits << 16).view(np.float32)}
+    assert {name: array.tobytes() for name, array in after.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
+
+
+def test_lz4_as_the_vendor_compresses(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    before = arrays(trained)
+    write_vendor(tmp_path / "vendor.mdl", vendor_state(before), compression=hdf5plugin.LZ4())
+    assert cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file).code == 0
+    assert all(array.tobytes() == before[name].tobytes() for name, array in arrays(tmp_path / "a.mdl").items())
+
+
+def groups_of_another_size(state: dict[str, Any]) -> None:
+    state["optimizer.param_groups.2.params.0"] = state.pop("optimizer.param_groups.1.params.0")
+
+
+def state_of_another_shape(state: dict[str, Any]) -> None:
+    state["optimizer.state.3.exp_avg"] = state["optimizer.state.3.exp_avg"][1:]
+
+
+def state_that_is_not_there(state: dict[str, Any]) -> None:
+    del state["optimizer.state.3.exp_avg_sq"]
+
+
+LEFT_OUT = "note: the optimizer state is left out: "
+THIRD = "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "order", "why"),
+    [
+        (
+            groups_of_another_size,
+            True,
+            "its groups of weights are not those that decay and those that do not",
+        ),
+        (state_of_another_shape, True, f"it has no optimizer.state.3.exp_avg of the shape of {THIRD}"),
+        (state_that_is_not_there, True, f"it has no optimizer.state.3.exp_avg_sq of the shape of {THIRD}"),
+        (lambda state: None, False, "the file does not say the order of the weights"),
+    ],
+)
+def test_optimizer_state_that_cannot_be_told_apart_is_left_out_with_a_note(
+    cstool: Callable[..., Outcome],
+    tmp_path: Path,
+    file: Path,
+    trained: Path,
+    change: Callable[[dict[str, Any]], None],
+    order: bool,
+    why: str,
+) -> None:
+    state = vendor_state(arrays(trained))
+    change(state)
+    write_vendor(tmp_path / "vendor.mdl", state, order=order)
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    assert (outcome.code, outcome.stdout.splitlines()[0]) == (0, LEFT_OUT + why)
+    assert all(name.startswith("model.") for name in arrays(tmp_path / "a.mdl"))
+
+
+def test_a_vendors_checkpoint_becomes_hugging_faces_or_sparse_in_one_go(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    write_vendor(tmp_path / "vendor.mdl", vendor_state(arrays(trained)))
+    command = ("checkpoint", "convert", tmp_path / "vendor.mdl")
+    assert cstool(*command, tmp_path / "hf", "-p", file, "--to", "hf").code == 0
+    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl", "-p", file).code == 0
+    weights = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
+    assert {name: array.tobytes() for name, array in arrays(tmp_path / "b.mdl").items()} == {
+        name: array.tobytes() for name, array in weights.items()
+    }
+    out = tmp_path / "sparse.mdl"
+    assert cstool(*command, out, "-p", file, "--to", "sparse", "--sparsity", "0.5").code == 0
+    assert sum(name.endswith(".indices") for name in arrays(out)) == 12
+
+
+def cut_mark(h5: h5py.File) -> None:
+    del h5.attrs["__SUCCESS__"]
+
+
+def with_version(number: float) -> Callable[[h5py.File], None]:
+    def spoil(h5: h5py.File) -> None:
+        h5.attrs["__version__"] = number
+
+    return spoil
+
+
+def replaced(make: Callable[[h5py.File, str], None]) -> Callable[[h5py.File], None]:
+    def spoil(h5: h5py.File) -> None:
+        del h5[f"model.{TABLE}"]
+        make(h5, f"model.{TABLE}")
+
+    return spoil
+
+
+def link_outside(h5: h5py.File, name: str) -> None:
+    h5[name] = h5py.ExternalLink("/etc/passwd", "/x")
+
+
+def store_outside(h5: h5py.File, name: str) -> None:
+    h5.create_dataset(name, (64, 32), "f4", external=[("/etc/passwd", 0, 64 * 32 * 4)])
+
+
+def view_elsewhere(h5: h5py.File, name: str) -> None:
+    layout = h5py.VirtualLayout((64, 32), "f4")
+    layout[:] = h5py.VirtualSource("/tmp/other.h5", "x", (64, 32))
+    h5.create_virtual_dataset(name, layout)
+
+
+def make_group(h5: h5py.File, name: str) -> None:
+    h5.create_group(name)
+
+
+def make_object(h5: h5py.File, name: str) -> None:
+    h5.create_dataset(name, data=h5py.Empty("f")).attrs["__BYTES__"] = np.void(b"cos\nsystem\n.")
+
+
+def declare_huge(h5: h5py.File, name: str) -> None:
+    h5.create_dataset(name, (2**40, 2**20), "f4", chunks=(64, 64))
+
+
+def chunk_huge(h5: h5py.File, name: str) -> None:
+    h5.create_dataset(name, (64, 32), "f4", chunks=(2**14, 2**14), maxshape=(None, None))
+
+
+def make_doubles(h5: h5py.File, name: str) -> None:
+    h5[name] = np.zeros((64, 32))
+
+
+def make_integers(h5: h5py.File, name: str) -> None:
+    h5[name] = np.zeros((64, 32), np.int16)
+
+
+def filtered(number: int) -> Callable[[h5py.File, str], None]:
+    def make(h5: h5py.File, name: str) -> None:
+        layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        layout.set_chunk((8, 8))
+        layout.set_filter(number, h5py.h5z.FLAG_OPTIONAL, (0,))
+        space = h5py.h5s.create_simple((64, 32))
+        h5py.h5d.create(h5.id, name.encode(), h5py.h5t.IEEE_F32LE, space, layout)
+
+    return make
+
+
+def drop(h5: h5py.File, name: str) -> None:
+    del h5.attrs[f"{name}.__metadata__"]
+
+
+def add_a_weight(h5: h5py.File) -> None:
+    h5["model.adapter.weight"] = np.zeros(3, np.float32)
+
+
+PARAMS = "--params names the file of the model"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (cut_mark, error("Cannot load partially written checkpoint at TMP/v.mdl", "take an earlier checkpoint")),
+        (with_version(1.5), error("TMP/v.mdl: the version of the vendor's format must be 0.x, got 1.5")),
+        (
+            replaced(link_outside),
+            error(f"TMP/v.mdl: model.{TABLE} must be in the file itself, not behind a link"),
+        ),
+        (replaced(store_outside), error(f"TMP/v.mdl: model.{TABLE} must be a tensor in the file itself, it is not")),
+        (replaced(view_elsewhere), error(f"TMP/v.mdl: model.{TABLE} must be a tensor in the file itself, it is not")),
+        (replaced(make_group), error(f"TMP/v.mdl: model.{TABLE} must be a dataset, it is not")),
+        (
+            replaced(make_object),
+            error(f"TMP/v.mdl: model.{TABLE} must be a tensor, got a Python object, which is never run"),
+        ),
+        (
+            replaced(declare_huge),
+            error(
+                f"TMP/v.mdl: {TABLE} must be 64 x 32, as in this model, got 1099511627776 x 1048576",
+                PARAMS,
+            ),
+        ),
+        (
+            replaced(chunk_huge),
+            error(f"TMP/v.mdl: the chunks of model.{TABLE} must have at most 33554432 bytes, got 1073741824"),
+        ),
+        (
+            replaced(make_doubles),
+            error(f"TMP/v.mdl: the dtype of model.{TABLE} must be float32, float16 or bfloat16, got float64"),
+        ),
+        (
+            replaced(make_integers),
+            error(f"TMP/v.mdl: the dtype of model.{TABLE} must be float32, float16 or bfloat16, got int16"),
+        ),
+        (
+            replaced(filtered(32026)),
+            error(
+                f"TMP/v.mdl: model.{TABLE} must be compressed by one of gzip, shuffle, fletcher32, szip, lzf, LZ4, "
+                "got filter 32026"
+            ),
+        ),
+        (replaced(drop), error(f"TMP/v.mdl: lacks the weight {TABLE} of this model", PARAMS)),
+        (add_a_weight, error("TMP/v.mdl: has the weight adapter.weight, which this model lacks", PARAMS)),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else None,
+)
+def test_what_cannot_be_read_safely_is_refused_and_nothing_is_written(
+    cstool: Callable[..., Outcome],
+    tmp_path: Path,
+    file: Path,
+    trained: Path,
+    spoil: Callable[[h5py.File], None],
+    message: str,
+) -> None:
+    state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
+    write_vendor(tmp_path / "v.mdl", state)
+    with h5py.File(tmp_path / "v.mdl", "r+") as h5:
+        spoil(h5)
+    before = sorted(tmp_path.iterdir())
+    outcome = cstool("checkpoint", "convert", tmp_path / "v.mdl", tmp_path / "a.mdl", "-p", file)
+    assert outcome == (2, "", message)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_lz4_that_is_not_installed_is_named_with_what_installs_it(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cstool.store.vendor_reader.h5py.h5z.filter_avail", lambda number: number != 32004)
+    state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
+    write_vendor(tmp_path / "v.mdl", state)
+    with h5py.File(tmp_path / "v.mdl", "r+") as h5:
+        replaced(filtered(32004))(h5)
+    outcome = cstool("checkpoint", "convert", tmp_path / "v.mdl", tmp_path / "a.mdl", "-p", file)
+    message = f"TMP/v.mdl: model.{TABLE} is compressed by LZ4, which must be installed, it is not"
+    assert outcome == (2, "", error(message, "`pip install 'cstool[lz4]'` installs it"))
+
+
+def test_damage_in_the_middle_of_a_tensor_is_found_and_nothing_is_left(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
+    write_vendor(tmp_path / "v.mdl", state)
+    with h5py.File(tmp_path / "v.mdl") as h5:
+        info = h5[f"model.{TABLE}"].id.get_chunk_info(3)
+    content = bytearray((tmp_path / "v.mdl").read_bytes())
+    content[info.byte_offset : info.byte_offset + info.size] = b"\xff" * info.size
+    (tmp_path / "v.mdl").write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    outcome = cstool("checkpoint", "convert", tmp_path / "v.mdl", tmp_path / "a.mdl", "-p", file)
+    message = f"TMP/v.mdl: model.{TABLE} is damaged or cut short"
+    assert outcome == (2, "", error(message, "take an earlier checkpoint"))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_model_must_be_named(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+    write_vendor(tmp_path / "v.mdl", {"model.a": np.zeros(2, np.float32)})
+    outcome = cstool("checkpoint", "convert", tmp_path / "v.mdl", tmp_path / "a.mdl")
+    why = "since it says which model this is, and the vendor's checkpoints lack it"
+    assert outcome == (2, "", error(f"--params: must be given, {why}"))
+
+
+def test_the_decays_are_those_of_the_graph(file: Path) -> None:
+    """The order that the test writes goes by names; this holds it against what the graph says."""
+    params = load_params(file)
+    for name, weight in build_graph(params.model, SEQUENCE).weights.items():
+        assert weight.decays == ("norm" not in name and not name.endswith("bias"))

@@ -1,0 +1,216 @@
+"""Runs whose MemoryX is in a file: the same bits, whatever ends them, and whatever they go on from."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cstool.errors import CheckpointError, NonFiniteError
+from cstool.runtime import RunResult, memoryx_store
+from cstool.runtime.appliance import Appliance, TrainStep
+from cstool.runtime.inputs import Batch
+from cstool.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
+from tests.end_to_end.refusals import Outcome, kept
+from tests.end_to_end.runs import gpt_params, latest_bits, run_file
+from tests.patience import within_patience
+
+ROOM_BYTES = 5 * 2**14
+"""for weights: five of the largest panels [bytes]"""
+FILE = {"init__memoryx": {"store": "file", "memory": "32MiB"}}
+UNCLIPPED = {"init__precision__max_gradient_norm": None}
+SPARSE = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.5, "update": {"freq": 2}}}
+VARIANTS = {"clipped": {}, "unclipped": UNCLIPPED, "sparse": SPARSE}
+EACH = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def file_run(folder: Path, data: Path, variant: str = "clipped", **changes: Any) -> RunResult:
+    return run_file(gpt_params(folder, data, **{**VARIANTS[variant], **FILE, **changes}), lanes=2)
+
+
+@pytest.fixture(autouse=True)
+def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights come and go, even of these small models."""
+    monkeypatch.setattr(panel_cache, "STAYS_BYTES", 256)
+    monkeypatch.setattr(memoryx_store, "_share", lambda *_: (ROOM_BYTES, ROOM_BYTES // 4))
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[str], str]:
+    """Return the digest at the end of a run of a variant in memory."""
+    found: dict[str, str] = {}
+
+    def of(variant: str) -> str:
+        if variant not in found:
+            run_file(gpt_params(folder := tmp_path_factory.mktemp("straight"), data, **VARIANTS[variant]))
+            found[variant] = latest_bits(folder / "model_dir")
+        return found[variant]
+
+    return of
+
+
+@EACH
+def test_a_run_that_goes_on_has_the_bits_of_a_straight_one_in_memory(
+    tmp_path: Path, data: Path, straight: Callable[[str], str], variant: str
+) -> None:
+    for last in (1, 3, 4):
+        file_run(tmp_path, data, variant, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
+    assert latest_bits(tmp_path / "model_dir") == straight(variant)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, call: str, thread: str, after: int) -> None:
+    """Have a call of the system fail in threads of some name, from some call on."""
+    original, calls = getattr(os, call), []
+
+    def fail(*arguments: Any) -> Any:
+        if threading.current_thread().name.startswith(thread):
+            calls.append(call)
+            if len(calls) > after:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return original(*arguments)
+
+    monkeypatch.setattr(os, call, fail)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("call", "thread", "after"),
+    [
+        ("preadv", "memoryx", 30),
+        ("pwritev", "memoryx", 0),
+        ("pwritev", "memoryx", 300),
+        ("fdatasync", "commit", 0),
+        ("fdatasync", "commit", 2),
+        ("pwrite", "commit", 3),
+    ],
+)
+def test_a_disk_that_fails_in_any_thread_ends_the_run_which_goes_on_when_it_works_again(
+    tmp_path: Path,
+    data: Path,
+    straight: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    variant: str,
+    call: str,
+    thread: str,
+    after: int,
+) -> None:
+    with monkeypatch.context() as broken:
+        failing(broken, call, thread, after)
+        with pytest.raises(CheckpointError, match="Input/output error"):
+            within_patience(lambda: file_run(tmp_path, data, variant, init__checkpoint={"steps": 2}))
+    file_run(tmp_path, data, variant, init__checkpoint={"steps": 2})
+    assert latest_bits(tmp_path / "model_dir") == straight(variant)
+
+
+def test_a_checkpoint_on_its_way_is_saved_when_the_next_step_fails(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_step = Appliance.train_step
+
+    def fail_third(appliance: Appliance, batch: Batch, step: int, learning_rate: float) -> TrainStep:
+        if step == 3:
+            raise NonFiniteError("step 3: the loss is not finite")
+        return train_step(appliance, batch, step, learning_rate)
+
+    monkeypatch.setattr(Appliance, "train_step", fail_third)
+    with caplog.at_level("INFO", "cstool"), pytest.raises(NonFiniteError):
+        within_patience(lambda: file_run(tmp_path, data, init__checkpoint={"steps": 2}))
+    folder = tmp_path / "model_dir"
+    assert [entry.step for entry in list_checkpoints(folder)] == [2]
+    assert (committed_step(folder / FILE_NAME), caplog.messages[-1].partition(" (")[0]) == (
+        2,
+        f"Saved checkpoint {folder / 'checkpoint_2.mdl'}",
+    )
+
+
+@EACH
+def test_a_run_killed_before_the_checkpoint_of_a_committed_step_saves_it_when_it_goes_on(
+    tmp_path: Path, data: Path, straight: Callable[[str], str], variant: str
+) -> None:
+    """Here it saves none at first; that it is in memory then changes nothing, either."""
+    file_run(tmp_path, data, variant, init__checkpoint={"steps": None})
+    for memoryx in (FILE, {}):
+        gone_on = file_run(tmp_path, data, variant, **memoryx)
+        assert (len(gone_on.losses), len(gone_on.checkpoints)) == (0, 1)
+        assert latest_bits(tmp_path / "model_dir") == straight(variant)
+        assert file_run(tmp_path, data, variant, **memoryx).checkpoints == []
+        Path(gone_on.checkpoints[0]).unlink()
+
+
+@EACH
+def test_an_evaluation_leaves_nothing_and_changes_nothing(
+    tmp_path: Path, data: Path, variant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file_run(tmp_path, data, variant)
+    folder = tmp_path / "model_dir"
+    before = kept(folder)
+    losses = set()
+    checkpoint = {"fit__ckpt_path": str(folder / "checkpoint_4.mdl")}
+    for changes in ({}, FILE, checkpoint, {**FILE, **checkpoint}):
+        result = run_file(gpt_params(tmp_path, data, **VARIANTS[variant], **changes), mode="eval", lanes=2)
+        losses.add(result.evaluations[0]["loss"])
+        assert kept(folder) == before, changes
+    assert len(losses) == 1
+
+
+def test_evaluations_on_the_way_change_no_bit(tmp_path: Path, data: Path, straight: Callable[[str], str]) -> None:
+    file = gpt_params(tmp_path, data, **FILE, init__loop={"max_steps": 4, "eval_frequency": 1})
+    assert len(run_file(file, mode="train_and_eval", lanes=2).evaluations) == 4
+    assert latest_bits(tmp_path / "model_dir") == straight("clipped")
+
+
+@pytest.mark.parametrize("memoryx", [FILE, {}], ids=["file", "memory"])
+def test_weights_alone_of_a_committed_step_are_where_a_run_begins(tmp_path: Path, data: Path, memoryx: Any) -> None:
+    """The file itself is replaced, since its step has a checkpoint."""
+    file_run(tmp_path / "one", data)
+    folder = tmp_path / "one" / "model_dir"
+    checkpoint = shutil.copy(folder / "checkpoint_4.mdl", tmp_path)
+    expected = gpt_params(tmp_path / "two", data, fit__ckpt_path=checkpoint, init__loop={"max_steps": 2})
+    found = gpt_params(tmp_path / "one", data, **memoryx, init__loop={"max_steps": 2})
+    assert run_file(found, states="model").losses == run_file(expected, states="model").losses
+
+
+def test_all_but_the_weights_of_a_committed_step_leaves_them_random(tmp_path: Path, data: Path) -> None:
+    file_run(tmp_path, data, init__checkpoint={"steps": None})
+    fresh = run_file(gpt_params(tmp_path / "fresh", data))
+    loop = {"init__loop": {"max_steps": 5}}
+    found = run_file(gpt_params(tmp_path, data, **loop), states="optimizer,dataloader")
+    assert found.first_step == 4
+    # With zeros it would be ln 64.
+    assert abs(found.losses[0] - math.log(64)) > 1e-3 < abs(fresh.losses[0] - math.log(64))
+
+
+def test_trainers_of_one_file_go_on_from_each_others_commits(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, straight: Callable[[str], str]
+) -> None:
+    trainers = []
+    for last in (1, 4):
+        file = gpt_params(tmp_path, data, **FILE, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
+        trainers.append(yaml.safe_load(file.read_text()))
+    file.write_text(yaml.safe_dump({"trainer": trainers}))
+    outcome = cstool("run", "-p", file, "--json", "--lanes", 2)
+    assert outcome.code == 0
+    first, second = json.loads(outcome.stdout)["trainers"]
+    assert (first["memoryx"]["committed_step"], second["first_step"], second["memoryx"]["committed_step"]) == (1, 1, 4)
+    assert latest_bits(tmp_path / "model_dir") == straight("clipped")
+
+
+def test_validate_has_its_runs_in_memory(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
+    """It compares steps of runs that take turns; their memory is that of weights, too."""
+    file = gpt_params(tmp_path, data, **FILE, init__loop__eval_steps=1)
+    asked = ("--sparsity", 0.5, "--num_steps", 3, "--max_loss_gap", 9, "--model_dir", tmp_path / "kept", "--json")
+    outcome = cstool("validate", "-p", file, *asked)
+    assert outcome.code == 0
+    assert not list((tmp_path / "kept").rglob(f"{FILE_NAME}*"))
+    found = json.loads(outcome.stdout)
+    assert found["cost"]["dense_memory_bytes"]["weights"] > 0
+    assert found["notes"] == ["memoryx does not count: the runs keep weights and optimizer state in main memory"]

@@ -1,0 +1,108 @@
+"""Activations computed again, by the command line: what the log and the result say of it, and that bits stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.runtime import appliance
+from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.runs import gpt_params, latest_bits
+
+ALWAYS, NEVER = (("--set", f"trainer.init.activation_checkpointing={choice}") for choice in ("always", "never"))
+LAYER = "transformer_decoder.layers"
+FAR_TOO_FAST = {"AdamW": {"learning_rate": 1e30}}
+
+
+@pytest.fixture
+def run(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> Callable[..., tuple[dict[str, Any], list[str]]]:
+    """Train a GPT of 3 layers, and return the result and the log, without times."""
+
+    def run(name: str, *arguments: object) -> tuple[dict[str, Any], list[str]]:
+        file = gpt_params(tmp_path / name, data, init__model__num_hidden_layers=3)
+        outcome = cstool("run", "-p", file, "--json", "--lanes", 2, *arguments)
+        assert outcome.code == 0, outcome.stderr
+        log = (tmp_path / name / "model_dir" / "latest_run.log").read_text().splitlines()
+        return json.loads(outcome.stdout), [line.partition("INFO:   ")[2] for line in log]
+
+    return run
+
+
+def said(log: list[str]) -> list[str]:
+    """Return how the grains are worked on, according to the log."""
+    return [line for line in log if line.startswith(("Preparing to execute", "Recomputing"))]
+
+
+def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves(run, tmp_path: Path) -> None:
+    (kept, kept_log), (recomputed, log) = run("never", *NEVER), run("always", *ALWAYS)
+    prepared = "Preparing to execute using 1 CSX: 12 grains of 4 samples, 2 lanes, 1 wave"
+    assert said(kept_log) == [prepared]
+    assert said(log) == [
+        prepared,
+        "Recomputing the activations of 2 layers in backward: a grain takes 1.1 MB, 2.6 MB if all were kept",
+    ]
+    assert kept["recomputed"] is None
+    grain_bytes, whole_grain_bytes = (found["memory_bytes"]["activations"] // 12 for found in (recomputed, kept))
+    assert recomputed["recomputed"] == {
+        "layers": 2,
+        "grain_bytes": grain_bytes,
+        "whole_grain_bytes": whole_grain_bytes,
+    }
+    assert recomputed["losses"] == kept["losses"]
+    assert latest_bits(tmp_path / "always" / "model_dir") == latest_bits(tmp_path / "never" / "model_dir")
+
+
+def test_the_result_counts_the_second_forward_apart(run) -> None:
+    (kept, _), (recomputed, _) = run("never", *NEVER), run("always", *ALWAYS)
+    assert {tuple(seconds) for seconds in kept["op_seconds"].values()} == {("forward", "backward")}
+    again = {op for op, seconds in recomputed["op_seconds"].items() if "again" in seconds}
+    first_layers = {op for op in kept["op_seconds"] if op.startswith((f"{LAYER}.0.", f"{LAYER}.1."))}
+    ends = ("ffn.ffn.1.linear_layer", "ffn.ffn.1.linear_layer.residual")
+    assert again == {op for op in first_layers if not op.endswith(ends)}
+    # Two layers: two norms, four matrices of attention, the first of the feed-forward part; with their biases.
+    weights = 2 * (4 * 32 + 4 * (32 * 32 + 32) + (64 * 32 + 64))
+    assert recomputed["streamed_bytes_per_step"] - kept["streamed_bytes_per_step"] == 4 * weights
+
+
+def test_left_to_itself_a_run_recomputes_only_where_memory_is_short(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, log = run("usual")
+    assert (usual["recomputed"], usual["waves"], len(said(log))) == (None, 1, 1)
+    activations = usual["memory_bytes"]["activations"]
+    monkeypatch.setattr(appliance, "activation_budget_bytes", lambda *_: activations - 1)
+    short, log = run("short")
+    assert (short["recomputed"]["layers"], short["waves"], len(said(log))) == (2, 1, 2)
+    assert short["losses"] == usual["losses"]
+
+
+def test_a_run_goes_on_with_another_choice_and_has_the_same_bits(run, tmp_path: Path) -> None:
+    straight, _ = run("straight", *NEVER)
+    first, _ = run("parts", *ALWAYS, "--max_steps", 2)
+    second, _ = run("parts", *NEVER, "--max_steps", 4)
+    assert first["losses"] + second["losses"] == straight["losses"]
+    assert latest_bits(tmp_path / "parts" / "model_dir") == latest_bits(tmp_path / "straight" / "model_dir")
+    assert (first["recomputed"]["layers"], second["recomputed"]) == (2, None)
+
+
+def test_evaluation_alone_recomputes_nothing(run) -> None:
+    run("eval", *NEVER)
+    found, log = run("eval", *ALWAYS, "--mode", "eval")
+    assert (found["recomputed"], said(log)[1:]) == (None, [])
+
+
+def test_the_first_tensor_that_is_not_finite_is_found_among_what_was_not_kept(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
+) -> None:
+    file = gpt_params(tmp_path, data, init__optimizer=FAR_TOO_FAST, init__model__num_hidden_layers=3)
+    outcome = cstool("run", "-p", file, *ALWAYS)
+    assert (outcome.code, outcome.stderr) == (
+        1,
+        error(
+            f"step 2: the loss is not finite; the first tensor that is not: activation {LAYER}.0.norm1.y, the output "
+            f"of {LAYER}.0.norm1",
+            "a lower learning rate, max_gradient_norm or a longer warm-up may help",
+        ),
+    )

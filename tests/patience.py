@@ -1,0 +1,24 @@
+"""Wait for what may never come, but not for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+PATIENCE_S = 60.0
+
+
+def within_patience(work: Callable[[], Any]) -> Any:
+    """Do something in a thread and return what it returns, or raise what it raises; fail if it takes for ever."""
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result(PATIENCE_S)

@@ -1,0 +1,209 @@
+"""Only checkpoints are deleted, and by pruning never the latest that is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import pytest
+
+from cstool.errors import CheckpointError
+from cstool.store import (
+    IndexEntry,
+    check_deletable,
+    delete_checkpoints,
+    plan_pruning,
+    read_index,
+    register_checkpoint,
+)
+from tests.contract.refusal import refusal
+
+WriteCheckpoint = Callable[..., Path]
+WriteRun = Callable[..., dict[int, Path]]
+NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
+
+
+@pytest.fixture
+def write_run(write_checkpoint: WriteCheckpoint) -> WriteRun:
+    """Write checkpoints of some steps, of which some are damaged, with their index: `write_run(1, 2, damaged=[2])`."""
+
+    def write(*steps: int, damaged: list[int] | tuple[()] = ()) -> dict[int, Path]:
+        paths = {step: write_checkpoint(f"checkpoint_{step}.mdl", step) for step in steps}
+        for step, path in paths.items():
+            register_checkpoint(path.parent, step, path)
+            if step in damaged:
+                damage(path)
+        return paths
+
+    return write
+
+
+def damage(path: Path) -> None:
+    """Change a tensor behind the back of its checksum."""
+    whole = path.read_bytes()
+    seven = (7).to_bytes(8, "little")
+    assert whole.count(seven) == 1
+    path.write_bytes(whole.replace(seven, bytes(8)))
+
+
+def left(folder: Path) -> list[str]:
+    """Return the names of the checkpoints of a folder."""
+    return sorted(path.name for path in folder.glob("*.mdl"))
+
+
+def test_checkpoints_are_deleted_and_the_index_follows(write_run: WriteRun, tmp_path: Path) -> None:
+    paths = write_run(1, 2, 3)
+    delete_checkpoints([paths[1], paths[3]])
+    assert (left(tmp_path), read_index(tmp_path)) == (["checkpoint_2.mdl"], [IndexEntry(2, "checkpoint_2.mdl")])
+    assert "checkpoint_1" not in (tmp_path / "checkpoints_index.yaml").read_text()
+
+
+def test_where_there_is_no_index_none_is_made(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+    delete_checkpoints([write_checkpoint()])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("spoil", [damage, lambda path: os.truncate(path, 1000)])
+def test_a_damaged_checkpoint_is_deleted(
+    write_checkpoint: WriteCheckpoint, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    path = write_checkpoint()
+    spoil(path)
+    delete_checkpoints([path])
+    assert left(tmp_path) == []
+
+
+def _text(path: Path) -> None:
+    path.write_text("mine")
+
+
+def _data_set(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["data"] = 1
+
+
+@pytest.mark.parametrize(
+    ("make", "rule", "hint"),
+    [
+        (_text, "a checkpoint must be an HDF5 file, this one is not", NAMING),
+        (_data_set, "must be a checkpoint, this is an HDF5 file of another kind", NAMING),
+        (
+            Path.mkdir,
+            "a checkpoint must be a file, this is a folder",
+            "name one of the .mdl files in it; cstool checkpoint list shows them",
+        ),
+        (
+            lambda path: None,
+            "a checkpoint must be a file that can be read, got: No such file or directory",
+            "cstool checkpoint list shows the checkpoints of a folder",
+        ),
+        (
+            lambda path: path.symlink_to("checkpoint_1.mdl"),
+            "must be a checkpoint itself to be deleted, this is a symbolic link",
+            "it is to checkpoint_1.mdl",
+        ),
+        (
+            lambda path: path.symlink_to(path),
+            "must be a checkpoint itself to be deleted, this is a symbolic link",
+            "it is to DIR/checkpoint_9.mdl",
+        ),
+    ],
+)
+def test_what_is_no_checkpoint_is_not_deleted_nor_is_anything_with_it(
+    write_run: WriteRun, tmp_path: Path, make: Callable[[Path], None], rule: str, hint: str
+) -> None:
+    whole, path = write_run(1)[1], tmp_path / "checkpoint_9.mdl"
+    make(path)
+    before = sorted(os.listdir(tmp_path))
+    with refusal(CheckpointError, f"{path}: {rule}", hint.replace("DIR", str(tmp_path))):
+        delete_checkpoints([whole, path])
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_data_set_that_was_cut_short_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "part.h5"
+    _data_set(path)
+    os.truncate(path, 1000)
+    message = f"{path}: must be a checkpoint to be deleted, this is too damaged to tell and not called .mdl"
+    with refusal(CheckpointError, message):
+        check_deletable(path)
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_the_index_stays(
+    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_run(1)[1]
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with refusal(CheckpointError, f"{path}: must be where it can be deleted, got: Read-only file system"):
+        delete_checkpoints([path])
+    assert read_index(path.parent) == [IndexEntry(1, "checkpoint_1.mdl")]
+
+
+def test_the_index_follows_what_was_deleted_before_an_error(
+    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, unlink = write_run(1, 2), os.unlink
+
+    def refuse_the_second(path: Path) -> None:
+        if path == paths[2]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse_the_second)
+    with refusal(CheckpointError, f"{paths[2]}: must be where it can be deleted, got: Input/output error"):
+        delete_checkpoints([paths[1], paths[2]])
+    assert "checkpoint_1" not in (paths[1].parent / "checkpoints_index.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("steps", "damaged", "keep", "kept", "deleted"),
+    [
+        ([], [], 1, [], []),
+        ([1], [], 1, [1], []),
+        ([1, 2, 10], [], 2, [2, 10], [1]),
+        ([1, 2, 10], [], 5, [1, 2, 10], []),
+        ([1, 2, 3, 4], [4], 1, [3], [1, 2]),
+        ([1, 2, 3, 4], [2, 4], 2, [1, 3], []),
+        ([1, 2, 3, 4], [1], 2, [3, 4], [1, 2]),
+        ([1, 2], [1, 2], 1, [], []),
+    ],
+)
+def test_the_latest_whole_ones_are_kept(
+    write_run: WriteRun, tmp_path: Path, steps: list[int], damaged: list[int], keep: int, kept: list[int],
+    deleted: list[int],
+) -> None:  # fmt: skip
+    paths = write_run(*steps, damaged=damaged)
+    plan = plan_pruning(tmp_path, keep)
+    assert (plan.kept, plan.deleted) == (tuple(paths[s] for s in kept), tuple(paths[s] for s in deleted))
+    unlike = [step for step in steps if step not in kept + deleted]
+    assert [str(error).partition(":")[0] for error in plan.damaged] == [str(paths[step]) for step in unlike]
+    assert all("optimizer.count is damaged: its checksum must be" in error.message for error in plan.damaged)
+
+
+def test_of_a_step_with_several_timestamps_the_latest_is_kept(
+    write_checkpoint: WriteCheckpoint, tmp_path: Path
+) -> None:
+    old, new = (write_checkpoint(f"checkpoint_3{time}.mdl") for time in ("", "_20250101_000000"))
+    plan = plan_pruning(tmp_path, 1)
+    assert (plan.kept, plan.deleted) == ((new,), (old,))
+
+
+def test_what_is_only_called_like_a_checkpoint_neither_counts_nor_goes(write_run: WriteRun, tmp_path: Path) -> None:
+    paths = write_run(1, 4)
+    (tmp_path / "checkpoint_0.mdl").write_text("mine")
+    _data_set(tmp_path / "checkpoint_2.mdl")
+    (tmp_path / "checkpoint_5.mdl").symlink_to(paths[4])
+    plan = plan_pruning(tmp_path, 1)
+    assert (plan.kept, plan.deleted, plan.damaged) == ((paths[4],), (paths[1],), ())
+    assert [error.message.removeprefix(f"{tmp_path}/") for error in plan.strange] == [
+        "checkpoint_0.mdl: a checkpoint must be an HDF5 file, this one is not",
+        "checkpoint_2.mdl: must be a checkpoint, this is an HDF5 file of another kind",
+        "checkpoint_5.mdl: must be a checkpoint itself to be deleted, this is a symbolic link",
+    ]

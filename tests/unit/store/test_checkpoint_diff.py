@@ -1,0 +1,324 @@
+"""Two checkpoints are compared by what they mean."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.errors import DamagedCheckpointError
+from cstool.store import (
+    CheckpointDiff,
+    CheckpointWriter,
+    TensorComparison,
+    TensorForm,
+    Tolerance,
+    ValueDifference,
+    diff_checkpoints,
+    open_checkpoint,
+)
+
+Array = np.ndarray[Any, Any]
+WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("checkpoint_reader", "sparse_tensors"):
+        monkeypatch.setattr(f"cstool.store.{module}.PIECE", 5)
+
+
+class Checkpoints:
+    """Write two checkpoints and compare them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(
+        self,
+        side: str,
+        tensors: dict[str, Any],
+        links: dict[str, str] | None = None,
+        values: dict[str, object] | None = None,
+    ) -> Path:
+        path = self.folder / f"{side}.mdl"
+        with CheckpointWriter(path) as writer:
+            for key, numbers in tensors.items():
+                array = np.asarray(numbers)
+                writer.add_tensor(key, array.shape, array.dtype.name, [array] if array.size else [])
+            for key, target in (links or {}).items():
+                writer.link(key, target)
+            for key, value in (values or {}).items():
+                writer.add_value(key, value)
+        return path
+
+    def diff(self, tolerance: Tolerance | None = None, told: list[Any] | None = None) -> CheckpointDiff:
+        """Compare what was written as `left` and `right`."""
+        with open_checkpoint(self.folder / "left.mdl") as left, open_checkpoint(self.folder / "right.mdl") as right:
+            return diff_checkpoints(left, right, tolerance, lambda *at: told.append(at) if told is not None else None)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path)
+
+
+def form(shape: tuple[int, ...], stored: int | None = None, link: str | None = None) -> TensorForm:
+    return TensorForm(shape, "float32", stored, link)
+
+
+def sparse(dense: Array, *, places: list[int] | None = None) -> dict[str, Any]:
+    """Return what a checkpoint has of a sparse weight `w`, and of an array of its optimizer state."""
+    flat = dense.reshape(-1)
+    indices = np.flatnonzero(flat) if places is None else np.array(places)
+    numbers = {"model.w": flat[indices], "optimizer.w.exp_avg": 2 * flat[indices]}
+    return {"model.w.indices": indices.astype(np.uint32), **numbers}
+
+
+def dense_twin(dense: Array) -> dict[str, Any]:
+    return {"model.w": dense, "optimizer.w.exp_avg": 2 * dense}
+
+
+def described(dense: Array, **more: object) -> dict[str, object]:
+    return {"sparsity": {"w": {"shape": list(dense.shape), **more}}}
+
+
+def test_equal_checkpoints_match(two: Checkpoints) -> None:
+    for side in ("left", "right"):
+        two.write(side, {"model.w": WEIGHT, "n": 3}, {"model.tied": "model.w"}, {"global_step": 5})
+    found = two.diff()
+    assert found == CheckpointDiff(
+        left=two.folder / "left.mdl",
+        right=two.folder / "right.mdl",
+        tensors=(
+            TensorComparison("model.w", form((4, 3)), form((4, 3)), None, None, 0, 0.0, 0.0),
+            TensorComparison("n", *[TensorForm((), "int64", None, None)] * 2, None, None, 0, 0.0, 0.0),
+        ),
+        values=(),
+        value_count=1,
+    )
+    assert found.match
+
+
+def test_numbers_that_differ_are_measured(two: Checkpoints) -> None:
+    other = WEIGHT.copy()
+    other[1, 1] += 2
+    other[3, 2] -= 4
+    two.write("left", {"a": WEIGHT, "b": WEIGHT})
+    two.write("right", {"b": other, "a": WEIGHT})
+    found = two.diff()
+    assert [tensor.key for tensor in found.tensors if tensor.difference] == ["b"]
+    tensor = found.tensors[1]
+    assert (tensor.difference, tensor.note, tensor.differing) == ("numbers", None, 2)
+    assert (tensor.mean_square, tensor.greatest) == (20 / 12, 4)
+    assert not found.match
+
+
+def test_close_is_no_difference_where_a_tolerance_is_given(two: Checkpoints) -> None:
+    two.write("left", {"a": WEIGHT})
+    two.write("right", {"a": WEIGHT * np.float32(1.000005)})
+    assert [two.diff(tolerance).match for tolerance in (None, Tolerance(), Tolerance(1e-7))] == [False, True, False]
+
+
+def test_what_one_side_lacks_is_named(two: Checkpoints) -> None:
+    two.write("left", {"a": WEIGHT, "b": WEIGHT}, {"tied": "a"})
+    two.write("right", {"c": WEIGHT, "b": WEIGHT})
+    assert [tensor for tensor in two.diff().tensors if tensor.difference] == [
+        TensorComparison("a", form((4, 3)), None, "missing"),
+        TensorComparison("tied", form((4, 3), link="a"), None, "missing"),
+        TensorComparison("c", None, form((4, 3)), "missing"),
+    ]
+
+
+def test_shapes_that_differ_are_not_measured(two: Checkpoints) -> None:
+    two.write("left", {"a": WEIGHT})
+    two.write("right", {"a": WEIGHT.T.copy()})
+    assert two.diff().tensors == (TensorComparison("a", form((4, 3)), form((3, 4)), "shape"),)
+
+
+@pytest.mark.parametrize("tolerance", [None, Tolerance()])
+def test_dtypes_that_differ_are_a_difference_and_measured(two: Checkpoints, tolerance: Tolerance | None) -> None:
+    two.write("left", {"a": WEIGHT})
+    two.write("right", {"a": WEIGHT.astype(np.float64)})
+    (tensor,) = two.diff(tolerance).tensors
+    assert (tensor.difference, tensor.differing, tensor.greatest) == ("dtype", 0, 0)
+
+
+def test_tensors_without_elements_match(two: Checkpoints) -> None:
+    for side in ("left", "right"):
+        two.write(side, {"a": np.zeros((0, 3), np.float32)})
+    assert two.diff().match
+
+
+def test_tied_and_stored_twice_is_the_same_and_told(two: Checkpoints) -> None:
+    two.write("left", {"a": WEIGHT}, {"b": "a"})
+    two.write("right", {"a": WEIGHT, "b": WEIGHT})
+    found = two.diff()
+    assert found.match
+    assert [(tensor.key, tensor.note) for tensor in found.tensors] == [("a", None), ("b", "tied otherwise")]
+
+
+def test_tied_to_different_numbers_differs(two: Checkpoints) -> None:
+    for side, target in (("left", "a"), ("right", "b")):
+        two.write(side, {"a": WEIGHT, "b": -WEIGHT}, {"c": target})
+    found = two.diff()
+    assert [(tensor.key, tensor.difference) for tensor in found.tensors] == [("a", None), ("b", None), ("c", "numbers")]
+
+
+MASKS = st.lists(st.booleans(), min_size=24, max_size=24).map(lambda mask: np.array(mask).reshape(4, 6))
+NUMBERS = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
+
+
+@given(left=MASKS, right=MASKS, sides=st.sampled_from(["sparse sparse", "sparse dense", "dense sparse"]))
+@settings(max_examples=60, deadline=None)
+def test_sparse_tensors_differ_as_their_dense_twins_do(left: Array, right: Array, sides: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "sparse").mkdir()
+        (Path(folder) / "dense").mkdir()
+        as_asked, twins = Checkpoints(Path(folder) / "sparse"), Checkpoints(Path(folder) / "dense")
+        for side, kind, mask, numbers in zip(("left", "right"), sides.split(), (left, right), NUMBERS, strict=True):
+            whole = numbers * mask
+            twins.write(side, dense_twin(whole))
+            if kind == "sparse":
+                as_asked.write(side, sparse(whole), values=described(whole))
+            else:
+                as_asked.write(side, dense_twin(whole))
+        found, wanted = as_asked.diff(), twins.diff()
+    assert found.match == wanted.match
+    assert found.values == ()
+    for one, other in zip(found.tensors, wanted.tensors, strict=True):
+        assert (one.key, one.difference, one.differing, one.greatest) == (
+            *(other.key, other.difference, other.differing),
+            other.greatest,
+        )
+        assert one.mean_square == pytest.approx(other.mean_square, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "note"),
+    [
+        (sparse(WEIGHT), sparse(WEIGHT), None),
+        (sparse(WEIGHT), sparse(WEIGHT, places=list(range(12))), "sparse with another mask"),
+        (sparse(WEIGHT), dense_twin(WEIGHT), "sparse against dense"),
+        (dense_twin(WEIGHT), sparse(WEIGHT), "dense against sparse"),
+    ],
+)
+def test_how_numbers_are_stored_is_told_but_is_no_difference(
+    two: Checkpoints, left: dict[str, Any], right: dict[str, Any], note: str | None
+) -> None:
+    for side, tensors in (("left", left), ("right", right)):
+        two.write(side, tensors, values=described(WEIGHT) if len(tensors) == 3 else {})
+    found = two.diff()
+    assert found.match
+    assert [(tensor.key, tensor.note) for tensor in found.tensors] == [("model.w", note), ("optimizer.w.exp_avg", note)]
+    assert found.tensors[0].left == form((4, 3), 11 if len(left) == 3 else None)
+
+
+def test_the_mean_is_over_the_zeros_too(two: Checkpoints) -> None:
+    few = np.zeros((4, 3), np.float32)
+    few[1, 1] = 2
+    two.write("left", sparse(few), values=described(few))
+    two.write("right", sparse(2 * few), values=described(few))
+    assert two.diff().tensors[0].mean_square == 4 / 12
+
+
+def test_sparse_tensors_of_different_shapes_are_not_measured(two: Checkpoints) -> None:
+    two.write("left", sparse(WEIGHT), values=described(WEIGHT))
+    two.write("right", sparse(WEIGHT.T), values=described(WEIGHT.T))
+    found = two.diff()
+    assert [tensor.difference for tensor in found.tensors] == ["shape", "shape"]
+
+
+def test_a_huge_sparse_shape_takes_no_room(two: Checkpoints) -> None:
+    few = np.array([[1, 2]], np.float32)
+    for side, places in (("left", [0, 2**31]), ("right", [7, 2**31 + 3])):
+        tensors = {"model.w.indices": np.array(places, np.uint32), "model.w": few[0]}
+        two.write(side, tensors, values={"sparsity": {"w": {"shape": [2**31, 2**31]}}})
+    (tensor,) = two.diff().tensors
+    assert (tensor.differing, tensor.greatest) == (4, 2)
+
+
+def test_what_is_said_of_sparse_weights_is_compared_where_both_are_sparse(two: Checkpoints) -> None:
+    two.write("left", sparse(WEIGHT), values=described(WEIGHT, algorithm="set"))
+    two.write("right", sparse(WEIGHT), values=described(WEIGHT, algorithm="rigl"))
+    assert two.diff().values == (ValueDifference("sparsity.w.algorithm", '"set"', '"rigl"'),)
+
+
+def test_values_are_compared_to_their_innermost_parts(two: Checkpoints) -> None:
+    two.write(
+        "left",
+        {},
+        values={
+            "global_step": 5,
+            "same": {"b": 1, "a": [1, None]},
+            "nested": {"a": [1, {"b": 2, "c": float("nan")}], "only": None},
+            "length": [1, 2],
+            "kind": 1,
+            "gone": {"x": 1},
+        },
+    )
+    two.write(
+        "right",
+        {},
+        values={
+            "global_step": 6,
+            "same": {"a": [1, None], "b": 1},
+            "nested": {"a": [1, {"b": "2", "c": float("nan")}]},
+            "length": [1],
+            "kind": True,
+            "né.w": [],
+        },
+    )
+    found = two.diff()
+    assert found.value_count == 7
+    assert found.values == (
+        ValueDifference("global_step", "5", "6"),
+        ValueDifference("nested.a[1].b", "2", '"2"'),
+        ValueDifference("nested.only", "null", None),
+        ValueDifference("length", "[1, 2]", "[1]"),
+        ValueDifference("kind", "1", "true"),
+        ValueDifference("gone", '{"x": 1}', None),
+        ValueDifference("n\\u00e9.w", None, "[]"),
+    )
+    assert not found.match
+
+
+def test_values_that_are_nested_too_deep_are_compared_as_a_whole(two: Checkpoints) -> None:
+    for side, innermost in (("left", 1), ("right", 2)):
+        value: object = innermost
+        for _ in range(300):
+            value = [value]
+        two.write(side, {}, values={"deep": value})
+    (difference,) = two.diff().values
+    assert difference.key == "deep" + "[0]" * 49
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("key", ["model.w", "model.w.indices"])
+def test_a_damaged_side_is_named(two: Checkpoints, side: str, key: str) -> None:
+    for name in ("left", "right"):
+        path = two.write(name, tensors := sparse(WEIGHT), values=described(WEIGHT))
+        if name == side:
+            content, spoilt = path.read_bytes(), tensors[key].copy()
+            spoilt[0] += 1
+            assert content.count(tensors[key].tobytes()) == 1
+            path.write_bytes(content.replace(tensors[key].tobytes(), spoilt.tobytes()))
+    with pytest.raises(DamagedCheckpointError, match=f"{side}.mdl: {key} is damaged: its checksum must be"):
+        two.diff()
+
+
+def test_comparing_tells_how_far_it_is(two: Checkpoints) -> None:
+    """First of the masks, then of the numbers, with masks where these have to be laid out."""
+    told: list[tuple[int, int]] = []
+    two.write("left", {**sparse(WEIGHT), "only": 3, "b": WEIGHT}, values=described(WEIGHT))
+    two.write("right", {**sparse(WEIGHT, places=[0, *range(2, 12)]), "b": WEIGHT}, values=described(WEIGHT))
+    two.diff(told=told)
+    masks, numbers = 2 * 11 * 4, 2 * 2 * 11 * (4 + 4) + 2 * 48
+    assert told[-1] == (numbers, numbers)
+    assert (masks, masks) in told
+    assert {total for _, total in told} == {masks, numbers}

@@ -1,0 +1,104 @@
+"""What may be typed where checkpoints are named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cstool.errors import CheckpointError
+from cstool.store import find_checkpoint, find_checkpoints
+from tests.contract.refusal import refusal
+
+NAMES = (
+    *("checkpoint_9.mdl", "checkpoint_10.mdl", "checkpoint_100.mdl"),
+    *("checkpoint_10_20240101_000000.mdl", "checkpoint_10_20250101_000000.mdl", "notes.txt"),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder `runs` of the working folder, with checkpoints of the steps 9, 10 (three) and 100."""
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for name in NAMES:
+        Path("runs", name).touch()
+    return Path("runs")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("runs/checkpoint_9.mdl", "runs/checkpoint_9.mdl"),
+        ("runs/../runs/checkpoint_9.mdl", "runs/../runs/checkpoint_9.mdl"),
+        ("runs/missing.mdl", "runs/missing.mdl"),
+        ("nowhere:9", "nowhere:9"),
+        ("runs", "runs"),
+        ("runs:9", "runs/checkpoint_9.mdl"),
+        ("runs/:009", "runs/checkpoint_9.mdl"),
+        ("runs:10", "runs/checkpoint_10_20250101_000000.mdl"),
+        ("runs:latest", "runs/checkpoint_100.mdl"),
+        ("./runs:latest", "runs/checkpoint_100.mdl"),
+        ("runs/*_9.mdl", "runs/checkpoint_9.mdl"),
+        ("r[u]ns/checkpoint_9.???", "runs/checkpoint_9.mdl"),
+    ],
+)
+def test_a_target_names_a_file(target: str, found: str) -> None:
+    assert find_checkpoint(target) == Path(found)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_glob_names_files_by_their_numbers() -> None:
+    assert [path.name for path in find_checkpoints(["runs/*.mdl"])] == [
+        "checkpoint_9.mdl",
+        "checkpoint_10.mdl",
+        "checkpoint_10_20240101_000000.mdl",
+        "checkpoint_10_20250101_000000.mdl",
+        "checkpoint_100.mdl",
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_that_is_named_twice_counts_once() -> None:
+    targets = ["runs:100", "runs/checkpoint_100.mdl", "runs/*_9.mdl", "runs:latest"]
+    assert [path.name for path in find_checkpoints(targets)] == ["checkpoint_100.mdl", "checkpoint_9.mdl"]
+
+
+@pytest.mark.parametrize("name", ["runs:9", "runs:latest", "checkpoint_*.mdl", "a[1].mdl"])
+def test_a_file_of_just_that_name_counts_first(folder: Path, name: str) -> None:
+    Path(name).touch()
+    assert find_checkpoint(name) == Path(name)
+
+
+def test_a_link_that_leads_nowhere_is_a_file_of_that_name(folder: Path) -> None:
+    os.symlink("loop*", "loop*")
+    assert find_checkpoint("loop*") == Path("loop*")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("target", "message", "hint"),
+    [
+        ("runs:11", "runs: has no checkpoint of step 11", "there is one of step 9 and one of step 10"),
+        ("runs:99", "runs: has no checkpoint of step 99", "there is one of step 10 and one of step 100"),
+        ("runs:last", "runs:last: after the colon must be a step or latest, got last", None),
+        ("runs:-1", "runs:-1: after the colon must be a step or latest, got -1", None),
+        ("runs:²", "runs:²: after the colon must be a step or latest, got ²", None),
+        (".:latest", ".: has no checkpoints", "give the model_dir of a run"),
+        ("runs/x*.mdl", "runs/x*.mdl: no file has such a name", "cstool checkpoint list shows those of a folder"),
+        (
+            "runs/*",
+            "runs/*: must be one checkpoint, got 6: runs/checkpoint_9.mdl, runs/checkpoint_10.mdl, "
+            "runs/checkpoint_10_20240101_000000.mdl, ...",
+            None,
+        ),
+        ("runs/*_9*", "runs/*_9*: must be one checkpoint, got 2: runs/a_9, runs/checkpoint_9.mdl", None),
+    ],
+)
+def test_a_target_that_names_no_file_or_several_is_refused(target: str, message: str, hint: str | None) -> None:
+    if target == "runs/*_9*":
+        Path("runs/a_9").touch()
+    with refusal(CheckpointError, message, hint):
+        find_checkpoint(target)

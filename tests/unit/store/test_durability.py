@@ -1,0 +1,175 @@
+"""What was committed last is what is there after any crash: the file is compared with a model in memory.
+
+A crash is the files as they are at that moment, or as they might be if the power fails, found by a process that knows
+nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from cstool.store import CommittedStore, FileStore, RamStore, committed_step
+from tests.unit.store.power import Killed, Power
+from tests.unit.store.stored import Array, rows_of
+
+ROOM = 2**20
+IN_MEMORY = "/dev/shm"
+"""where waiting for the disk takes no time"""
+
+State = dict[str, Array]
+
+
+class DurableMachine(RuleBasedStateMachine):
+    """A file store, and a RAM store that has what the file should."""
+
+    @initialize(
+        shapes=st.lists(st.tuples(st.integers(1, 6), st.sampled_from([(), (3,), (2, 2)])), min_size=1, max_size=3)
+    )
+    def begin(self, shapes: list[tuple[int, tuple[int, ...]]]) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=IN_MEMORY if os.path.isdir(IN_MEMORY) else None))
+        self.numbers = itertools.count()
+        self.shapes = {f"model.{k}": (rows, *rest) for k, (rows, rest) in enumerate(shapes)}
+        self.committed: tuple[int, State] | None = None
+        self.older: tuple[int, State] | None = None
+        """until its slots may have been written to"""
+        self.steps = itertools.count(1)
+        self.power = Power()
+        self.start(self.folder / "0" / "memoryx.h5", adopt=False)
+
+    def start(self, path: Path, *, adopt: bool) -> None:
+        """Begin with a new file, or go on from a commit: then everything else is as it was then."""
+        path.parent.mkdir(exist_ok=True)
+        self.store = FileStore(path, ROOM, adopt=adopt)
+        self.twin = RamStore()
+        for name, shape in self.shapes.items():
+            self.store.create(name, shape)
+            self.twin.create(name, shape)
+            if adopt:
+                assert self.committed is not None
+                self.twin.write(name, 0, self.committed[1][name])
+        self.store.create("scratch", (3,), scratch=True)
+        if adopt:
+            assert self.store.record is not None
+            assert self.store.record.step == self.committed[0]
+            self.store.verify()
+
+    def state(self) -> State:
+        return {name: rows_of(self.twin, name) for name in self.shapes}
+
+    @rule(data=st.data(), value=st.integers(0, 99), how=st.sampled_from(["write", "give back", "rewrite"]))
+    def write(self, data: st.DataObject, value: int, how: str) -> None:
+        self.older = None
+        self.change(data, value, how)
+
+    def change(self, data: st.DataObject, value: int, how: str) -> None:
+        name = data.draw(st.sampled_from(list(self.shapes)))
+        start = data.draw(st.integers(0, self.shapes[name][0] - 1))
+        stop = data.draw(st.integers(start + 1, self.shapes[name][0]))
+        for store in (self.twin, self.store):
+            match how:
+                case "write":
+                    store.write(name, start, np.full((stop - start, *self.shapes[name][1:]), value, np.float32))
+                case "give back":
+                    rows = store.borrow(name, start, stop, fresh=True)
+                    rows[...] = value
+                    store.give_back(name, start, stop, rows, changed=True)
+                case _:
+
+                    def add(arrays: list[Array], first: int, last: int) -> None:
+                        arrays[0] += value + 1
+
+                    store.rewrite([name], start, stop, add)
+
+    @rule(value=st.integers(0, 99))
+    def write_scratch(self, value: int) -> None:
+        self.store.write("scratch", 0, np.full(3, value, np.float32))
+        assert rows_of(self.store, "scratch").tolist() == [value] * 3
+
+    @rule()
+    def commit(self) -> None:
+        step = next(self.steps)
+        self.store.commit({"global_step": step}, {})
+        self.older, self.committed = self.committed, (step, self.state())
+
+    @precondition(lambda self: self.committed is not None)
+    @rule()
+    def go_on_after_a_stop(self) -> None:
+        self.store.close()
+        self.start(self.store.path, adopt=True)
+
+    @rule(data=st.data(), fails=st.booleans())
+    def crash(self, data: st.DataObject, fails: bool) -> None:
+        self.go_on_from_what_is_there(data, fails)
+
+    @rule(number=st.integers(0, 16), data=st.data(), value=st.integers(0, 99), fails=st.booleans())
+    def crash_in_the_middle(self, number: int, data: st.DataObject, value: int, fails: bool) -> None:
+        """While something is written, or while it is committed."""
+        step, before, self.older = next(self.steps), self.committed, None
+        self.power.kill_at(number)
+        try:
+            self.change(data, value, "write")
+            self.change(data, value, "rewrite")
+            self.store.commit({"global_step": step}, {})
+            is_made = True
+        except Killed:
+            is_made = False
+        may_be_made = "replace" in self.power.calls
+        self.power.kill_at(None)
+        after = (step, self.state())
+        path = self.crashed(data, fails)
+        if is_made or (may_be_made and committed_step(path) == step):
+            self.older, self.committed = before, after
+        self.start(path, adopt=self.committed is not None)
+
+    def go_on_from_what_is_there(self, data: st.DataObject, fails: bool) -> None:
+        self.start(self.crashed(data, fails), adopt=self.committed is not None)
+
+    def crashed(self, data: st.DataObject, fails: bool) -> Path:
+        """Return where the files are after a crash."""
+        folder = self.folder / str(next(self.numbers) + 1)
+        lost = data.draw(st.randoms(use_true_random=False)) if fails else None
+        self.power.fail(self.store.path.parent, folder, lambda: lost is not None and lost.random() < 0.5)
+        # Closing it must do no harm to what others find by then.
+        self.store.close()
+        return folder / self.store.path.name
+
+    @invariant()
+    def holds_what_it_should(self) -> None:
+        for name in self.shapes:
+            assert rows_of(self.store, name).tobytes() == rows_of(self.twin, name).tobytes()
+
+    @invariant()
+    def the_last_commit_and_the_one_before_are_what_they_were(self) -> None:
+        for older, expected in ((False, self.committed), (True, self.older)):
+            if expected is not None:
+                with CommittedStore(self.store.path, older=older, is_ours=True) as reader:
+                    reader.verify_all()
+                    assert reader.record.step == expected[0]
+                    assert {name: reader.read(name).tobytes() for name in reader.tensor_names()} == {
+                        name: array.tobytes() for name, array in expected[1].items()
+                    }
+
+    def teardown(self) -> None:
+        self.power.close()
+        self.store.close()
+        shutil.rmtree(self.folder)
+
+
+def test_after_any_crash_the_file_holds_what_was_committed_last() -> None:
+    run_state_machine_as_test(DurableMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))

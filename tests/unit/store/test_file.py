@@ -1,0 +1,159 @@
+"""The store in a file keeps the contract of all stores; what it makes of the files that are there, and leaves."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from cstool.errors import StoreError
+from cstool.store import FileStore, committed_step
+from cstool.store.file_layout import lock_path
+from cstool.store.store_lock import StoreLock
+from tests.contract.refusal import refusal
+from tests.contract.store_contract import StoreContract, StoreMaker
+from tests.unit.store.stored import committed_arrays, rows_of, write_store
+
+ROOM = 2**20
+
+
+class TestFileStore(StoreContract):
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> StoreMaker:
+        numbers = itertools.count()
+        return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM)
+
+
+class TestFileStoreWithOneSlot(StoreContract):
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> StoreMaker:
+        numbers = itertools.count()
+        return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM, slots=1)
+
+
+def names_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_file_takes_the_place_of_another_when_it_is_used(tmp_path: Path) -> None:
+    path = write_store(tmp_path / "memoryx.h5", steps=(3,))
+    before = committed_arrays(path)
+    store = FileStore(path, ROOM)
+    store.create("a", (4,))
+    store.close()
+    assert committed_arrays(path).keys() == before.keys()
+    store = FileStore(path, ROOM)
+    store.create("a", (4,))
+    assert rows_of(store, "a").tolist() == [0, 0, 0, 0]
+    assert committed_step(path) is None
+    store.commit({"global_step": 1}, {})
+    store.close()
+    assert [*committed_arrays(path)] == ["a"]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path: Path, slots: int) -> None:
+    store = FileStore(tmp_path / "memoryx.h5", ROOM, slots=slots)
+    store.create("a", (4,))
+    store.create("b", (4,), scratch=True)
+    store.write("a", 0, np.ones(4, np.float32))
+    temporary, lock = names_of(tmp_path)
+    assert re.fullmatch(r"memoryx\.h5\.[0-9a-f]{8}\.tmp", temporary)
+    assert lock == "memoryx.h5.lock"
+    store.close()
+    assert names_of(tmp_path) == []
+
+
+def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_path: Path) -> None:
+    for name in ("memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"):
+        (tmp_path / name).write_bytes(b"x")
+    other = FileStore(tmp_path / "other.h5", ROOM)
+    theirs = names_of(tmp_path)
+    FileStore(tmp_path / "memoryx.h5", ROOM).close()
+    assert {*theirs} - {*names_of(tmp_path)} == {"memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"}
+    other.close()
+
+
+def test_an_array_that_was_not_committed_cannot_be_made_later(tmp_path: Path) -> None:
+    path = write_store(tmp_path / "memoryx.h5", steps=(3,))
+    before = path.read_bytes()
+    store = FileStore(path, ROOM, adopt=True)
+    hint = "the file is of another model or optimizer: choose another --model_dir"
+    with refusal(StoreError, f"{path}: lacks a, which this run keeps", hint):
+        store.create("a", (4,))
+    with refusal(StoreError, f"{path}: model.weight must be 5 x 3 float32, got 6 x 3 float32", hint):
+        store.create("model.weight", (5, 3))
+    store.create("scratch", (4,), scratch=True)
+    store.write("scratch", 0, np.ones(4, np.float32))
+    store.close()
+    assert path.read_bytes() == before
+
+
+def test_one_slot_is_not_committed(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "memoryx.h5", ROOM, slots=1)
+    with refusal(ValueError, f"{tmp_path}/memoryx.h5: a commit must have two slots, this store has 1"):
+        store.commit({"global_step": 1}, {})
+    store.close()
+
+
+def test_what_must_stay_is_checked_before_anything_else(tmp_path: Path) -> None:
+    path = write_store(tmp_path / "memoryx.h5", steps=(3,))
+
+    def check() -> None:
+        with pytest.raises(StoreError):
+            StoreLock(lock_path(path))
+        raise StoreError("it must stay")
+
+    with refusal(StoreError, "it must stay"):
+        FileStore(path, ROOM, check=check)
+    assert committed_step(path) == 3
+    StoreLock(lock_path(path)).close()
+
+
+def test_the_disk_has_set_space_aside_before_anything_is_written(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "memoryx.h5", ROOM)
+    store.create("a", (2**16,))
+    store.create("b", (2**16,), scratch=True)
+    rows_of(store, "a")
+    assert 512 * os.fstat(store.file.fileno()).st_blocks >= 2 * 2**18
+    assert 512 * os.fstat(store._scratch.fileno()).st_blocks >= 2**18
+    store.close()
+
+
+def test_what_is_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "memoryx.h5"
+    message = f"{path}.lock: cannot be locked, got: No such file or directory"
+    with refusal(StoreError, message, "create the folder first"):
+        FileStore(path, ROOM)
+
+
+def test_a_disk_that_is_too_small_is_found_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_store(tmp_path / "memoryx.h5", steps=(3,))
+    store = FileStore(path, ROOM)
+    store.create("a", (2**20,))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: DiskUsage(free=5000))
+    with pytest.raises(StoreError) as caught:
+        store.expect([], 0)
+    start = f"{path}: MemoryX needs 8,3"
+    assert caught.value.message.startswith(start)
+    assert re.fullmatch(rf"{re.escape(start)}\d\d,\d{{3}} bytes of disk, \d+,\d{{3}} are free", caught.value.message)
+    assert caught.value.hint == (
+        "free some space, or choose another model_dir; memoryx.commit_steps: 0 needs about half"
+    )
+    # Whoever asks again is told again, and what was there stays.
+    with refusal(StoreError, caught.value.message, caught.value.hint):
+        store.borrow("a", 0, 1)
+    store.close()
+    assert committed_step(path) == 3
+
+
+class DiskUsage(NamedTuple):
+    free: int

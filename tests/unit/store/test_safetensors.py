@@ -1,0 +1,235 @@
+"""safetensors files: what the library of that name writes is read, what is written it reads, what is bad is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.errors import CheckpointError
+from cstool.store.safetensors_reader import SafetensorsReader
+from cstool.store.safetensors_writer import SafetensorsWriter
+from tests.contract.refusal import refusal
+from tests.reference.hf_models import write_hf, write_raw, write_safetensors
+
+Array = np.ndarray
+AGAIN = "get or write the file anew"
+SHORT = "it is no safetensors file, or was cut short"
+DTYPES = "BOOL, U8, I8, F8_E4M3, F8_E5M2, U16, I16, F16, BF16, U32, I32, F32, U64, I64, F64"
+
+
+def tensors(kind: Any = np.float32) -> dict[str, Array]:
+    rng = np.random.default_rng(0)
+    shapes = {"b": (5, 3), "a": (4,), "c.d": (2, 3, 4), "empty": (0, 7)}
+    return {name: rng.standard_normal(shape).astype(kind) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_what_the_library_writes_is_read(tmp_path: Path, kind: Any) -> None:
+    expected = tensors(kind)
+    safetensors.numpy.save_file(expected, tmp_path / "a.safetensors", metadata={"format": "pt"})
+    with SafetensorsReader(tmp_path / "a.safetensors") as reader:
+        assert sorted(reader.names()) == sorted(expected)
+        for name, tensor in expected.items():
+            reader.check_dtype(name)
+            assert reader.shape(name) == tensor.shape
+            found = reader.rows(name, 0, len(tensor))
+            assert found.dtype == np.float32
+            np.testing.assert_array_equal(found, tensor.astype(np.float32))
+
+
+def test_what_is_written_the_library_reads(tmp_path: Path) -> None:
+    expected = tensors()
+    with SafetensorsWriter(tmp_path / "a", {name: tensor.shape for name, tensor in expected.items()}) as writer:
+        writer.write_rows("a", 0, expected["a"])
+        writer.write_columns("b", 1, expected["b"][:, 1:])
+        writer.write_rows("c.d", 1, expected["c.d"][1:])
+        writer.write_columns("b", 0, expected["b"][:, :1])
+        writer.write_rows("c.d", 0, expected["c.d"][:1])
+    found = safetensors.numpy.load_file(tmp_path / "a")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor)
+    with safetensors.safe_open(tmp_path / "a", "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.sampled_from(["F32", "F16", "BF16"]))
+def test_ranges_are_parts_of_the_whole(tmp_path_factory: pytest.TempPathFactory, a: int, b: int, kind: str) -> None:
+    start, stop = sorted((a, b))
+    whole = np.arange(25, dtype=np.float32).reshape(5, 5) - 7
+    bits = (whole.view(np.uint32) >> 16).astype(np.uint16)
+    stored = {"F32": ("F32", whole), "F16": ("F16", whole.astype(np.float16)), "BF16": ("BF16", bits)}[kind]
+    path = tmp_path_factory.mktemp("ranges") / "a.safetensors"
+    write_safetensors(path, {"before": np.ones(3, np.float32), "x": stored})
+    with SafetensorsReader(path) as reader:
+        np.testing.assert_array_equal(reader.rows("x", start, stop), whole[start:stop])
+        np.testing.assert_array_equal(reader.columns("x", start, stop), whole[:, start:stop])
+
+
+def header_of(**entries: Any) -> bytes:
+    return json.dumps(entries).encode()
+
+
+def entry(dtype: Any = "F32", shape: Any = (4,), offsets: Any = (0, 16)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+LIE = "x is damaged: its data must lie in the file, whose 16 bytes of data end before"
+HAVE = "x is damaged: its data must have the"
+BEGIN, LAST = "is damaged: its data must begin at", "where the last one's end"
+COUNTS = "x is damaged: its shape, of few dimensions, and its data_offsets must be counts"
+TWICE = b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, "x": {"dtype": "F32"}}'
+
+
+@pytest.mark.parametrize(
+    ("header", "data_bytes", "message"),
+    [
+        (header_of(x=entry(offsets=(0, 32), shape=(8,))), 16, f"{LIE} 32"),
+        (header_of(x=entry(offsets=(2**62, 2**62 + 16))), 16, f"{LIE} {2**62 + 16}"),
+        (header_of(x=entry(offsets=(16, 0))), 16, f"{LIE} 0"),
+        (header_of(x=entry(shape=(2**40, 2**40))), 16, f"{HAVE} {4 * 2**80} bytes of its shape, got 16"),
+        (header_of(x=entry(shape=(3,))), 16, f"{HAVE} 12 bytes of its shape, got 16"),
+        (header_of(x=entry(), y=entry(offsets=(8, 24))), 24, f"y {BEGIN} 16, {LAST}, got 8"),
+        (header_of(x=entry(), y=entry()), 16, f"y {BEGIN} 16, {LAST}, got 0"),
+        (header_of(x=entry(offsets=(16, 32))), 32, f"x {BEGIN} 0, {LAST}, got 16"),
+        (header_of(x=entry()), 24, "must end where its last tensor does, got 8 more"),
+        (header_of(x=entry(dtype="F4")), 16, f"x is damaged: its dtype must be one of {DTYPES}, got F4"),
+        (header_of(x=entry(dtype=7)), 16, "x is damaged: it must have dtype, shape and data_offsets"),
+        (header_of(x=[1]), 16, "x is damaged: it must have dtype, shape and data_offsets"),
+        (header_of(x=entry(shape=(-4,))), 16, COUNTS),
+        (header_of(x=entry(shape=(True, 4))), 16, COUNTS),
+        (header_of(x=entry(shape=[1] * 9 + [4])), 16, COUNTS),
+        (TWICE, 16, "its header must be JSON, each name once, got x twice"),
+        (b"[1]", 0, "its header must be JSON, each name once"),
+        (b"{", 0, "its header must be JSON, each name once"),
+        (b"[" * 100_000, 0, "its header must be JSON, each name once"),
+        (b'{"\xff": 1}', 0, "its header must be JSON, each name once"),
+    ],
+)  # fmt: skip
+def test_a_header_that_cannot_be_right_is_refused(tmp_path: Path, header: bytes, data_bytes: int, message: str) -> None:
+    path = tmp_path / "a.safetensors"
+    write_raw(path, header, bytes(data_bytes))
+    with refusal(CheckpointError, f"{path}: {message}", AGAIN):
+        SafetensorsReader(path)
+
+
+@pytest.mark.parametrize("length", [2**62, 2**64 - 1, 100])
+def test_a_header_longer_than_the_file_is_not_allocated(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", length) + b"{}")
+    rule = "must begin with the length of its header, which lies in the file"
+    with refusal(CheckpointError, f"{path}: {rule}, got {length} of 10 bytes", SHORT):
+        SafetensorsReader(path)
+
+
+def test_a_header_longer_than_any_is_not_allocated(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", 2**30))
+    os.truncate(path, 2**31)
+    rule = "must begin with the length of its header, which lies in the file"
+    with refusal(CheckpointError, f"{path}: {rule}, got {2**30} of {2**31} bytes", SHORT):
+        SafetensorsReader(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x01\x00"])
+def test_a_file_too_short_for_a_length_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(content)
+    rule = "must begin with the length of its header, which lies in the file"
+    with refusal(CheckpointError, f"{path}: {rule}, got 0 of {len(content)} bytes", SHORT):
+        SafetensorsReader(path)
+
+
+def test_a_file_cut_short_after_it_was_opened_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_safetensors(path, {"x": np.ones(100, np.float32)})
+    with SafetensorsReader(path) as reader:
+        os.truncate(path, 200)
+        with refusal(CheckpointError, f"{path}: the file was cut short after it was opened", AGAIN):
+            reader.rows("x", 0, 100)
+
+
+def test_numbers_that_float32_does_not_hold_are_refused_where_they_are_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_safetensors(path, {"x": np.ones(3), "mask": np.ones(2, bool)})
+    with (
+        SafetensorsReader(path) as reader,
+        refusal(CheckpointError, f"{path}: the dtype of x must be F32, F16 or BF16, got F64"),
+    ):
+        reader.check_dtype("x")
+
+
+def spoil_index(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    write_hf(folder, None, {name: np.ones(3, np.float32) for name in "xyz"}, shards=2)
+    index = folder / "model.safetensors.index.json"
+    document = json.loads(index.read_text())
+    change(document)
+    index.write_text(json.dumps(document))
+    return index
+
+
+@pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "..", "", 7])
+def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: Any) -> None:
+    index = spoil_index(tmp_path, lambda document: document["weight_map"].update(x=name))
+    with refusal(CheckpointError, f"{index}: its weight_map must name files of this folder, got {name!r}"):
+        SafetensorsReader(tmp_path)
+
+
+@pytest.mark.parametrize("listed", [None, [], {}, "x"])
+def test_an_index_without_a_list_is_refused(tmp_path: Path, listed: Any) -> None:
+    index = spoil_index(tmp_path, lambda document: document.update(weight_map=listed))
+    with refusal(CheckpointError, f"{index}: must have a weight_map from tensors to files, it has none"):
+        SafetensorsReader(index)
+
+
+def test_an_index_that_lists_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    file = "model-00001-of-00002.safetensors"
+    index = spoil_index(tmp_path, lambda document: document["weight_map"].update(w=file))
+    with refusal(CheckpointError, f"{index}: w must be in {file}, as the index says, it is not", AGAIN):
+        SafetensorsReader(index)
+
+
+def test_a_tensor_that_the_index_does_not_list_is_refused(tmp_path: Path) -> None:
+    index = spoil_index(tmp_path, lambda document: document["weight_map"].pop("x"))
+    file = tmp_path / "model-00001-of-00002.safetensors"
+    with refusal(CheckpointError, f"{file}: must have no tensor that the index does not place there, got x"):
+        SafetensorsReader(index)
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
+    write_hf(tmp_path, None, {name: np.ones(3, np.float32) for name in "xyz"}, shards=2)
+    shard = tmp_path / "model-00002-of-00002.safetensors"
+    shard.unlink()
+    with refusal(CheckpointError, f"{shard}: must be a file that can be read, got: No such file or directory"):
+        SafetensorsReader(tmp_path)
+
+
+def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
+    rule = "must have model.safetensors or model.safetensors.index.json in it, found neither"
+    hint = "files of another name can be given themselves; .bin files are Python code, which is never run"
+    with refusal(CheckpointError, f"{tmp_path}: {rule}", hint):
+        SafetensorsReader(tmp_path)
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.safetensors")
+    with refusal(CheckpointError, f"{tmp_path / 'a.safetensors'}: must be a regular file, it is not"):
+        SafetensorsReader(tmp_path / "a.safetensors")
+
+
+def test_closing_twice_is_fine(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "a.safetensors", tensors())
+    reader = SafetensorsReader(tmp_path / "a.safetensors")
+    reader.close()
+    reader.close()
