@@ -6,7 +6,6 @@ import copy
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,10 +241,8 @@ def test_there_are_files_of_the_vendor() -> None:
 
 
 @pytest.mark.parametrize("path", INTEROP, ids=lambda path: path.name)
-def test_a_file_of_the_vendor_loads_as_it_is_and_soon(path: Path) -> None:
-    start = time.process_time()
+def test_a_file_of_the_vendor_loads_as_it_is(path: Path) -> None:
     load_params(path)
-    assert time.process_time() - start < 0.2
 
 
 @pytest.mark.parametrize("path", [ROOT / "params" / "gpt_tiny.yaml", *INTEROP], ids=lambda path: path.name)
