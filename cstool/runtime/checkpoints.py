@@ -350,7 +350,8 @@ def finish_save(session: Session) -> float:
         return 0.0
     began = time.perf_counter()
     size_bytes, seconds = saving.written.result()
-    waited = time.perf_counter() - began
+    # What the commit before it took is time of training.
+    waited = min(time.perf_counter() - began, seconds)
     _saved(session, saving.path, saving.step, size_bytes, seconds, f", {waited:.2f} s of them waited for")
     return waited
 

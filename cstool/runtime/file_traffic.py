@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cstool.runtime.memoryx import MemoryX
+from cstool.runtime.wording import format_bytes
 from cstool.store import FileStore
 
 
@@ -15,7 +17,8 @@ class FileTraffic:
         path: of the file
         read_bytes, written_bytes: by all threads
         busy_s: time that threads spent in requests, summed over them
-        waited_s: time that lanes waited for weights that had to be read, summed over them
+        waited_s: time that lanes waited for weights and their updates, and for room for gradients, summed over them,
+            and that steps waited for commits: for the file, or for what is computed on the way to it
         ahead_bytes: how far ahead weights were fetched in the end
         committed_step: of the last commit; None where there is none
     """
@@ -30,28 +33,31 @@ class FileTraffic:
 
     @property
     def hidden_share(self) -> float:
-        """Of the time of requests, what nobody waited for."""
+        """Of the time of requests, what nobody waited for, at the least."""
         return max(0.0, 1 - self.waited_s / self.busy_s) if self.busy_s else 1.0
 
     def line(self) -> str:
         """Return it as the log has it."""
         rate = (self.read_bytes + self.written_bytes) / self.busy_s / 1e9 if self.busy_s else 0.0
         return (
-            f"MemoryX read {self.read_bytes / 1e9:,.2f} GB and wrote {self.written_bytes / 1e9:,.2f} GB in "
-            f"{self.busy_s:,.1f} s of requests ({rate:.2f} GB/s each); lanes waited {self.waited_s:,.1f} s for it: "
-            f"{self.hidden_share:.0%} of the time was hidden."
+            f"MemoryX read {format_bytes(self.read_bytes)} and wrote {format_bytes(self.written_bytes)} in "
+            f"{self.busy_s:,.1f} s of requests ({rate:.2f} GB/s each); {self.waited_s:,.1f} s were waited for weights, "
+            f"updates and commits: {self.hidden_share:.0%} of the requests or more were hidden."
         )
 
 
-def traffic_of(store: FileStore) -> FileTraffic:
-    """Return what a file read and wrote so far, and who waited for it."""
-    traffic, cache = store.traffic, store.cache
+def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
+    """Return what the file of MemoryX read and wrote so far, and how long it was waited for; None without a file."""
+    store = memoryx.store
+    if not isinstance(store, FileStore):
+        return None
+    traffic = store.traffic
     return FileTraffic(
         str(store.path),
         traffic.read_bytes,
         traffic.written_bytes,
         traffic.busy_s,
-        cache.waited_s,
-        cache.ahead_bytes,
+        memoryx.waited_s + memoryx.room_waited_s + memoryx.commit_waited_s,
+        store.cache.ahead_bytes,
         None if store.record is None else store.record.step,
     )

@@ -93,6 +93,8 @@ class MemoryX:
         self.buffers = buffers
         self.waited_s = 0.0
         """time that lanes waited for a panel [s], summed over the lanes"""
+        self.commit_waited_s = 0.0
+        """time that steps waited for the commit before the last one [s]"""
         self._workers = workers
         self._uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""
@@ -175,6 +177,11 @@ class MemoryX:
         filling += [self._workers.submit(begin, sparse) for sparse in self.sparse.values()]
         for future in filling:
             future.result()
+
+    @property
+    def room_waited_s(self) -> float:
+        """Time that lanes waited until gradients before theirs had gone [s], summed over the lanes."""
+        return self._room.waited_s
 
     def reserve(self) -> None:
         """Make room in the store for gradients that will wait there; the weights are there already."""
@@ -373,7 +380,9 @@ class MemoryX:
             StoreError: the commit before could not be made
         """
         if self._commit is not None:
+            began = time.perf_counter()
             self._commit.result()
+            self.commit_waited_s += time.perf_counter() - began
         self._commit = self._committer.submit(self._make_commit, list(self._updates.values()), values)
 
     def _make_commit(self, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:

@@ -22,6 +22,7 @@ from cstool.runtime.checkpoints import Start, is_whole, way_on_from_damage
 from cstool.runtime.grains import available_cores
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
+from cstool.runtime.wording import format_bytes
 from cstool.store import FILE_NAME, FileStore, committed_step, is_store, list_checkpoints
 from cstool.store.file import TILE_BYTES
 from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
@@ -83,8 +84,9 @@ def open_backing(
         store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached, check=check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
     log.info(
-        f"MemoryX is in {path}: {need_bytes / 1e9:,.2f} GB of state in {slots_text}, "
-        f"{params.memoryx.memory / 2**20:,.0f} MiB of buffers{', kept out of the page cache' if uncached else ''}."
+        f"MemoryX is in {path}: {format_bytes(need_bytes)} of state in {slots_text}, "
+        f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
+        f"{', kept out of the page cache' if uncached else ''}."
     )
     return Backing(store, waiting_bytes)
 

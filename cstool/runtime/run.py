@@ -169,8 +169,8 @@ def run(
                 f"Streamed {result.streamed_bytes_per_step / 1e6:,.1f} MB of weights a step; with the zeros it would "
                 f"have been {result.dense_streamed_bytes_per_step / 1e6:,.1f} MB."
             )
-        if backing.store is not None:
-            result.memoryx = traffic_of(backing.store)
+        result.memoryx = traffic_of(appliance.memoryx)
+        if result.memoryx is not None:
             log.info(result.memoryx.line())
         result.memory_bytes = dict(appliance.memory_account())
         result.peak_resident_bytes = peak_resident_bytes()

@@ -6,6 +6,7 @@ In memory, or in scratch arrays of its store: then only those on their way there
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ class Room:
 
     def __init__(self, limit_bytes: int | None) -> None:
         self.limit_bytes = limit_bytes
+        self.waited_s = 0.0
+        """time that was waited for room, summed over those who did [s]"""
         self._used_bytes = 0
         self._error: BaseException | None = None
         self._changed = threading.Condition()
@@ -39,9 +42,11 @@ class Room:
         Raises:
             BaseException: what went wrong where room would have been given back
         """
+        began = time.perf_counter()
         with self._changed:
             while self._error is None and self._is_full(size_bytes):
                 self._changed.wait()
+            self.waited_s += time.perf_counter() - began
             if self._error is not None:
                 raise self._error
             self._used_bytes += size_bytes

@@ -75,8 +75,6 @@ class PanelCache:
         self.limit_bytes = limit_bytes
         self.allocated_bytes = 0
         """of all buffers now [bytes]"""
-        self.waited_s = 0.0
-        """time that borrowers waited for the file, summed over them [s]"""
         self.ahead_bytes = FIRST_AHEAD_BYTES
         """how far ahead is fetched [bytes]"""
         self._layout, self._read = layout, read
@@ -135,7 +133,6 @@ class PanelCache:
                 raise entry.error
             waited = time.perf_counter() - began
             if waited > WAIT_S and not fresh:
-                self.waited_s += waited
                 self.ahead_bytes = min(2 * self.ahead_bytes, self.limit_bytes)
             self._fetch_ahead()
         return entry.array
