@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -22,3 +23,11 @@ def within_patience(work: Callable[[], Any]) -> Any:
 
     threading.Thread(target=run, daemon=True).start()
     return done.result(PATIENCE_S)
+
+
+def wait_until(condition: Callable[[], bool], failing: str) -> None:
+    """Return as soon as something is so; fail, saying this, if it is not after some time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, failing
+        time.sleep(0.005)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from cstool.errors import Interrupted
 from cstool.runtime import Appliance
 from cstool.store import list_checkpoints
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+from tests.patience import wait_until
 
 STEPS = 20
 LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": 1}}
@@ -40,10 +40,7 @@ def start(file: Path) -> subprocess.Popen[str]:
 
 
 def wait_for_step(folder: Path, step: int) -> None:
-    deadline = time.monotonic() + 60
-    while not any(entry.step >= step for entry in list_checkpoints(folder)):
-        assert time.monotonic() < deadline, f"no checkpoint of step {step} after a minute"
-        time.sleep(0.005)
+    wait_until(lambda: any(entry.step >= step for entry in list_checkpoints(folder)), f"no checkpoint of step {step}")
 
 
 @pytest.mark.parametrize("step", [1, 4, 9])

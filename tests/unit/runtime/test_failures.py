@@ -13,7 +13,7 @@ import pytest
 
 from cstool.ir import _panel
 from cstool.params import AdamW
-from cstool.runtime.appliance import Appliance
+from cstool.runtime.appliance import Appliance, update_threads
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.optimizer import Step, make_optimizer
 from cstool.runtime.swarmx import SwarmX
@@ -180,36 +180,37 @@ def committed(path: Path) -> tuple[int, list[bytes]]:
 
 
 class Gated(GradientKeeper):
-    """An optimizer that waits before every update."""
+    """An optimizer whose updates all wait for a gate to open."""
 
     def __init__(self) -> None:
-        self.go = threading.Event()
-        self.updates = 0
+        self.gate = threading.Event()
+        self.begun: list[int] = []
+        """the sizes of the weights"""
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
-        assert self.go.wait(PATIENCE_S)
-        self.updates += 1
+        self.begun.append(weight.size)
+        assert self.gate.wait(PATIENCE_S)
 
 
 def test_updates_of_a_step_that_will_not_be_finished_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    optimizer = Gated()
+    """But for one in each thread, which has begun."""
+    optimizer, lanes = Gated(), 1
 
     def train_and_fail() -> None:
-        settings = {"optimizer": optimizer, "lanes": 1, "waiting_bytes": 2**20}
-        with file_machine(tmp_path / "m.h5", **settings) as appliance:
-            end = appliance._workers.shutdown
+        with file_machine(tmp_path / "m.h5", optimizer=optimizer, lanes=lanes, waiting_bytes=2**20) as appliance:
+            shutdown = appliance._workers.shutdown
 
-            def shutdown(**keys: Any) -> None:
-                end(wait=False, **keys)
-                optimizer.go.set()
-                end()
+            def open_the_gate_when_no_update_begins_any_more(*, cancel_futures: bool) -> None:
+                shutdown(wait=False, cancel_futures=cancel_futures)
+                optimizer.gate.set()
+                shutdown()
 
-            monkeypatch.setattr(appliance._workers, "shutdown", shutdown)
+            monkeypatch.setattr(appliance._workers, "shutdown", open_the_gate_when_no_update_begins_any_more)
             appliance.train_step(random_batch(appliance.graph, 8), 1, 0.01)
             raise Broken
 
     with pytest.raises(Broken):
         within_patience(train_and_fail)
-    assert optimizer.updates <= 1
+    assert len(optimizer.begun) <= update_threads(lanes)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from cstool.runtime.appliance import Appliance
 from cstool.runtime.file_traffic import FileTraffic, traffic_of
-from cstool.runtime.waiting import Room
 from cstool.store import FileStore
 from tests.models import fc_mnist
 from tests.unit.runtime.machines import machine, random_batch
@@ -21,7 +15,9 @@ MEMORY_BYTES = 2**20
 
 
 def file_machine(path: Path, **settings: Any) -> Any:
-    return machine(fc_mnist(), 8, store=FileStore(path, MEMORY_BYTES), waiting_bytes=2**20, memory_bytes=2**30, **settings)
+    return machine(
+        fc_mnist(), 8, store=FileStore(path, MEMORY_BYTES), waiting_bytes=2**20, memory_bytes=2**30, **settings
+    )
 
 
 def test_in_memory_there_is_none() -> None:
@@ -33,7 +29,9 @@ def test_every_byte_and_the_last_commit_are_in_it(tmp_path: Path) -> None:
     with file_machine(tmp_path / "m.h5") as appliance:
         parameter_bytes = 4 * appliance.graph.parameter_count
         before = traffic_of(appliance.memoryx)
-        assert before == FileTraffic(str(tmp_path / "m.h5"), 0, parameter_bytes, before.busy_s, 0.0, before.ahead_bytes, None)
+        assert before == FileTraffic(
+            str(tmp_path / "m.h5"), 0, parameter_bytes, before.busy_s, 0.0, before.ahead_bytes, None
+        )
         appliance.train_step(random_batch(appliance.graph, 8), 1, 0.1)
         appliance.memoryx.commit(lambda: {"global_step": 1})
         appliance.memoryx.drain()

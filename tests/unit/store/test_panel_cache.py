@@ -16,6 +16,7 @@ from cstool.errors import StoreError
 from cstool.runtime.lanes import Pace
 from cstool.store.panel_cache import STAYS_BYTES, PanelCache, Rows, buffer_bytes
 from tests.contract.refusal import refusal
+from tests.patience import wait_until
 
 Array = np.ndarray[Any, Any]
 LARGE = STAYS_BYTES + 1
@@ -221,6 +222,7 @@ def test_an_error_of_fetching_ahead_is_not_tried_over_and_over(make_file: Callab
         file.check(number, file.cache.hold(file.rows(number), fresh=False))
         file.cache.let_go(file.rows(number))
     assert file.reads.count(0) < 20
+    wait_until(lambda: not file.cache._loading, "it is fetched over and over")
     file.failures = {}
     file.check(0, file.cache.hold(file.rows(0), fresh=False))
 
