@@ -37,7 +37,7 @@ print(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmR
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 
 JOB_LAYERS = 24
-JOB_MEMORY_MIB = 36
+JOB_MEMORY_MIB = 48
 """for the buffers of MemoryX"""
 GROWTH_LAYERS = (2, 4, 8, 16, 26)
 """of GPT-3 XL's width: 102M to 1.3B parameters"""

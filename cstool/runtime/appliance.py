@@ -149,7 +149,7 @@ class Appliance:
         found = self._systems.get((batch_size, trains))
         if found is None:
             sequence = math.prod(self.graph.tensors[self.graph.loss].shape)
-            grain = grain_samples(batch_size, sequence)
+            grain = grain_samples(self.graph, batch_size)
             check_systems(self.num_csx, batch_size, grain, where)
             grains = batch_size // grain
             found = self._systems[batch_size, trains] = Systems(

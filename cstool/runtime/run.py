@@ -196,11 +196,11 @@ def check_data(params: Params, mode: str) -> Graph:
     """
     with ExitStack() as stack:
         data = _open_data(params, mode, stack)
+    graph = build_graph(params.model, data.sequence_length)
     for section, loader in (("train_dataloader", data.train_loader), ("val_dataloader", data.val_loader)):
         if loader is not None:
-            grain = grain_samples(loader.batch_size, data.sequence_length or 1)
+            grain = grain_samples(graph, loader.batch_size)
             check_systems(params.num_csx, loader.batch_size, grain, f"{params.path}: trainer.fit.{section}")
-    graph = build_graph(params.model, data.sequence_length)
     assign_groups(params.sparsity, graph, params.sparsity_place)
     return graph
 

@@ -140,7 +140,7 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
     layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
     graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
-    grain = grain_samples(8, graph.sequence_length or 1)
+    grain = grain_samples(graph, 8)
     slot_bytes = make_plan(graph, grain, trains=True, recomputes=True).slot_bytes
     expected = None
     for recompute, settings in [

@@ -10,7 +10,6 @@ from cstool.store import FileStore
 from tests.models import fc_mnist
 from tests.unit.runtime.machines import machine, random_batch
 
-PATIENCE_S = 30.0
 MEMORY_BYTES = 2**20
 
 

@@ -6,16 +6,27 @@ import pytest
 
 from cstool.errors import ClusterError
 from cstool.runtime.grains import check_systems, grain_samples
+from tests.models import decoder, fc_mnist
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "sequence", "samples"),
-    [(48, 128, 4), (4, 512, 1), (2, 512, 1), (4, 2048, 1), (120, 1, 30), (7, 64, 1), (1, 8, 1), (2048, 1, 512)],
+    ("batch_size", "sequence", "samples"), [(48, 128, 4), (4, 512, 1), (2, 512, 1), (4, 2048, 1), (7, 64, 1)]
 )
 def test_a_grain_has_some_500_tokens_and_a_batch_at_least_four_grains(
     batch_size: int, sequence: int, samples: int
 ) -> None:
-    assert grain_samples(batch_size, sequence) == samples
+    assert grain_samples(decoder(sequence=sequence), batch_size) == samples
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "small", "large"),
+    [(1, 1, 1), (2, 1, 1), (8, 2, 4), (48, 12, 24), (64, 16, 32), (72, 18, 24), (120, 30, 30), (2048, 512, 512)],
+)
+def test_of_large_matrices_a_grain_has_at_least_24_tokens_where_there_are_two_such_grains(
+    batch_size: int, small: int, large: int
+) -> None:
+    assert grain_samples(fc_mnist(), batch_size) == small
+    assert grain_samples(fc_mnist(1024, 1024), batch_size) == large
 
 
 @pytest.mark.parametrize("num_csx", [1, 2, 3, 4, 6, 12])
