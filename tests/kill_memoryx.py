@@ -11,191 +11,58 @@ loss of every step that was ever run are those of a run that nobody killed, in a
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cstool.ir import Artifact
-from cstool.params import load_params
-from cstool.runtime import Silent, run
-from cstool.runtime.train import _Loop
-from cstool.store import CommittedStore, committed_step
-from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, small_params
-from tests.end_to_end.runs import compiled, write_text
+from cstool.store import committed_step
+from tests.memoryx_works import (
+    PATIENCE_S,
+    VARIANTS,
+    Fault,
+    Work,
+    digest_of,
+    in_a_process,
+    losses_of,
+    no_fault,
+    prepare,
+    train,
+    wait_for,
+)
 
 STEPS = 20
-RIGL = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}
-SMALL = {"init__model__num_hidden_layers": 1, "init__loop": {"max_steps": STEPS}, **NEVER_SAVED}
-VARIANTS: dict[str, dict[str, Any]] = {
-    "clipped": {},
-    "not clipped": {"init__precision": {}},
-    "tied": {"init__model__share_embedding_weights": True, "init__precision": {}},
-    "untied": {"init__model__share_embedding_weights": False},
-    "rigl": {"init__sparsity": RIGL},
-    "rigl, not clipped": {"init__sparsity": RIGL, "init__precision": {}},
-}
-COMMIT_STEPS = (1, 3)
-CALLS = ("pwritev", "pwrite", "fdatasync", "fsync", "replace", "link", "unlink", "posix_fallocate", "ftruncate")
-"""where a process can be killed by itself"""
 WRITES = ("pwritev", "pwrite")
 OFTEN = ("pwritev", "pwritev", "fdatasync", "replace")
-PATIENCE_S = 120
 
 
-@dataclass
-class Work:
-    """One kind of run, and what it comes to when nobody kills it."""
+def killing(at: tuple[str, int, str]) -> Fault:
+    """Return what kills this process at a call: before it, within it (a write that is half done) or after it."""
 
-    name: str
-    file: Path
-    artifact: Artifact
-    commit_steps: int
-    losses: dict[int, str] = field(default_factory=dict)
-    digest: str = ""
-    seconds: float = 0.0
-    calls: Counter[str] = field(default_factory=Counter)
-
-
-class Kills:
-    """Counts the calls to the disk, and kills this process at one of them."""
-
-    def __init__(self, at: tuple[str, int, str] | None = None) -> None:
-        self.at = at
-        self.calls: Counter[str] = Counter()
-        for name in CALLS:
-            setattr(os, name, self._guarding(name, getattr(os, name)))
-
-    def _guarding(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            number = self.calls[name]
-            self.calls[name] += 1
-            when = self.at[2] if self.at is not None and self.at[:2] == (name, number) else ""
-            if when == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if when == "within":
+    def fault(name: str, number: int, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if (name, number) != at[:2]:
+            return call(*arguments)
+        match at[2]:
+            case "within":
                 descriptor, data, *rest = arguments
                 half = data[: len(data) // 2] if name == "pwrite" else [data[0][: len(data[0]) // 2]]
-                original(descriptor, half, *rest)
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = original(*arguments, **options)
-            if when:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
+                call(descriptor, half, *rest)
+            case "after":
+                call(*arguments)
+        return os.kill(os.getpid(), signal.SIGKILL)
 
-        return call
-
-
-def train(work: Work, folder: Path, store: str, lanes: int, at: tuple[str, int, str] | None) -> str:
-    """Run to the end in this process, write the loss of every step down as soon as it is known, and count the calls."""
-    (folder / "model_dir").mkdir(parents=True, exist_ok=True)
-    losses = os.open(folder / "losses", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    report = _Loop._report
-
-    def note(self: _Loop, step: int, trained: Any) -> None:
-        os.write(losses, f"{step} {trained.loss.hex()}\n".encode())
-        report(self, step, trained)
-
-    _Loop._report = note  # type: ignore[method-assign]
-    kills = Kills(at)
-    flags = {
-        "trainer.init.model_dir": ("--model_dir", str(folder / "model_dir")),
-        "trainer.init.memoryx.store": ("--memoryx", store),
-    }
-    params = load_params(work.file, flags=flags)
-    run(params, work.artifact, mode="train", lanes=lanes, sparse_kernels="always", progress=Silent())
-    return json.dumps(kills.calls)
-
-
-def in_a_process(what: Callable[[], str], output: Path) -> int:
-    """Do something in a forked process, write what it returns, or why it fails, and return the id of the process."""
-    process = os.fork()
-    if process:
-        return process
-    code = 1
-    try:
-        output.write_text(what())
-        code = 0
-    except BaseException:
-        output.write_text(traceback.format_exc())
-    finally:
-        os._exit(code)
-
-
-def wait_for(process: int, seconds: float | None = None) -> int | None:
-    """Return the status of a process when it has ended; None if it has not after some time."""
-    deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
-    while time.monotonic() < deadline:
-        found, status = os.waitpid(process, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.001)
-    if seconds is not None:
-        return None
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    raise AssertionError(f"a run hangs: it takes more than {PATIENCE_S} s")
-
-
-def digest_of(path: Path) -> str:
-    """Return a digest of all tensors of the last commit, verified, and of where the run is."""
-    found = hashlib.sha256()
-    with CommittedStore(path) as reader:
-        reader.verify_all()
-        for name in sorted(reader.tensor_names()):
-            found.update(name.encode())
-            found.update(reader.read(name).tobytes())
-        found.update(repr((sorted(reader.record.links.items()), reader.value("dataloader"))).encode())
-    return found.hexdigest()
-
-
-def losses_of(folder: Path) -> list[tuple[int, str]]:
-    lines = (folder / "losses").read_text().splitlines() if (folder / "losses").exists() else []
-    return [(int(line.split()[0]), line.split()[1]) for line in lines]
-
-
-def prepare(folder: Path) -> list[Work]:
-    """Run everything once to its end."""
-    data = write_text(folder / "text" / "train", 200)
-    works = []
-    for name, variant in VARIANTS.items():
-        for commit_steps in COMMIT_STEPS:
-            memoryx = {**IN_FILE["init__memoryx"], "commit_steps": commit_steps}
-            changes = {**SMALL, **variant, "init__memoryx": memoryx}
-            file = small_params(folder / f"{len(works)}", data, **changes)
-            artifact = compiled(load_params(file), "train", "weight_streaming")
-            works.append(Work(f"{name}, commit_steps {commit_steps}", file, artifact, commit_steps))
-    # What is compiled and imported once is there in all processes.
-    train(works[0], folder / "warm", "ram", 1, None)
-    for index, work in enumerate(works):
-        straight = folder / "straight" / str(index)
-        began = time.monotonic()
-        expect_done(in_a_process(partial(train, work, straight, "file", 1, None), folder / "calls"), folder)
-        work.seconds = time.monotonic() - began
-        work.calls = Counter(json.loads((folder / "calls").read_text()))
-        work.losses, work.digest = dict(losses_of(straight)), digest_of(straight / "model_dir" / "memoryx.h5")
-        ram = folder / "straight" / f"{index}-ram"
-        expect_done(in_a_process(partial(train, work, ram, "ram", 2, None), folder / "calls"), folder)
-        assert dict(losses_of(ram)) == work.losses, f"{work.name}: other losses in memory than in a file"
-    return works
-
-
-def expect_done(process: int, folder: Path) -> None:
-    if wait_for(process):
-        raise AssertionError((folder / "calls").read_text())
+    return fault
 
 
 def trial(work: Work, folder: Path, chance: random.Random) -> Counter[str]:
@@ -213,7 +80,9 @@ def trial(work: Work, folder: Path, chance: random.Random) -> Counter[str]:
                 number = chance.choice([chance.randrange(left), chance.randrange(min(4, left))])
                 at = (name, number, chance.choice(["before", "after", *(["within"] * (name in WRITES))]))
         lanes = chance.choice([1, 2])
-        process = in_a_process(partial(train, work, folder, "file", lanes, at), folder / "output")
+        process = in_a_process(
+            partial(train, work, folder, "file", lanes, no_fault if at is None else killing(at)), folder / "output"
+        )
         status = wait_for(process, seconds)
         if status is None:
             os.kill(process, signal.SIGKILL)
@@ -240,7 +109,7 @@ def trial(work: Work, folder: Path, chance: random.Random) -> Counter[str]:
 
 def kill(times: int, seed: int, jobs: int, folder: Path) -> Counter[str]:
     """Run trials until so many runs were killed, and return how often each was, and where."""
-    works = prepare(folder)
+    works = prepare(folder, VARIANTS, STEPS, (1, 3))
     workers = []
     for job in range(jobs):
 
@@ -266,6 +135,31 @@ def kill(times: int, seed: int, jobs: int, folder: Path) -> Counter[str]:
             raise AssertionError(text)
         total.update(json.loads(text))
     return +total
+
+
+def kill_command(file: Path, times: int, chance: random.Random) -> None:
+    """Kill `cstool run` in whole processes, each time after it has committed something, then let it end.
+
+    Args:
+        file: params of a run that has not begun; its model_dir is beside it
+        times: how often to kill
+        chance: says how long after
+    """
+    path, step = file.parent / "model_dir" / "memoryx.h5", 0
+    command = [sys.executable, "-m", "cstool", "run", "-p", str(file), "--execution_mode", "weight_streaming"]
+    for _ in range(times):
+        process = subprocess.Popen([*command, "--lanes", str(chance.choice([1, 2]))], stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE_S
+        while (committed_step(path) or 0) <= step and process.poll() is None:
+            assert time.monotonic() < deadline, f"a run hangs after step {step}"
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.2))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, "the run has too few steps to be killed so often"
+        found = committed_step(path) or 0
+        assert found > step
+        step = found
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
 
 
 def main() -> None:

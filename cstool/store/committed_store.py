@@ -61,10 +61,12 @@ class CommittedStore:
             self._counts = {f"model.{k}": v["non_zeros"] for k, v in record.values.get(SPARSITY, {}).items()}
             self._check_counts()
             try:
-                self._file = BlockFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                # Whoever reads a whole commit does so once: nobody gains from having it in the page cache.
+                self._file = BlockFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), uncached=True)
             except OSError as error:
                 raise cannot(path, "be opened", error) from error
             undo.callback(self._file.close)
+            undo.enter_context(self._file.in_order())
             self._undo = undo.pop_all()
 
     def __enter__(self) -> Self:

@@ -198,7 +198,7 @@ class FileStore:
         claims = [(rows, self.cache.claim(rows)) for rows in (Rows(name, start, stop) for name in names)]
         arrays = [*claims, *((Rows(name, start, stop), None) for name in reads)]
         try:
-            checksums = [0] * len(names)
+            checksums: list[int | None] = [0] * len(names)
             step = max(1, TILE_BYTES // max(1, max(self._row_bytes(rows.name) for rows, _ in arrays)))
             for first in range(start, stop, step):
                 last = min(first + step, stop)
@@ -209,7 +209,7 @@ class FileStore:
                 change(list(tiles), first, last)
                 for index, name in enumerate(names):
                     self._write_tile(name, first, tiles[index])
-                    checksums[index] = crc32(tiles[index].reshape(-1).view(np.uint8).data, checksums[index])
+                    checksums[index] = self._checksum_of(tiles[index], checksums[index])
             with self._guard:
                 for name, checksum in zip(names, checksums, strict=True):
                     self._moved(name, start, stop, checksum)
@@ -322,11 +322,12 @@ class FileStore:
             StoreError: the disk fails
         """
         done, total = 0, self.committed_bytes
-        for name, extents in self._committed.items():
-            for extent in extents.all():
-                check_extent(self.path, name, extent, self._checksum(name, extent))
-                done += (extent.stop - extent.start) * self._row_bytes(name)
-                progress(done, total)
+        with self.file.in_order():
+            for name, extents in self._committed.items():
+                for extent in extents.all():
+                    check_extent(self.path, name, extent, self._checksum(name, extent))
+                    done += (extent.stop - extent.start) * self._row_bytes(name)
+                    progress(done, total)
 
     # The file.
 
@@ -416,7 +417,7 @@ class FileStore:
     def _write(self, name: str, start: int, stop: int, array: Array) -> None:
         self._write_tile(name, start, array)
         with self._guard:
-            self._moved(name, start, stop, crc32(array.reshape(-1).view(np.uint8).data))
+            self._moved(name, start, stop, self._checksum_of(array, 0))
 
     def _write_tile(self, name: str, first: int, tile: Array) -> None:
         self._check_usable()
@@ -424,7 +425,11 @@ class FileStore:
             part = tile[target.start - first : target.stop - first]
             self._file_of(name).write(self._offset(name, target.slot, target.start), part)
 
-    def _moved(self, name: str, start: int, stop: int, checksum: int) -> None:
+    def _checksum_of(self, tile: Array, before: int | None) -> int | None:
+        """Return the checksum of rows that follow others; None in a file that is never committed."""
+        return crc32(tile.reshape(-1).view(np.uint8).data, before or 0) if self.slots == 2 else None
+
+    def _moved(self, name: str, start: int, stop: int, checksum: int | None) -> None:
         targets = self._targets(name, start, stop)
         for target in targets:
             self._extents[name].replace(target._replace(crc32=checksum if len(targets) == 1 else None))
