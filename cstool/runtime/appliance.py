@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,6 +15,7 @@ from cstool.ir import Graph, Weight, panels_of
 from cstool.kernels.call import LossResult
 from cstool.kernels.tables import table_bytes
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
+from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.inputs import Batch
 from cstool.runtime.lanes import STAGES_APART
 from cstool.runtime.memoryx import DENSE, MemoryX
@@ -263,12 +262,3 @@ def _kept_bytes(weight: Weight, sparsity: SparsityRules) -> int:
     if group is None:
         return 4 * weight.size
     return 4 * most_kept(group, weight.matrix_shape, sparsity.last_step)
-
-
-def available_memory_bytes() -> int:
-    """Return the memory that can be used without swapping [bytes]."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

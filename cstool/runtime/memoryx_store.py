@@ -13,13 +13,13 @@ from cstool.ir import Graph, panels_of
 from cstool.params import Params
 from cstool.runtime.appliance import (
     ACTIVATION_SHARE,
-    available_memory_bytes,
     in_flight_bytes,
     state_bytes,
     update_threads,
 )
 from cstool.runtime.checkpoints import Start, is_whole, way_on_from_damage
 from cstool.runtime.grains import available_cores
+from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.wording import format_bytes
@@ -33,7 +33,7 @@ EVALUATION_NAME = "memoryx_evaluation.h5"
 FILE_SHARE = 0.5
 """of the free memory, from which on MemoryX moves to a file by itself"""
 CACHED_SHARE = 0.5
-"""of the free memory, from which on what a file has is kept out of the system's page cache"""
+"""of the free memory, from which on a file is read and written past the system's page cache"""
 GRADIENT_SHARE = 0.25
 """of the memory of a file, what gradients take that wait for their update"""
 
@@ -74,19 +74,19 @@ def open_backing(
     if optimizer is None and not adopts:
         path = params.model_dir / EVALUATION_NAME
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
-    uncached = slots * need_bytes > CACHED_SHARE * available_memory_bytes()
+    direct = slots * need_bytes > CACHED_SHARE * available_memory_bytes()
 
     def check() -> None:
         if not adopts:
             _check_nothing_is_lost(params, path)
 
     with way_on_from_damage(path, params.checkpoint.checkpoint_name):
-        store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, uncached=uncached, check=check)
+        store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, direct=direct, check=check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
     log.info(
         f"MemoryX is in {path}: {format_bytes(need_bytes)} of state in {slots_text}, "
         f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
-        f"{', kept out of the page cache' if uncached else ''}."
+        f"{', past the page cache' if direct else ''}."
     )
     return Backing(store, waiting_bytes)
 

@@ -20,6 +20,12 @@ from cstool.errors import StoreError
 UNCACHED = 0x80
 """RWF_DONTCACHE of Linux 6.14: read and write through the page cache without staying in it (preadv2(2))"""
 
+PAGE_BYTES = 4096
+"""what goes past the page cache begins and ends at a page of the file, so that none is written both ways at a time"""
+SECTOR_BYTES = 512
+"""where in memory that begins (open(2), O_DIRECT) [bytes]"""
+DIRECT_BYTES = 64 * 2**10
+"""from this size on it pays to go past the page cache [bytes]"""
 REQUEST_BYTES = 8 * 2**20
 """largest single request: others get their turn between two [bytes]"""
 
@@ -51,19 +57,19 @@ class BlockFile:
         path: its name, for errors
         descriptor: of the file, which is closed with this object
         uncached: whether to keep what is read and written out of the page cache, where the system can
+        direct: whether to go past the page cache altogether, where the system and the file can: that takes the disk's
+            time but hardly any of the processor's (measured: 0.07 s of it for a GB, and 0.3 to 5.5 s through the cache)
     """
 
-    def __init__(self, path: Path, descriptor: int, *, uncached: bool = False) -> None:
+    def __init__(self, path: Path, descriptor: int, *, uncached: bool = False, direct: bool = False) -> None:
         self.path = path
         self.traffic = Traffic()
         self._descriptor = descriptor
-        self._flags = UNCACHED if uncached else 0
+        self._flags = UNCACHED if uncached or direct else 0
+        self._direct = _open_direct(descriptor) if direct else -1
+        """the same file past the page cache; -1 where that cannot be"""
+        self._goes_direct = self._direct >= 0
         self._lock = threading.Lock()
-
-    @property
-    def uncached(self) -> bool:
-        """Whether what is read and written stays out of the page cache."""
-        return bool(self._flags)
 
     def read(self, offset: int, array: NDArray[Any]) -> None:
         """Fill a C-contiguous array with the bytes at an offset [bytes].
@@ -131,30 +137,57 @@ class BlockFile:
 
     def close(self) -> None:
         """Let go of the file. Closing twice is fine."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = -1
+        for descriptor in (self._descriptor, self._direct):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._direct = -1
+        self._goes_direct = False
 
     def _transfer(self, call: Any, offset: int, array: NDArray[Any], what: str) -> None:
         began, total_bytes = time.perf_counter(), array.nbytes
-        view = array.reshape(-1).view(np.uint8).data
+        flat = array.reshape(-1).view(np.uint8)
+        view, address = flat.data, flat.__array_interface__["data"][0]
         while view:
+            direct, size_bytes = self._next_request(offset, address, len(view))
             try:
-                count = call(self._descriptor, [view[:REQUEST_BYTES]], offset, self._flags)
+                if direct:
+                    count = call(self._direct, [view[:size_bytes]], offset)
+                else:
+                    count = call(self._descriptor, [view[:size_bytes]], offset, self._flags)
             except OSError as error:
+                if error.errno == errno.EINVAL and direct:
+                    self._goes_direct = False  # a device with rules of its own
+                    continue
                 if error.errno == errno.EOPNOTSUPP and self._flags:
                     self._flags = 0  # an older system: it caches what it likes
                     continue
                 raise cannot(self.path, f"be {what}", error) from error
             if count == 0:
                 raise StoreError(f"{self.path}: must have bytes at {offset}, it was cut short", "take a checkpoint")
-            offset, view = offset + count, view[count:]
+            offset, address, view = offset + count, address + count, view[count:]
         with self._lock:
             self.traffic.busy_s += time.perf_counter() - began
             if what == "read":
                 self.traffic.read_bytes += total_bytes
             else:
                 self.traffic.written_bytes += total_bytes
+
+    def _next_request(self, offset: int, address: int, size_bytes: int) -> tuple[bool, int]:
+        """Return whether what comes next can go past the page cache, and its size [bytes]."""
+        before_page = -offset % PAGE_BYTES
+        if not self._goes_direct or size_bytes < DIRECT_BYTES or (address + before_page) % SECTOR_BYTES:
+            return False, min(size_bytes, REQUEST_BYTES)
+        if before_page:
+            return False, before_page
+        return True, min(size_bytes // PAGE_BYTES * PAGE_BYTES, REQUEST_BYTES)
+
+
+def _open_direct(descriptor: int) -> int:
+    """Open a file once more, past the page cache; -1 where that cannot be."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    except (AttributeError, OSError):
+        return -1
 
 
 def cannot(path: Path, what: str, error: OSError) -> StoreError:

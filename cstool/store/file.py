@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import StoreError
-from cstool.store.block_file import BlockFile, Traffic, cannot
+from cstool.store.block_file import PAGE_BYTES, BlockFile, Traffic, cannot
 from cstool.store.commit_record import CommitRecord, read_record, write_record
 from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
@@ -61,7 +61,7 @@ class FileStore:
         slots: 2, so that commits are possible, or 1
         adopt: go on from the last commit of the file that is there; else make a new one, which takes its place as soon
             as anything is read or written
-        uncached: keep what is read and written out of the page cache
+        direct: go past the page cache, where that can be
         check: called when nobody else can use the file any more; raises if it must stay as it is
 
     Raises:
@@ -78,7 +78,7 @@ class FileStore:
         *,
         slots: int = 2,
         adopt: bool = False,
-        uncached: bool = False,
+        direct: bool = False,
         check: Callable[[], None] = nothing_to_check,
     ) -> None:
         self.path = path
@@ -106,9 +106,9 @@ class FileStore:
                 if adopt and self.record is None:
                     raise StoreError(f"{path}: the MemoryX file must have been committed, it has not")
                 sweep_temporary(path.parent, f"{path.name}.*.tmp", age_s=0)
-                self._scratch = ScratchFile(path, uncached=uncached)
+                self._scratch = ScratchFile(path, direct=direct)
                 undo.callback(self._scratch.close)
-                self.file = SlotFile(path, slots, self.record, uncached=uncached)
+                self.file = SlotFile(path, slots, self.record, direct=direct)
             except OSError as error:
                 raise cannot(path, "be opened", error) from error
             undo.pop_all()
@@ -199,7 +199,7 @@ class FileStore:
         arrays = [*claims, *((Rows(name, start, stop), None) for name in reads)]
         try:
             checksums: list[int | None] = [0] * len(names)
-            step = max(1, TILE_BYTES // max(1, max(self._row_bytes(rows.name) for rows, _ in arrays)))
+            step = _tile_rows(max(self._row_bytes(rows.name) for rows, _ in arrays))
             for first in range(start, stop, step):
                 last = min(first + step, stop)
                 tiles = [
@@ -452,6 +452,12 @@ class FileStore:
     def _checksum(self, name: str, extent: Extent) -> int:
         """Return the checksum of an extent, read in pieces."""
         return extent_checksum(self.file, self._places[name][extent.slot], extent)
+
+
+def _tile_rows(row_bytes: int) -> int:
+    """Return how many rows a tile has: whole pages where that is possible."""
+    rows, in_whole_pages = max(1, TILE_BYTES // max(1, row_bytes)), PAGE_BYTES // math.gcd(PAGE_BYTES, row_bytes)
+    return rows // in_whole_pages * in_whole_pages or rows
 
 
 def _written(shape: Sequence[int], dtype: str) -> str:

@@ -19,17 +19,17 @@ class ScratchFile(BlockFile):
 
     Args:
         beside: the file in whose folder it is, and that errors name
-        uncached: keep what is read and written out of the page cache
+        direct: go past the page cache, where that can be
 
     Raises:
         OSError: it cannot be made
     """
 
-    def __init__(self, beside: Path, *, uncached: bool = False) -> None:
+    def __init__(self, beside: Path, *, direct: bool = False) -> None:
         # The name is one that is swept, should the process end between the two lines.
         temporary = beside.with_name(f"{beside.name}.{secrets.token_hex(4)}.tmp")
         super().__init__(
-            beside, os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), uncached=uncached
+            beside, os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), direct=direct
         )
         os.unlink(temporary)
         self.names: set[str] = set()

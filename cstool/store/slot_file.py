@@ -31,7 +31,7 @@ class SlotFile(BlockFile):
         path: where it is, or will be
         slots: of every array in a new file
         record: of the file that is there; None for a new one
-        uncached: keep what is read and written out of the page cache
+        direct: go past the page cache, where that can be
 
     Raises:
         OSError: it cannot be made or opened
@@ -39,7 +39,7 @@ class SlotFile(BlockFile):
         DamagedCheckpointError: it is damaged
     """
 
-    def __init__(self, path: Path, slots: int, record: CommitRecord | None, *, uncached: bool = False) -> None:
+    def __init__(self, path: Path, slots: int, record: CommitRecord | None, *, direct: bool = False) -> None:
         self.slots = slots if record is None else 2
         self.identity = secrets.token_hex(16) if record is None else record.identity
         self.places: dict[str, tuple[Place, ...]] = {}
@@ -50,10 +50,10 @@ class SlotFile(BlockFile):
         """the file while HDF5 lays it out"""
         if record is not None:
             self.places = read_store(path, record)
-            super().__init__(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), uncached=uncached)
+            super().__init__(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), direct=direct)
             return
         self._pending = PendingFile(path)
-        super().__init__(path, os.dup(self._pending.fileno()), uncached=uncached)
+        super().__init__(path, os.dup(self._pending.fileno()), direct=direct)
         self._h5 = open_layout(self._pending, "w")
         describe(self._h5, self.identity, slots)
 
