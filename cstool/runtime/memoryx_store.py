@@ -108,7 +108,7 @@ def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: 
     if memory_bytes < least_bytes:
         raise ClusterError(
             f"--memoryx_memory: must be at least {least_bytes:,} bytes for this model, whose largest panel has "
-            f"{largest:,}, with {threads} lanes; got {memory_bytes:,}",
+            f"{largest:,}, with {threads} lane{'s' * (threads > 1)}; got {memory_bytes:,}",
             f"--memoryx_memory {-(-least_bytes // 2**20)}MiB does" + ("" if threads == 1 else "; --lanes 1 needs less"),
         )
     waiting_bytes = max(largest, int(memory_bytes * GRADIENT_SHARE)) if optimizer is not None else 0

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from cstool.document.section import MAX_STEPS, Count, Positive, Section, Whole, rule_error
 
@@ -120,7 +128,6 @@ class CheckpointParams(Section):
 
 
 _UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-SMALLEST_MEMORY_BYTES = 2**20
 
 
 def _bytes(value: Any) -> Any:
@@ -134,7 +141,13 @@ def _bytes(value: Any) -> Any:
     return int(float(found[1]) * unit)
 
 
-Size = Annotated[int, BeforeValidator(_bytes), Field(ge=SMALLEST_MEMORY_BYTES)]
+def _at_least_a_mebibyte(size_bytes: int) -> int:
+    if size_bytes < 2**20:
+        raise rule_error("must be at least 1MiB")
+    return size_bytes
+
+
+Size = Annotated[int, BeforeValidator(_bytes), AfterValidator(_at_least_a_mebibyte)]
 
 
 class MemoryxParams(Section):

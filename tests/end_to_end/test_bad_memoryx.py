@@ -1,0 +1,303 @@
+"""MemoryX files that cannot be gone on from, and params about them that make no sense: all stays as it was.
+
+In the expected messages TMP is the folder of the test.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from cstool.store import FileStore, committed_step
+from cstool.store.file_layout import lock_path, record_path
+from cstool.store.store_lock import StoreLock
+from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, run_small, small_params
+from tests.end_to_end.refusals import Outcome, error, kept
+from tests.unit.store.stored import edit_record
+
+Cstool = Callable[..., Outcome]
+FILE = "TMP/model_dir/memoryx.h5"
+ANOTHER_RUN = "the file is of another model or optimizer: choose another --model_dir"
+EMBEDDING = "model.embedding_layer.word_embeddings.weight"
+POSITIONS = "embedding_layer.position_embeddings.embed.weight"
+SGD = {"init__optimizer": {"SGD": {"momentum": 0.9, "learning_rate": 0.1}}}
+PLAIN_SGD = {"init__optimizer": {"SGD": {"momentum": 0.0, "learning_rate": 0.1}}}
+FRESH = {"init__checkpoint": {"steps": 0, "autoload_last_checkpoint": False}}
+SPARSE = {"init__sparsity": {"sparsity": 0.75}}
+
+
+def train(folder: Path, data: Path, **changes: Any) -> Path:
+    """Train two steps, and return the model_dir in which they were committed."""
+    run_small(small_params(folder, data, **{"init__loop": {"max_steps": 2}, **IN_FILE, **NEVER_SAVED, **changes}))
+    return folder / "model_dir"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    return train(tmp_path_factory.mktemp("trained"), data)
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path, trained: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(trained, tmp_path / "model_dir"))
+
+
+@pytest.fixture
+def refused(cstool: Cstool, tmp_path: Path, data: Path) -> Callable[..., None]:
+    """Check that a run refuses with just this message, and leaves everything in model_dir as it was."""
+
+    def check(message: str, hint: str | None, *typed: object, **changes: Any) -> None:
+        file = small_params(tmp_path, data, **{**IN_FILE, **changes})
+        before = kept(tmp_path / "model_dir")
+        outcome = cstool("run", "-p", file, "--lanes", 1, *typed)
+        assert (outcome.code, outcome.stderr) == (2, error(message, hint))
+        assert kept(tmp_path / "model_dir") == before
+
+    return check
+
+
+Refused = Callable[..., None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"init__model__hidden_size": 48}, f"{EMBEDDING} must be 64 x 48 float32, got 64 x 32 float32"),
+        (
+            {"init__model__num_hidden_layers": 3},
+            "lacks model.transformer_decoder.layers.2.norm1.weight, which this run keeps",
+        ),
+        (
+            {"init__model__num_hidden_layers": 1},
+            "has model.transformer_decoder.layers.1.ffn.ffn.0.linear_layer.bias, which this run does not keep",
+        ),
+        (SGD, f"lacks optimizer.{EMBEDDING.removeprefix('model.')}.momentum_buffer, which this run keeps"),
+        (
+            PLAIN_SGD,
+            "has optimizer.embedding_layer.position_embeddings.embed.weight.exp_avg, which this run does not keep",
+        ),
+    ],
+    ids=["wider", "deeper", "less deep", "with momentum", "without state"],
+)
+@pytest.mark.usefixtures("model_dir")
+def test_a_file_of_another_model_or_optimizer(refused: Refused, changes: dict[str, Any], rule: str) -> None:
+    refused(f"{FILE}: {rule}", ANOTHER_RUN, **changes)
+
+
+@pytest.mark.usefixtures("model_dir")
+def test_a_dense_file_for_a_sparse_run(refused: Refused) -> None:
+    name = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
+    refused(f"{FILE}: {name} must be sparse, as in this run, got a dense one", ANOTHER_RUN, **SPARSE)
+
+
+def test_a_sparse_file_for_a_dense_run(refused: Refused, tmp_path: Path, data: Path) -> None:
+    train(tmp_path, data, **SPARSE)
+    name = "model.transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
+    refused(f"{FILE}: {name} must be 32 x 32 float32, got 256 float32", ANOTHER_RUN)
+
+
+@pytest.mark.usefixtures("model_dir")
+def test_a_checkpoint_path_that_names_a_memoryx_file(refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "model_dir" / "memoryx.h5"
+    hint = f"cstool checkpoint copy {FILE} FILE makes a checkpoint of it; --model_dir TMP/model_dir goes on with it"
+    refused(
+        f"{FILE}: must be a checkpoint, this is a MemoryX file", hint, "--checkpoint_path", path, "--memoryx", "ram"
+    )
+
+
+def test_a_checkpoint_in_the_place_of_a_memoryx_file(refused: Refused, cstool: Cstool, model_dir: Path) -> None:
+    path = model_dir / "memoryx.h5"
+    assert cstool("checkpoint", "copy", path, model_dir / "x").code == 0
+    (model_dir / "x").rename(path)
+    refused(f"{FILE}: must be a MemoryX file, this is an HDF5 file of another kind", None)
+
+
+@pytest.mark.parametrize("what", ["a checkpoint", "something else"])
+def test_what_is_no_memoryx_file_is_not_replaced(refused: Refused, cstool: Cstool, model_dir: Path, what: str) -> None:
+    path = model_dir / "memoryx.h5"
+    if what == "a checkpoint":
+        assert cstool("checkpoint", "copy", path, model_dir / "x").code == 0
+        (model_dir / "x").rename(path)
+    else:
+        path.write_bytes(b"my thesis")
+    record_path(path).unlink()
+    refused(
+        f"{FILE}: must be a MemoryX file, this is something else, and this run would replace it",
+        "move it away, or choose another --model_dir",
+    )
+
+
+@pytest.mark.parametrize("store", ["file", "ram"])
+@pytest.mark.parametrize("swapped", ["memoryx.h5", "memoryx.h5.commit"])
+def test_files_swapped_between_runs(
+    refused: Refused, tmp_path: Path, data: Path, model_dir: Path, swapped: str, store: str
+) -> None:
+    other = train(tmp_path / "other", data)
+    shutil.copy(other / swapped, model_dir)
+    with h5py.File(model_dir / "memoryx.h5") as h5:
+        got = h5.attrs["identity"].decode()
+    wanted = re.findall(r'"identity":"([0-9a-f]+)"', record_path(model_dir / "memoryx.h5").read_text())[0]
+    refused(
+        f"{FILE}: the identity of the MemoryX file must be {wanted}, got {got}",
+        f"the file and its commit record are of different runs: bring back what belongs together, or cstool "
+        f"checkpoint delete {FILE} drops what is there",
+        "--memoryx",
+        store,
+    )
+
+
+@pytest.mark.parametrize("store", ["file", "ram"])
+def test_a_file_of_another_version_or_machine(refused: Refused, model_dir: Path, store: str) -> None:
+    for key, value, was, hint in [
+        ("byteorder", "big", "little", "it was written on another kind of machine"),
+        ("version", "2", "1", "it belongs to another version of cstool"),
+    ]:
+        with h5py.File(model_dir / "memoryx.h5", "r+") as h5:
+            h5.attrs[key] = np.bytes_(value)
+        refused(f"{FILE}: the {key} of the MemoryX file must be {was}, got {value}", hint, "--memoryx", store)
+
+
+def test_names_that_try_to_leave_the_file(refused: Refused, model_dir: Path) -> None:
+    edit_record(model_dir / "memoryx.h5", lambda r: r["arrays"].update({"../x": r["arrays"].pop(EMBEDDING)}))
+    refused(
+        f"{FILE}.commit: must be a commit record of a cstool MemoryX file, version 1, this is of another kind or "
+        "version",
+        f"nothing here is whole: after cstool checkpoint delete {FILE} the same command starts afresh",
+    )
+
+
+@pytest.mark.parametrize("store", ["file", "ram"])
+@pytest.mark.parametrize("target", [h5py.ExternalLink("/etc/passwd", "/x"), h5py.SoftLink("/slot_0/x")])
+def test_links_in_the_file_are_not_followed(refused: Refused, model_dir: Path, target: Any, store: str) -> None:
+    with h5py.File(model_dir / "memoryx.h5", "r+") as h5:
+        del h5["slot_0"][EMBEDDING]
+        h5["slot_0"][EMBEDDING] = target
+    refused(
+        f"{FILE}: {EMBEDDING} is damaged: it must be in the file itself, not behind a link",
+        f"nothing here is whole: after cstool checkpoint delete {FILE} the same command starts afresh",
+        "--memoryx",
+        store,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dataloader": {"batches_streamed": "x"}}, f"{FILE}: dataloader.batches_streamed must be a count, got 'x'"),
+        ({"dataloader": [1]}, f"{FILE}: dataloader.batches_streamed must be a count, got [1]"),
+        ({"dataloader": {"batches_streamed": 1}}, f"{FILE}: dataloader.batch_size must be a count, got None"),
+    ],
+)
+@pytest.mark.parametrize("store", ["file", "ram"])
+def test_a_position_that_is_none(
+    refused: Refused, model_dir: Path, values: dict[str, Any], message: str, store: str
+) -> None:
+    edit_record(model_dir / "memoryx.h5", lambda record: record["values"].update(values))
+    refused(message, None, "--memoryx", store)
+
+
+@pytest.mark.usefixtures("model_dir")
+def test_commits_that_no_checkpoint_has_are_not_dropped(
+    refused: Refused, cstool: Cstool, tmp_path: Path, data: Path
+) -> None:
+    copy = f"checkpoint copy {FILE} TMP/model_dir/checkpoint_2.mdl"
+    message = f"{FILE}: holds step 2, which no checkpoint has, and this run would replace it"
+    delete = f"checkpoint delete {FILE}"
+    hint = f"cstool {copy} keeps it as a checkpoint, cstool {delete} drops it; or choose another --model_dir"
+    refused(message, hint, **FRESH)
+    refused(message, hint, "--load_checkpoint_states", "model")
+    # Kept as a checkpoint it is not lost, as long as that is whole.
+    assert cstool(*copy.replace("TMP", str(tmp_path)).split()).code == 0
+    saved = tmp_path / "model_dir" / "checkpoint_2.mdl"
+    whole = saved.read_bytes()
+    saved.write_bytes(whole[:5000])
+    refused(message, hint, **FRESH)
+    saved.write_bytes(whole)
+    assert cstool("run", "-p", small_params(tmp_path, data, **IN_FILE, **FRESH), "--lanes", 1).code == 0
+    assert committed_step(tmp_path / "model_dir" / "memoryx.h5") == 4
+
+
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_two_runs_at_a_time(refused: Refused, model_dir: Path, command: str) -> None:
+    lock = StoreLock(lock_path(model_dir / "memoryx.h5"))
+    owner = lock_path(model_dir / "memoryx.h5").read_text().strip()
+    message = f"{FILE}.lock: the MemoryX file must be used by one run at a time, it is in use by {owner}"
+    for store in ("file", "ram"):
+        refused(message, "wait for it, stop it, or choose another --model_dir", "-m", command, "--memoryx", store)
+    lock.close()
+
+
+def test_a_second_run_does_not_begin_while_another_makes_its_file(refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "model_dir" / "memoryx.h5"
+    path.parent.mkdir()
+    store = FileStore(path, 2**20)
+    owner = lock_path(path).read_text().strip()
+    message = f"{FILE}.lock: the MemoryX file must be used by one run at a time, it is in use by {owner}"
+    refused(message, "wait for it, stop it, or choose another --model_dir")
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule"),
+    [
+        ("2 Gib x", "must be a size, such as 512MiB or 2GiB, got '2 Gib x'"),
+        ("-1", "must be a size, such as 512MiB or 2GiB, got '-1'"),
+        ("", "must be a size, such as 512MiB or 2GiB, got ''"),
+        ("1e9", "must be a size, such as 512MiB or 2GiB, got '1e9'"),
+        ("nan", "must be a size, such as 512MiB or 2GiB, got 'nan'"),
+        ("1000", "must be at least 1MiB, got '1000'"),
+    ],
+)
+def test_a_size_that_is_none(refused: Refused, typed: str, rule: str) -> None:
+    refused(f"--memoryx_memory: {rule}", None, f"--memoryx_memory={typed}")
+
+
+@pytest.mark.parametrize(
+    ("steps", "rule"),
+    [
+        (-1, "at least 0, got -1"),
+        (1.5, "a whole number, got 1.5"),
+        ("often", "a whole number, got 'often'"),
+        (True, "a whole number, got true"),
+    ],
+)
+def test_commit_steps_that_are_no_count(refused: Refused, steps: object, rule: str) -> None:
+    message = f"TMP/params.yaml:35: trainer.init.memoryx.commit_steps must be {rule}"
+    refused(message, None, init__memoryx={**IN_FILE["init__memoryx"], "commit_steps": steps})
+
+
+@pytest.mark.parametrize(
+    ("lanes", "least", "more"), [("1 lane", "8,530,944", ""), ("2 lanes", "8,580,096", "; --lanes 1 needs less")]
+)
+def test_too_little_memory(
+    refused: Refused, cstool: Cstool, tmp_path: Path, data: Path, lanes: str, least: str, more: str
+) -> None:
+    needs = f"must be at least {least} bytes for this model, whose largest panel has 16,384, with {lanes}"
+    little = ["--memoryx_memory", "1MiB", "--lanes", lanes[0]]
+    refused(f"--memoryx_memory: {needs}; got 1,048,576", f"--memoryx_memory 9MiB does{more}", *little)
+    enough = ["--memoryx_memory", "9MiB", "--lanes", lanes[0]]
+    assert cstool("run", "-p", small_params(tmp_path, data, **IN_FILE), *enough).code == 0
+
+
+@pytest.mark.parametrize("name", ["memoryx.h5", "memoryx.h5.commit", "memoryx.h5.lock"])
+def test_links_that_go_in_circles(refused: Refused, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "model_dir" / name
+    path.parent.mkdir()
+    path.symlink_to(name)
+    expected = {
+        "memoryx.h5": (
+            f"{FILE}: must be a MemoryX file, this is something else, and this run would replace it",
+            "move it away, or choose another --model_dir",
+        ),
+        "memoryx.h5.commit": (f"{FILE}.commit: cannot be read, got: Too many levels of symbolic links", None),
+        "memoryx.h5.lock": (f"{FILE}.lock: cannot be locked, got: Too many levels of symbolic links", None),
+    }
+    refused(*expected[name])

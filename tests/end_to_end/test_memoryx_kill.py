@@ -1,0 +1,33 @@
+"""`cstool run --memoryx file` that is killed goes on from its last commit, with the bits of one that was not.
+
+`python -m tests.kill_memoryx` does it a thousand times, also in the middle of whatever the disk is asked for.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
+from tests.end_to_end.runs import digest, latest_bits
+from tests.kill_memoryx import kill_command
+
+STEPS = 150
+LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}}
+EVERY_THIRD = {"init__memoryx": {**IN_FILE["init__memoryx"], "commit_steps": 3}}
+RIGL = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "in_file"), [({}, IN_FILE), ({**RIGL, "init__precision": {}}, EVERY_THIRD)], ids=["clipped", "sparse"]
+)
+def test_killed_five_times_it_ends_with_the_bits_of_the_straight_run(
+    tmp_path: Path, data: Path, changes: dict[str, Any], in_file: dict[str, Any]
+) -> None:
+    small = {**LOOP, **changes, "init__model__num_hidden_layers": 1}
+    straight = run_small(small_params(tmp_path / "straight", data, **small))
+    kill_command(small_params(tmp_path / "killed", data, **small, **in_file), 5, random.Random(1))
+    assert latest_bits(tmp_path / "killed" / "model_dir") == digest(Path(straight.checkpoints[-1]))
