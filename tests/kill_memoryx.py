@@ -147,6 +147,7 @@ def kill_command(file: Path, times: int, chance: random.Random) -> None:
     """
     path, step = file.parent / "model_dir" / "memoryx.h5", 0
     command = [sys.executable, "-m", "cstool", "run", "-p", str(file), "--execution_mode", "weight_streaming"]
+    command += ["--sparse_kernels", "always"]
     for _ in range(times):
         process = subprocess.Popen([*command, "--lanes", str(chance.choice([1, 2]))], stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE_S
