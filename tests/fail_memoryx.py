@@ -124,12 +124,13 @@ def main() -> None:
     """Fail, and say how often where."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--every", type=int, default=1, help="fail at every so many calls of a kind")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="which runs")
     parser.add_argument("--folder", default="/dev/shm", help="where the files go")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     folder = Path(tempfile.mkdtemp(prefix="fail_memoryx.", dir=options.folder))
     found: Counter[str] = Counter()
-    for work in prepare(folder, VARIANTS, STEPS):
+    for work in prepare(folder, options.variants, STEPS):
         for number, failure in enumerate(failures(work, options.every)):
             place = folder / f"trial-{number}"
             try:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.store import committed_step
+from tests.end_to_end.memoryx_files import go_past_the_page_cache
 from tests.memoryx_works import (
     PATIENCE_S,
     VARIANTS,
@@ -170,7 +171,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     parser.add_argument("--folder", default="/dev/shm", help="where the files go")
+    parser.add_argument("--direct", action="store_true", help="past the page cache, where that file system can")
     options = parser.parse_args()
+    if options.direct:
+        go_past_the_page_cache()
     logging.disable(logging.WARNING)
     folder = Path(tempfile.mkdtemp(prefix="kill_memoryx.", dir=options.folder))
     began = time.monotonic()

@@ -128,9 +128,12 @@ class FileStore:
                 return
             if name in self._places:
                 raise ValueError(f"{name}: an array must be created once, it exists already")
-            self._places[name] = (
-                (self._scratch.make(name, checked, dtype),) if scratch else self.file.make(name, checked, dtype)
-            )
+            try:
+                self._places[name] = (
+                    (self._scratch.make(name, checked, dtype),) if scratch else self.file.make(name, checked, dtype)
+                )
+            except OSError as error:
+                raise cannot(self.path, "be laid out", error) from error
             self._extents[name] = Extents([Extent(0, checked[0], 0, None)])
             self._settled = False
             if not scratch:

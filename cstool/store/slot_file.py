@@ -61,15 +61,20 @@ class SlotFile(BlockFile):
         """Make the slots of an array; `settle` comes before its first use.
 
         Raises:
+            OSError: the disk fails
             StoreError: the file has been committed, without this array
         """
         if self._pending is None:
             # HDF5 never writes to it again: a crash meanwhile would leave no whole file.
             raise StoreError(f"{self.path}: lacks {name}, which this run keeps", ANOTHER_RUN)
-        if self._h5 is None:
-            self._h5 = open_layout(self._pending, "r+")
-        groups = [self._h5.require_group(f"slot_{slot}") for slot in range(self.slots)]
-        return tuple(place_of(create_contiguous(group, name, shape, dtype)) for group in groups)
+        try:
+            if self._h5 is None:
+                self._h5 = open_layout(self._pending, "r+")
+            groups = [self._h5.require_group(f"slot_{slot}") for slot in range(self.slots)]
+            return tuple(place_of(create_contiguous(group, name, shape, dtype)) for group in groups)
+        except Exception as error:
+            # HDF5 is not told what the disk refuses, and trips over it when it reads.
+            raise self._pending.first_error or error from error
 
     def settle(self, beside: BlockFile, beside_bytes: int) -> None:
         """Let HDF5 write what it knows, and have the disk set the space aside.

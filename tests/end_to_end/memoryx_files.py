@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cstool.runtime import RunResult
-from cstool.store import CommittedStore
+from cstool.runtime import RunResult, memoryx_store
+from cstool.store import CommittedStore, block_file
 from tests.end_to_end.runs import gpt_params, run_file
 
 IN_FILE: dict[str, Any] = {"init__memoryx": {"store": "file", "memory": "32MiB"}}
@@ -28,6 +29,12 @@ def small_params(folder: Path, data: Path, **changes: Any) -> Path:
 def run_small(file: Path, **options: Any) -> RunResult:
     """Run such a file in this process, without the compiler's longer considerations."""
     return run_file(file, execution_mode="weight_streaming", **options)
+
+
+def go_past_the_page_cache(change: Callable[[object, str, object], None] = setattr) -> None:
+    """Have files of small models read and written as those of large ones, from a page on."""
+    change(memoryx_store, "CACHED_SHARE", 0.0)
+    change(block_file, "DIRECT_BYTES", block_file.PAGE_BYTES)
 
 
 def flip_a_bit(path: Path, name: str = BIAS, *, older: bool = False) -> str:

@@ -20,6 +20,7 @@ from cstool.runtime import RunResult, memoryx_store
 from cstool.runtime.appliance import Appliance, TrainStep
 from cstool.runtime.inputs import Batch
 from cstool.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
+from tests.end_to_end.memoryx_files import go_past_the_page_cache
 from tests.end_to_end.refusals import Outcome, kept
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
 from tests.patience import within_patience
@@ -59,9 +60,17 @@ def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[
 
 
 @EACH
+@pytest.mark.parametrize("past_the_page_cache", [False, True])
 def test_a_run_that_goes_on_has_the_bits_of_a_straight_one_in_memory(
-    tmp_path: Path, data: Path, straight: Callable[[str], str], variant: str
+    tmp_path: Path,
+    data: Path,
+    straight: Callable[[str], str],
+    variant: str,
+    past_the_page_cache: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if past_the_page_cache:
+        go_past_the_page_cache(monkeypatch.setattr)
     for last in (1, 3, 4):
         file_run(tmp_path, data, variant, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
     assert latest_bits(tmp_path / "model_dir") == straight(variant)
