@@ -208,7 +208,7 @@ def _draw(path: Path, rows: Sequence[tuple[int, int, int]]) -> None:
 
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
     millions = [parameters / 1e6 for parameters, _, _ in rows]
-    axes.plot(millions, [16 * p / 1e9 for p, _, _ in rows], "o--", label="weights, gradients, optimizer state (computed)")
+    axes.plot(millions, [16 * p / 1e9 for p, _, _ in rows], "o--", label="weights, gradients, moments (computed)")
     axes.plot(millions, [peak / 1e9 for _, peak, _ in rows], "o-", label="peak resident memory (measured)")
     axes.plot(millions, [(p - a) / 1e9 for _, p, a in rows], "o-", label="the same without activations (measured)")
     axes.set(xlabel="parameters [millions]", ylabel="GB on this host", yscale="log")
