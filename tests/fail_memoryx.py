@@ -31,7 +31,7 @@ from tests.memoryx_works import (
     VARIANTS,
     Fault,
     Work,
-    digest_of,
+    committed_digest,
     in_a_process,
     losses_of,
     no_fault,
@@ -107,7 +107,7 @@ def check(work: Work, folder: Path, lanes: int, failure: Failure) -> bool:
     again = run_in_a_process(work, folder, lanes, no_fault)
     assert again == (0, None, None), f"{failure}: then {again}"
     assert [loss for step, loss in losses_of(folder) if loss != work.losses[step]] == []
-    assert digest_of(path) == work.digest, f"{failure}: the weights are others"
+    assert committed_digest(path) == work.digest, f"{failure}: the weights are others"
     return code != 0
 
 

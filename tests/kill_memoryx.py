@@ -34,7 +34,7 @@ from tests.memoryx_works import (
     VARIANTS,
     Fault,
     Work,
-    digest_of,
+    committed_digest,
     in_a_process,
     losses_of,
     no_fault,
@@ -42,6 +42,7 @@ from tests.memoryx_works import (
     train,
     wait_for,
 )
+from tests.patience import wait_until
 
 STEPS = 20
 WRITES = ("pwritev", "pwrite")
@@ -104,7 +105,7 @@ def trial(work: Work, folder: Path, chance: random.Random) -> Counter[str]:
         assert loss == work.losses[step], f"{work.name}: the loss of step {step} is another one"
     assert {step for step, _ in losses_of(folder)} == {*work.losses}
     assert committed_step(path) == STEPS
-    assert digest_of(path) == work.digest, f"{work.name}: the weights are others"
+    assert committed_digest(path) == work.digest, f"{work.name}: the weights are others"
     return kills
 
 
@@ -151,10 +152,7 @@ def kill_command(file: Path, times: int, chance: random.Random) -> None:
     command += ["--sparse_kernels", "always"]
     for _ in range(times):
         process = subprocess.Popen([*command, "--lanes", str(chance.choice([1, 2]))], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE_S
-        while (committed_step(path) or 0) <= step and process.poll() is None:
-            assert time.monotonic() < deadline, f"a run hangs after step {step}"
-            time.sleep(0.002)
+        wait_until(partial(_has_moved, process, path, step), f"a run hangs after step {step}")
         time.sleep(chance.uniform(0, 0.2))
         process.kill()
         assert process.wait() == -signal.SIGKILL, "the run has too few steps to be killed so often"
@@ -162,6 +160,11 @@ def kill_command(file: Path, times: int, chance: random.Random) -> None:
         assert found > step
         step = found
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
+
+
+def _has_moved(process: subprocess.Popen[bytes], path: Path, step: int) -> bool:
+    """Say whether a run has committed more than a step, or ended."""
+    return (committed_step(path) or 0) > step or process.poll() is not None
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
@@ -147,7 +146,6 @@ class Appliance:
         """
         found = self._systems.get((batch_size, trains))
         if found is None:
-            sequence = math.prod(self.graph.tensors[self.graph.loss].shape)
             grain = grain_samples(self.graph, batch_size)
             check_systems(self.num_csx, batch_size, grain, where)
             grains = batch_size // grain
@@ -156,7 +154,7 @@ class Appliance:
                 grain=grain,
                 grains=grains,
                 num_csx=self.num_csx,
-                lanes=self._lanes or lanes_for(self.graph, grain, sequence, grains),
+                lanes=self._lanes or lanes_for(self.graph, grain, grains),
                 memoryx=self.memoryx,
                 seed=self.seed,
                 trains=trains,

@@ -57,9 +57,9 @@ def check_systems(num_csx: int, batch_size: int, grain: int, where: str) -> None
     )
 
 
-def lanes_for(graph: Graph, grain: int, sequence: int, grains: int) -> int:
+def lanes_for(graph: Graph, grain: int, grains: int) -> int:
     """Return how many lanes to use: one per core, but one only where the ops are too small to share."""
-    mean_flops = 2 * grain * sequence * _mean_matrix(graph)
+    mean_flops = 2 * grain * (graph.sequence_length or 1) * _mean_matrix(graph)
     return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(available_cores(), grains))
 
 

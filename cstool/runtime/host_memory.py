@@ -50,7 +50,7 @@ def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
         return
     for line in lines:
         _, controllers, place = line.split(":", 2)
-        for kind in [_V1] if "memory" in controllers.split(",") else [] if controllers else _V2:
+        for kind in _kinds(controllers):
             root = groups / kind.root
             group = root / place.lstrip("/")
             for folder in [group, *group.parents]:
@@ -59,6 +59,13 @@ def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
                     yield left
                 if folder == root:
                     break
+
+
+def _kinds(controllers: str) -> list[_Kind]:
+    """Return where to look for the memory of a group: those of version 2 name no controllers."""
+    if not controllers:
+        return _V2
+    return [_V1] if "memory" in controllers.split(",") else []
 
 
 def _left(folder: Path, kind: _Kind) -> int | None:

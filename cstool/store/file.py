@@ -212,7 +212,7 @@ class FileStore:
                 change(list(tiles), first, last)
                 for index, name in enumerate(names):
                     self._write_tile(name, first, tiles[index])
-                    checksums[index] = self._checksum_of(tiles[index], checksums[index])
+                    checksums[index] = self._checksum_of(name, tiles[index], checksums[index])
             with self._guard:
                 for name, checksum in zip(names, checksums, strict=True):
                     self._moved(name, start, stop, checksum)
@@ -411,16 +411,20 @@ class FileStore:
             part = array[extent.start - rows.start : extent.stop - rows.start]
             self._file_of(rows.name).read(self._offset(rows.name, extent.slot, extent.start), part)
 
+    def _is_committed(self, name: str) -> bool:
+        """Say whether commits have an array: one of two slots that is not scratch."""
+        return self.slots == 2 and name in self._committed
+
     def _targets(self, name: str, start: int, stop: int) -> list[Extent]:
         """Return where changes of rows go: to the slots that the last commit does not name."""
-        if self.slots == 1 or name not in self._committed:
+        if not self._is_committed(name):
             return [Extent(start, stop, 0, None)]
         return [extent._replace(slot=1 - extent.slot) for extent in self._committed[name].within(start, stop)]
 
     def _write(self, name: str, start: int, stop: int, array: Array) -> None:
         self._write_tile(name, start, array)
         with self._guard:
-            self._moved(name, start, stop, self._checksum_of(array, 0))
+            self._moved(name, start, stop, self._checksum_of(name, array, 0))
 
     def _write_tile(self, name: str, first: int, tile: Array) -> None:
         self._check_usable()
@@ -428,9 +432,9 @@ class FileStore:
             part = tile[target.start - first : target.stop - first]
             self._file_of(name).write(self._offset(name, target.slot, target.start), part)
 
-    def _checksum_of(self, tile: Array, before: int | None) -> int | None:
-        """Return the checksum of rows that follow others; None in a file that is never committed."""
-        return crc32(tile.reshape(-1).view(np.uint8).data, before or 0) if self.slots == 2 else None
+    def _checksum_of(self, name: str, tile: Array, before: int | None) -> int | None:
+        """Return the checksum of rows that follow others; None of what is never committed."""
+        return crc32(tile.reshape(-1).view(np.uint8).data, before or 0) if self._is_committed(name) else None
 
     def _moved(self, name: str, start: int, stop: int, checksum: int | None) -> None:
         targets = self._targets(name, start, stop)

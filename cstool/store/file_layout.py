@@ -19,7 +19,7 @@ import numpy as np
 
 import cstool
 from cstool.errors import DamagedCheckpointError, StoreError
-from cstool.store.block_file import BlockFile
+from cstool.store.block_file import PAGE_BYTES, BlockFile
 from cstool.store.checkpoint_format import LIBVER
 from cstool.store.commit_record import CommitRecord
 from cstool.store.contiguous import Place, find_contiguous
@@ -33,8 +33,6 @@ FILE_NAME = "memoryx.h5"
 KIND = "cstool MemoryX"
 VERSION = "1"
 """of the layout described above"""
-PAGE_BYTES = 4096
-"""what datasets of this size and more are aligned to [bytes]"""
 TAKE_OLDER = "cstool checkpoint copy --older makes a checkpoint of the commit before it, if that one is whole"
 """hint for a damaged file"""
 

@@ -7,11 +7,8 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from cstool.store.block_file import BlockFile
+from cstool.store.block_file import PAGE_BYTES, BlockFile
 from cstool.store.contiguous import Place
-
-ALIGNMENT_BYTES = 4096
-"""where an array begins: a page [bytes]"""
 
 
 class ScratchFile(BlockFile):
@@ -40,6 +37,6 @@ class ScratchFile(BlockFile):
     def make(self, name: str, shape: Sequence[int], dtype: str) -> Place:
         """Make room for an array, and return where it is; space for it is to be reserved before its first use."""
         place = Place(tuple(shape), dtype, self.end)
-        self.end += -(-place.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self.end += -(-place.nbytes // PAGE_BYTES) * PAGE_BYTES
         self.names.add(name)
         return place

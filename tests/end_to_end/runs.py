@@ -15,7 +15,7 @@ from cstool.data import write_hdf5_text
 from cstool.ir import Artifact
 from cstool.params import Params, load_params
 from cstool.runtime import RunResult, Silent, check_data, run
-from cstool.store import CheckpointReader, latest_checkpoint
+from cstool.store import CheckpointReader, SavedState, latest_checkpoint
 
 SEQUENCE = 128
 
@@ -100,12 +100,19 @@ def compiled(params: Params, mode: str, execution_mode: str = "auto") -> Artifac
 
 def digest(checkpoint: Path) -> str:
     """Return a digest of all tensors of a checkpoint, and of where the run is."""
-    found = hashlib.sha256()
     with CheckpointReader(checkpoint) as reader:
-        for name in sorted(reader.tensor_names()):
-            found.update(name.encode())
-            found.update(reader.read(name).tobytes())
-        found.update(str((reader.value("global_step"), reader.value("dataloader"))).encode())
+        return digest_of(reader)
+
+
+def digest_of(reader: SavedState) -> str:
+    """Return a digest of all tensors and links of a saved state, and of where the run is."""
+    found = hashlib.sha256()
+    for name in sorted(reader.tensor_names()):
+        found.update(name.encode())
+        found.update(reader.read(name).tobytes())
+    keys = reader.keys()
+    links = sorted((key, link) for key in keys if (link := reader.link_of(key)) is not None)
+    found.update(str((links, reader.value("global_step"), reader.value("dataloader"))).encode())
     return found.hexdigest()
 
 

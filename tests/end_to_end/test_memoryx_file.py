@@ -20,14 +20,13 @@ from cstool.runtime import RunResult, memoryx_store
 from cstool.runtime.appliance import Appliance, TrainStep
 from cstool.runtime.inputs import Batch
 from cstool.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
-from tests.end_to_end.memoryx_files import go_past_the_page_cache
+from tests.end_to_end.memoryx_files import IN_FILE, go_past_the_page_cache
 from tests.end_to_end.refusals import Outcome, kept
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
 from tests.patience import within_patience
 
 ROOM_BYTES = 5 * 2**14
 """for weights: five of the largest panels [bytes]"""
-FILE = {"init__memoryx": {"store": "file", "memory": "32MiB"}}
 UNCLIPPED = {"init__precision__max_gradient_norm": None}
 SPARSE = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.5, "update": {"freq": 2}}}
 VARIANTS = {"clipped": {}, "unclipped": UNCLIPPED, "sparse": SPARSE}
@@ -35,7 +34,7 @@ EACH = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def file_run(folder: Path, data: Path, variant: str = "clipped", **changes: Any) -> RunResult:
-    return run_file(gpt_params(folder, data, **{**VARIANTS[variant], **FILE, **changes}), lanes=2)
+    return run_file(gpt_params(folder, data, **{**VARIANTS[variant], **IN_FILE, **changes}), lanes=2)
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +146,7 @@ def test_a_run_killed_before_the_checkpoint_of_a_committed_step_saves_it_when_it
 ) -> None:
     """Here it saves none at first; that it is in memory then changes nothing, either."""
     file_run(tmp_path, data, variant, init__checkpoint={"steps": None})
-    for memoryx in (FILE, {}):
+    for memoryx in (IN_FILE, {}):
         gone_on = file_run(tmp_path, data, variant, **memoryx)
         assert (len(gone_on.losses), len(gone_on.checkpoints)) == (0, 1)
         assert latest_bits(tmp_path / "model_dir") == straight(variant)
@@ -164,7 +163,7 @@ def test_an_evaluation_leaves_nothing_and_changes_nothing(
     before = kept(folder)
     losses = set()
     checkpoint = {"fit__ckpt_path": str(folder / "checkpoint_4.mdl")}
-    for changes in ({}, FILE, checkpoint, {**FILE, **checkpoint}):
+    for changes in ({}, IN_FILE, checkpoint, {**IN_FILE, **checkpoint}):
         result = run_file(gpt_params(tmp_path, data, **VARIANTS[variant], **changes), mode="eval", lanes=2)
         losses.add(result.evaluations[0]["loss"])
         assert kept(folder) == before, changes
@@ -172,12 +171,12 @@ def test_an_evaluation_leaves_nothing_and_changes_nothing(
 
 
 def test_evaluations_on_the_way_change_no_bit(tmp_path: Path, data: Path, straight: Callable[[str], str]) -> None:
-    file = gpt_params(tmp_path, data, **FILE, init__loop={"max_steps": 4, "eval_frequency": 1})
+    file = gpt_params(tmp_path, data, **IN_FILE, init__loop={"max_steps": 4, "eval_frequency": 1})
     assert len(run_file(file, mode="train_and_eval", lanes=2).evaluations) == 4
     assert latest_bits(tmp_path / "model_dir") == straight("clipped")
 
 
-@pytest.mark.parametrize("memoryx", [FILE, {}], ids=["file", "memory"])
+@pytest.mark.parametrize("memoryx", [IN_FILE, {}], ids=["file", "memory"])
 def test_weights_alone_of_a_committed_step_are_where_a_run_begins(tmp_path: Path, data: Path, memoryx: Any) -> None:
     """The file itself is replaced, since its step has a checkpoint."""
     file_run(tmp_path / "one", data)
@@ -203,7 +202,7 @@ def test_trainers_of_one_file_go_on_from_each_others_commits(
 ) -> None:
     trainers = []
     for last in (1, 4):
-        file = gpt_params(tmp_path, data, **FILE, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
+        file = gpt_params(tmp_path, data, **IN_FILE, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
         trainers.append(yaml.safe_load(file.read_text()))
     file.write_text(yaml.safe_dump({"trainer": trainers}))
     outcome = cstool("run", "-p", file, "--json", "--lanes", 2)
@@ -215,7 +214,7 @@ def test_trainers_of_one_file_go_on_from_each_others_commits(
 
 def test_validate_has_its_runs_in_memory(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
     """It compares steps of runs that take turns; their memory is that of weights, too."""
-    file = gpt_params(tmp_path, data, **FILE, init__loop__eval_steps=1)
+    file = gpt_params(tmp_path, data, **IN_FILE, init__loop__eval_steps=1)
     asked = ("--sparsity", 0.5, "--num_steps", 3, "--max_loss_gap", 9, "--model_dir", tmp_path / "kept", "--json")
     outcome = cstool("validate", "-p", file, *asked)
     assert outcome.code == 0

@@ -14,15 +14,15 @@ import pytest
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.runs import digest, latest_bits
 from tests.kill_memoryx import kill_command
+from tests.memoryx_works import VARIANTS
 
 STEPS = 150
 LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}}
 EVERY_THIRD = {"init__memoryx": {**IN_FILE["init__memoryx"], "commit_steps": 3}}
-RIGL = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}}
 
 
 @pytest.mark.parametrize(
-    ("changes", "in_file"), [({}, IN_FILE), ({**RIGL, "init__precision": {}}, EVERY_THIRD)], ids=["clipped", "sparse"]
+    ("changes", "in_file"), [({}, IN_FILE), (VARIANTS["rigl, not clipped"], EVERY_THIRD)], ids=["clipped", "sparse"]
 )
 def test_killed_five_times_it_ends_with_the_bits_of_the_straight_run(
     tmp_path: Path, data: Path, changes: dict[str, Any], in_file: dict[str, Any]
