@@ -26,9 +26,10 @@ STATUSES: Mapping[str, str] = {
     "D": "derived from other numbers",
     "X": "recalled, nothing better is known",
     "C": "chosen by this project, nothing is published",
+    "F": "fitted to one published result",
 }
 """how sure a number is"""
-Status = Literal["R1", "R2", "D", "X", "C"]
+Status = Literal["R1", "R2", "D", "X", "C", "F"]
 
 
 class _Sourced(Section):
@@ -53,6 +54,14 @@ class _Positive(_Sourced):
     value: Annotated[float, Field(gt=0)]
 
 
+class _Share(_Sourced):
+    value: Annotated[float, Field(gt=0, le=1)]
+
+
+class _Counts(_Sourced):
+    value: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+
+
 class _FabricSection(Section):
     width: _Side
     height: _Side
@@ -70,11 +79,16 @@ class _PeSection(Section):
     sram_bytes: _Count
     code_bytes: _Whole
     stack_bytes: _Whole
+    accumulator_cache_bytes: _Whole
+    banks: _Count
+    bank_word_bytes: _Count
+    bank_conflict_factor: _Count
     read_bytes_per_cycle: _Count
     write_bytes_per_cycle: _Count
     vector_op_cycles: _Whole
     fabric_elements_per_cycle: _Count
     division_cycles: _Count
+    efficiency: _Share
     simd: _SimdSection
 
 
@@ -88,8 +102,11 @@ class _LinksSection(Section):
 
 class _MemoryXSection(Section):
     capacity_bytes: _Count
+    units_bytes: _Counts
     bytes_per_s: _Positive
-    stream_bytes_per_weight: _Count
+    flops: _Positive
+    index_bytes: _Count
+    gradient_bytes: _Count
 
 
 class _SwarmXSection(Section):
@@ -104,6 +121,7 @@ class _SystemSection(Section):
     clock_hz: _Positive
     io_bytes_per_s: _Positive
     power_w: _Positive
+    idle_power_w: _Positive
     max_systems: _Count
     fabric: _FabricSection
     pe: _PeSection
@@ -183,6 +201,14 @@ def _check_rooms(section: _SystemSection, problems: Problems) -> None:
     if links.io_colors.value >= links.colors.value:
         rule = f"must be less than colors ({links.colors.value})"
         problems.add(("links", "io_colors", "value"), rule, links.io_colors.value)
+    if section.idle_power_w.value > section.power_w.value:
+        rule = f"must be at most power_w ({section.power_w.value:g})"
+        problems.add(("idle_power_w", "value"), rule, section.idle_power_w.value)
+    if section.memoryx is not None:
+        units, capacity = section.memoryx.units_bytes.value, section.memoryx.capacity_bytes.value
+        if units != sorted(set(units)) or units[-1] != capacity:
+            rule = f"must ascend and end with capacity_bytes ({capacity})"
+            problems.add(("memoryx", "units_bytes", "value"), rule, units)
     if section.swarmx is not None and section.swarmx.fan_out.value < 2:
         problems.add(("swarmx", "fan_out", "value"), "must be at least 2", section.swarmx.fan_out.value)
 
@@ -197,6 +223,7 @@ def _system(name: str, section: _SystemSection) -> System:
         clock_hz=section.clock_hz.value,
         io_bytes_per_s=section.io_bytes_per_s.value,
         power_w=section.power_w.value,
+        idle_power_w=section.idle_power_w.value,
         max_systems=section.max_systems.value,
         memoryx=None if section.memoryx is None else MemoryXUnit(**_values(section.memoryx)),
         swarmx=None if section.swarmx is None else SwarmXUnit(**_values(section.swarmx)),
@@ -209,7 +236,8 @@ def _values(section: Section) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in type(section).model_fields:
         part = getattr(section, name)
-        found[name] = part.value if isinstance(part, _Sourced) else MappingProxyType(_values(part))
+        value = part.value if isinstance(part, _Sourced) else MappingProxyType(_values(part))
+        found[name] = tuple(value) if isinstance(value, list) else value
     return found
 
 

@@ -32,8 +32,13 @@ class ProcessingElement:
         sram_bytes: its memory
         code_bytes: of that, what programs and their tables take
         stack_bytes: of that, stack and runtime state
+        accumulator_cache_bytes: beside its memory, for sums that are at work
+        banks: of its memory
+        bank_word_bytes: successive words are in successive banks
+        bank_conflict_factor: cycles of reads that meet in a bank, over those that do not
         read_bytes_per_cycle: of its memory ports
         write_bytes_per_cycle: of its memory ports
+        efficiency: share of what follows from the other numbers that kernels sustain; the only number that is fitted
         simd: vector instruction -> elements per cycle: "fmach" (16-bit multiply-add), "fmachs" (16-bit operands, 32-bit
             sum), "fmacs" (32-bit multiply-add), "fadds" (32-bit add), "faddh" (16-bit add)
         vector_op_cycles: to start and stop one vector instruction
@@ -44,8 +49,13 @@ class ProcessingElement:
     sram_bytes: int
     code_bytes: int
     stack_bytes: int
+    accumulator_cache_bytes: int
+    banks: int
+    bank_word_bytes: int
+    bank_conflict_factor: int
     read_bytes_per_cycle: int
     write_bytes_per_cycle: int
+    efficiency: float
     simd: Mapping[str, int]
     vector_op_cycles: int
     fabric_elements_per_cycle: int
@@ -82,13 +92,19 @@ class MemoryXUnit:
 
     Args:
         capacity_bytes: largest there is
+        units_bytes: capacities that can be had, in ascending order
         bytes_per_s: of its memory
-        stream_bytes_per_weight: of one weight, per direction
+        flops: of its processors, which update weights [FLOP/s]
+        index_bytes: of the place of a weight that is not zero, on its way to a system
+        gradient_bytes: of one gradient on its way back
     """
 
     capacity_bytes: int
+    units_bytes: tuple[int, ...]
     bytes_per_s: float
-    stream_bytes_per_weight: int
+    flops: float
+    index_bytes: int
+    gradient_bytes: int
 
 
 @dataclass(frozen=True)
@@ -116,7 +132,8 @@ class System:
         links: between them
         clock_hz: of the fabric [Hz]
         io_bytes_per_s: of all links off the wafer, each direction
-        power_w: of one system [W]
+        power_w: of one system at work [W]
+        idle_power_w: of one system that waits [W]
         max_systems: of a cluster
         memoryx: None where there is none: weights cannot be streamed
         swarmx: None where there is none: a cluster is one system
@@ -131,6 +148,7 @@ class System:
     clock_hz: float
     io_bytes_per_s: float
     power_w: float
+    idle_power_w: float
     max_systems: int
     memoryx: MemoryXUnit | None
     swarmx: SwarmXUnit | None

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import cstool
-from cstool.compiler.program import Request, tokens_of
+from cstool.compiler.program import Program, tokens_of
 from cstool.errors import ArtifactError
-from cstool.ir import SCHEMA, Artifact, Graph, plain_data, plain_digest, read_artifact, write_artifact
+from cstool.ir import SCHEMA, Artifact, plain_data, plain_digest, read_artifact, write_artifact
 from cstool.params import DecoderParams, FcMnistParams
 
 log = logging.getLogger("cstool")
@@ -28,14 +28,16 @@ _ANOTHER_FOLDER = "name another folder with --compile_dir"
 _FIRST = ("name", "num_hidden_layers", "hidden_size", "num_heads", "filter_size", "vocab_size")
 
 
-def compile_inputs(model: FcMnistParams | DecoderParams, graph: Graph, request: Request) -> Mapping[str, str]:
+def compile_inputs(model: FcMnistParams | DecoderParams, program: Program) -> Mapping[str, str]:
     """Return everything that an artifact depends on: dotted key -> short value.
 
     Args:
         model: section of the params; what people recognise
-        graph: of the model, for the length of samples that was asked for; its digest is what counts
-        request: what it is compiled for
+        program: the graph, for the length of samples that was asked for, of which the digest counts; what it is
+            compiled for; where it is sparse, the digest of what is not zero
     """
+    graph, request = program.graph, program.request
+    sparse = {str(number): dict(found) for number, found in enumerate(program.nonzeros) if found}
     asked = {field.name: getattr(request, field.name) for field in fields(request) if field.name != "system"}
     return {
         "schema": str(SCHEMA),
@@ -44,6 +46,7 @@ def compile_inputs(model: FcMnistParams | DecoderParams, graph: Graph, request: 
         "tokens": str(tokens_of(graph)),
         **{k: v for name, value in asked.items() for k, v in _flat(name, "auto" if value is None else value).items()},
         **_flat("model", model.dump()),
+        **({"sparse": f"{program.zeros:,} zeros, {plain_digest(sparse)}"} if sparse else {}),
         "graph": plain_digest(plain_data(graph)),
     }
 

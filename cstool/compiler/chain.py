@@ -20,8 +20,7 @@ from cstool.compiler.placement import NEVER, stage_cycles
 from cstool.compiler.program import Program, input_element_bytes, op_of, segment_tensors
 from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
 from cstool.ir import FusedKernel, Segment
-from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.region import SUM_BYTES
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 
 UPDATE_OPS = 12
 """vector instructions of an update of Adam per weight: two averages (4), root and quotient (5), step, decay (3)"""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,6 +12,7 @@ from cstool import __version__
 from cstool.arch import System, load_system, system_names
 from cstool.compiler.backward import AddBackward
 from cstool.compiler.cache import artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
+from cstool.compiler.density import count_nonzeros
 from cstool.compiler.fusion import FuseKernels, MatchKernels
 from cstool.compiler.memory import PlanMemory
 from cstool.compiler.modes import ChooseMode, NothingFits, alternatives
@@ -22,7 +22,7 @@ from cstool.compiler.shapes import InferShapes
 from cstool.compiler.streaming import PlanStreaming, memoryx_need, streaming_step_cycles
 from cstool.divisors import nearest_divisors
 from cstool.errors import ArtifactError, CompileError
-from cstool.ir import SCHEMA, Artifact, ExecutionMode, Graph, read_artifact, verify, verify_artifact
+from cstool.ir import SCHEMA, Artifact, ExecutionMode, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
 from cstool.models.statistics import optimizer_state_arrays
 from cstool.params import DecoderParams, Params
@@ -71,9 +71,10 @@ def compile_model(
     Raises:
         CompileError: the model does not fit, with changes that would; or the systems do not divide the batch
     """
-    request = make_request(params, system, execution_mode, recompute, micro_batch_size)
-    graph = _graph(params, sequence_length)
-    return _compile(params, graph, request, compile_inputs(params.model, graph, request), after_pass)
+    program = _program(
+        params, make_request(params, system, execution_mode, recompute, micro_batch_size), sequence_length
+    )
+    return _compile(params, program, compile_inputs(params.model, program), after_pass)
 
 
 def compile_or_load(
@@ -101,9 +102,10 @@ def compile_or_load(
         CompileError: as `compile_model`
         ArtifactError: the folder cannot be written
     """
-    request = make_request(params, system, execution_mode, recompute, micro_batch_size)
-    graph = _graph(params, sequence_length)
-    inputs = compile_inputs(params.model, graph, request)
+    program = _program(
+        params, make_request(params, system, execution_mode, recompute, micro_batch_size), sequence_length
+    )
+    inputs = compile_inputs(params.model, program)
     path = artifact_path(compile_dir, inputs)
     found = find_cached(compile_dir, inputs)
     if found is not None:
@@ -112,26 +114,26 @@ def compile_or_load(
     log.info(f"Compiling the model for {system.name}.")
     if (changed := explain_miss(compile_dir, inputs)) is not None:
         log.info(changed)
-    artifact = _compile(params, graph, request, inputs, None)
+    artifact = _compile(params, program, inputs, None)
     keep_artifact(compile_dir, artifact)
     log.info(f"Compile artifacts successfully written to {compile_dir}. Compile hash is: {path.stem}")
     return artifact, path
 
 
-def _graph(params: Params, sequence_length: int | None) -> Graph:
+def _program(params: Params, request: Request, sequence_length: int | None) -> Program:
     """Build the model of a params file, for samples as long as the file says if nothing else does."""
     length = declared_sequence_length(params) if sequence_length is None else sequence_length
-    return build_graph(params.model, length)
+    graph = build_graph(params.model, length)
+    return Program(graph, request, count_nonzeros(params, graph))
 
 
-def _compile(
-    params: Params, graph: Graph, request: Request, inputs: Mapping[str, str], after_pass: AfterPass | None
-) -> Artifact:
+def _compile(params: Params, program: Program, inputs: Mapping[str, str], after_pass: AfterPass | None) -> Artifact:
     """Run all passes, and say what would fit where this does not."""
+    request, length = program.request, program.graph.sequence_length
     try:
-        program = run_passes(Program(graph, request), PASSES, after_pass)
+        program = run_passes(program, PASSES, after_pass)
     except NothingFits as error:
-        changes = _changes_that_fit(params, request, graph.sequence_length)
+        changes = _changes_that_fit(params, request, length)
         hint = "either of these fits: " if len(changes) > 1 else "this fits: "
         raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
     return make_artifact(program, inputs)
@@ -158,7 +160,7 @@ def load_compiled(params: Params, path: Path) -> Artifact:
 def match_kernels(params: Params, sequence_length: int | None = None) -> Program:
     """Compile up to kernel matching: a quick check that every op has a kernel, on whatever system."""
     request = make_request(params, load_system(system_names()[0]), "auto", "needed")
-    return run_passes(Program(_graph(params, sequence_length), request), KERNEL_PASSES, None)
+    return run_passes(_program(params, request, sequence_length), KERNEL_PASSES, None)
 
 
 def make_request(
@@ -272,9 +274,9 @@ def _active_pes(program: Program) -> int:
 def _changes_that_fit(params: Params, request: Request, length: int | None) -> list[str]:
     """Return up to two changes with which the model compiles; each has been tried."""
     found: list[str] = []
-    for text, changed, graph in _changes(params, request, length):
+    for text, changed, changed_length in _changes(params, request, length):
         try:
-            program = run_passes(Program(graph(), changed), PASSES, None)
+            program = run_passes(_program(params, changed, changed_length), PASSES, None)
         except CompileError:
             continue
         if request.is_micro_batch_exact and not changed.is_micro_batch_exact:
@@ -286,23 +288,19 @@ def _changes_that_fit(params: Params, request: Request, length: int | None) -> l
     return found
 
 
-def _changes(
-    params: Params, request: Request, length: int | None
-) -> Iterator[tuple[str, Request, Callable[[], Graph]]]:
-    def same() -> Graph:
-        return build_graph(params.model, length)
-
+def _changes(params: Params, request: Request, length: int | None) -> Iterator[tuple[str, Request, int | None]]:
+    """Yield what may be changed, in words, and the request and length of samples with it."""
     if request.is_micro_batch_exact:
-        yield "another micro_batch_size", replace(request, is_micro_batch_exact=False), same
+        yield "another micro_batch_size", replace(request, is_micro_batch_exact=False), length
     if request.execution_mode != "auto":
         other = "pipelined" if request.execution_mode == "weight_streaming" else "weight_streaming"
-        yield f"--execution_mode {other}", replace(request, execution_mode=other), same
+        yield f"--execution_mode {other}", replace(request, execution_mode=other), length
     for name in system_names():
         system = load_system(name)
         if system != request.system and system.max_systems >= request.num_csx:
-            yield f"--system {name}", replace(request, system=system), same
+            yield f"--system {name}", replace(request, system=system), length
     if isinstance(params.model, DecoderParams) and length is not None:
-        model, shorter = params.model, length // 2
+        shorter = length // 2
         while shorter >= max(1, length // SHORTEST):
-            yield f"max_sequence_length {shorter}", request, partial(build_graph, model, shorter)
+            yield f"max_sequence_length {shorter}", request, shorter
             shorter //= 2

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
 from cstool.ir import FusedKernel, Segment
+from cstool.perf.streaming import Stream
 from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, work_of
 
 
@@ -57,6 +58,23 @@ class KernelWork:
                     return f"({tokens}a table of {item.rows:,} x {item.width:,})"
         return "(no products)"
 
+    @property
+    def streamed_elements(self) -> int:
+        """Of all its weights, those that are not zero."""
+        zeros = sum(w.inputs * w.outputs - w.weights for w in self.work if isinstance(w, MatMul))
+        return self.weight_elements - zeros
+
+    def stream_bytes(self, stream: Stream) -> int:
+        """Return what its weights take on their way onto a wafer."""
+        sparse = [w for w in self.work if isinstance(w, MatMul) and w.nonzeros is not None]
+        nonzeros = sum(item.weights for item in sparse)
+        return (self.streamed_elements - nonzeros) * stream.weight_bytes + sum(map(stream.matrix_bytes, sparse))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether some of its weights are."""
+        return any(isinstance(w, MatMul) and w.nonzeros is not None for w in self.work)
+
     def gradient_elements(self, samples: int) -> int:
         """Return what leaves the wafer for so many samples: of a table, the rows that they ask for."""
         rows = sum(min(w.rows, w.tokens * samples) * w.width for w in self.work if isinstance(w, Lookup))
@@ -71,23 +89,29 @@ class KernelWork:
 def kernel_works(program: Program) -> tuple[tuple[KernelWork, ...], ...]:
     """Return the work of all kernels, per segment."""
     return tuple(
-        tuple(_kernel_work(program, segment, kernel) for kernel in kernels)
-        for segment, kernels in zip(program.graph.segments, program.kernels, strict=True)
+        tuple(_kernel_work(program, number, segment, kernel) for kernel in kernels)
+        for number, (segment, kernels) in enumerate(zip(program.graph.segments, program.kernels, strict=True))
     )
 
 
-def _kernel_work(program: Program, segment: Segment, kernel: FusedKernel) -> KernelWork:
+def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedKernel) -> KernelWork:
+    sparse = program.nonzeros[number] if program.nonzeros else {}
     shapes = shapes_of(program.graph, segment)
     inputs = {tensor.name for tensor in program.graph.inputs}
     work: list[OpWork] = []
     for name in kernel.ops:
-        for item in work_of(op_of(segment, name), shapes):
+        op = op_of(segment, name)
+        for item in work_of(op, shapes):
+            if isinstance(item, MatMul) and op.weights[0] in sparse:
+                item = replace(item, nonzeros=sparse[op.weights[0]])
             products = [index for index, other in enumerate(work) if isinstance(other, MatMul)]
             if isinstance(item, MatMul) and products:
                 # They read the same activation: one product with the matrices below each other.
                 first = work[products[0]]
                 assert isinstance(first, MatMul) and first.inputs == item.inputs
-                work[products[0]] = replace(first, outputs=first.outputs + item.outputs)
+                is_sparse = first.nonzeros is not None or item.nonzeros is not None
+                nonzeros = first.weights + item.weights if is_sparse else None
+                work[products[0]] = replace(first, outputs=first.outputs + item.outputs, nonzeros=nonzeros)
             else:
                 work.append(item)
     weights = segment_weights(program.graph, segment)

@@ -113,6 +113,7 @@ class Program:
     Args:
         graph: ops in the order of the stream
         request: what for
+        nonzeros: per segment, sparse weights by the names used there -> elements that are not zero, at most
         kernels: per segment, once fused
         lives: of activations and deltas, per segment, once planned
         recompute: per mode, once it is planned
@@ -128,6 +129,7 @@ class Program:
 
     graph: Graph
     request: Request
+    nonzeros: tuple[Mapping[str, int], ...] = ()
     kernels: tuple[tuple[FusedKernel, ...], ...] = ()
     lives: tuple[tuple[Life, ...], ...] = ()
     recompute: Mapping[str, Recompute] = field(default_factory=lambda: MappingProxyType({}))
@@ -144,6 +146,16 @@ class Program:
     def tokens(self) -> int:
         """Of a sample; 1 for models without a sequence."""
         return tokens_of(self.graph)
+
+    @property
+    def zeros(self) -> int:
+        """Weights that are zero and stay so, over all repetitions."""
+        return sum(
+            segment.count * (weight.size - found[weight.name])
+            for segment, found in zip(self.graph.segments, self.nonzeros, strict=False)
+            for weight in segment.weights
+            if weight.name in found
+        )
 
 
 class Pass(Protocol):

@@ -11,9 +11,9 @@ from cstool.arch import System
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.placement import WAYS
 from cstool.ir import KernelCycles, SramEntry
-from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.phases import Limits, Phases
-from cstool.perf.region import SUM_BYTES, key_block, key_bytes, region_phases
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
+from cstool.perf.phases import Phases
+from cstool.perf.region import key_block, key_bytes, region_phases
 from cstool.perf.work import Lookup, MatMul, Pairs
 
 MASTER_BYTES = 4
@@ -126,10 +126,7 @@ class PipelineStage:
         return Pe(self.system, self.operand_bits)
 
     def _phases(self, width: Any, height: Any) -> Phases:
-        phases = region_phases(self._pe, self.work.work, width, height)
-        if not self.work.needs_delta:
-            phases.delta = Limits()
-        return phases
+        return region_phases(self._pe, self.work.work, width, height, self.work.needs_delta)
 
     def _fixed_entries(self, width: Any, height: Any) -> list[tuple[str, Any, str]]:
         """Return (name, bytes, arithmetic) of what a PE holds but for samples in flight, inputs over `width`.

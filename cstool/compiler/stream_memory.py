@@ -15,8 +15,9 @@ from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
 from cstool.compiler.program import Life, Program, input_element_bytes
 from cstool.ir import Recompute, SramEntry
-from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.region import SUM_BYTES, key_block
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
+from cstool.perf.region import key_block
+from cstool.perf.streaming import LEAST_OUTPUTS
 from cstool.perf.work import Pairs
 
 
@@ -110,6 +111,14 @@ class StreamMemory:
         """Return how many tokens a PE can hold at the most."""
         return min(need.most_tokens(self.system.pe.sram_bytes) for need in self.needs)
 
+    def outputs_in_flight(self, segment: int, work: KernelWork, tokens: int) -> int:
+        """Return how many accumulators per token a kernel has; where weights are sparse, all that fit."""
+        if not work.is_sparse:
+            return LEAST_OUTPUTS
+        (need,) = (need for need in self.needs if need.segment == segment and need.work is work)
+        free = self.system.pe.sram_bytes - need.total_bytes(tokens)
+        return LEAST_OUTPUTS + max(0, free) // (SUM_BYTES * tokens)
+
     def fullest(self, tokens: int) -> Need:
         """Return the need of the kernel that needs most."""
         return max(self.needs, key=lambda need: need.total_bytes(tokens))
@@ -131,7 +140,6 @@ class StreamMemory:
     def _need(self, segment: int, work: KernelWork, others: int, others_text: str) -> Need:
         pe, columns, operand = self.system.pe, self.columns, self.operand_bytes
         i = int(ceil_div(work.inputs, columns))
-        stream = self.system.memoryx.stream_bytes_per_weight if self.system.memoryx else SUM_BYTES
         fixed = {
             "code": (pe.code_bytes, "as the system file says"),
             "stack": (pe.stack_bytes, "as the system file says"),
@@ -140,12 +148,12 @@ class StreamMemory:
         growing: dict[str, tuple[int, str]] = {}
         if i:
             # Weights on their way in, or sums of gradients on their way out: never both.
-            fixed["weights or gradients in flight"] = (2 * i * stream, f"2 rows x {spread} x {stream} B")
-            growing["accumulators"] = (2 * SUM_BYTES, f"2 outputs x {SUM_BYTES} B")
+            fixed["weights or gradients in flight"] = (2 * i * SUM_BYTES, f"2 rows x {spread} x {SUM_BYTES} B")
+            growing["accumulators"] = (LEAST_OUTPUTS * SUM_BYTES, f"{LEAST_OUTPUTS} outputs x {SUM_BYTES} B")
         if work.vectors:
-            held = stream * sum(int(ceil_div(size, columns)) for size in work.vectors)
+            held = SUM_BYTES * sum(int(ceil_div(size, columns)) for size in work.vectors)
             sizes = " + ".join(f"ceil({size:,} / {columns})" for size in work.vectors)
-            fixed["biases and norms"] = (held, f"({sizes}) x {stream} B")
+            fixed["biases and norms"] = (held, f"({sizes}) x {SUM_BYTES} B")
         if (pairs := work.pairs) is not None:
             fixed.update(self._attention_buffers(pairs))
         growing.update(self._inputs())

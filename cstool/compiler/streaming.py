@@ -28,8 +28,7 @@ from cstool.ir import (
 )
 from cstool.models.statistics import FLOAT32_BYTES
 from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.phases import Limits
-from cstool.perf.streaming import hop_latency_cycles, streamed_phases
+from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 
 COLORS = (
     "weights",
@@ -45,6 +44,8 @@ COLORS = (
 """what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
 MOST_GROUPS = 64
 """of columns that are tried"""
+PLACE_BYTES = 4
+"""of where a non-zero is, in MemoryX"""
 Works = tuple[tuple[KernelWork, ...], ...]
 """of the kernels, per segment"""
 
@@ -154,7 +155,9 @@ class _Search:
                 _Choice(layout, memory, size)
                 for count, memory, tokens in zip(groups, memories, most, strict=True)
                 # Each group has whole samples.
-                if count <= size and (layout := self.layout(count, size)).tokens_per_pe <= tokens
+                if count <= size
+                for layout in self.layouts(count, size)
+                if layout.tokens_per_pe <= tokens
             ]
             if fitting:
                 return min(fitting, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
@@ -165,7 +168,7 @@ class _Search:
         size = self.tries[-1][-1]
 
         def fullest(groups: int) -> tuple[int, Need]:
-            columns, tokens = self.fabric.width // groups, self.layout(groups, size).tokens_per_pe
+            columns, tokens = self.fabric.width // groups, self.layouts(groups, size)[0].tokens_per_pe
             need = StreamMemory(self.program, self.works, columns, recompute).fullest(tokens)
             return need.total_bytes(tokens), need
 
@@ -185,11 +188,13 @@ class _Search:
         """Return how many groups of columns are tried for micro-batches of at most a size: each has whole samples."""
         return range(1, min(size, self.fabric.width, MOST_GROUPS) + 1)
 
-    def layout(self, groups: int, micro_batch_size: int) -> Layout:
-        """Return the layout of a micro-batch over so many groups of columns."""
-        tokens = ceil_div(micro_batch_size, groups) * self.program.tokens
-        rows = self.fabric.height
-        return Layout(groups, self.fabric.width // groups, rows, int(ceil_div(tokens, rows)))
+    def layouts(self, groups: int, micro_batch_size: int) -> list[Layout]:
+        """Return the layouts of a micro-batch over so many groups: over all rows, or fewer with whole bank rows."""
+        tokens = int(ceil_div(micro_batch_size, groups)) * self.program.tokens
+        rows, columns = self.fabric.height, self.fabric.width // groups
+        even = int(ceil_div(tokens, rows))
+        aligned = Pe(self.request.system, self.request.operand_bits).whole_bank_rows(even)
+        return [Layout(groups, columns, int(ceil_div(tokens, per_pe)), per_pe) for per_pe in sorted({even, aligned})]
 
 
 def _cycles_of_step(program: Program, works: Works, choice: _Choice) -> int:
@@ -207,10 +212,16 @@ def _cycles(program: Program, work: KernelWork, choice: _Choice, segment: int) -
     system = program.request.system
     assert system.memoryx is not None
     pe = Pe(system, program.request.operand_bits)
-    stream = system.memoryx.stream_bytes_per_weight
-    phases = streamed_phases(pe, work.work, choice.layout, choice.micro_batch_size, stream)
-    if not work.needs_delta:
-        phases.delta = Limits()
+    stream = stream_of(system, program.request.operand_bits)
+    phases = streamed_phases(
+        pe,
+        work.work,
+        choice.layout,
+        choice.micro_batch_size,
+        stream,
+        needs_delta=work.needs_delta,
+        outputs_in_flight=choice.memory.outputs_in_flight(segment, work, choice.layout.tokens_per_pe),
+    )
     inner = 0 < segment < len(program.graph.segments) - 1
     levels = choice.memory.recompute.levels if inner else 0
     return phases.kernel_cycles(levels, hop_latency_cycles(pe, choice.layout))
@@ -224,7 +235,7 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
             f"{system.name}: links.colors must leave {len(COLORS)} colors for weight streaming beside those of input "
             f"and output, got {system.links.colors} and {system.links.io_colors}"
         )
-    stream = system.memoryx.stream_bytes_per_weight
+    stream = stream_of(system, request.operand_bits)
     tokens = choice.layout.tokens_per_pe
     needs = iter(choice.memory.needs)
     kernels = tuple(
@@ -234,8 +245,9 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
                 inputs_per_pe=int(ceil_div(work.inputs, choice.layout.columns)),
                 outputs=work.outputs,
                 axpys_per_weight=choice.layout.rows * choice.layout.groups if work.matrix_elements else 0,
-                weight_count=work.weight_elements,
-                stream_bytes=work.weight_elements * stream,
+                weight_count=work.streamed_elements,
+                stream_bytes=work.stream_bytes(stream),
+                gradient_bytes=work.gradient_elements(choice.micro_batch_size) * stream.gradient_bytes,
                 cycles=_cycles(program, work, choice, number),
                 sram_bytes=next(needs).total_bytes(tokens),
             )
@@ -252,7 +264,10 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
         sram=fullest.account(tokens),
         fullest_kernel=fullest.work.kernel.name,
         colors=MappingProxyType({name: color for color, name in enumerate(COLORS)}),
-        prefetch_bytes=2 * stream * choice.layout.columns * max(k.inputs_per_pe for ks in kernels for k in ks),
+        prefetch_bytes=2
+        * stream.weight_bytes
+        * choice.layout.columns
+        * max(k.inputs_per_pe for ks in kernels for k in ks),
         micro_batches=micro_batches,
         streamed_bytes=micro_batches
         * sum(
@@ -261,25 +276,30 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
             for kernel, work in zip(planned, known, strict=True)
         ),
         gradient_bytes=micro_batches
-        * stream
         * sum(
-            segment.count * work.gradient_elements(choice.micro_batch_size)
-            for segment, kernels in zip(segments, works, strict=True)
-            for work in kernels
+            segment.count * kernel.gradient_bytes
+            for segment, planned in zip(segments, kernels, strict=True)
+            for kernel in planned
         ),
     )
 
 
 def memoryx_need(program: Program) -> MemoryXNeed:
     """Return what MemoryX must hold of a program's weights."""
-    weights_bytes = FLOAT32_BYTES * program.graph.parameter_count
+    kept_bytes = FLOAT32_BYTES * (program.graph.parameter_count - program.zeros)
     memoryx = program.request.system.memoryx
     return MemoryXNeed(
-        weights_bytes=weights_bytes,
-        optimizer_bytes=weights_bytes * program.request.optimizer_states,
-        gradient_bytes=weights_bytes,
+        weights_bytes=kept_bytes + PLACE_BYTES * _nonzeros(program),
+        optimizer_bytes=kept_bytes * program.request.optimizer_states,
+        gradient_bytes=kept_bytes,
         capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
     )
+
+
+def _nonzeros(program: Program) -> int:
+    """Return the elements of all sparse weights that are not zero."""
+    segments = zip(program.graph.segments, program.nonzeros, strict=False)
+    return sum(segment.count * sum(found.values()) for segment, found in segments)
 
 
 def passes(work: KernelWork, recompute: Recompute, is_inner: bool) -> int:

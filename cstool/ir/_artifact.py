@@ -11,8 +11,10 @@ from cstool.ir._graph import Graph
 from cstool.ir._kernel import FusedKernel
 from cstool.ir._region import Region, Route
 
-SCHEMA = 1
+SCHEMA = 2
 """version of the artifact's layout"""
+BOUNDS = ("compute", "link", "ingress", "egress")
+"""what may limit a phase of a kernel"""
 
 
 class ExecutionMode(StrEnum):
@@ -41,15 +43,37 @@ class SramEntry:
 
 @dataclass(frozen=True)
 class PhaseCycles:
-    """Modelled cycles of one phase of a kernel.
+    """Modelled cycles of one phase of a kernel, limit by limit; they run beside each other, and the largest counts.
 
     Args:
-        cycles: of it
-        bound: the limit that won: compute, link or ingress
+        compute: of the datapath and memory ports of the busiest PE
+        link: of the busiest link between PEs
+        ingress: of the links onto the wafer
+        egress: of the links off the wafer
+        latency: of the way over the wafer, on top of the largest
     """
 
-    cycles: int
-    bound: str
+    compute: int
+    link: int
+    ingress: int
+    egress: int
+    latency: int
+
+    @property
+    def cycles(self) -> int:
+        """Of the phase."""
+        return max(self.compute, self.link, self.ingress, self.egress) + self.latency
+
+    @property
+    def fabric_cycles(self) -> int:
+        """Of the phase, were the links onto and off the wafer without limit."""
+        return max(self.compute, self.link) + self.latency
+
+    @property
+    def bound(self) -> str:
+        """The limit that counts."""
+        limits = {name: getattr(self, name) for name in BOUNDS}
+        return max(limits, key=lambda name: limits[name])
 
 
 @dataclass(frozen=True)
@@ -60,13 +84,18 @@ class KernelCycles:
         forward: activations
         delta: of its inputs, in the backward pass
         gradient: of its weights
-        recompute_cycles: of the forward passes that backward repeats
+        recomputes: how often backward repeats the forward pass
     """
 
     forward: PhaseCycles
     delta: PhaseCycles
     gradient: PhaseCycles
-    recompute_cycles: int = 0
+    recomputes: int = 0
+
+    @property
+    def recompute_cycles(self) -> int:
+        """Of the forward passes that backward repeats."""
+        return self.recomputes * self.forward.cycles
 
     @property
     def total(self) -> int:
@@ -115,8 +144,9 @@ class StreamedKernel:
         inputs_per_pe: hidden elements of its input that the fullest PE holds
         outputs: rows of its weights, which arrive one after the other
         axpys_per_weight: PEs in a column that multiply each weight with their tokens; 0 without weights
-        weight_count: elements streamed in, per pass
+        weight_count: elements streamed in, per pass; of sparse weights, those that are not zero
         stream_bytes: of them
+        gradient_bytes: streamed out, per micro-batch
         cycles: per micro-batch
         sram_bytes: of the fullest PE while it runs, all phases
     """
@@ -127,6 +157,7 @@ class StreamedKernel:
     axpys_per_weight: int
     weight_count: int
     stream_bytes: int
+    gradient_bytes: int
     cycles: KernelCycles
     sram_bytes: int
 
@@ -220,7 +251,7 @@ class MemoryXNeed:
     """What MemoryX must hold. In pipelined mode, to begin with and for checkpoints.
 
     Args:
-        weights_bytes: of the master weights
+        weights_bytes: of the master weights; of sparse ones, what is not zero, and where
         optimizer_bytes: of what the optimizer keeps beside them
         gradient_bytes: of gradients that wait for their update
         capacity_bytes: of the system's MemoryX; null where it has none

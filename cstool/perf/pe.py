@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from cstool.arch import System
 
+SUM_BYTES = 4
+"""of a partial sum, a statistic, a score, a delta on its way"""
 IntArray = npt.NDArray[np.int64]
 
 
@@ -43,6 +45,12 @@ class Pe:
     >>> from cstool.arch import load_system
     >>> Pe(load_system("cs2"), 16).axpy_cycles(16)
     10
+
+    The accumulator cache takes 256 / 4 sums. 72 elements are done in two parts, 2 x 6 + 72 / 4 cycles; in one, with 6
+    bytes read and 4 written of each, they would take 6 + 36.
+
+    >>> Pe(load_system("cs2"), 16).axpy_cycles(72)
+    30
     """
 
     def __init__(self, system: System, operand_bits: int) -> None:
@@ -50,24 +58,59 @@ class Pe:
         self.system = system
         self.operand_bytes = operand_bits // 8
         self.wavelet_bytes = system.links.wavelet_bytes
+        self.efficiency = round(1000 * pe.efficiency)
         self._simd = pe.simd["fmach" if operand_bits == 16 else "fmacs"]
         self._vector_simd = pe.simd["fadds"]
         self._start = pe.vector_op_cycles
         self._read, self._write = pe.read_bytes_per_cycle, pe.write_bytes_per_cycle
         self._fabric = pe.fabric_elements_per_cycle
+        self._cached = max(1, pe.accumulator_cache_bytes // SUM_BYTES)
+        self._bank_row_bytes = pe.banks * pe.bank_word_bytes
+        self._conflict = pe.bank_conflict_factor
 
     def axpy_cycles(self, length: Any) -> Any:
-        """Return the cycles of y += a x over `length` elements in memory.
+        """Return the cycles of y += a x over `length` elements of x in memory, one of many into the same y.
 
-        The datapath takes `simd` elements per cycle; the ports must read x and y and write y at that rate. This is the
-        rate of 16-bit sums (fmach), the vendor's peak, though the account of memory gives sums 32 bits (fmachs, half
-        the rate on WSE-2).
+        The datapath takes `simd` elements per cycle, and the ports must read x at that rate. The accumulators y have 32
+        bits. As many as the accumulator cache takes need no port: longer vectors are done in parts, for all a that are
+        there, or with y in memory, read and written along. Then vectors whose length is not a whole row of banks begin
+        in any bank, and the two reads meet.
+
+        This is the rate of fmach, the vendor's peak; the SDK's builtin with sums of 32 bits (fmachs) has half of it.
         """
-        return self._start + maximum(
-            ceil_div(length, self._simd),
-            ceil_div(2 * self.operand_bytes * length, self._read),
-            ceil_div(self.operand_bytes * length, self._write),
+        datapath = ceil_div(length, self._simd)
+        cached = maximum(datapath, ceil_div(self.operand_bytes * length, self._read))
+        parts = ceil_div(length, self._cached)
+        meets = self.operand_bytes * length % self._bank_row_bytes != 0
+        reads = ceil_div((self.operand_bytes + SUM_BYTES) * length, self._read)
+        uncached = maximum(
+            datapath, reads * (1 + (self._conflict - 1) * meets), ceil_div(SUM_BYTES * length, self._write)
         )
+        return minimum(parts * self._start + cached, self._start + uncached)
+
+    def axpy_in_place_cycles(self, length: Any) -> Any:
+        """Return the cycles of y += a x where each y is another one in memory, in operands, and x the same for many.
+
+        Example, WSE-3: 16 elements would take 16 / 8 cycles, but 2 bytes of each are written, at 8 bytes per cycle.
+
+        >>> from cstool.arch import load_system
+        >>> Pe(load_system("cs3"), 16).axpy_in_place_cycles(16)
+        10
+        """
+        is_cached = length * self.operand_bytes <= self._cached * SUM_BYTES
+        moved = self.operand_bytes * length
+        reads = ceil_div(moved * (2 - is_cached), self._read)
+        return self._start + maximum(ceil_div(length, self._simd), reads, ceil_div(moved, self._write))
+
+    def whole_bank_rows(self, length: int) -> int:
+        """Return the shortest vector that is no shorter and whose reads do not meet: a whole number of bank rows.
+
+        >>> from cstool.arch import load_system
+        >>> Pe(load_system("cs2"), 16).whole_bank_rows(13)
+        16
+        """
+        elements = max(1, self._bank_row_bytes // self.operand_bytes)
+        return int(elements * ceil_div(length, elements))
 
     def vector_cycles(self, elements: Any, ops: int) -> Any:
         """Return the cycles of `ops` vector instructions of 32 bits over so many elements, start-up left out."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cstool.ir import KernelCycles, PhaseCycles
-from cstool.perf.pe import maximum
+from cstool.perf.pe import ceil_div, maximum
 
 PHASES = ("forward", "delta", "gradient")
 
@@ -17,40 +17,58 @@ class Limits:
     """Cycles of one phase by limit, added up over the ops of a kernel. Numbers or integer arrays.
 
     Args:
+        efficiency: of the PEs, in thousandths: what `compute` is divided by in the end
         compute: of the datapath and memory ports of the busiest PE
         link: of the busiest link between PEs
-        ingress: of the links onto and off the wafer
+        ingress: of the links onto the wafer
+        egress: of the links off the wafer
+        latency: of what has to go along a row and back before the op goes on
     """
 
+    efficiency: int = 1000
     compute: Any = 0
     link: Any = 0
     ingress: Any = 0
+    egress: Any = 0
+    latency: Any = 0
 
-    def add(self, compute: Any = 0, link: Any = 0, ingress: Any = 0) -> None:
+    def add(self, compute: Any = 0, link: Any = 0, ingress: Any = 0, egress: Any = 0, latency: Any = 0) -> None:
         """Add what one op takes."""
         self.compute = self.compute + compute
         self.link = self.link + link
         self.ingress = self.ingress + ingress
+        self.egress = self.egress + egress
+        self.latency = self.latency + latency
+
+    @property
+    def compute_cycles(self) -> Any:
+        """What `compute` takes at the efficiency of the PEs."""
+        return ceil_div(self.compute * 1000, self.efficiency)
 
     @property
     def cycles(self) -> Any:
-        """The three run beside each other: the largest counts."""
-        return maximum(self.compute, self.link, self.ingress)
+        """The four run beside each other: the largest counts; latencies come on top."""
+        return maximum(self.compute_cycles, self.link, self.ingress, self.egress) + self.latency
 
     def phase(self, latency_cycles: int = 0) -> PhaseCycles:
-        """Return plain numbers, with the name of the limit that won."""
-        limits = {"compute": int(self.compute), "link": int(self.link), "ingress": int(self.ingress)}
-        bound = max(limits, key=lambda name: limits[name])
-        return PhaseCycles(limits[bound] + (latency_cycles if limits[bound] else 0), bound)
+        """Return plain numbers; `latency_cycles` more where there is work at all."""
+        compute, link, ingress, egress = map(int, (self.compute_cycles, self.link, self.ingress, self.egress))
+        latency = int(self.latency) + (latency_cycles if compute or link or ingress or egress else 0)
+        return PhaseCycles(compute, link, ingress, egress, latency)
 
 
 @dataclass
 class Phases:
-    """The limits of all phases of a kernel."""
+    """The limits of all phases of a kernel, at an efficiency of the PEs in thousandths."""
 
-    forward: Limits = field(default_factory=Limits)
-    delta: Limits = field(default_factory=Limits)
-    gradient: Limits = field(default_factory=Limits)
+    efficiency: int = 1000
+    forward: Limits = field(init=False)
+    delta: Limits = field(init=False)
+    gradient: Limits = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing to do."""
+        self.forward, self.delta, self.gradient = (Limits(self.efficiency) for _ in PHASES)
 
     @property
     def all(self) -> Iterable[Limits]:
@@ -64,4 +82,4 @@ class Phases:
     def kernel_cycles(self, recomputes: int = 0, latency_cycles: int = 0) -> KernelCycles:
         """Return plain numbers."""
         forward, delta, gradient = (limits.phase(latency_cycles) for limits in self.all)
-        return KernelCycles(forward, delta, gradient, recomputes * forward.cycles)
+        return KernelCycles(forward, delta, gradient, recomputes)

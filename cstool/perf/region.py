@@ -9,7 +9,8 @@ its outputs, or the two the other way round. For every token,
 - delta is the transpose: partial sums of i elements along the h PEs.
 - gradient adds the outer product: nothing moves.
 
-The loss keeps no logits: its delta begins with the forward product again.
+The loss keeps no logits: its delta begins with the forward product again. A sparse weight is kept with its zeros, and
+gains nothing: sparsity pays where weights stream.
 
 In all three the vectors run over the longer side of the tile, as dot products where that is the side summed over.
 
@@ -27,21 +28,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cstool.perf.pe import Pe, ceil_div, maximum, minimum
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, maximum, minimum
 from cstool.perf.phases import Phases
-from cstool.perf.work import EXPONENTIAL_OPS, Lookup, MatMul, OpWork, Pairs, VectorOps
+from cstool.perf.work import EXPONENTIAL_OPS, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 
 KEYS_BYTES = 4096
 """that a PE gives to keys and values while they pass by, and their deltas: two blocks of each (chosen)"""
 MOST_KEYS = 64
 """of a block: longer ones hardly gain (chosen)"""
-SUM_BYTES = 4
-"""of a partial sum, a statistic, a score, a delta on its way"""
 SOFTMAX_OPS = EXPONENTIAL_OPS + 4
 """per score: scale, mask, maximum, exponential, sum"""
 
 
-def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any) -> Phases:
+def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs_delta: bool = True) -> Phases:
     """Return the limits of a kernel for one sample, inputs (or heads) over the columns of its region.
 
     Args:
@@ -49,12 +48,21 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any) -> Ph
         work: of the kernel's ops
         width: of the region [PEs]; a number or an array
         height: the same
+        needs_delta: whether something before the kernel wants its delta; if not, products need none
+
+    Example: 8 inputs and 12 outputs on 2 x 3 PEs are tiles of 4 x 4. For each of 5 tokens, 4 AXPYs of 4 elements at 6 +
+    1 cycles, and 4 partial sums on their way.
+
+    >>> from cstool.arch import load_system
+    >>> work = [MatMul(tokens=5, inputs=8, outputs=12)]
+    >>> region_phases(Pe(load_system("cs2"), 16), work, 2, 3).forward.compute
+    160
     """
-    phases = Phases()
+    phases = Phases(pe.efficiency)
     for item in work:
         match item:
             case MatMul():
-                _add_matmul(phases, pe, item, width, height)
+                _add_matmul(phases, pe, item, width, height, needs_delta)
             case Pairs():
                 _add_pairs(phases, pe, item, width, height)
             case Lookup():
@@ -66,6 +74,12 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any) -> Ph
                 elements = ceil_div(item.tokens * item.width, width * height)
                 phases.forward.add(compute=pe.vector_cycles(elements, item.forward))
                 phases.delta.add(compute=pe.vector_cycles(elements, item.backward))
+            case RowSums():
+                # Along the columns and back. Successive tokens follow each other, so the way there and back is hidden.
+                forward, backward = item.tokens * item.forward, item.tokens * item.backward
+                is_shared = width > 1
+                phases.forward.add(compute=pe.partial_sum_cycles(forward, width), link=2 * forward * is_shared)
+                phases.delta.add(compute=pe.partial_sum_cycles(backward, width), link=2 * backward * is_shared)
     return phases
 
 
@@ -88,7 +102,7 @@ def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
     return minimum(over_keys, keys * pe.axpy_cycles(d))
 
 
-def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any) -> None:
+def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any, needs_delta: bool) -> None:
     i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
     tokens = item.tokens
     products = minimum(i * pe.axpy_cycles(o), o * pe.axpy_cycles(i))
@@ -97,10 +111,11 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any) -
     phases.forward.add(compute=compute, link=link)
     if item.is_repeated:
         phases.delta.add(compute=compute, link=link)
-    phases.delta.add(
-        compute=tokens * (products + pe.partial_sum_cycles(i, height)),
-        link=tokens * maximum(i * (height > 1), pe.wavelets(o)),
-    )
+    if needs_delta:
+        phases.delta.add(
+            compute=tokens * (products + pe.partial_sum_cycles(i, height)),
+            link=tokens * maximum(i * (height > 1), pe.wavelets(o)),
+        )
     phases.gradient.add(compute=tokens * products)
 
 

@@ -13,7 +13,10 @@ elements, and all PEs of the column see them. For each output,
 
 The loss keeps no logits: for each output its delta begins with the forward product again, of the same row of W.
 
-Weights come in, and gradients leave, at the rate of the links off the wafer.
+Weights come in, and gradients leave, at the rate of the links off the wafer. Of a sparse W only the non-zeros come,
+each with its place, and each is one AXPY; of its gradient only they leave (`busiest_axpys`).
+
+What is normalised, or goes through a softmax, is summed over each token: along the row and back.
 
 Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021): activations resident across the fabric, weights
 streamed and never stored, partial sums accumulated across the wafer, gradients streamed out. Which axis holds what,
@@ -22,17 +25,65 @@ and the order within a row of W, are this project's reading; the vendor has publ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from cstool.arch import System
 from cstool.ir import Layout
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Phases
 from cstool.perf.region import SOFTMAX_OPS, key_block, pair_cycles
-from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, VectorOps
+from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
+
+LEAST_OUTPUTS = 2
+"""accumulators per token that a PE has: one at work, one whose partial sum is passed on"""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What passes the edge of a wafer takes [bytes].
+
+    Args:
+        weight_bytes: of a weight of a dense matrix or table, per pass
+        nonzero_bytes: of a weight of a sparse matrix, with its place
+        gradient_bytes: of a gradient
+    """
+
+    weight_bytes: int
+    nonzero_bytes: int
+    gradient_bytes: int
+
+    def matrix_bytes(self, item: MatMul) -> int:
+        """Return what the weights of a product take on their way in."""
+        return item.weights * (self.weight_bytes if item.nonzeros is None else self.nonzero_bytes)
+
+
+def stream_of(system: System, operand_bits: int) -> Stream:
+    """Return what passes the edge of a wafer: weights as operands, non-zeros with an index each.
+
+    >>> from cstool.arch import load_system
+    >>> stream_of(load_system("cs2"), 16)
+    Stream(weight_bytes=2, nonzero_bytes=4, gradient_bytes=4)
+
+    Raises:
+        ValueError: the system has no MemoryX
+    """
+    if system.memoryx is None:
+        raise ValueError(f"{system.name} has no MemoryX")
+    operand = operand_bits // 8
+    return Stream(operand, operand + system.memoryx.index_bytes, system.memoryx.gradient_bytes)
 
 
 def streamed_phases(
-    pe: Pe, work: Sequence[OpWork], layout: Layout, samples: int, stream_bytes_per_weight: int
+    pe: Pe,
+    work: Sequence[OpWork],
+    layout: Layout,
+    samples: int,
+    stream: Stream,
+    *,
+    needs_delta: bool = True,
+    outputs_in_flight: int = LEAST_OUTPUTS,
 ) -> Phases:
     """Return the limits of a kernel for one micro-batch.
 
@@ -41,36 +92,83 @@ def streamed_phases(
         work: of the kernel's ops
         layout: of the activations of the micro-batch
         samples: of the micro-batch
-        stream_bytes_per_weight: what a weight takes on its way in, a gradient on its way out
+        stream: what weights take on their way in, gradients on their way out
+        needs_delta: whether something before the kernel wants its delta; if not, products need none
+        outputs_in_flight: accumulators per token; by so many rows of a sparse W may columns be apart
+
+    Example: 4 tokens on each PE, 8 inputs over 2 columns, 12 outputs. For each output 4 AXPYs of 4 elements at 6 + 1
+    cycles, and 4 partial sums.
+
+    >>> from cstool.arch import load_system
+    >>> work, layout = [MatMul(tokens=5, inputs=8, outputs=12)], Layout(groups=1, columns=2, rows=3, tokens_per_pe=4)
+    >>> streamed_phases(Pe(load_system("cs2"), 16), work, layout, 2, Stream(2, 2, 4)).forward.compute
+    384
     """
-    phases = Phases()
+    phases = Phases(pe.efficiency)
     for item in work:
         match item:
             case MatMul():
-                _add_matmul(phases, pe, item, layout, stream_bytes_per_weight)
+                _add_matmul(phases, pe, item, layout, stream, outputs_in_flight, needs_delta)
             case Pairs():
                 _add_pairs(phases, pe, item, layout, samples)
             case Lookup():
                 # All rows pass by, those PEs take what their tokens ask for; of gradients, only these rows leave.
                 i = ceil_div(item.width, layout.columns)
                 sent = min(item.rows, item.tokens * samples)
-                into, out = (edge_cycles(pe, n * item.width * stream_bytes_per_weight) for n in (item.rows, sent))
+                into = edge_cycles(pe, item.rows * item.width * stream.weight_bytes)
+                out = edge_cycles(pe, sent * item.width * stream.gradient_bytes)
                 phases.forward.add(link=item.rows * i, ingress=into)
-                phases.gradient.add(link=sent * i, ingress=out)
+                phases.gradient.add(link=sent * i, egress=out)
             case VectorOps():
                 elements = layout.tokens_per_pe * ceil_div(item.width, layout.columns)
                 phases.forward.add(compute=pe.vector_cycles(elements, item.forward))
                 phases.delta.add(compute=pe.vector_cycles(elements, item.backward))
+            case RowSums():
+                _add_row_sums(phases, pe, item, layout)
     return phases
 
 
-def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
-    """Return the cycles from the edge to the farthest PE of a group and through the sums of a row.
+def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
+    """Return how many weights the column of PEs with most of them gets, over all outputs.
 
-    Once per phase of a kernel. That weights cross the groups before it is left out.
+    Of a dense W that is outputs x ceil(inputs / columns). The non-zeros of a sparse one, at density d, are where they
+    are: of n elements that are a column's, a binomial number with mean n d and variance n d (1 - d) is not zero, and
+    the largest of c such numbers is about n d + sqrt(2 ln(c) n d (1 - d)). Columns may be apart by the outputs that a
+    PE has accumulators for, so n is that many times the column's inputs.
+
+    Source: the largest of c normal numbers, for instance Cramer, Mathematical Methods of Statistics (1946), 28.6.
+
+    Example: 64 outputs in flight x 20 inputs are 1,280 elements, of which 128 are not zero on average and 166 in the
+    busiest of 750 columns; 12,000 outputs are 187.5 times that.
+
+    >>> dense = MatMul(tokens=1, inputs=15_000, outputs=12_000)
+    >>> busiest_axpys(dense, 750, 64)
+    240000
+    >>> busiest_axpys(MatMul(1, 15_000, 12_000, nonzeros=18_000_000), 750, 64)
+    31323
+    """
+    of_output = int(ceil_div(item.inputs, columns))
+    dense = item.outputs * of_output
+    if item.nonzeros is None:
+        return dense
+    density = item.nonzeros / (item.inputs * item.outputs)
+    apart = min(outputs_in_flight, item.outputs)
+    elements = apart * of_output
+    spread = math.sqrt(2 * math.log(columns) * elements * density * (1 - density))
+    return min(dense, math.ceil(item.outputs / apart * (elements * density + spread)))
+
+
+def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
+    """Return the cycles from the edge past all groups to the farthest PE, and through the sums of a row.
+
+    Once per phase of a kernel.
+
+    >>> from cstool.arch import load_system
+    >>> hop_latency_cycles(Pe(load_system("cs2"), 16), Layout(groups=2, columns=3, rows=5, tokens_per_pe=1))
+    15
     """
     links = pe.system.links
-    return (layout.columns + layout.rows) * links.hop_cycles + 2 * links.ramp_cycles
+    return (layout.groups * layout.columns + layout.rows) * links.hop_cycles + 2 * links.ramp_cycles
 
 
 def edge_cycles(pe: Pe, count_bytes: int) -> int:
@@ -78,24 +176,44 @@ def edge_cycles(pe: Pe, count_bytes: int) -> int:
     return int(ceil_div(count_bytes * int(pe.system.clock_hz), int(pe.system.io_bytes_per_s)))
 
 
-def _add_matmul(phases: Phases, pe: Pe, item: MatMul, layout: Layout, stream_bytes_per_weight: int) -> None:
-    t, i = layout.tokens_per_pe, ceil_div(item.inputs, layout.columns)
-    products = i * pe.axpy_cycles(t)
-    edge = edge_cycles(pe, item.weights * stream_bytes_per_weight)
-    partial = t if layout.columns > 1 else 0
-    compute = item.outputs * (products + pe.partial_sum_cycles(t, layout.columns))
-    link = item.outputs * max(partial, i)
-    phases.forward.add(compute=compute, link=link, ingress=edge)
+def _add_matmul(
+    phases: Phases,
+    pe: Pe,
+    item: MatMul,
+    layout: Layout,
+    stream: Stream,
+    outputs_in_flight: int,
+    needs_delta: bool,
+) -> None:
+    t = layout.tokens_per_pe
+    arriving = busiest_axpys(item, layout.columns, outputs_in_flight)
+    products = arriving * pe.axpy_cycles(t)
+    edge = edge_cycles(pe, stream.matrix_bytes(item))
+    partial = item.outputs * (t if layout.columns > 1 else 0)
+    compute = products + item.outputs * pe.partial_sum_cycles(t, layout.columns)
+    phases.forward.add(compute=compute, link=max(partial, arriving), ingress=edge)
     if item.is_repeated:
-        # The row of W that arrives for the delta serves both products; its i weights pass along the column once.
-        phases.delta.add(compute=compute, link=item.outputs * partial)
-    phases.delta.add(compute=item.outputs * products, link=item.outputs * max(pe.wavelets(t), i), ingress=edge)
-    phases.gradient.add(
-        compute=item.outputs
-        * (products + pe.partial_sum_cycles(i, layout.rows) + pe.partial_sum_cycles(i, layout.groups)),
-        link=item.outputs * max(i, pe.wavelets(t)),
-        ingress=edge,
-    )
+        # The row of W that arrives for the delta serves both products; its weights pass along the column once.
+        phases.delta.add(compute=compute, link=partial)
+    deltas = item.outputs * pe.wavelets(t)
+    if needs_delta:
+        in_place = arriving * pe.axpy_in_place_cycles(t)
+        phases.delta.add(compute=in_place, link=max(deltas, arriving), ingress=edge)
+    # No column waits for another here: they are apart by all outputs.
+    leaving = busiest_axpys(item, layout.columns, item.outputs)
+    sums = pe.partial_sum_cycles(leaving, layout.rows) + pe.partial_sum_cycles(leaving, layout.groups)
+    out = edge_cycles(pe, item.weights * stream.gradient_bytes)
+    phases.gradient.add(compute=leaving * pe.axpy_cycles(t) + sums, link=max(leaving, deltas), egress=out)
+
+
+def _add_row_sums(phases: Phases, pe: Pe, item: RowSums, layout: Layout) -> None:
+    """Each PE adds its own as they pass; the totals come back. What follows waits for the way there and back."""
+    is_shared = layout.columns > 1
+    latency = 2 * (layout.columns * pe.system.links.hop_cycles + pe.system.links.ramp_cycles) * is_shared
+    for limits, values in ((phases.forward, item.forward), (phases.delta, item.backward)):
+        elements = values * layout.tokens_per_pe
+        compute = pe.partial_sum_cycles(elements, layout.columns)
+        limits.add(compute=compute, link=2 * elements * is_shared, latency=latency * (values > 0))
 
 
 def _add_pairs(phases: Phases, pe: Pe, item: Pairs, layout: Layout, samples: int) -> None:

@@ -28,18 +28,29 @@ Shapes = Mapping[str, tuple[int, ...]]
 class MatMul:
     """y = x W^T: (tokens, inputs) -> (tokens, outputs).
 
-    `is_repeated` says that nothing keeps y, and backward computes it again before its delta.
+    `is_repeated` says that nothing keeps y, and backward computes it again before its delta. `nonzeros` counts the
+    elements of a sparse W, wherever they are; None for a dense one.
     """
 
     tokens: int
     inputs: int
     outputs: int
     is_repeated: bool = False
+    nonzeros: int | None = None
 
     @property
     def weights(self) -> int:
-        """Elements of W."""
-        return self.inputs * self.outputs
+        """Elements of W that are streamed: all of a dense one, the non-zeros of a sparse one."""
+        return self.inputs * self.outputs if self.nonzeros is None else self.nonzeros
+
+    @property
+    def flops(self) -> int:
+        """Useful floating-point operations of one pass: a multiplication and an addition per weight and token.
+
+        >>> MatMul(tokens=3, inputs=4, outputs=5).flops, MatMul(3, 4, 5, nonzeros=6).flops
+        (120, 36)
+        """
+        return 2 * self.tokens * self.weights
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,15 @@ class VectorOps:
 
 
 @dataclass(frozen=True)
+class RowSums:
+    """Sums over all elements of each token, that all PEs with the token need: so many values forward and backward."""
+
+    tokens: int
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True)
 class Lookup:
     """Rows of a table (rows, width), one for each of the tokens."""
 
@@ -75,7 +95,7 @@ class Lookup:
     width: int
 
 
-OpWork = MatMul | Pairs | Lookup | VectorOps
+OpWork = MatMul | Pairs | Lookup | VectorOps | RowSums
 
 
 def work_of(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
@@ -102,6 +122,14 @@ def _elements(forward: int, backward: int) -> Callable[[Op, Shapes], tuple[OpWor
     return work
 
 
+def _norm(forward: int, backward: int, sums: int) -> Callable[[Op, Shapes], tuple[OpWork, ...]]:
+    def work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+        tokens, width = _tokens_width(op, shapes)
+        return VectorOps(tokens, width, forward, backward), RowSums(tokens, sums, sums)
+
+    return work
+
+
 def _lookup(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     tokens, width = _tokens_width(op, shapes)
     rows = shapes[op.weights[0]][0]
@@ -119,7 +147,8 @@ def _loss(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     outputs, inputs = shapes[op.weights[0]]
     # Forward: running maximum and sum of exponentials (3 + exponential). Backward: exponential, minus one, scaled (3).
     softmax = VectorOps(tokens, outputs, EXPONENTIAL_OPS + 3, EXPONENTIAL_OPS + 3)
-    return MatMul(tokens, inputs, outputs, is_repeated=True), softmax
+    # Over the PEs that have logits of a token: their maximum and sum forward, the label's share of the sum backward.
+    return MatMul(tokens, inputs, outputs, is_repeated=True), softmax, RowSums(tokens, 2, 1)
 
 
 def _attention(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
@@ -143,9 +172,10 @@ WORK: Mapping[OpKind, Callable[[Op, Shapes], tuple[OpWork, ...]]] = {
     OpKind.FIXED_POSITION_EMBEDDING: _elements(1, 0),
     OpKind.SCALE: _elements(1, 1),
     # Sum, sum of squares, minus mean, times 1/std, times weight, plus bias; backward twice that but for one.
-    OpKind.LAYER_NORM: _elements(6, 11),
+    # Two sums over the token either way: of x and x^2, of what comes back and of that times x.
+    OpKind.LAYER_NORM: _norm(6, 11, sums=2),
     # Sum of squares, times 1/rms, times weight; backward as above without the mean.
-    OpKind.RMS_NORM: _elements(3, 7),
+    OpKind.RMS_NORM: _norm(3, 7, sums=1),
     OpKind.LINEAR: _linear,
     # Two products and a sum per element.
     OpKind.ROTARY: _elements(3, 3),

@@ -53,7 +53,7 @@ PHASES: Mapping[str, str] = {
     "forward again": PURPLE,
 }
 MEMORY_BOUND_HATCH = "..."
-BOUNDS: Mapping[str, str] = {"compute": "", "link": "////", "ingress": "...."}
+BOUNDS: Mapping[str, str] = {"compute": "", "link": "////", "ingress": "....", "egress": "oooo"}
 """what limits a phase -> hatch"""
 
 

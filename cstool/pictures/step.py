@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from cstool.ir import Artifact, PhaseCycles, StreamingPlan
+from cstool.ir import Artifact, StreamingPlan
 from cstool.pictures.lettering import text_width
 from cstool.pictures.names import short_name
 from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block
@@ -20,6 +20,14 @@ SWATCH_PT = 20.0
 
 
 @dataclass(frozen=True)
+class Part:
+    """Cycles of one phase, and the limit that counts."""
+
+    cycles: int
+    bound: str
+
+
+@dataclass(frozen=True)
 class Row:
     """A kernel, all its repetitions and micro-batches together.
 
@@ -29,7 +37,7 @@ class Row:
     """
 
     label: str
-    parts: dict[str, PhaseCycles]
+    parts: dict[str, Part]
 
     @property
     def cycles(self) -> int:
@@ -88,11 +96,9 @@ def step_rows(artifact: Artifact, plan: StreamingPlan) -> list[Row]:
         for kernel in kernels:
             times = segment.count * plan.micro_batches
             cycles = kernel.cycles
-            again = PhaseCycles(cycles.recompute_cycles, cycles.forward.bound)
-            phases = dict(zip(PHASES, (cycles.forward, cycles.delta, cycles.gradient, again), strict=True))
-            parts = {
-                name: PhaseCycles(times * phase.cycles, phase.bound) for name, phase in phases.items() if phase.cycles
-            }
+            phases = [Part(times * p.cycles, p.bound) for p in (cycles.forward, cycles.delta, cycles.gradient)]
+            phases.append(Part(times * cycles.recompute_cycles, cycles.forward.bound))
+            parts = {name: part for name, part in zip(PHASES, phases, strict=True) if part.cycles}
             repeats = f"  x {segment.count:,}" if segment.count > 1 else ""
             rows.append(Row(short_name(kernel.name) + repeats, parts))
     if len(rows) <= MOST_ROWS:
@@ -108,7 +114,7 @@ def _together(rows: list[Row]) -> Row:
         found = [row.parts[phase] for row in rows if phase in row.parts]
         if found:
             bound = max(found, key=lambda part: part.cycles).bound
-            parts[phase] = PhaseCycles(sum(part.cycles for part in found), bound)
+            parts[phase] = Part(sum(part.cycles for part in found), bound)
     return Row(f"{len(rows):,} shorter ones", parts)
 
 
@@ -138,4 +144,9 @@ def _draw_legend(block: Axes, rows: list[Row], middle: float) -> None:
         x += SWATCH_PT + text_width(text, SMALL_PT) + 16
 
 
-_LIMITS = {"compute": "compute", "link": "links between PEs", "ingress": "links off the wafer"}
+_LIMITS = {
+    "compute": "compute",
+    "link": "links between PEs",
+    "ingress": "links onto the wafer",
+    "egress": "links off the wafer",
+}

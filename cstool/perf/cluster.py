@@ -1,0 +1,373 @@
+"""A training step of a cluster, weight streaming: what every resource does, and what waits for what.
+
+All systems run the same kernels at the same time, so one of them stands for all; so does one node of each stage of
+SwarmX. Its stages pass data on at the same rate, each a hop after the one before: none ever queues, so what is
+broadcast takes its bytes at the rate of a link, and arrives as many hops later as there are stages. The same holds on
+the way back.
+
+    input workers ------------------------.
+    MemoryX memory -> SwarmX broadcast -> CSX ingress -> CSX compute -> CSX egress -> SwarmX reduce -> MemoryX memory
+                                                                                                      MemoryX processors
+
+- Forward, then backward from the last op: an op starts when the one before it has ended, and runs along the stream of
+  its weights. Weights are never stored on the wafer: the stream of the next op begins only as far ahead as its buffers
+  take (`prefetch_bytes`). Nothing else ties streams to layers, so latencies are hidden but for the first op.
+- What is recomputed streams forward once more before its backward pass. Where it is recomputed more than once, spans
+  are nested; here the passes of a layer follow each other, which takes as long.
+- Gradients leave along their op and are reduced on the way. Of several micro-batches, MemoryX adds them up.
+- An update reads weight, optimizer state and (where it waited) gradient, and writes weight and state. Without a global
+  norm it runs along the arriving sum. With one, it waits for the last gradient of all, and runs in the order of the
+  next forward pass, which waits for each weight alone.
+
+Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021), for what runs beside what: coarse-grained pipelining
+of forward, delta and gradient, fine-grained overlap of update and next forward, broadcast, reduction on the way back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cstool.perf.events import Simulation, Timeline
+
+MEMORY = "MemoryX memory"
+PROCESSORS = "MemoryX processors"
+BROADCAST = "SwarmX broadcast"
+REDUCE = "SwarmX reduce"
+INGRESS = "CSX ingress"
+COMPUTE = "CSX compute"
+EGRESS = "CSX egress"
+WORKERS = "input workers"
+RESOURCES = (WORKERS, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
+"""of a cluster"""
+NUMBER_BYTES = 4
+"""of a weight, gradient or optimizer state in MemoryX"""
+EXACT_LAYERS, EXACT_MICRO_BATCHES = 4, 3
+"""simulated one by one; of more, each takes as long as the last of these"""
+STEPS = 3
+"""simulated: the first has nothing to wait for, and the last two are alike"""
+
+
+@dataclass(frozen=True)
+class StreamedOp:
+    """One repetition of a kernel, for one micro-batch.
+
+    Args:
+        name: of the kernel
+        forward_s: of one system, as if links onto and off it had no limit [s]
+        delta_s: the same; with `gradient_s`, its backward pass
+        gradient_s: the same
+        weight_bytes: into each system, per pass; 0 without weights
+        gradient_bytes: out of each system
+        weights: that MemoryX updates after this op's last gradient
+        streams_for_delta: whether the delta needs the weights once more
+    """
+
+    name: str
+    forward_s: float
+    delta_s: float
+    gradient_s: float
+    weight_bytes: int = 0
+    gradient_bytes: int = 0
+    weights: int = 0
+    streams_for_delta: bool = True
+
+
+@dataclass(frozen=True)
+class Section:
+    """Ops that follow each other, so many times.
+
+    Args:
+        ops: of one repetition
+        count: of repetitions
+        recomputes: how often backward repeats their forward pass
+    """
+
+    ops: tuple[StreamedOp, ...]
+    count: int = 1
+    recomputes: int = 0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the resources can do.
+
+    Args:
+        memory_bytes_per_s: of MemoryX's memory
+        update_s_per_weight: of MemoryX's processors
+        link_bytes_per_s: of a link of SwarmX, each direction
+        io_bytes_per_s: onto and off a system, each direction
+        hops_s: from MemoryX to a system, or back [s]
+        prefetch_bytes: of weights that a system can hold ahead of their op
+        optimizer_states: arrays beside each weight
+        waits_for_norm: whether updates need the norm of all gradients
+        updates_on: resource that updates weights
+    """
+
+    memory_bytes_per_s: float
+    update_s_per_weight: float
+    link_bytes_per_s: float
+    io_bytes_per_s: float
+    hops_s: float
+    prefetch_bytes: int
+    optimizer_states: int
+    waits_for_norm: bool
+    updates_on: str = PROCESSORS
+
+    @property
+    def prefetch_s(self) -> float:
+        """Of the stream that can be ahead [s]."""
+        return self.prefetch_bytes / self.io_bytes_per_s
+
+    def update_memory_s(self, weights: int, *, gradient_waited: bool) -> float:
+        """Return how long the memory takes to update so many weights [s]."""
+        moved = 2 * (1 + self.optimizer_states) + gradient_waited
+        return NUMBER_BYTES * moved * weights / self.memory_bytes_per_s
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step comes to.
+
+    Args:
+        seconds: from the end of one to the end of the next [s]
+        busy_s: resource -> its work [s]
+        longest_s: the most that a single resource has to do [s]
+        serial_s: were everything done one after the other [s]
+    """
+
+    seconds: float
+    busy_s: dict[str, float]
+    serial_s: float
+
+    @property
+    def longest_s(self) -> float:
+        """The work of the busiest resource [s]."""
+        return max(self.busy_s.values())
+
+
+@dataclass(frozen=True)
+class StepSimulation:
+    """Steps, task by task.
+
+    Args:
+        simulation: of all of them
+        timeline: when its tasks ran
+        last: task that ends each step
+        moved_bytes: task -> bytes that it moves
+    """
+
+    simulation: Simulation
+    timeline: Timeline
+    last: tuple[int, ...]
+    moved_bytes: dict[int, int]
+
+    @property
+    def step_s(self) -> float:
+        """From the end of the last step but one to the end of the last [s]."""
+        ends = [self.timeline.ends[task] for task in self.last]
+        return ends[-1] - ends[-2] if len(ends) > 1 else ends[-1]
+
+
+def step_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> Step:
+    """Return what a step takes, in the steady state.
+
+    Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds.
+
+    Args:
+        sections: in the order of the stream
+        cluster: the resources
+        micro_batches: of each system
+        input_bytes: of a micro-batch, from the input workers to a system
+    """
+    few = min(micro_batches, EXACT_MICRO_BATCHES)
+    seconds = _with_all_layers(sections, cluster, few, input_bytes)
+    if micro_batches > few:
+        seconds += (micro_batches - few) * (seconds - _with_all_layers(sections, cluster, few - 1, input_bytes))
+    busy = busy_of(sections, cluster, micro_batches, input_bytes)
+    hops = sum(2 + section.recomputes for section in sections for op in section.ops if op.weight_bytes)
+    return Step(seconds, busy, sum(busy.values()) + (micro_batches * hops + 1) * 2 * cluster.hops_s)
+
+
+def _with_all_layers(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> float:
+    few = [replace(section, count=min(section.count, EXACT_LAYERS)) for section in sections]
+    base = simulate(few, cluster, micro_batches, input_bytes).step_s
+    seconds = base
+    for number, section in enumerate(sections):
+        if section.count > EXACT_LAYERS:
+            fewer = [*few[:number], replace(section, count=EXACT_LAYERS - 1), *few[number + 1 :]]
+            per_layer = base - simulate(fewer, cluster, micro_batches, input_bytes).step_s
+            seconds += (section.count - EXACT_LAYERS) * per_layer
+    return seconds
+
+
+def simulate(
+    sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int, steps: int = STEPS
+) -> StepSimulation:
+    """Simulate steps task by task, every layer and micro-batch of them; arguments as for `step_of`."""
+    return _Builder(sections, cluster, micro_batches, input_bytes).run(steps)
+
+
+def busy_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> dict[str, float]:
+    """Return the work of each resource in a step [s]: closed form, what the tasks of a simulation add up to."""
+    busy = dict.fromkeys(RESOURCES, 0.0)
+    into = out = weights = 0
+    for section in sections:
+        for op in section.ops:
+            passes = section.count * micro_batches
+            forwards = 1 + section.recomputes
+            busy[COMPUTE] += passes * (forwards * op.forward_s + op.delta_s + op.gradient_s)
+            into += passes * op.weight_bytes * (forwards + op.streams_for_delta)
+            out += passes * op.gradient_bytes
+            weights += section.count * op.weights
+            busy[MEMORY] += section.count * _gradient_memory_s(op, cluster, micro_batches)
+    busy[WORKERS] = micro_batches * input_bytes / cluster.io_bytes_per_s
+    busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.link_bytes_per_s
+    busy[INGRESS] = busy[WORKERS] + into / cluster.io_bytes_per_s
+    busy[EGRESS] = out / cluster.io_bytes_per_s
+    waited = _gradients_wait(cluster, micro_batches)
+    busy[MEMORY] += into / cluster.memory_bytes_per_s + cluster.update_memory_s(weights, gradient_waited=waited)
+    busy[cluster.updates_on] += weights * cluster.update_s_per_weight
+    return busy
+
+
+def _gradients_wait(cluster: Cluster, micro_batches: int) -> bool:
+    return cluster.waits_for_norm or micro_batches > 1
+
+
+def _gradient_memory_s(op: StreamedOp, cluster: Cluster, micro_batches: int) -> float:
+    """Return how long sums of gradients keep the memory: each is written; each but the first read before."""
+    sums = micro_batches if cluster.waits_for_norm or not op.weights else micro_batches - 1
+    return max(0, 2 * sums - 1) * op.gradient_bytes / cluster.memory_bytes_per_s
+
+
+class _Builder:
+    """Adds the tasks of steps to a simulation."""
+
+    def __init__(self, sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> None:
+        self.cluster, self.micro_batches, self.input_bytes = cluster, micro_batches, input_bytes
+        self.simulation = Simulation()
+        self.moved: dict[int, int] = {}
+        # Every repetition in the order of the stream: (name, op, recomputes).
+        self.layers = [
+            ([(f"{op.name}#{number}" if section.count > 1 else op.name, op) for op in section.ops], section.recomputes)
+            for section in sections
+            for number in range(section.count)
+        ]
+        self.updated: dict[str, int] = {}
+        """name of a repetition -> the task that updated its weights last"""
+        self.compute: int | None = None
+        """the last task of the systems"""
+        self.before: list[tuple[int, float]] = []
+        """what the next task of the systems waits for beside it"""
+        self.ahead: int | None = None
+        """the task of the systems before the last"""
+
+    def run(self, steps: int) -> StepSimulation:
+        """Return the simulation of so many steps."""
+        last = []
+        for _ in range(steps):
+            self._step()
+            assert self.compute is not None
+            last.append(self.compute)
+        return StepSimulation(self.simulation, self.simulation.run(), tuple(last), self.moved)
+
+    def _step(self) -> None:
+        stored: list[tuple[str, StreamedOp, int]] = []
+        for number in range(self.micro_batches):
+            self._input()
+            for ops, _ in self.layers:
+                for name, op in ops:
+                    self._op(name, "forward", op.forward_s, op.weight_bytes)
+            for ops, recomputes in reversed(self.layers):
+                for _ in range(recomputes):
+                    for name, op in ops:
+                        self._op(name, "again", op.forward_s, op.weight_bytes)
+                for name, op in reversed(ops):
+                    if op.delta_s or (op.streams_for_delta and op.weight_bytes):
+                        self._op(name, "delta", op.delta_s, op.weight_bytes * op.streams_for_delta)
+                    if op.gradient_bytes or op.gradient_s:
+                        stored += self._gradient(name, op, number)
+        self._waiting_updates(stored)
+
+    def _input(self) -> None:
+        after = [] if self.compute is None else [(self.compute, -math.inf)]
+        read = self._add(WORKERS, "batch", self.input_bytes, self.cluster.io_bytes_per_s, after=after)
+        arrive = self._add(INGRESS, "batch", self.input_bytes, self.cluster.io_bytes_per_s, along=[(read, 0.0)])
+        self.before.append((arrive, 0.0))
+
+    def _op(self, name: str, phase: str, seconds: float, weight_bytes: int) -> None:
+        along = []
+        if weight_bytes:
+            cluster, label = self.cluster, f"{name} weights"
+            after = [(self.updated[name], 0.0)] if name in self.updated else []
+            if self.ahead is not None:
+                after.append((self.ahead, -math.inf))
+            read = self._add(MEMORY, label, weight_bytes, cluster.memory_bytes_per_s, after=after)
+            sent = self._add(BROADCAST, label, weight_bytes, cluster.link_bytes_per_s, along=[(read, 0.0)])
+            room = [] if self.compute is None else [(self.compute, -cluster.prefetch_s)]
+            hops = [(sent, cluster.hops_s)]
+            along = [(self._add(INGRESS, label, weight_bytes, cluster.io_bytes_per_s, after=room, along=hops), 0.0)]
+        self._compute(f"{name} {phase}", seconds, along)
+
+    def _compute(self, name: str, seconds: float, along: list[tuple[int, float]]) -> int:
+        after = self.before if self.compute is None else [*self.before, (self.compute, 0.0)]
+        task = self.simulation.add(COMPUTE, seconds, name, after=after, along=along)
+        self.ahead, self.compute, self.before = self.compute, task, []
+        return task
+
+    def _gradient(self, name: str, op: StreamedOp, number: int) -> list[tuple[str, StreamedOp, int]]:
+        """Compute a gradient and send it out; return what is updated only once all gradients are there."""
+        cluster, label = self.cluster, f"{name} gradient"
+        task = self._compute(label, op.gradient_s, [])
+        if not op.gradient_bytes:
+            return []
+        leave = self._add(EGRESS, label, op.gradient_bytes, cluster.io_bytes_per_s, along=[(task, 0.0)])
+        # It is not kept on the wafer: the next op may begin when it is out, but for what buffers hold.
+        self.before.append((leave, -cluster.prefetch_s))
+        hops = [(leave, cluster.hops_s)]
+        reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.link_bytes_per_s, along=hops)
+        is_last = number == self.micro_batches - 1
+        if is_last and op.weights and not cluster.waits_for_norm:
+            self._update(name, op, along=[(reduced, 0.0)])
+            return []
+        times = 1 if number == 0 else 2
+        sums = self._add(MEMORY, label, times * op.gradient_bytes, cluster.memory_bytes_per_s, along=[(reduced, 0.0)])
+        return [(name, op, sums)] if is_last else []
+
+    def _waiting_updates(self, stored: list[tuple[str, StreamedOp, int]]) -> None:
+        """Update what waits for the norm, or for both gradients of a tied weight, in the order of the stream."""
+        everything = [(sums, 0.0) for _, _, sums in stored]
+        for name, op, _ in reversed(stored):
+            if op.weights and self.cluster.waits_for_norm:
+                self._update(name, op, after=everything)
+
+    def _update(
+        self,
+        name: str,
+        op: StreamedOp,
+        *,
+        after: Sequence[tuple[int, float]] = (),
+        along: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        cluster = self.cluster
+        waited = _gradients_wait(cluster, self.micro_batches)
+        seconds = cluster.update_memory_s(op.weights, gradient_waited=waited)
+        memory = self.simulation.add(MEMORY, seconds, f"{name} update", after=after, along=along)
+        seconds = op.weights * cluster.update_s_per_weight
+        self.updated[name] = self.simulation.add(cluster.updates_on, seconds, f"{name} update", along=[(memory, 0.0)])
+
+    def _add(
+        self,
+        resource: str,
+        name: str,
+        count_bytes: int,
+        bytes_per_s: float,
+        *,
+        after: Sequence[tuple[int, float]] = (),
+        along: Sequence[tuple[int, float]] = (),
+    ) -> int:
+        task = self.simulation.add(resource, count_bytes / bytes_per_s, name, after=after, along=along)
+        self.moved[task] = count_bytes
+        return task
