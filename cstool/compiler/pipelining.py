@@ -35,6 +35,8 @@ KERNEL_COLORS = (
 """what moves within regions, each on a color of its own; sums and rings change color from PE to PE"""
 PLACED = 3
 """numbers of replicas that are placed in earnest"""
+SLACK = 1.1
+"""by which an estimate may be above the best plan so far, to be worth a placement"""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,11 @@ class PlaceStages:
         for is_recomputed in (False, True):
             found = _candidates(program, chain, is_recomputed)
             is_choice = best is not None
-            placed = [_place(program, chain, candidate) for candidate in found[:PLACED]]
-            for each in placed:
+            for candidate in found[:PLACED]:
+                # They come by their estimates, which hardly ever err on the slow side by more.
+                if best is not None and SLACK * best.step_cycles <= candidate.estimate_cycles:
+                    break
+                each = _place(program, chain, candidate)
                 if each is not None and (best is None or each.step_cycles < best.step_cycles):
                     best = replace(each, estimates=found, is_choice=is_choice)
             if best is not None and program.request.recompute == "needed":
