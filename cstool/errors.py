@@ -56,6 +56,10 @@ class ClusterError(CstoolError):
     """The run does not fit the cluster that was asked for."""
 
 
+class EstimateError(CstoolError):
+    """Nothing can be estimated as asked."""
+
+
 class CompileError(CstoolError):
     """The model does not fit the wafer, or cannot be compiled as asked."""
 

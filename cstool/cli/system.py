@@ -111,8 +111,8 @@ def _derived(system: System) -> list[tuple[str, float, str]]:
         ("PEs that programs can use", pes, "PEs"),
         ("SRAM of all of them", pes * pe.sram_bytes, "B"),
         ("of it left by code and stack", pes * pe.free_bytes, "B"),
-        ("16-bit multiply-adds, two operations each", pes * pe.simd["fmach"] * 2 * clock, "FLOP/s"),
-        ("32-bit multiply-adds, two operations each", pes * pe.simd["fmacs"] * 2 * clock, "FLOP/s"),
+        ("16-bit multiply-adds, two operations each", system.peak_flops(16), "FLOP/s"),
+        ("32-bit multiply-adds, two operations each", system.peak_flops(32), "FLOP/s"),
         ("reads and writes of SRAM", pes * (pe.read_bytes_per_cycle + pe.write_bytes_per_cycle) * clock, "B/s"),
         ("one link, each direction", system.links.wavelet_bytes * clock, "B/s"),
     ]

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from cstool.compiler.cache import keep_artifact
-from cstool.compiler.compile import compile_model, compile_or_load, load_compiled, match_kernels
+from cstool.compiler.compile import compile_model, compile_or_load, count_memoryx, load_compiled, match_kernels
 
-__all__ = ["compile_model", "compile_or_load", "keep_artifact", "load_compiled", "match_kernels"]
+__all__ = ["compile_model", "compile_or_load", "count_memoryx", "keep_artifact", "load_compiled", "match_kernels"]

@@ -21,9 +21,8 @@ from cstool.compiler.program import Program, input_element_bytes, op_of, segment
 from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
 from cstool.ir import FusedKernel, Segment
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
+from cstool.perf.wafer import UPDATE_OPS
 
-UPDATE_OPS = 12
-"""vector instructions of an update of Adam per weight: two averages (4), root and quotient (5), step, decay (3)"""
 _GRID = 20
 """widths and heights that an estimate tries"""
 
@@ -222,7 +221,9 @@ def step_cycles(program: Program, stages: int, bottleneck_cycles: int, samples: 
     return max(bottleneck_cycles * (samples + 2 * stages - 2), int(ingress)) + update
 
 
-def update_cycles(pe: Pe, weights: int, pes: int, replicas: tuple[int, int], size: tuple[int, int]) -> int:
+def update_cycles(
+    pe: Pe, weights: int, pes: int, replicas: tuple[int, int], size: tuple[int, int], optimizer_states: int
+) -> int:
     """Return the cycles of the update of the weights that each PE has, with sums over replicas before it.
 
     Args:
@@ -231,9 +232,10 @@ def update_cycles(pe: Pe, weights: int, pes: int, replicas: tuple[int, int], siz
         pes: of a replica
         replicas: (columns, rows)
         size: (width, height) of a replica
+        optimizer_states: arrays beside each weight
     """
     tile = int(ceil_div(weights, pes))
-    cycles = int(pe.vector_cycles(tile, UPDATE_OPS))
+    cycles = int(pe.vector_cycles(tile, UPDATE_OPS[optimizer_states]))
     if replicas != (1, 1):
         # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back.
         hops = (replicas[0] - 1) * size[0] + (replicas[1] - 1) * size[1]

@@ -22,7 +22,7 @@ from cstool.compiler.shapes import InferShapes
 from cstool.compiler.streaming import PlanStreaming, memoryx_need, streaming_step_cycles
 from cstool.divisors import nearest_divisors
 from cstool.errors import ArtifactError, CompileError
-from cstool.ir import SCHEMA, Artifact, ExecutionMode, read_artifact, verify, verify_artifact
+from cstool.ir import SCHEMA, Artifact, ExecutionMode, MemoryXNeed, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
 from cstool.models.statistics import optimizer_state_arrays
 from cstool.params import DecoderParams, Params
@@ -155,6 +155,15 @@ def load_compiled(params: Params, path: Path) -> Artifact:
                 "leave out --artifact, and the run compiles for itself",
             )
     return artifact
+
+
+def count_memoryx(params: Params, system: System) -> MemoryXNeed:
+    """Return what MemoryX must hold of the model of a params file.
+
+    Raises:
+        CompileError: there is no batch, or the systems do not divide it
+    """
+    return memoryx_need(_program(params, make_request(params, system, "auto", "needed"), None))
 
 
 def match_kernels(params: Params, sequence_length: int | None = None) -> Program:

@@ -16,8 +16,9 @@ from cstool.compiler.placement import NoPlacement, Placement, place
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, RoutedEdge, route
 from cstool.compiler.stage import ORIENTATIONS, PipelineStage
+from cstool.compiler.streaming import streaming_step_cycles
 from cstool.divisors import divisors
-from cstool.ir import ExecutionMode, PipelinedPlan, Recompute, Stage
+from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Stage
 from cstool.perf.pe import Pe, ceil_div
 
 KERNEL_COLORS = (
@@ -35,6 +36,8 @@ KERNEL_COLORS = (
 """what moves within regions, each on a color of its own; sums and rings change color from PE to PE"""
 PLACED = 3
 """numbers of replicas that are placed in earnest"""
+HOPELESS = 2.0
+"""times the modelled step of weight streaming, from which on an estimate is not worth a placement"""
 SLACK = 1.1
 """by which an estimate may be above the best plan so far, to be worth a placement"""
 
@@ -63,8 +66,13 @@ class PlaceStages:
         if (misfit := _certain_misfit(program, chain)) is not None:
             return _without_plan(program, misfit)
         best: _Placed | None = None
+        streaming = _streaming_cycles(program)
         for is_recomputed in (False, True):
             found = _candidates(program, chain, is_recomputed)
+            if streaming is not None and found and found[0].estimate_cycles > HOPELESS * streaming:
+                if best is None and (is_recomputed or program.request.recompute == "needed"):
+                    return _not_placed(program, found[0].estimate_cycles, streaming)
+                continue
             is_choice = best is not None
             for candidate in found[:PLACED]:
                 # They come by their estimates, which hardly ever err on the slow side by more.
@@ -138,6 +146,23 @@ class RouteEdges:
         return replace(program, pipelined=replace(plan, routes=routes))
 
 
+def _streaming_cycles(program: Program) -> int | None:
+    """Return the modelled cycles of a step in weight streaming, where there is a choice between the two."""
+    if program.streaming is None or program.request.execution_mode != "auto":
+        return None
+    return streaming_step_cycles(program)
+
+
+def _not_placed(program: Program, estimate_cycles: int, streaming_cycles: int) -> Program:
+    """Return the program without a plan, since it would be far from the faster one."""
+    ratio = estimate_cycles / streaming_cycles
+    mode = ExecutionMode.WEIGHT_STREAMING
+    note = f"pipelined was not placed: by estimate, it takes {ratio:.1f}x the time per step"
+    other = Alternative(ExecutionMode.PIPELINED, estimate_cycles, "by estimate; --execution_mode pipelined places it")
+    notes = MappingProxyType({**program.notes, mode: (note, *program.notes.get(mode, ()))})
+    return replace(program, others=(*program.others, other), notes=notes)
+
+
 def _notes(placed: _Placed) -> Iterator[str]:
     """Say why so many replicas, and what is in flight."""
     plan = placed.plan
@@ -183,7 +208,8 @@ def _step(program: Program, bottleneck: int, stages: int, replicas: tuple[int, i
     count = replicas[0] * replicas[1]
     size = fabric.width // replicas[0], fabric.height // replicas[1]
     pe = Pe(request.system, request.operand_bits)
-    update = update_cycles(pe, program.graph.parameter_count, size[0] * size[1], replicas, size)
+    weights, states = program.graph.parameter_count, request.optimizer_states
+    update = update_cycles(pe, weights, size[0] * size[1], replicas, size, states)
     return step_cycles(program, stages, bottleneck, request.samples_per_csx // count, count, update)
 
 

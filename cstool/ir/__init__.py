@@ -1,6 +1,7 @@
 """The graph that everything hands around: tensors, weights, ops; the panels that a weight travels in; the artifact."""
 
 from cstool.ir._artifact import (
+    BOUNDS,
     SCHEMA,
     Alternative,
     Artifact,
@@ -27,6 +28,7 @@ from cstool.ir._verify import verify
 from cstool.ir._verify_artifact import verify_artifact
 
 __all__ = [
+    "BOUNDS",
     "Alternative",
     "Artifact",
     "ExecutionMode",

@@ -133,7 +133,6 @@ class Step:
     Args:
         seconds: from the end of one to the end of the next [s]
         busy_s: resource -> its work [s]
-        longest_s: the most that a single resource has to do [s]
         serial_s: were everything done one after the other [s]
     """
 
@@ -186,8 +185,10 @@ def step_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, i
     if micro_batches > few:
         seconds += (micro_batches - few) * (seconds - _with_all_layers(sections, cluster, few - 1, input_bytes))
     busy = busy_of(sections, cluster, micro_batches, input_bytes)
-    hops = sum(2 + section.recomputes for section in sections for op in section.ops if op.weight_bytes)
-    return Step(seconds, busy, sum(busy.values()) + (micro_batches * hops + 1) * 2 * cluster.hops_s)
+    ways = sum(
+        section.count * (3 + section.recomputes) for section in sections for op in section.ops if op.weight_bytes
+    )
+    return Step(seconds, busy, sum(busy.values()) + micro_batches * ways * cluster.hops_s)
 
 
 def _with_all_layers(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> float:

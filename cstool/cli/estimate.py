@@ -1,0 +1,181 @@
+"""`cstool estimate`: what a model would need on the modelled cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cstool.cli.compile import PLOT_ENDINGS
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
+from cstool.errors import EstimateError
+
+if TYPE_CHECKING:
+    from cstool.estimate import Estimator
+    from cstool.params import Params
+
+SPARSITY_KEY = "trainer.init.sparsity"
+
+
+def estimate(
+    params: Annotated[
+        Path | None, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML); no data is needed.")
+    ] = None,
+    system: Annotated[
+        str,
+        typer.Option("--system", metavar="NAME|FILE", help="What each CSX is: cs1, cs2, cs3, a system file; or host."),
+    ] = "cs2",
+    num_csx: Annotated[
+        str | None,
+        typer.Option(
+            "--num_csx",
+            metavar="N,N..N",
+            help="Numbers of systems; 4..192 doubles from 4 up to 192.",
+            show_default="that of the file",
+        ),
+    ] = None,
+    batch_per_csx: Annotated[
+        int | None,
+        typer.Option(
+            "--batch_per_csx",
+            metavar="N",
+            min=1,
+            help="Samples of each system, so that batches grow with systems.",
+            show_default="the batch of the file is shared out",
+        ),
+    ] = None,
+    sparsity: Annotated[
+        str | None,
+        typer.Option("--sparsity", metavar="S,S,...", help="Shares of zeros of the linear layers, side by side."),
+    ] = None,
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", metavar="N", help="Tokens to train with, such as 300B: how many days?")
+    ] = None,
+    memoryx: Annotated[
+        str | None,
+        typer.Option(
+            "--memoryx", metavar="SIZE", help="Capacity of MemoryX, such as 12TB.", show_default="the largest there is"
+        ),
+    ] = None,
+    execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
+    recompute: Annotated[
+        RecomputeChoice,
+        typer.Option(
+            "--recompute", help="Compute activations again wherever that is faster, or where nothing fits otherwise."
+        ),
+    ] = RecomputeChoice.fastest,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="Write a step as a timeline in Chrome's trace format, .json."),
+    ] = None,
+    plot: Annotated[
+        list[Path] | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it into a file, .svg or .png; may be given several times."),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows of all tables into a file.")
+    ] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Set the model beside published results, and print its errors.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Predict a training step: does it fit, how long, what bounds it, how does it scale, what does it draw.
+
+    Everything is modelled for the wafer; nothing is measured. Nothing runs, and no data is needed.
+    """
+    with errors_as_messages(debug):
+        if validate:
+            _validate(as_json)
+            return
+        if params is None:
+            raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
+        _check_endings(plot or (), trace)
+        from cstool.estimate import (
+            Estimator,
+            make_request,
+            parse_counts,
+            parse_sparsities,
+            scale,
+            smallest_compute_bound,
+            sweep_sparsity,
+        )
+
+        def estimator(overrides: list[str]) -> Estimator:
+            return Estimator(
+                make_request(
+                    _load(params, overrides),
+                    system,
+                    batch_per_csx=batch_per_csx,
+                    execution_mode=execution_mode.value,
+                    recompute=recompute.value,
+                    memoryx=memoryx,
+                    tokens=tokens,
+                )
+            )
+
+        overrides = list(set_ or ())
+        shares = [] if sparsity is None else parse_sparsities(sparsity)
+        base = estimator([*overrides, f"{SPARSITY_KEY}={shares[0]}"] if shares and shares[0] else overrides)
+        most = base.request.system.max_systems
+        counts = [base.request.params.num_csx] if num_csx is None else parse_counts(num_csx)
+        found = base.at(counts[0])
+        rows = scale(base, counts) if len(counts) > 1 else []
+        estimators = {
+            share: base if n == 0 else estimator([*overrides, f"{SPARSITY_KEY}={share}"])
+            for n, share in enumerate(shares)
+        }
+        sparse = sweep_sparsity(estimators, counts[0]) if len(shares) > 1 else []
+        smallest = smallest_compute_bound(base, found)
+        from cstool.cli.estimate_report import (
+            csv_text,
+            estimate_document,
+            print_estimate,
+            print_scaling,
+            print_sparsities,
+            write_csv,
+        )
+        from cstool.cli.render import print_json
+        from cstool.estimate import Row
+
+        if csv is not None:
+            write_csv(csv, csv_text(rows or ([Row(counts[0], found)] if not sparse else []), sparse))
+        if as_json:
+            print_json(estimate_document(found, smallest, rows, sparse))
+            return
+        print_estimate(found, smallest, [])
+        if rows:
+            print_scaling(rows, [])
+        if sparse:
+            print_sparsities(sparse)
+
+
+def _load(path: Path, overrides: list[str]) -> Params:
+    """Return the first trainer of a params file."""
+    from cstool.params import load_all_params
+
+    return load_all_params(path, overrides=overrides, flags={})[0]
+
+
+def _check_endings(plots: Any, trace: Path | None) -> None:
+    """Check what files are called, before anything takes time.
+
+    Raises:
+        EstimateError: a picture that is neither .svg nor .png, a trace that is not .json
+    """
+    for path in plots:
+        if path.suffix.lower() not in PLOT_ENDINGS:
+            raise EstimateError(f"--plot: must end in .svg or .png, got {path}")
+    if trace is not None and trace.suffix.lower() != ".json":
+        raise EstimateError(f"--trace: must end in .json, got {trace}")
+
+
+def _validate(as_json: bool) -> None:
+    raise NotImplementedError

@@ -1,0 +1,319 @@
+"""What `cstool estimate` tells: facts and tables for people, one document for scripts. All of it is modelled."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cstool.cli.compile_report import seconds_text
+from cstool.cli.render import print_facts, print_table
+from cstool.estimate import Estimate, Row, first_of
+from cstool.estimate.point import tb_text
+from cstool.ir import Artifact, ExecutionMode, KernelCycles
+
+RESOURCE_COLUMNS = ("resource", "work", "busy")
+SCALE_COLUMNS = (
+    "num_csx",
+    "batch_size",
+    "step",
+    "samples/s",
+    "tokens/s",
+    "speedup",
+    "efficiency",
+    "PFLOP/s",
+    "of peak",
+)
+SPARSE_COLUMNS = ("sparsity", "step", "tokens/s", "speedup", "of ideal", "streamed", "MemoryX", "bound by")
+_CSV_COLUMNS = (
+    "num_csx",
+    "sparsity",
+    "batch_size",
+    "samples_per_csx",
+    "micro_batch_size",
+    "mode",
+    "step_s",
+    "samples_per_s",
+    "tokens_per_s",
+    "speedup",
+    "efficiency",
+    "flops_per_s",
+    "share_of_peak",
+    "bound_by",
+    "memoryx_bytes",
+    "power_w",
+    "joules_per_token",
+    "days",
+    "why",
+)
+
+
+def print_estimate(found: Estimate, smallest: int | None, notes: Sequence[str]) -> None:
+    """Print one estimate in full."""
+    artifact = found.artifact
+    graph, system = artifact.graph, artifact.system
+    tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
+    print(f"{graph.name}: {graph.parameter_count:,} parameters, batches of {found.batch_size:,} samples{tokens}")
+    machine = f"{found.num_csx:,} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
+    print(f"{machine}. Everything is modelled; nothing is measured.\n")
+    print_facts(dict(_facts(found, smallest)))
+    for note in notes:
+        print(f"note: {note}")
+    print("\nwhy")
+    for reason in artifact.reasons:
+        print(f"  {reason}")
+    print("\nwho works, in a step")
+    busy = found.busy
+    rows = [
+        (name, seconds_text(seconds) if seconds else "-", f"{busy[name]:.1%}")
+        for name, seconds in found.step.busy_s.items()
+    ]
+    print_table(RESOURCE_COLUMNS, rows, right=("work", "busy"))
+    limits = ", ".join(f"{share:.0%} {bound}" for bound, share in found.limits.items() if share >= 0.005)
+    print(f"the kernels' time is limited by: {limits}")
+
+
+def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
+    artifact = found.artifact
+    system = artifact.system
+    yield "mode", _mode_text(artifact)
+    yield "step", f"{seconds_text(found.step_s)}, bound by {found.bound}"
+    rate = f"{_number(found.samples_per_s)} samples/s"
+    yield "throughput", f"{rate}, {_number(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
+    yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
+    yield "SwarmX", _tree_text(found)
+    yield "MemoryX", _memoryx_text(found)
+    yield "power", f"{found.power_w / 1e3:,.4g} kW of the systems, {_joules(found.joules_per_token)} per token"
+    if found.days is not None:
+        yield "training", f"{_days(found.days)} for {found.tokens:,} tokens"
+    if artifact.mode is ExecutionMode.WEIGHT_STREAMING:
+        yield "smallest batch", _smallest_text(found, smallest)
+    yield "efficiency", f"{system.pe.efficiency:g} of a PE's rate is taken to be sustained, fitted to one result"
+
+
+def _mode_text(artifact: Artifact) -> str:
+    size = artifact.micro_batch_size
+    samples = f"{size} sample" if size == 1 else f"{size} samples"
+    if artifact.pipelined is not None:
+        count = artifact.pipelined.replicas[0] * artifact.pipelined.replicas[1]
+        replicas = "1 replica" if count == 1 else f"{count} replicas"
+        return f"pipelined: {len(artifact.pipelined.stages)} stages, {replicas}"
+    assert artifact.streaming is not None
+    count = artifact.streaming.micro_batches
+    batches = f"1 micro-batch of {samples}" if count == 1 else f"{count:,} micro-batches of {samples}"
+    again = f", layers computed again {artifact.recompute.levels}x" if artifact.recompute.levels else ""
+    return f"weight_streaming: {batches} to a system{again}"
+
+
+def _tree_text(found: Estimate) -> str:
+    swarmx = found.artifact.system.swarmx
+    if swarmx is None or not found.stages:
+        return "no stage: one system"
+    stages = "1 stage" if found.stages == 1 else f"{found.stages} stages"
+    return f"{stages} of fan-out {swarmx.fan_out}"
+
+
+def _memoryx_text(found: Estimate) -> str:
+    need, memoryx = found.artifact.memoryx.total_bytes, found.artifact.system.memoryx
+    if memoryx is None:
+        return "none"
+    unit = found.memoryx_unit_bytes
+    holds = "" if unit is None else f"; the smallest unit that holds it has {tb_text(unit)}"
+    return f"{tb_text(need)} of weights, optimizer state and gradients{holds}"
+
+
+def _smallest_text(found: Estimate, smallest: int | None) -> str:
+    if smallest is None:
+        size = found.artifact.micro_batch_size
+        return f"none is compute-bound: kernels wait for links with micro-batches of {size}, the fastest that fit"
+    of_all = f", {smallest * found.num_csx:,} in all" if found.num_csx > 1 else ""
+    samples = "1 sample" if smallest == 1 else f"{smallest} samples"
+    return f"{samples} to a system{of_all}: from there on kernels do not wait for links off the wafer"
+
+
+def print_scaling(rows: Sequence[Row], notes: Sequence[str]) -> None:
+    """Print the table over numbers of systems."""
+    first = first_of(rows).estimate
+    assert first is not None
+    print(f"\nscaling, the batch of {_batch_text(rows)}, modelled")
+    has_days = first.tokens is not None
+    columns = (*SCALE_COLUMNS, *(("days",) if has_days else ()), "power", "bound by")
+    table = []
+    for row in rows:
+        if row.estimate is None:
+            continue
+        found = row.estimate
+        days = (_days(found.days),) if found.days is not None else ()
+        table.append(
+            (
+                f"{found.num_csx:,}",
+                f"{found.batch_size:,}",
+                seconds_text(found.step_s).partition(" (")[0],
+                _number(found.samples_per_s),
+                _number(found.tokens_per_s),
+                f"{row.speedup:,.2f}x",
+                f"{row.efficiency:.1%}",
+                f"{found.flops_per_s / 1e15:,.4g}",
+                f"{found.share_of_peak:.1%}",
+                *days,
+                f"{found.power_w / 1e3:,.4g} kW",
+                found.bound,
+            )
+        )
+    print_table(columns, table, right=columns[:-1])
+    for row in rows:
+        if row.estimate is None:
+            print(f"{row.label:,}: left out: {row.why}")
+    for note in notes:
+        print(f"note: {note}")
+
+
+def _batch_text(rows: Sequence[Row]) -> str:
+    sizes = {row.estimate.batch_size for row in rows if row.estimate is not None}
+    return "the file shared out" if len(sizes) == 1 else "each system the same"
+
+
+def print_sparsities(rows: Sequence[Row]) -> None:
+    """Print the table over shares of zeros."""
+    first = first_of(rows).estimate
+    assert first is not None
+    systems = "1 system" if first.num_csx == 1 else f"{first.num_csx:,} systems"
+    print(f"\nsparsity of the linear layers, {systems}, modelled")
+    table = []
+    for row in rows:
+        found = row.estimate
+        if found is None:
+            continue
+        plan = found.artifact.streaming
+        table.append(
+            (
+                f"{row.label:.0%}" if round(100 * row.label, 6).is_integer() else f"{row.label:.4%}",
+                seconds_text(found.step_s).partition(" (")[0],
+                _number(found.tokens_per_s),
+                f"{row.speedup:.2f}x",
+                f"{row.efficiency:.0%}",
+                "-" if plan is None else tb_text(plan.streamed_bytes),
+                tb_text(found.artifact.memoryx.total_bytes),
+                found.bound,
+            )
+        )
+    print_table(SPARSE_COLUMNS, table, right=SPARSE_COLUMNS[:-1])
+    for row in rows:
+        if row.estimate is None:
+            print(f"{row.label:g}: left out: {row.why}")
+    print("of ideal: the speedup over what the products that are left would allow")
+
+
+def estimate_document(
+    found: Estimate, smallest: int | None, rows: Sequence[Row], sparse: Sequence[Row]
+) -> dict[str, Any]:
+    """Return the facts ready for JSON; everything that is modelled is under that name."""
+    artifact = found.artifact
+    return {
+        "model": artifact.graph.name,
+        "parameters": artifact.graph.parameter_count,
+        "system": artifact.system.name,
+        "modelled": {
+            **_row_document(Row(found.num_csx, found)),
+            "reasons": list(artifact.reasons),
+            "smallest_compute_bound_samples_per_csx": smallest,
+            "resources": {name: {"work_s": s, "busy": found.busy[name]} for name, s in found.step.busy_s.items()},
+            "limits": found.limits,
+            "longest_resource_s": found.step.longest_s,
+            "serial_s": found.step.serial_s,
+            "kernels": _kernels(artifact),
+            "scaling": [_row_document(row) for row in rows],
+            "sparsities": [_row_document(row) | {"sparsity": row.label} for row in sparse],
+        },
+    }
+
+
+def _kernels(artifact: Artifact) -> list[dict[str, Any]]:
+    """Return the cycles of all kernels or stages, as the artifact has them."""
+    if artifact.pipelined is not None:
+        return [{"name": stage.name, "count": 1, **_cycles(stage.cycles)} for stage in artifact.pipelined.stages]
+    assert artifact.streaming is not None
+    return [
+        {"name": kernel.name, "count": segment.count, **_cycles(kernel.cycles)}
+        for segment, kernels in zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
+        for kernel in kernels
+    ]
+
+
+def _cycles(cycles: KernelCycles) -> dict[str, Any]:
+    phases = {"forward": cycles.forward, "delta": cycles.delta, "gradient": cycles.gradient}
+    return {"recomputes": cycles.recomputes} | {
+        name: asdict(phase) | {"cycles": phase.cycles, "bound": phase.bound} for name, phase in phases.items()
+    }
+
+
+def _row_document(row: Row) -> dict[str, Any]:
+    found = row.estimate
+    if found is None:
+        return {"num_csx": row.label, "fits": False, "why": row.why}
+    return {
+        "fits": True,
+        "num_csx": found.num_csx,
+        "batch_size": found.batch_size,
+        "samples_per_csx": found.samples_per_csx,
+        "micro_batch_size": found.artifact.micro_batch_size,
+        "mode": found.artifact.mode,
+        "step_s": found.step_s,
+        "samples_per_s": found.samples_per_s,
+        "tokens_per_s": found.tokens_per_s,
+        "speedup": row.speedup,
+        "efficiency": row.efficiency,
+        "flops": found.flops,
+        "flops_per_s": found.flops_per_s,
+        "peak_flops_per_s": found.peak_flops,
+        "share_of_peak": found.share_of_peak,
+        "bound_by": found.bound,
+        "swarmx_stages": found.stages,
+        "memoryx_bytes": found.artifact.memoryx.total_bytes,
+        "memoryx_unit_bytes": found.memoryx_unit_bytes,
+        "power_w": found.power_w,
+        "joules_per_token": found.joules_per_token,
+        "days": found.days,
+    }
+
+
+def csv_text(rows: Sequence[Row], sparse: Sequence[Row]) -> str:
+    """Return all rows as comma-separated values under a line of names; units are in the names. All is modelled."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(_row_document(row))
+    for row in sparse:
+        document = _row_document(row) | {"sparsity": row.label}
+        if row.estimate is None:
+            document["num_csx"] = ""
+        writer.writerow(document)
+    return out.getvalue()
+
+
+def write_csv(path: Path, text: str) -> None:
+    """Write it, whole or not at all."""
+    from cstool.atomic_file import write_replacing
+
+    write_replacing(path, text.encode())
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _joules(value: float) -> str:
+    for unit, size in (("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e6:.3g} uJ"
+
+
+def _days(days: float) -> str:
+    if days >= 730:
+        return f"{days / 365.25:,.3g} years"
+    return f"{days:,.3g} days" if days >= 1 else f"{24 * days:.3g} hours"

@@ -1,0 +1,199 @@
+"""An artifact as a step of the modelled cluster: its kernels as ops of the stream, its system as resources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from cstool.arch import System
+from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel
+from cstool.models.statistics import count_statistics
+from cstool.perf.cluster import (
+    BROADCAST,
+    COMPUTE,
+    EGRESS,
+    INGRESS,
+    NUMBER_BYTES,
+    REDUCE,
+    RESOURCES,
+    WORKERS,
+    Cluster,
+    Section,
+    Step,
+    StreamedOp,
+    step_of,
+)
+
+UPDATE_OPS: Mapping[int, int] = {0: 3, 1: 5, 2: 12}
+"""operations per weight of an update, by arrays of optimizer state: of SGD, with momentum (each with decay), of Adam:
+two averages (4), root and quotient (5), step, decay (3)"""
+
+
+def tree_stages(num_csx: int, fan_out: int) -> int:
+    """Return how many stages of SwarmX lie between MemoryX and so many systems.
+
+    Source: a node broadcasts to, and reduces from, four: weight-streaming white paper (2021), section 6.4, as quoted.
+
+    >>> [tree_stages(n, 4) for n in (1, 2, 4, 5, 16, 192)]
+    [0, 1, 1, 2, 2, 4]
+    """
+    stages, reached = 0, 1
+    while reached < num_csx:
+        stages, reached = stages + 1, reached * fan_out
+    return stages
+
+
+def cluster_of(system: System, num_csx: int, plan_prefetch_bytes: int, optimizer_states: int, waits: bool) -> Cluster:
+    """Return the resources of so many systems.
+
+    Args:
+        system: with MemoryX, and SwarmX if there are several
+        num_csx: systems
+        plan_prefetch_bytes: of weights that a system holds ahead of their kernel
+        optimizer_states: arrays beside each weight
+        waits: whether updates need the norm of all gradients
+    """
+    memoryx, swarmx = system.memoryx, system.swarmx
+    assert memoryx is not None
+    # One link more than stages: the last one leads to the system, or the only one from MemoryX.
+    hops = 1 if swarmx is None else 1 + tree_stages(num_csx, swarmx.fan_out)
+    return Cluster(
+        memory_bytes_per_s=memoryx.bytes_per_s,
+        update_s_per_weight=UPDATE_OPS[optimizer_states] / memoryx.flops,
+        link_bytes_per_s=system.io_bytes_per_s,
+        io_bytes_per_s=system.io_bytes_per_s,
+        hops_s=hops * (0.0 if swarmx is None else swarmx.hop_s),
+        prefetch_bytes=plan_prefetch_bytes,
+        optimizer_states=optimizer_states,
+        waits_for_norm=waits,
+    )
+
+
+def sections_of(artifact: Artifact) -> tuple[Section, ...]:
+    """Return the kernels of an artifact for weight streaming as ops of the stream, for one micro-batch."""
+    assert artifact.streaming is not None
+    clock_hz = artifact.system.clock_hz
+    return tuple(
+        Section(
+            tuple(_op(clock_hz, segment, kernel, streamed) for kernel, streamed in zip(kernels, planned, strict=True)),
+            segment.count,
+            max(streamed.cycles.recomputes for streamed in planned),
+        )
+        for segment, kernels, planned in zip(
+            artifact.graph.segments, artifact.kernels, artifact.streaming.kernels, strict=True
+        )
+    )
+
+
+def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: StreamedKernel) -> StreamedOp:
+    def seconds(phase: PhaseCycles) -> float:
+        return phase.fabric_cycles / clock_hz
+
+    cycles = streamed.cycles
+    # A weight that an earlier segment has is tied: it is updated there, once.
+    own = sum(weight.size for weight in segment.weights if weight.name in kernel.weights)
+    return StreamedOp(
+        name=kernel.name,
+        forward_s=seconds(cycles.forward),
+        delta_s=seconds(cycles.delta),
+        gradient_s=seconds(cycles.gradient),
+        weight_bytes=streamed.stream_bytes,
+        gradient_bytes=streamed.gradient_bytes,
+        weights=min(own, streamed.weight_count),
+        streams_for_delta=cycles.delta.ingress > 0,
+    )
+
+
+def input_bytes(artifact: Artifact) -> int:
+    """Return what the inputs of a sample take on their way: numbers as operands, ids and labels 32 bits."""
+    operand = artifact.operand_bits // 8
+    return sum(
+        (operand if tensor.dtype == "float32" else NUMBER_BYTES) * math.prod(tensor.shape)
+        for tensor in artifact.graph.inputs
+    )
+
+
+def optimizer_states(artifact: Artifact) -> int:
+    """Return how many arrays the optimizer keeps beside each weight."""
+    gradients = artifact.memoryx.gradient_bytes
+    return round(artifact.memoryx.optimizer_bytes / gradients) if gradients else 0
+
+
+def streamed_step(artifact: Artifact, num_csx: int, waits_for_norm: bool) -> Step:
+    """Return what a step of an artifact for weight streaming takes on so many systems.
+
+    Args:
+        artifact: compiled for the samples of one system; `num_csx` is not taken from it
+        num_csx: systems
+        waits_for_norm: whether updates need the norm of all gradients
+    """
+    plan = artifact.streaming
+    assert plan is not None
+    states = optimizer_states(artifact)
+    cluster = cluster_of(artifact.system, num_csx, plan.prefetch_bytes, states, waits_for_norm)
+    size = artifact.micro_batch_size * input_bytes(artifact)
+    return step_of(sections_of(artifact), cluster, plan.micro_batches, size)
+
+
+def pipelined_step(artifact: Artifact, num_csx: int) -> Step:
+    """Return what a pipelined step takes on so many systems: that of one, and the sums of gradients over all of them.
+
+    Weights and their updates are on the wafers. Where there are several, gradients leave every system after its last
+    sample, are reduced by SwarmX, and the sums come back; each system then makes the same update.
+    """
+    plan, system = artifact.pipelined, artifact.system
+    assert plan is not None
+    step_s = artifact.step_cycles / system.clock_hz
+    samples = artifact.batch_size // artifact.num_csx
+    busy = dict.fromkeys(RESOURCES, 0.0)
+    per_replica = samples // (plan.replicas[0] * plan.replicas[1])
+    busy[COMPUTE] = plan.stages[plan.bottleneck].cycles.total * per_replica / system.clock_hz
+    busy[WORKERS] = busy[INGRESS] = samples * input_bytes(artifact) / system.io_bytes_per_s
+    if num_csx == 1:
+        return Step(step_s, busy, step_s + busy[INGRESS])
+    hop_s = 0.0 if system.swarmx is None else system.swarmx.hop_s
+    stages = 0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out)
+    exchange_s = artifact.graph.parameter_count * NUMBER_BYTES / system.io_bytes_per_s
+    busy[EGRESS] = busy[REDUCE] = busy[BROADCAST] = exchange_s
+    busy[INGRESS] += exchange_s
+    hops_s = 2 * (stages + 1) * hop_s
+    # The way up and the way down overlap but for the hops: sums come back while later gradients still leave.
+    return Step(step_s + exchange_s + hops_s, busy, step_s + busy[WORKERS] + 4 * exchange_s + hops_s)
+
+
+def useful_flops(artifact: Artifact) -> int:
+    """Return the floating-point operations of the products of a step, of all systems: none twice, no zeros.
+
+    Forward, and twice that backward, as the statistics of the model count them; what is computed again does not count.
+    """
+    flops = count_statistics(artifact.graph).sample_flops
+    zeros = 0
+    if artifact.streaming is not None:
+        for segment, kernels, planned in zip(
+            artifact.graph.segments, artifact.kernels, artifact.streaming.kernels, strict=True
+        ):
+            sizes = {weight.name: weight.size for weight in segment.weights}
+            for kernel, streamed in zip(kernels, planned, strict=True):
+                dense = sum(sizes.get(name, 0) for name in kernel.weights)
+                products = 3 if streamed.cycles.delta.ingress else 2
+                # Tied weights are dense; of them `sizes` has none.
+                zeros += segment.count * products * max(0, dense - streamed.weight_count)
+    return artifact.batch_size * (flops.total - 2 * zeros * artifact.tokens)
+
+
+def limit_shares(artifact: Artifact) -> dict[str, float]:
+    """Return which share of the time of its kernels each limit counts for, of the modelled cycles of a step."""
+    found = dict.fromkeys(BOUNDS, 0)
+    for count, cycles in _all_cycles(artifact):
+        for times, phase in ((1 + cycles.recomputes, cycles.forward), (1, cycles.delta), (1, cycles.gradient)):
+            found[phase.bound] += count * times * phase.cycles
+    total = sum(found.values()) or 1
+    return {bound: cycles / total for bound, cycles in found.items()}
+
+
+def _all_cycles(artifact: Artifact) -> list[tuple[int, KernelCycles]]:
+    if artifact.pipelined is not None:
+        return [(1, stage.cycles) for stage in artifact.pipelined.stages]
+    assert artifact.streaming is not None
+    segments = zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
+    return [(segment.count, kernel.cycles) for segment, kernels in segments for kernel in kernels]
