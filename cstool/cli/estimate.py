@@ -62,9 +62,7 @@ def estimate(
     execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
     recompute: Annotated[
         RecomputeChoice,
-        typer.Option(
-            "--recompute", help="Compute activations again wherever that is faster, or where nothing fits otherwise."
-        ),
+        typer.Option("--recompute", help="Compute activations again where that is faster, or where it is needed."),
     ] = RecomputeChoice.fastest,
     trace: Annotated[
         Path | None,
@@ -124,14 +122,11 @@ def estimate(
         overrides = list(set_ or ())
         shares = [] if sparsity is None else parse_sparsities(sparsity)
         base = estimator([*overrides, f"{SPARSITY_KEY}={shares[0]}"] if shares and shares[0] else overrides)
-        most = base.request.system.max_systems
         counts = [base.request.params.num_csx] if num_csx is None else parse_counts(num_csx)
         found = base.at(counts[0])
         rows = scale(base, counts) if len(counts) > 1 else []
-        estimators = {
-            share: base if n == 0 else estimator([*overrides, f"{SPARSITY_KEY}={share}"])
-            for n, share in enumerate(shares)
-        }
+        others = {share: estimator([*overrides, f"{SPARSITY_KEY}={share}"]) for share in shares[1:]}
+        estimators = dict.fromkeys(shares[:1], base) | others
         sparse = sweep_sparsity(estimators, counts[0]) if len(shares) > 1 else []
         smallest = smallest_compute_bound(base, found)
         from cstool.cli.estimate_report import (

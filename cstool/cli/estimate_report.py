@@ -16,17 +16,7 @@ from cstool.estimate.point import tb_text
 from cstool.ir import Artifact, ExecutionMode, KernelCycles
 
 RESOURCE_COLUMNS = ("resource", "work", "busy")
-SCALE_COLUMNS = (
-    "num_csx",
-    "batch_size",
-    "step",
-    "samples/s",
-    "tokens/s",
-    "speedup",
-    "efficiency",
-    "PFLOP/s",
-    "of peak",
-)
+SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
 SPARSE_COLUMNS = ("sparsity", "step", "tokens/s", "speedup", "of ideal", "streamed", "MemoryX", "bound by")
 _CSV_COLUMNS = (
     "num_csx",
