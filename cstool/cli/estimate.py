@@ -173,4 +173,13 @@ def _check_endings(plots: Any, trace: Path | None) -> None:
 
 
 def _validate(as_json: bool) -> None:
-    raise NotImplementedError
+    """Set the model beside what is published."""
+    from cstool.cli.published_report import print_published, published_document
+    from cstool.cli.render import print_json
+    from cstool.estimate.published import load_published, predict
+
+    predictions = [predict(result) for result in load_published()]
+    if as_json:
+        print_json(published_document(predictions))
+    else:
+        print_published(predictions)

@@ -87,7 +87,16 @@ def read_document(path: Path) -> Document:
     Raises:
         ParamsError: the file is missing, unreadable, not UTF-8, not YAML, empty, or repeats a key.
     """
-    document = Document(str(path), _read_text(path))
+    return parse_document(_read_text(path), str(path))
+
+
+def parse_document(text: str, name: str) -> Document:
+    """Parse the text of a YAML file; errors name `name`.
+
+    Raises:
+        ParamsError: it is not YAML, empty, or repeats a key
+    """
+    document = Document(name, text)
     _Builder(document).fill()
     return document
 

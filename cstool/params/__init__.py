@@ -3,7 +3,7 @@
 `load_params` is the way in; `Params` is what everything else gets.
 """
 
-from cstool.params.load import load_all_params, load_params
+from cstool.params.load import load_all_params, load_params, parse_params
 from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections.dataloader import DataloaderParams
@@ -39,5 +39,6 @@ __all__ = [
     "SparsityParams",
     "load_all_params",
     "load_params",
+    "parse_params",
     "resolve_path",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cstool.document.document import Document, Key, read_document
+from cstool.document.document import Document, Key, parse_document, read_document
 from cstool.document.problems import Problems
 from cstool.params import legacy
 from cstool.params.check import check_trainer
@@ -37,8 +37,17 @@ def load_params(
     Raises:
         ParamsError: with all problems of the file at once; or the file holds several trainers.
     """
-    loaded = _load(Path(path), overrides, flags or {}, several=False)
+    loaded = _load(read_document(Path(path)), Path(path), overrides, flags or {}, several=False)
     return loaded[0]
+
+
+def parse_params(text: str, name: str) -> Params:
+    """Check the text of a params file of one trainer, whose relative paths start from the working directory.
+
+    Raises:
+        ParamsError: with all problems at once, under `name`
+    """
+    return _load(parse_document(text, name), Path(name), (), {}, several=False)[0]
 
 
 def load_all_params(
@@ -56,13 +65,12 @@ def load_all_params(
     Raises:
         ParamsError: with all problems of the file at once.
     """
-    return _load(Path(path), overrides, flags or {}, several=True)
+    return _load(read_document(Path(path)), Path(path), overrides, flags or {}, several=True)
 
 
 def _load(
-    path: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]], several: bool
+    document: Document, path: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]], several: bool
 ) -> tuple[Params, ...]:
-    document = read_document(path)
     require_one_layout(document)
     conversion: legacy.LegacyConversion | None = None
     warnings: tuple[str, ...] = ()
