@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cstool.params import Params
 
 SPARSITY_KEY = "trainer.init.sparsity"
+HOST = "host"
+"""what `--system` calls this machine"""
 
 
 def estimate(
@@ -78,6 +80,9 @@ def estimate(
     validate: Annotated[
         bool, typer.Option("--validate", help="Set the model beside published results, and print its errors.")
     ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="With --system host: measure what this machine can do once more.")
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
@@ -87,12 +92,18 @@ def estimate(
 ) -> None:
     """Predict a training step: does it fit, how long, what bounds it, how does it scale, what does it draw.
 
-    Everything is modelled for the wafer; nothing is measured. Nothing runs, and no data is needed.
+    Everything is modelled for the wafer; nothing is measured. Nothing runs, and no data is needed. With --system host,
+    what this machine can do is measured once, and the step is predicted for it.
     """
     with errors_as_messages(debug):
         if validate:
             _validate(as_json)
             return
+        if system == HOST:
+            _host(params, list(set_ or ()), calibrate, tokens, as_json)
+            return
+        if calibrate:
+            raise EstimateError(f"--calibrate: must stand beside --system host, got --system {system}")
         if params is None:
             raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
         _check_endings(plot or (), trace)
@@ -150,6 +161,16 @@ def estimate(
             print_scaling(rows, [])
         if sparse:
             print_sparsities(sparse)
+
+
+def _host(params: Path | None, overrides: list[str], calibrates: bool, tokens: str | None, as_json: bool) -> None:
+    """Measure this machine, or predict a step on it."""
+    from cstool.cli.estimate_host import estimate_host
+    from cstool.estimate.request import parse_tokens
+
+    loaded = None if params is None else _load(params, overrides)
+    wanted = None if tokens is None else parse_tokens(tokens)
+    estimate_host(loaded, calibrates=calibrates, tokens=wanted, as_json=as_json)
 
 
 def _load(path: Path, overrides: list[str]) -> Params:

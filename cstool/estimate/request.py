@@ -78,8 +78,17 @@ def make_request(
     capacity = None if memoryx is None else _size("--memoryx", memoryx, UNITS, "12TB")
     if capacity is not None:
         system = _with_capacity(system, capacity)
-    wanted = None if tokens is None else _size("--tokens", tokens, COUNT_UNITS, "300B")
+    wanted = None if tokens is None else parse_tokens(tokens)
     return Request(params, system, batch_per_csx, execution_mode, recompute, capacity, wanted)
+
+
+def parse_tokens(text: str) -> int:
+    """Return a number of tokens, such as `300B`.
+
+    Raises:
+        EstimateError: it is none, or zero
+    """
+    return _size("--tokens", text, COUNT_UNITS, "300B")
 
 
 def _with_capacity(system: System, capacity: int) -> System:

@@ -14,6 +14,8 @@ Rules of the package, on which the "same bits" promise rests:
 Importing the package sets the folder in which compiled kernels are kept, before Numba can choose another.
 """
 
-from cstool.kernels._cache import use_cache_folder
+from cstool.kernels._cache import cache_root, use_cache_folder
+
+__all__ = ["cache_root"]
 
 use_cache_folder()

@@ -94,6 +94,8 @@ class RunResult:
     """of a training step, by op, all lanes together: forward, backward, and again (the second forward of an op whose
     layer is recomputed)"""
     modelled: Modelled | None = None
+    predicted: dict[str, dict[str, float]] | None = None
+    """of a step on this host, by phase: predicted and measured [s]; None where this host was not calibrated"""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
@@ -123,6 +125,8 @@ class Session:
     """says which kernels compute with sparse weights"""
     kept_choices: dict[str, Any] = field(default_factory=dict)
     """what the run that this one continues chose"""
+    first_ops: dict[str, dict[str, float]] = field(default_factory=dict)
+    """what the ops of the first step took, as `Systems.op_seconds` has it; that step meets cold caches"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
     saving: Saving | None = None

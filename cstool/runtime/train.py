@@ -8,12 +8,15 @@ import shlex
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 
 from cstool.data import Dataset, Sampler
 from cstool.errors import CstoolError, Interrupted
 from cstool.params import DataloaderParams, LoopParams
 from cstool.runtime.appliance import TrainStep
 from cstool.runtime.checkpoints import commit, commits, finish_save, save
+from cstool.runtime.host_prediction import compare
+from cstool.runtime.host_rates import load_rates
 from cstool.runtime.inputs import InputWorker
 from cstool.runtime.rates import Rates
 from cstool.runtime.session import Session
@@ -77,7 +80,7 @@ def _is_due(every: int | None, step: int, last: int) -> bool:
 
 
 def _compare_steps(session: Session) -> None:
-    """Put the time of a step measured here beside the modelled one of the wafer."""
+    """Put the time of a step measured here beside the modelled one of the wafer, and the one predicted for here."""
     result = session.result
     if result.modelled is not None and result.losses:
         machine = f"{session.params.num_csx} x {result.modelled.system}, {result.modelled.execution_mode}"
@@ -85,6 +88,11 @@ def _compare_steps(session: Session) -> None:
             f"Time per step: {result.step_s:.3g} s measured on this host; {result.modelled.step_s:.3g} s modelled for "
             f"{machine}."
         )
+    if (rates := load_rates()) is None:
+        log.info("Nothing was predicted for this host: `cstool estimate --system host` measures what it can do.")
+    elif (found := compare(session, rates)) is not None:
+        result.predicted = {name: asdict(times) for name, times in found.phases.items()}
+        log.info(found.line())
 
 
 def _last_step(loop: LoopParams, start: int, batches: int) -> int:
@@ -151,6 +159,8 @@ class _Loop:
         trained = session.appliance.train_step(batch, step, session.params.learning_rate(step - 1))
         session.position = Position(step, batch.number + 1, len(batch.arrays["mask"]))
         session.result.losses.append(trained.loss)
+        if len(session.result.losses) == 1:
+            (session.first_ops,) = (s.op_seconds for s in session.appliance.systems if s.trains)
         self.rates.add(batch.samples)
         if batch.tokens == 0:
             log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")

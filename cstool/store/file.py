@@ -82,6 +82,8 @@ class FileStore:
         check: Callable[[], None] = nothing_to_check,
     ) -> None:
         self.path = path
+        self.direct = direct
+        """whether it was asked to go past the page cache"""
         self.lock = StoreLock(lock_path(path))
         self.record: CommitRecord | None = None
         """the last commit; None before the first"""

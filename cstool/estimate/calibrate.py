@@ -1,0 +1,292 @@
+"""What this host can do, measured in seconds: small models of every kind of op are trained, and costs fitted to them.
+
+None of them is a model that anybody wants. The optimizer does nothing, so that what ops take is theirs alone; updates,
+memory and disk are measured by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from threadpoolctl import threadpool_limits
+
+from cstool.errors import EstimateError
+from cstool.ir import Graph, panels_of
+from cstool.kernels.compile import compile_kernels
+from cstool.kernels.optimizer import adam_update, sgd_update
+from cstool.models import build_graph, declared_sequence_length
+from cstool.params import Params, parse_params
+from cstool.perf.host import PASSES, Cost, HostRates, Work, fit_cost, kind_of, work_on_host
+from cstool.runtime.appliance import Appliance
+from cstool.runtime.grains import available_cores
+from cstool.runtime.inputs import Batch
+from cstool.runtime.kernel_choice import KernelChooser
+from cstool.runtime.optimizer import Step
+from cstool.runtime.sparsity_rules import sparsity_rules
+from cstool.runtime.state import environment
+from cstool.store.block_file import BlockFile
+
+STEPS = 5
+"""of each model; the first warms up, and of every op the fastest counts: others on the machine only make one slower"""
+UPDATE_WEIGHTS = 1 << 22
+UPDATES = 4
+DISK_BYTES = 1 << 28
+BLOCK_BYTES = 1 << 23
+KINDS_ALIKE = {"scale": "residual", "fixed_position_embedding": "position_embedding"}
+"""kinds that no model below has -> what they take is that of another one"""
+Report = Callable[[str, int, int], None]
+"""is told what is measured, how much is done, of how much"""
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """A model that is trained for its times: a decoder, or a fully connected one where it has no heads."""
+
+    name: str
+    hidden: int
+    batch: int
+    heads: int = 0
+    sequence: int = 0
+    vocabulary: int = 0
+    dropout: float = 0.0
+    sparsity: float = 0.0
+
+
+PROBES = (
+    _Probe("gpt2", 64, 16, 2, 64, 128),
+    _Probe("gpt2", 128, 24, 4, 128, 256),
+    _Probe("gpt2", 256, 8, 4, 256, 1024, dropout=0.1),
+    _Probe("gpt2", 512, 4, 8, 512, 8192),
+    _Probe("gpt2", 1024, 4, 16, 512, 2048),
+    _Probe("llama", 128, 24, 4, 128, 256),
+    _Probe("llama", 768, 4, 12, 512, 1024),
+    _Probe("fc_mnist", 128, 120),
+    _Probe("fc_mnist", 384, 128),
+    _Probe("fc_mnist", 2048, 64),
+    _Probe("fc_mnist", 1536, 512),
+    _Probe("gpt2", 256, 8, 4, 256, 256, sparsity=0.9),
+    _Probe("gpt2", 1024, 4, 16, 512, 256, sparsity=0.9),
+    _Probe("gpt2", 768, 4, 12, 512, 256, sparsity=0.75),
+)
+
+
+class _NoUpdate:
+    """An optimizer that does nothing."""
+
+    states: tuple[str, ...] = ()
+
+    def update(
+        self,
+        weight: np.ndarray[Any, Any],
+        gradient: np.ndarray[Any, Any],
+        states: Sequence[np.ndarray[Any, Any]],
+        step: Step,
+        decays: bool,
+    ) -> None:
+        """Do nothing."""
+
+
+def calibrate(folder: Path, report: Report) -> HostRates:
+    """Measure this host.
+
+    Args:
+        folder: on the disk that counts
+        report: is told how far it is
+
+    Raises:
+        EstimateError: the folder cannot be written
+    """
+    compile_kernels(lambda name, done, total: None)
+    measured: dict[str, list[tuple[Work, float]]] = {}
+    rests: list[float] = []
+    for number, probe in enumerate(PROBES):
+        report(f"{probe.name} {probe.hidden}", number, len(PROBES) + 2)
+        rests.append(_measure(probe, measured))
+    report("updates", len(PROBES), len(PROBES) + 2)
+    update_s = _measure_updates()
+    report("disk", len(PROBES) + 1, len(PROBES) + 2)
+    cached, read, write = _measure_disk(folder)
+    return HostRates(
+        cpu=environment()["cpu"],
+        cores=available_cores(),
+        costs=_fit(measured),
+        update_s=update_s,
+        step_s=min(rests),
+        cached_bytes_per_s=cached,
+        read_bytes_per_s=read,
+        write_bytes_per_s=write,
+    )
+
+
+def _fit(measured: Mapping[str, list[tuple[Work, float]]]) -> dict[str, Cost]:
+    costs = {name: fit_cost([work for work, _ in found], [s for _, s in found]) for name, found in measured.items()}
+    for kind, other in KINDS_ALIKE.items():
+        for direction in PASSES:
+            costs.setdefault(f"{kind} {direction}", costs[f"{other} {direction}"])
+    return costs
+
+
+def _params(probe: _Probe) -> Params:
+    model: dict[str, Any] = {"name": probe.name}
+    if probe.heads:
+        model |= {
+            "hidden_size": probe.hidden,
+            "num_heads": probe.heads,
+            "num_hidden_layers": 1,
+            "filter_size": 4 * probe.hidden,
+            "vocab_size": probe.vocabulary,
+            "max_position_embeddings": probe.sequence,
+        }
+        if probe.dropout:
+            model |= {"dropout_rate": probe.dropout, "attention_dropout_rate": probe.dropout}
+    else:
+        model |= {"hidden_sizes": [probe.hidden, probe.hidden], "activation_fn": "relu", "dropout": 0.0}
+    init: dict[str, Any] = {"model": model, "optimizer": {"SGD": {"learning_rate": 0.1}}, "loop": {"max_steps": STEPS}}
+    if probe.sparsity:
+        init["sparsity"] = probe.sparsity
+    return parse_params(yaml.safe_dump({"trainer": {"init": init}}), "calibration")
+
+
+def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> float:
+    """Train a model for its times; add those of its ops, and return what a step takes beside them [s]."""
+    params = _params(probe)
+    graph = build_graph(params.model, declared_sequence_length(params))
+    chooser = KernelChooser("always")
+    with Appliance(
+        graph,
+        optimizer=_NoUpdate(),
+        max_gradient_norm=None,
+        loss_scaling="num_tokens",
+        loss_weight=1.0,
+        seed=0,
+        sparsity=sparsity_rules(params, graph, chooser),
+    ) as appliance:
+        systems = appliance.prepare(probe.batch, trains=True, where="calibration")
+        appliance.memoryx.initialize(0)
+        batch = _batch(graph, probe.batch)
+        fastest: dict[tuple[str, str], float] = {}
+        before, rest = systems.op_seconds, math.inf
+        for step in range(1, STEPS + 1):
+            began = time.perf_counter()
+            appliance.train_step(batch, step, 0.0)
+            took = time.perf_counter() - began
+            after = systems.op_seconds
+            spent = {(op, p): after[op][p] - before[op][p] for op in after for p in PASSES}
+            before = after
+            if step == 1:
+                continue
+            rest = min(rest, took - sum(spent.values()) / len(systems.lanes))
+            for key, seconds in spent.items():
+                fastest[key] = min(seconds, fastest.get(key, seconds))
+        shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+        shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+        for op in graph.ops:
+            sparse = appliance.memoryx.sparse.get(op.weights[0]) if op.weights else None
+            density = 1.0 if sparse is None else sparse.count / sparse.weight.size
+            panels = len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
+            for direction in PASSES:
+                work = work_on_host(op, shapes, systems.plan.samples, direction, density, panels)
+                found = measured.setdefault(f"{kind_of(op, density)} {direction}", [])
+                found.append((work, fastest[op.name, direction] / systems.grains))
+    return max(rest, 0.0)
+
+
+def _batch(graph: Graph, size: int) -> Batch:
+    """Return a batch of random numbers."""
+    rng = np.random.default_rng(0)
+    arrays: dict[str, Any] = {}
+    for tensor in graph.inputs:
+        shape = (size, *tensor.shape)
+        if tensor.name == "mask":
+            arrays[tensor.name] = np.ones(shape, np.float32)
+        elif tensor.dtype == "int32":
+            arrays[tensor.name] = rng.integers(0, 10, shape, dtype=np.int32)
+        else:
+            arrays[tensor.name] = rng.standard_normal(shape, dtype=np.float32)
+    return Batch(0, arrays, size, int(arrays["mask"].size))
+
+
+def _measure_updates() -> dict[int, float]:
+    """Return what the update of a weight takes on one thread while all cores update, by arrays of state [s]."""
+    cores = available_cores()
+
+    def arrays() -> list[np.ndarray[Any, Any]]:
+        return [np.full(UPDATE_WEIGHTS, 1e-3, np.float32) for _ in range(4)]
+
+    def adam(a: Sequence[np.ndarray[Any, Any]]) -> None:
+        adam_update(a[0], a[1], a[2], a[3], 1e-3, 0.9, 0.999, 1e-8, 0.01, True, 1.0, 1.0, 1.0, math.inf)
+
+    def momentum(a: Sequence[np.ndarray[Any, Any]]) -> None:
+        sgd_update(a[0], a[1], a[2], 1e-3, 0.9, 0.0, False, 0.01, 1.0, math.inf, False)
+
+    def plain(a: Sequence[np.ndarray[Any, Any]]) -> None:
+        sgd_update(a[0], a[1], None, 1e-3, 0.0, 0.0, False, 0.01, 1.0, math.inf, False)
+
+    rules = {0: plain, 1: momentum, 2: adam}
+    with ThreadPoolExecutor(cores) as threads, threadpool_limits(1, user_api="blas"):
+        sets = [arrays() for _ in range(cores)]
+        return {states: _fastest(threads, rule, sets) / UPDATE_WEIGHTS for states, rule in rules.items()}
+
+
+def _fastest(threads: ThreadPoolExecutor, rule: Callable[[Any], None], sets: Sequence[Any]) -> float:
+    times = []
+    for _ in range(1 + UPDATES):
+        began = time.perf_counter()
+        list(threads.map(rule, sets))
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
+
+
+def _measure_disk(folder: Path) -> tuple[float, float, float]:
+    """Return the rates of a copy to and from the page cache, of reading the disk, and of writing it, synced [B/s].
+
+    Raises:
+        EstimateError: the folder cannot be written
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".cstool-disk-") as file:
+            os.posix_fallocate(file.fileno(), 0, DISK_BYTES)
+            block = np.ones(BLOCK_BYTES, np.uint8)
+            cached = BlockFile(folder, os.dup(file.fileno()))
+            direct = BlockFile(folder, os.dup(file.fileno()), direct=True)
+            try:
+                offsets = range(0, DISK_BYTES, BLOCK_BYTES)
+                write = _rate(lambda: _all(direct.write, offsets, block, file.fileno()))
+                read = _rate(lambda: _all(direct.read, offsets, block, None))
+                _all(cached.write, offsets, block, None)
+                copy = _rate(lambda: _all(cached.read, offsets, block, None))
+            finally:
+                cached.close()
+                direct.close()
+    except OSError as error:
+        raise EstimateError(f"{folder}: must be a folder that can be written, got: {error.strerror}") from error
+    return copy, read, write
+
+
+def _rate(run: Callable[[], None]) -> float:
+    """Return the bytes per second of the faster of two runs over the file."""
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return DISK_BYTES / min(times)
+
+
+def _all(move: Callable[[int, Any], None], offsets: range, block: Any, synced: int | None) -> None:
+    for offset in offsets:
+        move(offset, block)
+    if synced is not None:
+        with suppress(OSError):
+            os.fdatasync(synced)

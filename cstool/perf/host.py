@@ -1,0 +1,287 @@
+"""The host as a system: what its kernels, its memory and its disk take, and what a training step on it comes to.
+
+A call of a kernel on one grain takes a fixed time, and so much per floating-point operation of its products, per vector
+instruction of what is element by element (as `perf.work` counts them, for the wafer), and per byte of weights that it
+reads or makes gradients of:
+
+    seconds = call_s + flop_s x flops + vector_s x vector ops + byte_s x bytes
+
+The four numbers of each kind of op and pass are fitted to measurements on this host. The step is then that of
+`perf.cluster`: one system, whose compute is a lane and its share of the grains; MemoryX is main memory or a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from cstool.ir import Graph, Op, OpKind, panels_of
+from cstool.perf.cluster import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Section, StreamedOp, simulate
+from cstool.perf.pe import ceil_div
+from cstool.perf.work import Lookup, MatMul, Pairs, VectorOps, work_of
+
+PASSES = ("forward", "backward")
+PAIR_PRODUCTS = {"forward": 2, "backward": 5}
+"""products of queries and keys, or probabilities and values; backward computes the scores again and has four more"""
+MATMUL_PRODUCTS = {"forward": 1, "backward": 2}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call of a kernel on one grain does.
+
+    Args:
+        calls: of the kernel: one per panel
+        flops: of its products
+        vector_ops: instructions per element times elements
+        weight_bytes: read, or of gradients made
+    """
+
+    calls: int
+    flops: float
+    vector_ops: float
+    weight_bytes: float
+
+    @property
+    def row(self) -> tuple[float, float, float, float]:
+        """The four numbers."""
+        return self.calls, self.flops, self.vector_ops, self.weight_bytes
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a kind of op takes in one pass [s per call, FLOP, vector op, byte]."""
+
+    call_s: float
+    flop_s: float
+    vector_s: float
+    byte_s: float
+
+    def seconds(self, work: Work) -> float:
+        """Return the time of a call on one grain."""
+        return sum(cost * amount for cost, amount in zip(self.row, work.row, strict=True))
+
+    @property
+    def row(self) -> tuple[float, float, float, float]:
+        """The four numbers."""
+        return self.call_s, self.flop_s, self.vector_s, self.byte_s
+
+
+@dataclass(frozen=True)
+class HostRates:
+    """What was measured on this host.
+
+    Args:
+        cpu: its name
+        cores: that were busy while it was measured
+        costs: "kind pass" -> what it takes; kinds are those of ops, "sparse" is a linear op with sparse kernels
+        update_s: arrays of optimizer state -> of one weight's update on one thread [s]
+        step_s: of a step, whatever is in it [s]
+        cached_bytes_per_s: a copy between memory and the system's page cache [B/s]
+        read_bytes_per_s: from the disk [B/s]
+        write_bytes_per_s: to the disk, synced [B/s]
+    """
+
+    cpu: str
+    cores: int
+    costs: Mapping[str, Cost]
+    update_s: Mapping[int, float]
+    step_s: float
+    cached_bytes_per_s: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class HostSetup:
+    """How a run is set up on this host.
+
+    Args:
+        grain_samples: samples of a grain
+        grains: of the batch
+        lanes: host threads
+        optimizer_states: arrays beside each weight
+        waits_for_norm: whether updates need the norm of all gradients
+        densities: sparse weight -> share of non-zeros
+        recomputed: whether layers run forward again
+        memoryx_in_file: whether weights and optimizer state are in a file
+        past_cache: whether that file is read and written past the system's page cache
+        commits: whether every step is committed to it
+        buffer_bytes: of weights that are held in memory, where they are in a file
+    """
+
+    grain_samples: int
+    grains: int
+    lanes: int
+    optimizer_states: int
+    waits_for_norm: bool
+    densities: Mapping[str, float]
+    recomputed: bool = False
+    memoryx_in_file: bool = False
+    past_cache: bool = False
+    commits: bool = False
+    buffer_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A predicted step [s].
+
+    Args:
+        step_s: from the end of one to the end of the next
+        forward_s: of a lane
+        again_s: of a lane, forward passes that are repeated
+        backward_s: of a lane
+        rest_s: of what is not hidden behind these: updates, waiting for a file, the loop itself
+    """
+
+    step_s: float
+    forward_s: float
+    again_s: float
+    backward_s: float
+
+    @property
+    def rest_s(self) -> float:
+        """What is left: updates, waiting for a file, the loop itself."""
+        return max(0.0, self.step_s - self.forward_s - self.again_s - self.backward_s)
+
+
+def kind_of(op: Op, density: float) -> str:
+    """Return under which kind an op is measured: its own, or "sparse" where sparse kernels compute."""
+    return "sparse" if op.kind is OpKind.LINEAR and density < 1.0 else str(op.kind.value)
+
+
+def work_on_host(
+    op: Op, shapes: Mapping[str, tuple[int, ...]], samples: int, direction: str, density: float = 1.0, panels: int = 1
+) -> Work:
+    """Return what a pass of an op does for a grain.
+
+    Args:
+        op: of a graph
+        shapes: of its tensors, for one sample, and of its weights
+        samples: of the grain
+        direction: "forward" or "backward"
+        density: of its matrix
+        panels: of its matrix
+    """
+    flops = vector_ops = 0.0
+    for item in work_of(op, shapes):
+        match item:
+            case MatMul():
+                again = item.is_repeated and direction == "backward"
+                flops += samples * item.flops * density * (MATMUL_PRODUCTS[direction] + again)
+            case Pairs():
+                flops += samples * 2.0 * item.pairs * item.width * PAIR_PRODUCTS[direction]
+            case Lookup():
+                vector_ops += samples * item.tokens * item.width
+            case VectorOps():
+                ops = item.forward if direction == "forward" else item.backward
+                vector_ops += samples * item.tokens * item.width * ops
+    has_product = op.kind in (OpKind.LINEAR, OpKind.SOFTMAX_LOSS)
+    size = math.prod(shapes[op.weights[0]]) if has_product else 0
+    return Work(panels, flops, vector_ops, NUMBER_BYTES * size * density * MATMUL_PRODUCTS[direction])
+
+
+def fit_cost(works: Sequence[Work], seconds: Sequence[float]) -> Cost:
+    """Return the cost that is nearest to measurements, relative errors counting alike, none of its numbers negative.
+
+    Args:
+        works: of calls
+        seconds: what they took
+    """
+    rows = np.array([work.row for work in works], np.float64)
+    took = np.asarray(seconds, np.float64)
+    scale = np.maximum(rows.max(axis=0), 1e-300)
+    found, _ = nnls(rows / scale / took[:, None], np.ones(len(took)))
+    return Cost(*(float(value) for value in found / scale))
+
+
+def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
+    """Return the predicted time of a training step.
+
+    Args:
+        graph: the model
+        rates: of this host
+        setup: of the run
+    """
+    grains_of_lane = int(ceil_div(setup.grains, setup.lanes))
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    totals = dict.fromkeys(("forward", "again", "backward"), 0.0)
+    layers = _recomputed_ops(graph) if setup.recomputed else frozenset()
+    seen: set[str] = set()
+    ops = []
+    for op in graph.ops:
+        density = min((setup.densities.get(name, 1.0) for name in op.weights), default=1.0)
+        kind = kind_of(op, density)
+        count = len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
+        times = {}
+        for direction in PASSES:
+            cost = rates.costs[f"{kind} {direction}"]
+            work = work_on_host(op, shapes, setup.grain_samples, direction, density, count)
+            times[direction] = grains_of_lane * cost.seconds(work)
+        again = times["forward"] if op.name in layers else 0.0
+        totals["forward"] += times["forward"]
+        totals["again"] += again
+        totals["backward"] += times["backward"]
+        own = [name for name in op.weights if name not in seen]
+        seen.update(own)
+        kept = sum(round(graph.weights[name].size * setup.densities.get(name, 1.0)) for name in op.weights)
+        weights = sum(round(graph.weights[name].size * setup.densities.get(name, 1.0)) for name in own)
+        ops.append(
+            StreamedOp(
+                name=op.name,
+                forward_s=times["forward"],
+                delta_s=again + times["backward"],
+                gradient_s=0.0,
+                weight_bytes=NUMBER_BYTES * kept,
+                gradient_bytes=NUMBER_BYTES * kept,
+                weights=weights,
+                streams_for_delta=True,
+            )
+        )
+    cluster = _cluster(rates, setup)
+    seconds = simulate([Section(tuple(ops))], cluster, 1, 0).step_s
+    return HostStep(seconds + rates.step_s, totals["forward"], totals["again"], totals["backward"])
+
+
+def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
+    """Return this host as resources: memory without limit, or a file; updates on the lanes, or on cores beside them."""
+    threads = max(1, rates.cores - setup.lanes)
+    shared = rates.cores <= setup.lanes
+    each = rates.update_s[setup.optimizer_states]
+    states = setup.optimizer_states
+    memory = math.inf
+    if setup.memoryx_in_file:
+        # Reads and writes of an update are different things to a disk; the cluster has one rate for both.
+        moved, written = 2 * (1 + states), 1 + states
+        read_rate = rates.read_bytes_per_s if setup.past_cache else rates.cached_bytes_per_s
+        synced = setup.past_cache or setup.commits
+        write_rate = rates.write_bytes_per_s if synced else rates.cached_bytes_per_s
+        memory = moved / ((moved - written) / read_rate + written / write_rate)
+    return Cluster(
+        memory_bytes_per_s=memory,
+        update_s_per_weight=each / (setup.lanes if shared else threads),
+        link_bytes_per_s=math.inf,
+        io_bytes_per_s=math.inf,
+        hops_s=0.0,
+        prefetch_bytes=setup.buffer_bytes,
+        optimizer_states=states,
+        waits_for_norm=setup.waits_for_norm,
+        updates_on=COMPUTE if shared else PROCESSORS,
+    )
+
+
+def _recomputed_ops(graph: Graph) -> frozenset[str]:
+    """Return the ops of layers, which run forward again: those of repeated segments."""
+    return frozenset(
+        segment.name_of(op.name, number)
+        for segment in graph.segments
+        if segment.count > 1
+        for number in range(segment.count)
+        for op in segment.ops
+    )
