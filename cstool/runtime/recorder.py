@@ -1,0 +1,283 @@
+"""What really happens in a few steps, taken down by the threads that do it.
+
+Every thread has a tape of its own, so nobody waits for anybody, and what is computed is the same with and without.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from cstool.ir import Panel
+from cstool.kernels.payload import Weights
+from cstool.runtime.csx import GrainSlot
+from cstool.runtime.plan import After, PlannedOp
+
+T = TypeVar("T")
+
+FIRST, LAST = 2, 4
+"""steps of a run that are recorded, if it has that many: kernels and buffers are there from the first one on"""
+SHORTEST_WAIT_S = 1e-5
+"""a wait that is shorter is not taken down: most panels are there when they are asked for [s]"""
+NOTHING = nullcontext()
+"""what stands in for a span that nobody takes down"""
+
+
+class Span(NamedTuple):
+    """A span of time; times are of `time.perf_counter`."""
+
+    process: str
+    kind: str
+    """of what is done there: a thread has a lane for each"""
+    thread: str
+    """empty where there is one only"""
+    name: str
+    start_s: float
+    end_s: float
+    arguments: dict[str, str | int | float]
+
+
+class Counter(NamedTuple):
+    """What a counter shows from a time on."""
+
+    process: str
+    name: str
+    at_s: float
+    values: dict[str, float]
+
+
+class Tape:
+    """What one thread does."""
+
+    def __init__(self, thread: str) -> None:
+        self.thread = thread
+        self.spans: list[Span] = []
+        self.counters: list[Counter] = []
+        self.depth = 0
+        """spans that have begun and not ended"""
+
+    def span(self, process: str, kind: str, name: str, **arguments: str | int | float) -> AbstractContextManager[None]:
+        """Take down what is done within a context, however it ends."""
+        return _Running(self, process, kind, name, arguments, 0.0)
+
+    def wait(self, process: str, kind: str, **arguments: str | int | float) -> AbstractContextManager[None]:
+        """Take down what is waited for within a context, unless that is short."""
+        return _Running(self, process, kind, "wait", arguments, SHORTEST_WAIT_S)
+
+    def add(self, process: str, kind: str, name: str, start_s: float, **arguments: str | int | float) -> None:
+        """Take down what was done since a time [s]."""
+        self.spans.append(Span(process, kind, self.thread, name, start_s, time.perf_counter(), arguments))
+
+
+class _Running(AbstractContextManager[None]):
+    """A span until it ends."""
+
+    __slots__ = ("_arguments", "_kind", "_name", "_process", "_shortest_s", "_start_s", "_tape")
+
+    def __init__(
+        self,
+        tape: Tape,
+        process: str,
+        kind: str,
+        name: str,
+        arguments: dict[str, str | int | float],
+        shortest_s: float,
+    ) -> None:
+        self._tape, self._process, self._kind, self._name = tape, process, kind, name
+        self._arguments, self._shortest_s = arguments, shortest_s
+
+    def __enter__(self) -> None:
+        self._tape.depth += 1
+        self._start_s = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if time.perf_counter() - self._start_s >= self._shortest_s:
+            self._tape.add(self._process, self._kind, self._name, self._start_s, **self._arguments)
+        self._tape.depth -= 1
+
+
+class Recorder:
+    """Records the steps 2 to 4 of a run, or all of one that has fewer than four.
+
+    That is what happens from the beginning of the first of them to the end of the last, and the updates and the commit
+    of the last to their end.
+
+    Args:
+        start: the step after which the run begins
+        last: its last step
+    """
+
+    def __init__(self, start: int, last: int) -> None:
+        is_short = last - start < LAST
+        self.first, self.last = (start + 1, last) if is_short else (start + FIRST, start + LAST)
+        self.step = 0
+        """the last step whose recording began; 0 before the first"""
+        self.is_on = is_short
+        """whether it is time to record; batches are read before the first step"""
+        self.streamed_bytes = 0
+        """what MemoryX sent out so far [bytes]"""
+        self.tapes: list[Tape] = []
+        self._steps = self._new(Tape(""))
+        self._of_thread = threading.local()
+
+    def covers(self, step: int) -> bool:
+        """Say whether a step is to be recorded."""
+        return self.first <= step <= self.last
+
+    def step_span(self, step: int) -> AbstractContextManager[None]:
+        """Take down a step, from here on all that happens in it."""
+        self.step, self.is_on = step, True
+        return self._steps.span("Appliance", "steps", f"step {step}", step=step)
+
+    def here(self) -> Tape:
+        """Return the tape of this thread."""
+        tape: Tape | None = getattr(self._of_thread, "tape", None)
+        if tape is None:
+            tape = self._of_thread.tape = self._new(Tape(threading.current_thread().name.replace("_", " ")))
+        return tape
+
+    def lane(self, index: int, systems: Sequence[int]) -> LaneTape:
+        """Return a tape for a lane that works for some systems."""
+        return self._new(LaneTape(self, index, systems))
+
+    def use(self, tape: Tape) -> None:
+        """Have this thread go on with a tape."""
+        self._of_thread.tape = tape
+
+    def batch(self, number: int) -> AbstractContextManager[None]:
+        """Take down how a batch is read, if it is time."""
+        return self.here().span("Input workers", "batches", "read", batch=number) if self.is_on else NOTHING
+
+    def waited_for_input(self, start_s: float) -> None:
+        """Take down that the appliance waited for a batch since a time [s], if it is time."""
+        if self.is_on and time.perf_counter() - start_s >= SHORTEST_WAIT_S:
+            self._steps.add("Appliance", "steps", "wait", start_s, what="input")
+
+    def update(self, step: int, panel: Panel, what: str) -> AbstractContextManager[None]:
+        """Take down what is done for the update of a panel, if its step is recorded."""
+        if not self.covers(step):
+            return NOTHING
+        return self.here().span("MemoryX", "updates", f"{panel.weight} {what}", step=step, panel=panel.index)
+
+    def wait_for_commit(self, step: int) -> AbstractContextManager[None]:
+        """Take down that an update waits for the commit before it, if its step is recorded."""
+        return self.here().wait("MemoryX", "updates", step=step, what="commit") if self.covers(step) else NOTHING
+
+    def commit(self, step: int, name: str) -> AbstractContextManager[None]:
+        """Take down what is done for the commit of a step, if that is recorded."""
+        return self.here().span("MemoryX", "commits", name, step=step) if self.covers(step) else NOTHING
+
+    def request(self, what: str, size_bytes: int, start_s: float) -> None:
+        """Take down a request to the file of MemoryX that ends now.
+
+        Args:
+            what: "read" or "write"
+            size_bytes: how much
+            start_s: when it began
+        """
+        tape = self.here()
+        if self.is_on or tape.depth:
+            tape.add("MemoryX", "reads and writes", what, start_s, bytes=size_bytes)
+
+    def _new(self, tape: _TapeT) -> _TapeT:
+        self.tapes.append(tape)
+        return tape
+
+
+class LaneTape(Tape):
+    """What one lane does.
+
+    Args:
+        recorder: knows the step
+        index: number of the lane
+        systems: numbers of the systems that it works for
+    """
+
+    def __init__(self, recorder: Recorder, index: int, systems: Sequence[int]) -> None:
+        super().__init__(f"lane {index}")
+        self.recorder = recorder
+        self.index = index
+        self.systems = systems
+
+    def kernel(
+        self, planned: PlannedOp, phase: str, slot: GrainSlot, panel: Panel | None
+    ) -> AbstractContextManager[None]:
+        """Take down the work on a grain of an op, with one panel of its matrix, or of one without."""
+        arguments: dict[str, Any] = {"step": self.recorder.step, "grain": slot.grain}
+        if panel is not None:
+            arguments["panel"] = panel.index
+        return self.span(f"CSX {slot.system}", "compute", f"{planned.op.name} {phase}", **arguments)
+
+    def settle(self, planned: PlannedOp, slot: GrainSlot) -> None:
+        """Settle the deltas of an op, and take that down if there is anything to do."""
+        if any(delta is not None and delta.after is not After.NOTHING for delta in planned.delta_inputs):
+            with self.kernel(planned, "settle", slot, None):
+                slot.settle(planned)
+
+    def keep(self, call: Callable[[int], None]) -> None:
+        """Call what waits for other lanes with the number of this one; take down how long it did."""
+        began = time.perf_counter()
+        call(self.index)
+        self._waited(began, what="other lanes")
+
+    def acquire(self, call: Callable[[Panel], Weights], panel: Panel) -> Weights:
+        """Acquire a panel, and take down how long it was waited for."""
+        began = time.perf_counter()
+        weights = call(panel)
+        size_bytes = _streamed_bytes(weights)
+        self._waited(began, what=panel.weight, panel=panel.index, bytes=size_bytes)
+        if self.index == 0:  # every lane acquires every panel, which streams once
+            recorder = self.recorder
+            recorder.streamed_bytes += size_bytes
+            values = {"bytes": float(recorder.streamed_bytes)}
+            self.counters.append(Counter("MemoryX", "streamed", time.perf_counter(), values))
+        return weights
+
+    def _waited(self, start_s: float, **arguments: str | int | float) -> None:
+        if time.perf_counter() - start_s >= SHORTEST_WAIT_S:
+            for system in self.systems:
+                self.add(f"CSX {system}", "compute", "wait", start_s, step=self.recorder.step, **arguments)
+
+    def reduction(self, panel: Panel, op: str, level: int) -> AbstractContextManager[None]:
+        """Take down how two gradients are added, which are so far up in the tree."""
+        return self.span("SwarmX", "reduce", f"{op} reduce", **self._of_gradient(panel), level=level)
+
+    def receipt(self, panel: Panel, op: str) -> AbstractContextManager[None]:
+        """Take down how MemoryX receives a sum."""
+        return self.span("MemoryX", "receive", f"{op} receive", **self._of_gradient(panel))
+
+    def gradients(self, waiting: int, buffers: int, buffer_bytes: int) -> None:
+        """Take down how many gradients there are.
+
+        Args:
+            waiting: in SwarmX, for their sibling
+            buffers: of gradients that are computed, wait or are applied
+            buffer_bytes: of all buffers, those that nobody uses, too
+        """
+        at_s = time.perf_counter()
+        self.counters += [
+            Counter("SwarmX", "gradients in flight", at_s, {"waiting": waiting}),
+            Counter("SwarmX", "buffers", at_s, {"used": buffers}),
+            Counter("SwarmX", "memory of buffers", at_s, {"bytes": buffer_bytes}),
+        ]
+
+    def _of_gradient(self, panel: Panel) -> dict[str, Any]:
+        return {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
+
+
+_TapeT = TypeVar("_TapeT", bound=Tape)
+
+
+def _streamed_bytes(weights: Weights) -> int:
+    """Return what was sent out when a panel was acquired [bytes]."""
+    if isinstance(weights, np.ndarray):
+        return weights.nbytes
+    return 4 * weights.pattern.count + weights.pattern.size_bytes
