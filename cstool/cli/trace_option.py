@@ -20,8 +20,8 @@ RunTraceOption = Annotated[
     typer.Option(
         "--trace",
         metavar="FILE",
-        help="Write what happens on this host in steps 2 to 4 of the run (in all of them, if it has fewer than 4) "
-        "as a trace that Perfetto opens, .json.",
+        help="Record what happens on this host in steps 2 to 4 of the run (in all, if it has fewer than 4) into a "
+        ".json file that Perfetto opens.",
         show_default=False,
     ),
 ]
