@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from cstool.chrome_trace import Trace
 from cstool.errors import TraceError
-from cstool.runtime.recorder import Recorder, Span
+from cstool.runtime.recorder import Recorder, Span, Tape
 from cstool.runtime.session import Session
 from cstool.runtime.wording import counted
 
@@ -89,20 +89,33 @@ def trace_of(recorder: Recorder, title: str) -> Trace:
     """
     trace = Trace(title, "measured")
     tapes = list(recorder.tapes)
-    spans = [span for tape in tapes for span in list(tape.spans)]
-    for span in sorted(spans, key=_place):
-        lane = f"{span.thread}: {span.kind}" if span.thread else span.kind
-        trace.span(span.process, lane, span.name, span.start_s, span.end_s, **span.arguments)
+    lanes: dict[tuple[str, str, str], list[Span]] = {}
     for tape in tapes:
-        for counter in list(tape.counters):
-            trace.counter(counter.process, counter.name, counter.at_s, **counter.values)
+        for span in list(tape.spans):
+            lanes.setdefault((span.process, span.kind, tape.thread), []).append(span)
+    for place in sorted(lanes, key=lambda place: _place(*place)):
+        process, kind, thread = place
+        lane = f"{thread}: {kind}" if thread else kind
+        for span in lanes[place]:
+            trace.span(process, lane, span.name, span.start_s, span.end_s, **span.arguments)
+    for tape in tapes:
+        _add_counters(trace, tape)
     return trace
 
 
-def _place(span: Span) -> tuple[int, list[int | str], int, list[int | str]]:
-    """Return what is smaller for spans that are shown further up: by process, then by kind, then by thread."""
-    process = PROCESSES.index(span.process) if span.process in PROCESSES else len(PROCESSES)
-    return process, _in_order(span.process), KINDS.index(span.kind), _in_order(span.thread)
+def _add_counters(trace: Trace, tape: Tape) -> None:
+    for at_s, size_bytes in list(tape.streamed):
+        trace.counter("MemoryX", "streamed", at_s, bytes=size_bytes)
+    for found in list(tape.gradients):
+        trace.counter("SwarmX", "gradients in flight", found.at_s, waiting=found.waiting)
+        trace.counter("SwarmX", "buffers", found.at_s, used=found.buffers)
+        trace.counter("SwarmX", "memory of buffers", found.at_s, bytes=found.buffer_bytes)
+
+
+def _place(process: str, kind: str, thread: str) -> tuple[int, list[int | str], int, list[int | str]]:
+    """Return what is smaller for lanes that are shown further up: by process, then by kind, then by thread."""
+    number = PROCESSES.index(process) if process in PROCESSES else len(PROCESSES)
+    return number, _in_order(process), KINDS.index(kind), _in_order(thread)
 
 
 def _in_order(name: str) -> list[int | str]:

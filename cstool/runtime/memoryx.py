@@ -516,8 +516,10 @@ class MemoryX:
         optimizer = self.optimizer
         assert optimizer is not None
         if committed is not None:
-            with NOTHING if self.recorder is None else self.recorder.wait_for_commit(step.number):
-                committed.result()
+            began = time.perf_counter()
+            committed.result()
+            if self.recorder is not None:
+                self.recorder.waited_for_commit(step.number, began)
         start, stop = self.span(panel)
         scale, decays = self.learning_rate_scales.get(panel.weight, 1.0), self.graph.weights[panel.weight].decays
         step = step._replace(learning_rate=step.learning_rate * scale)

@@ -9,8 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from cstool.ir import Panel
 from cstool.kernels.payload import Weights
 from cstool.runtime.csx import GrainSlot
 from cstool.runtime.plan import After, PlannedOp
-
-T = TypeVar("T")
 
 FIRST, LAST = 2, 4
 """steps of a run that are recorded, if it has that many: kernels and buffers are there from the first one on"""
@@ -29,79 +26,78 @@ NOTHING = nullcontext()
 """what stands in for a span that nobody takes down"""
 
 
+Arguments: TypeAlias = dict[str, str | int | float]
+"""what is known of a span beside its name"""
+
+
 class Span(NamedTuple):
     """A span of time; times are of `time.perf_counter`."""
 
     process: str
     kind: str
     """of what is done there: a thread has a lane for each"""
-    thread: str
-    """empty where there is one only"""
     name: str
     start_s: float
     end_s: float
-    arguments: dict[str, str | int | float]
+    arguments: Arguments
 
 
-class Counter(NamedTuple):
-    """What a counter shows from a time on."""
+class Gradients(NamedTuple):
+    """How many gradients there are at a time."""
 
-    process: str
-    name: str
     at_s: float
-    values: dict[str, float]
+    waiting: int
+    """in SwarmX, for their sibling"""
+    buffers: int
+    """of gradients that are computed, wait or are applied"""
+    buffer_bytes: int
+    """of all buffers, those that nobody uses, too"""
 
 
 class Tape:
-    """What one thread does."""
+    """What one thread does.
+
+    Args:
+        thread: what its lanes are called; empty where there is one thread only
+    """
 
     def __init__(self, thread: str) -> None:
         self.thread = thread
         self.spans: list[Span] = []
-        self.counters: list[Counter] = []
+        self.gradients: list[Gradients] = []
+        self.streamed: list[tuple[float, int]] = []
+        """(when, bytes that MemoryX had sent out by then)"""
         self.depth = 0
         """spans that have begun and not ended"""
 
-    def span(self, process: str, kind: str, name: str, **arguments: str | int | float) -> AbstractContextManager[None]:
+    def span(self, process: str, kind: str, name: str, arguments: Arguments) -> AbstractContextManager[None]:
         """Take down what is done within a context, however it ends."""
-        return _Running(self, process, kind, name, arguments, 0.0)
+        return _Running(self, process, kind, name, arguments)
 
-    def wait(self, process: str, kind: str, **arguments: str | int | float) -> AbstractContextManager[None]:
-        """Take down what is waited for within a context, unless that is short."""
-        return _Running(self, process, kind, "wait", arguments, SHORTEST_WAIT_S)
-
-    def add(self, process: str, kind: str, name: str, start_s: float, **arguments: str | int | float) -> None:
-        """Take down what was done since a time [s]."""
-        self.spans.append(Span(process, kind, self.thread, name, start_s, time.perf_counter(), arguments))
+    def wait(self, process: str, kind: str, start_s: float, arguments: Arguments) -> None:
+        """Take down that something was waited for since a time [s], unless that is short."""
+        end_s = time.perf_counter()
+        if end_s - start_s >= SHORTEST_WAIT_S:
+            self.spans.append(Span(process, kind, "wait", start_s, end_s, arguments))
 
 
 class _Running(AbstractContextManager[None]):
     """A span until it ends."""
 
-    __slots__ = ("_arguments", "_kind", "_name", "_process", "_shortest_s", "_start_s", "_tape")
+    __slots__ = ("_arguments", "_kind", "_name", "_process", "_start_s", "_tape")
 
-    def __init__(
-        self,
-        tape: Tape,
-        process: str,
-        kind: str,
-        name: str,
-        arguments: dict[str, str | int | float],
-        shortest_s: float,
-    ) -> None:
-        self._tape, self._process, self._kind, self._name = tape, process, kind, name
-        self._arguments, self._shortest_s = arguments, shortest_s
+    def __init__(self, tape: Tape, process: str, kind: str, name: str, arguments: Arguments) -> None:
+        self._tape, self._process, self._kind, self._name, self._arguments = tape, process, kind, name, arguments
 
     def __enter__(self) -> None:
         self._tape.depth += 1
         self._start_s = time.perf_counter()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if time.perf_counter() - self._start_s >= self._shortest_s:
-            self._tape.add(self._process, self._kind, self._name, self._start_s, **self._arguments)
-        self._tape.depth -= 1
+    def __exit__(self, *_: object) -> None:
+        end_s = time.perf_counter()
+        tape = self._tape
+        tape.spans.append(Span(self._process, self._kind, self._name, self._start_s, end_s, self._arguments))
+        tape.depth -= 1
 
 
 class Recorder:
@@ -135,7 +131,7 @@ class Recorder:
     def step_span(self, step: int) -> AbstractContextManager[None]:
         """Take down a step, from here on all that happens in it."""
         self.step, self.is_on = step, True
-        return self._steps.span("Appliance", "steps", f"step {step}", step=step)
+        return self._steps.span("Appliance", "steps", f"step {step}", {"step": step})
 
     def here(self) -> Tape:
         """Return the tape of this thread."""
@@ -154,26 +150,27 @@ class Recorder:
 
     def batch(self, number: int) -> AbstractContextManager[None]:
         """Take down how a batch is read, if it is time."""
-        return self.here().span("Input workers", "batches", "read", batch=number) if self.is_on else NOTHING
+        return self.here().span("Input workers", "batches", "read", {"batch": number}) if self.is_on else NOTHING
 
     def waited_for_input(self, start_s: float) -> None:
         """Take down that the appliance waited for a batch since a time [s], if it is time."""
-        if self.is_on and time.perf_counter() - start_s >= SHORTEST_WAIT_S:
-            self._steps.add("Appliance", "steps", "wait", start_s, what="input")
+        if self.is_on:
+            self._steps.wait("Appliance", "steps", start_s, {"what": "input"})
 
     def update(self, step: int, panel: Panel, what: str) -> AbstractContextManager[None]:
         """Take down what is done for the update of a panel, if its step is recorded."""
         if not self.covers(step):
             return NOTHING
-        return self.here().span("MemoryX", "updates", f"{panel.weight} {what}", step=step, panel=panel.index)
+        return self.here().span("MemoryX", "updates", f"{panel.weight} {what}", {"step": step, "panel": panel.index})
 
-    def wait_for_commit(self, step: int) -> AbstractContextManager[None]:
-        """Take down that an update waits for the commit before it, if its step is recorded."""
-        return self.here().wait("MemoryX", "updates", step=step, what="commit") if self.covers(step) else NOTHING
+    def waited_for_commit(self, step: int, start_s: float) -> None:
+        """Take down that an update waited for the commit before it since a time [s], if its step is recorded."""
+        if self.covers(step):
+            self.here().wait("MemoryX", "updates", start_s, {"step": step, "what": "commit"})
 
     def commit(self, step: int, name: str) -> AbstractContextManager[None]:
         """Take down what is done for the commit of a step, if that is recorded."""
-        return self.here().span("MemoryX", "commits", name, step=step) if self.covers(step) else NOTHING
+        return self.here().span("MemoryX", "commits", name, {"step": step}) if self.covers(step) else NOTHING
 
     def request(self, what: str, size_bytes: int, start_s: float) -> None:
         """Take down a request to the file of MemoryX that ends now.
@@ -185,7 +182,8 @@ class Recorder:
         """
         tape = self.here()
         if self.is_on or tape.depth:
-            tape.add("MemoryX", "reads and writes", what, start_s, bytes=size_bytes)
+            end_s = time.perf_counter()
+            tape.spans.append(Span("MemoryX", "reads and writes", what, start_s, end_s, {"bytes": size_bytes}))
 
     def _new(self, tape: _TapeT) -> _TapeT:
         self.tapes.append(tape)
@@ -205,16 +203,17 @@ class LaneTape(Tape):
         super().__init__(f"lane {index}")
         self.recorder = recorder
         self.index = index
-        self.systems = systems
+        self.systems = [f"CSX {system}" for system in systems]
 
     def kernel(
         self, planned: PlannedOp, phase: str, slot: GrainSlot, panel: Panel | None
     ) -> AbstractContextManager[None]:
         """Take down the work on a grain of an op, with one panel of its matrix, or of one without."""
-        arguments: dict[str, Any] = {"step": self.recorder.step, "grain": slot.grain}
+        assert slot.grain is not None
+        arguments: Arguments = {"step": self.recorder.step, "grain": slot.grain}
         if panel is not None:
             arguments["panel"] = panel.index
-        return self.span(f"CSX {slot.system}", "compute", f"{planned.op.name} {phase}", **arguments)
+        return self.span(f"CSX {slot.system}", "compute", f"{planned.op.name} {phase}", arguments)
 
     def settle(self, planned: PlannedOp, slot: GrainSlot) -> None:
         """Settle the deltas of an op, and take that down if there is anything to do."""
@@ -226,51 +225,37 @@ class LaneTape(Tape):
         """Call what waits for other lanes with the number of this one; take down how long it did."""
         began = time.perf_counter()
         call(self.index)
-        self._waited(began, what="other lanes")
+        self._waited(began, {"step": self.recorder.step, "what": "other lanes"})
 
     def acquire(self, call: Callable[[Panel], Weights], panel: Panel) -> Weights:
         """Acquire a panel, and take down how long it was waited for."""
         began = time.perf_counter()
         weights = call(panel)
-        size_bytes = _streamed_bytes(weights)
-        self._waited(began, what=panel.weight, panel=panel.index, bytes=size_bytes)
+        size_bytes, recorder = _streamed_bytes(weights), self.recorder
+        what: Arguments = {"step": recorder.step, "what": panel.weight, "panel": panel.index, "bytes": size_bytes}
+        self._waited(began, what)
         if self.index == 0:  # every lane acquires every panel, which streams once
-            recorder = self.recorder
             recorder.streamed_bytes += size_bytes
-            values = {"bytes": float(recorder.streamed_bytes)}
-            self.counters.append(Counter("MemoryX", "streamed", time.perf_counter(), values))
+            self.streamed.append((time.perf_counter(), recorder.streamed_bytes))
         return weights
 
-    def _waited(self, start_s: float, **arguments: str | int | float) -> None:
-        if time.perf_counter() - start_s >= SHORTEST_WAIT_S:
-            for system in self.systems:
-                self.add(f"CSX {system}", "compute", "wait", start_s, step=self.recorder.step, **arguments)
+    def _waited(self, start_s: float, arguments: Arguments) -> None:
+        for system in self.systems:
+            self.wait(system, "compute", start_s, arguments)
 
     def reduction(self, panel: Panel, op: str, level: int) -> AbstractContextManager[None]:
         """Take down how two gradients are added, which are so far up in the tree."""
-        return self.span("SwarmX", "reduce", f"{op} reduce", **self._of_gradient(panel), level=level)
+        arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
+        return self.span("SwarmX", "reduce", f"{op} reduce", arguments | {"level": level})
 
     def receipt(self, panel: Panel, op: str) -> AbstractContextManager[None]:
         """Take down how MemoryX receives a sum."""
-        return self.span("MemoryX", "receive", f"{op} receive", **self._of_gradient(panel))
+        arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
+        return self.span("MemoryX", "receive", f"{op} receive", arguments)
 
-    def gradients(self, waiting: int, buffers: int, buffer_bytes: int) -> None:
-        """Take down how many gradients there are.
-
-        Args:
-            waiting: in SwarmX, for their sibling
-            buffers: of gradients that are computed, wait or are applied
-            buffer_bytes: of all buffers, those that nobody uses, too
-        """
-        at_s = time.perf_counter()
-        self.counters += [
-            Counter("SwarmX", "gradients in flight", at_s, {"waiting": waiting}),
-            Counter("SwarmX", "buffers", at_s, {"used": buffers}),
-            Counter("SwarmX", "memory of buffers", at_s, {"bytes": buffer_bytes}),
-        ]
-
-    def _of_gradient(self, panel: Panel) -> dict[str, Any]:
-        return {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
+    def count(self, waiting: int, buffers: int, buffer_bytes: int) -> None:
+        """Take down how many gradients there are, as `Gradients` says."""
+        self.gradients.append(Gradients(time.perf_counter(), waiting, buffers, buffer_bytes))
 
 
 _TapeT = TypeVar("_TapeT", bound=Tape)

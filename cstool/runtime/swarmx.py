@@ -133,7 +133,7 @@ class SwarmX:
             tape: takes down what the lane does here
         """
         if tape is not None:
-            tape.gradients(len(self._waiting), self.buffers.used, self.buffers.allocated_bytes)
+            tape.count(len(self._waiting), self.buffers.used, self.buffers.allocated_bytes)
         index, nodes, level = leaf, self.grains, 0
         while nodes > 1:
             if index ^ 1 < nodes:

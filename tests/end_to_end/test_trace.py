@@ -91,7 +91,7 @@ def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(
     for step in (2, 3, 4):
         for op in graph.ops:
             for phase in ("forward", "backward"):
-                # The last op has all of a batch's words in two panels or more; these weights are one panel each.
+                # Every weight of this model is one panel.
                 assert names.pop((f"{op.name} {phase}", step)) == GRAINS, f"{op.name} {phase}"
             panels = sum(len(panels_of(graph.weights[weight])) for weight in op.weights)
             if panels:
