@@ -68,6 +68,10 @@ class ArtifactError(CstoolError):
     """An artifact cannot be written, read, or does not belong to this model."""
 
 
+class TraceError(CstoolError):
+    """A trace cannot be recorded as asked, or not be written."""
+
+
 class NonFiniteError(CstoolError):
     """Training ran into NaN or infinity."""
 

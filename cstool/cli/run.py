@@ -11,6 +11,7 @@ import typer
 
 from cstool.cli.command import Command
 from cstool.cli.report import DebugOption, errors_as_messages
+from cstool.cli.trace_option import RunTraceOption, check_trace_file, check_traced
 
 if TYPE_CHECKING:
     from cstool.ir import Artifact
@@ -237,6 +238,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    trace: RunTraceOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout, the log on stderr.")
     ] = False,
@@ -278,9 +280,13 @@ def run(
     )
     lane_count = parse_lanes(lanes)
     with errors_as_messages(debug):
+        if trace is not None:
+            check_trace_file(trace)
         from cstool.params import load_all_params
 
         trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        if trace is not None:
+            check_traced(trainers, mode.value)
         from cstool import runtime
         from cstool.cli.render import print_json
         from cstool.cli.run_log import LOG, run_log
@@ -315,6 +321,7 @@ def run(
                     load_checkpoint_states=load_checkpoint_states if number == 1 else None,
                     lanes=lane_count,
                     sparse_kernels=sparse_kernels.value,
+                    trace=trace,
                     progress=screen.progress,
                 )
             results.append(result.as_dict())

@@ -19,6 +19,7 @@ from cstool.runtime.inputs import Batch
 from cstool.runtime.lanes import STAGES_APART
 from cstool.runtime.memoryx import DENSE, MemoryX
 from cstool.runtime.optimizer import Optimizer
+from cstool.runtime.recorder import Recorder
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.systems import Systems
@@ -197,6 +198,16 @@ class Appliance:
         """
         self.memoryx.begin_evaluation(step, sample)
         return self._systems[len(batch.arrays["mask"]), False].run(batch, step=step, scale=1.0)
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Have what happens in training taken down from now on, or no longer: then what is under way still is."""
+        if recorder is not None:
+            self.memoryx.recorder = recorder
+            if isinstance(self.store, FileStore):
+                self.store.observe(recorder.request)
+        for systems in self._systems.values():
+            if systems.trains:
+                systems.record(recorder)
 
     def memory_account(self) -> Mapping[str, int]:
         """Say what memory is for what [bytes]."""

@@ -46,8 +46,10 @@ def aligned_empty(size_bytes: int) -> Array:
 class GrainSlot:
     """The memory of one grain, and a ready-made `Call` per op that points into it."""
 
-    def __init__(self, plan: Plan, memory: Array, seed: int) -> None:
+    def __init__(self, plan: Plan, memory: Array, seed: int, system: int = 0) -> None:
         self.plan = plan
+        self.system = system
+        """number of the system whose memory it is"""
         self.arrays: dict[str, Array] = {}
         for name, buffer in plan.buffers.items():
             part = memory[buffer.offset_bytes : buffer.offset_bytes + buffer.size_bytes]
@@ -118,5 +120,6 @@ class Csx:
         self.index = index
         self.arena = aligned_empty(plan.slot_bytes * slots)
         self.slots = [
-            GrainSlot(plan, self.arena[i * plan.slot_bytes : (i + 1) * plan.slot_bytes], seed) for i in range(slots)
+            GrainSlot(plan, self.arena[i * plan.slot_bytes : (i + 1) * plan.slot_bytes], seed, index)
+            for i in range(slots)
         ]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cstool.data import Dataset, Sampler
+from cstool.runtime.recorder import NOTHING, Recorder
 
 Array = np.ndarray[Any, Any]
 
@@ -42,13 +43,17 @@ class InputWorker:
         sampler: which samples make a batch
         first: number of the first batch
         count: how many batches to read; None for no end
+        recorder: takes down how they are read, and waited for
     """
 
-    def __init__(self, dataset: Dataset, sampler: Sampler, first: int, count: int | None) -> None:
+    def __init__(
+        self, dataset: Dataset, sampler: Sampler, first: int, count: int | None, recorder: Recorder | None = None
+    ) -> None:
         self.dataset = dataset
         self.sampler = sampler
         self.waited_s = 0.0
         """time that the appliance waited for input [s]"""
+        self._recorder = recorder
         self._range = (first, None if count is None else first + count)
         self._ready: queue.Queue[Batch | BaseException] = queue.Queue(BATCHES_AHEAD)
         self._stopped = threading.Event()
@@ -67,6 +72,8 @@ class InputWorker:
         began = time.perf_counter()
         item = self._ready.get()
         self.waited_s += time.perf_counter() - began
+        if self._recorder is not None:
+            self._recorder.waited_for_input(began)
         if isinstance(item, BaseException):
             raise item
         return item
@@ -75,7 +82,8 @@ class InputWorker:
         number, end = self._range
         while not self._stopped.is_set() and (end is None or number < end):
             try:
-                item: Batch | BaseException = self._read(number)
+                with NOTHING if self._recorder is None else self._recorder.batch(number):
+                    item: Batch | BaseException = self._read(number)
             except BaseException as error:
                 item = error
             while not self._stopped.is_set():

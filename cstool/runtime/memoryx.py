@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from cstool.kernels.sparse import SparseMatrix, collect
 from cstool.philox import key_of
 from cstool.runtime.dropconnect import Draw, DroppedWeight
 from cstool.runtime.optimizer import Optimizer, Step
+from cstool.runtime.recorder import NOTHING, Recorder
 from cstool.runtime.sparse_weights import SparseWeight, SparsityRules
 from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.waiting import Room, WaitingGradients
@@ -95,6 +96,8 @@ class MemoryX:
         """time that lanes waited for a panel [s], summed over the lanes"""
         self.commit_waited_s = 0.0
         """time that steps waited for the commit before the last one [s]"""
+        self.recorder: Recorder | None = None
+        """takes down updates and commits; None where nobody wants to know"""
         self._workers = workers
         self._uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""
@@ -383,14 +386,20 @@ class MemoryX:
             began = time.perf_counter()
             self._commit.result()
             self.commit_waited_s += time.perf_counter() - began
-        self._commit = self._committer.submit(self._make_commit, list(self._updates.values()), values)
+        updates = list(self._updates.values())
+        self._commit = self._committer.submit(self._make_commit, self._step.number, updates, values)
 
-    def _make_commit(self, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
+    def _make_commit(self, step: int, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
         assert isinstance(self.store, FileStore), "who asks for commits has a store that can"
-        for update in updates:
-            update.result()
+        with self._recorded_commit(step, "wait"):
+            for update in updates:
+                update.result()
         links = {f"model.{alias}": f"model.{weight}" for alias, weight in self.graph.aliases.items()}
-        self.store.commit(values(), links)
+        with self._recorded_commit(step, "commit"):
+            self.store.commit(values(), links)
+
+    def _recorded_commit(self, step: int, name: str) -> AbstractContextManager[None]:
+        return NOTHING if self.recorder is None else self.recorder.commit(step, name)
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:
         """Let a checkpoint be written from the last commit asked for; the next steps may begin meanwhile.
@@ -495,7 +504,8 @@ class MemoryX:
                 dense = np.concatenate(parts)
                 for part in parts:
                     self.buffers.give_back(part)
-            sparse.change_mask(step.number, dense)
+            with self._recorded_update(step, sparse.panels[0], "mask"):
+                sparse.change_mask(step.number, dense)
 
     def _update(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
         """Apply the optimizer to one panel."""
@@ -506,7 +516,10 @@ class MemoryX:
         optimizer = self.optimizer
         assert optimizer is not None
         if committed is not None:
+            began = time.perf_counter()
             committed.result()
+            if self.recorder is not None:
+                self.recorder.waited_for_commit(step.number, began)
         start, stop = self.span(panel)
         scale, decays = self.learning_rate_scales.get(panel.weight, 1.0), self.graph.weights[panel.weight].decays
         step = step._replace(learning_rate=step.learning_rate * scale)
@@ -522,10 +535,14 @@ class MemoryX:
                     "a lower learning rate, max_gradient_norm or a longer warm-up may help",
                 )
 
-        self.store.rewrite(self.arrays_of(panel.weight), start, stop, change, self._waiting.sources(panel))
+        with self._recorded_update(step, panel, "update"):
+            self.store.rewrite(self.arrays_of(panel.weight), start, stop, change, self._waiting.sources(panel))
         if gradient is None:
             self._waiting.drop(panel)
         else:
             # The room last: whoever waits for it takes the buffer, too.
             self.buffers.give_back(gradient)
             self._room.give_back(gradient.nbytes)
+
+    def _recorded_update(self, step: Step, panel: Panel, what: str) -> AbstractContextManager[None]:
+        return NOTHING if self.recorder is None else self.recorder.update(step.number, panel, what)

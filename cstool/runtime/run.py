@@ -55,6 +55,7 @@ def run(
     strict: bool = True,
     lanes: int | None = None,
     sparse_kernels: str = "auto",
+    trace: Path | None = None,
     progress: Progress,
 ) -> RunResult:
     """Do what a params file asks for.
@@ -68,6 +69,7 @@ def run(
         strict: whether a checkpoint must hold exactly the weights of the model
         lanes: host threads; None to choose
         sparse_kernels: one of `SPARSE_KERNELS`
+        trace: the file that a trace of a few training steps goes to; None for no trace
         progress: is told what is going on
 
     Raises:
@@ -112,7 +114,7 @@ def run(
         )
         result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
         result.modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
-        session = Session(params, graph, appliance, progress, result, chooser=chooser)
+        session = Session(params, graph, appliance, progress, result, trace=trace, chooser=chooser)
         for warning in params.warnings:
             log.warning(warning)
         for note in params.notes:

@@ -121,6 +121,8 @@ class Session:
     progress: Progress
     result: RunResult
     position: Position = field(default_factory=Position)
+    trace: Path | None = None
+    """the file that a trace of a few steps goes to"""
     chooser: KernelChooser = field(default_factory=lambda: KernelChooser("auto"))
     """says which kernels compute with sparse weights"""
     kept_choices: dict[str, Any] = field(default_factory=dict)

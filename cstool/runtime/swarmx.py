@@ -17,6 +17,7 @@ import numpy as np
 
 from cstool.ir import Panel
 from cstool.kernels.payload import Payload, Weights, add_payloads
+from cstool.runtime.recorder import LaneTape
 from cstool.store import aligned_empty
 
 Array = np.ndarray[Any, Any]
@@ -40,6 +41,11 @@ class BufferPool:
         """buffers that are out, by where they begin"""
         self._lock = threading.Lock()
         self.allocated_bytes = 0
+
+    @property
+    def used(self) -> int:
+        """How many buffers are out."""
+        return len(self._out)
 
     def take(self, shape: tuple[int, ...], room: int = 0) -> Array:
         """Return a float32 buffer with arbitrary contents.
@@ -116,8 +122,18 @@ class SwarmX:
         """Give a panel back."""
         self._memoryx.release(panel)
 
-    def reduce(self, panel: Panel, op: str, leaf: int, payload: Payload) -> None:
-        """Hand in the gradient of one grain; SwarmX owns its buffer from now on."""
+    def reduce(self, panel: Panel, op: str, leaf: int, payload: Payload, tape: LaneTape | None = None) -> None:
+        """Hand in the gradient of one grain; SwarmX owns its buffer from now on.
+
+        Args:
+            panel: whose gradient it is
+            op: that it is of
+            leaf: number of the grain
+            payload: the gradient
+            tape: takes down what the lane does here
+        """
+        if tape is not None:
+            tape.count(len(self._waiting), self.buffers.used, self.buffers.allocated_bytes)
         index, nodes, level = leaf, self.grains, 0
         while nodes > 1:
             if index ^ 1 < nodes:
@@ -127,7 +143,15 @@ class SwarmX:
                         self._waiting[panel, op, level, index] = payload
                         return
                 left, right = (other, payload) if index & 1 else (payload, other)
-                payload = add_payloads(left, right)
+                if tape is None:
+                    payload = add_payloads(left, right)
+                else:
+                    with tape.reduction(panel, op, level):
+                        payload = add_payloads(left, right)
                 self.buffers.give_back(right)
             index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
-        self._memoryx.receive(panel, op, payload)
+        if tape is None:
+            self._memoryx.receive(panel, op, payload)
+        else:
+            with tape.receipt(panel, op):
+                self._memoryx.receive(panel, op, payload)

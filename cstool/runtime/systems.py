@@ -18,6 +18,7 @@ from cstool.runtime.lanes import STAGES_APART, Lane, LaneStopped, Pace
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.nonfinite import first_bad_tensor
 from cstool.runtime.plan import Plan, make_plan
+from cstool.runtime.recorder import Recorder
 from cstool.runtime.swarmx import SwarmX
 
 
@@ -164,6 +165,12 @@ class Systems:
         ordered = [losses[grain] for grain in sorted(losses)]
         return LossResult(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
 
+    def record(self, recorder: Recorder | None) -> None:
+        """Have all lanes take down what they do from now on, or no longer."""
+        for lane in self.lanes:
+            systems = sorted({slot.system for slot in lane.slots})
+            lane.tape = None if recorder is None else recorder.lane(lane.index, systems)
+
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
@@ -193,6 +200,8 @@ class Systems:
         pace = Pace(len(self.lanes), self._apart)
 
         def guarded(lane: Lane) -> BaseException | None:
+            if lane.tape is not None:
+                lane.tape.recorder.use(lane.tape)
             try:
                 # An overflow is for `run` to find in the loss, not for NumPy to warn about.
                 with np.errstate(over="ignore", invalid="ignore"):

@@ -18,7 +18,9 @@ from cstool.runtime.checkpoints import commit, commits, finish_save, save
 from cstool.runtime.host_prediction import compare
 from cstool.runtime.host_rates import load_rates
 from cstool.runtime.inputs import InputWorker
+from cstool.runtime.measured_trace import recorded, recorded_step
 from cstool.runtime.rates import Rates
+from cstool.runtime.recorder import Recorder
 from cstool.runtime.session import Session
 from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
@@ -51,6 +53,7 @@ def train(
         Interrupted: a signal came; the step was finished and saved
         NonFiniteError: the loss or a gradient is not finite
         CheckpointError: a checkpoint cannot be written
+        TraceError: the trace that was asked for cannot be written
     """
     params, start = session.params, session.position.step
     sampler = Sampler(dataset.sample_count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last)
@@ -67,8 +70,11 @@ def train(
         return
     log.info(f"Starting train loop 1 of 1, from global step {start + 1} to {last} ({counted(last - start, 'step')})")
     first = _first_batch(session.position, loader.batch_size)
-    with InputWorker(dataset, sampler, first, last - start) as worker:
-        _Loop(session, worker, last, evaluate_now).run(stop)
+    with (
+        recorded(session, start, last) as recorder,
+        InputWorker(dataset, sampler, first, last - start, recorder) as worker,
+    ):
+        _Loop(session, worker, last, evaluate_now, recorder).run(stop)
     log.info("Training completed successfully!")
     log.info(f"Processed {session.result.samples} training sample(s) in {session.result.seconds:.9f} seconds.")
     _compare_steps(session)
@@ -116,9 +122,15 @@ class _Loop:
     """The steps of one train loop, and what is reported of them."""
 
     def __init__(
-        self, session: Session, worker: InputWorker, last: int, evaluate_now: Callable[[], float] | None
+        self,
+        session: Session,
+        worker: InputWorker,
+        last: int,
+        evaluate_now: Callable[[], float] | None,
+        recorder: Recorder | None,
     ) -> None:
         self.session = session
+        self.recorder = recorder
         self.worker = worker
         self.start, self.last = session.position.step, last
         self.evaluate_now = evaluate_now
@@ -134,7 +146,8 @@ class _Loop:
         session.progress.start(TASK, self.last - self.start)
         try:
             for step in range(self.start + 1, self.last + 1):
-                self._step(step)
+                with recorded_step(session, self.recorder, step):
+                    self._step(step)
                 self._commit(step, stop)
                 if _is_due(params.checkpoint.steps, step, self.last):
                     self.rates.pause(save(session))

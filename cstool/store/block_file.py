@@ -6,16 +6,19 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import StoreError
+
+Observer: TypeAlias = Callable[[str, int, float], None]
+"""is told of a request that has ended: "read" or "write", its size [bytes], and when it began (`time.perf_counter`)"""
 
 UNCACHED = 0x80
 """RWF_DONTCACHE of Linux 6.14: read and write through the page cache without staying in it (preadv2(2))"""
@@ -64,6 +67,7 @@ class BlockFile:
     def __init__(self, path: Path, descriptor: int, *, uncached: bool = False, direct: bool = False) -> None:
         self.path = path
         self.traffic = Traffic()
+        self.observer: Observer | None = None
         self._descriptor = descriptor
         self._flags = UNCACHED if uncached or direct else 0
         self._direct = _open_direct(descriptor) if direct else -1
@@ -165,6 +169,8 @@ class BlockFile:
             if count == 0:
                 raise StoreError(f"{self.path}: must have bytes at {offset}, it was cut short", "take a checkpoint")
             offset, address, view = offset + count, address + count, view[count:]
+        if self.observer is not None:
+            self.observer("read" if what == "read" else "write", total_bytes, began)
         with self._lock:
             self.traffic.busy_s += time.perf_counter() - began
             if what == "read":

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import StoreError
-from cstool.store.block_file import PAGE_BYTES, BlockFile, Traffic, cannot
+from cstool.store.block_file import PAGE_BYTES, BlockFile, Observer, Traffic, cannot
 from cstool.store.commit_record import CommitRecord, read_record, write_record
 from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
@@ -227,6 +227,10 @@ class FileStore:
         """Say what will be borrowed, as `Store.expect` says: it is fetched ahead."""
         self._settle()
         self.cache.expect([Rows(*rows) for rows in order], apart)
+
+    def observe(self, observer: Observer) -> None:
+        """Have somebody told of every request to the file and to what no commit keeps."""
+        self.file.observer = self._scratch.observer = observer
 
     def close(self) -> None:
         """Let go of everything, the lock last; what was not committed is lost, a file that never was is removed."""

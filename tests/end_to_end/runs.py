@@ -76,6 +76,7 @@ def run_file(
     execution_mode: str = "auto",
     sparse_kernels: str = "always",
     states: str | None = None,
+    trace: Path | None = None,
     **flags: Any,
 ) -> RunResult:
     """Run a params file in this process; flags are dotted keys with `__` for the dots."""
@@ -88,6 +89,7 @@ def run_file(
         load_checkpoint_states=states,
         lanes=lanes,
         sparse_kernels=sparse_kernels,
+        trace=trace,
         progress=Silent(),
     )
 

@@ -17,6 +17,7 @@ EXIT_CODES = {
     "ClusterError": 2,
     "CompileError": 2,
     "ArtifactError": 2,
+    "TraceError": 2,
     "NonFiniteError": 1,
     "Interrupted": 130,
 }

@@ -76,13 +76,14 @@ def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_cho
         "load_checkpoint_states": None,
         "lanes": None,
         "sparse_kernels": "auto",
+        "trace": None,
     }
 
 
 def test_flags_of_the_run_reach_the_runtime(cstool, called):
     cstool(
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
-        *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never"),
+        *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never", "--trace", "a.json"),
     )
     del called["params"], called["artifact"], called["progress"]
     assert called == {
@@ -91,6 +92,7 @@ def test_flags_of_the_run_reach_the_runtime(cstool, called):
         "load_checkpoint_states": "model",
         "lanes": 3,
         "sparse_kernels": "never",
+        "trace": Path("a.json"),
     }
 
 
