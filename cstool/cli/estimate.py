@@ -151,6 +151,10 @@ def estimate(
         from cstool.cli.render import print_json
         from cstool.estimate import Row
 
+        if trace is not None:
+            from cstool.estimate.timeline import draw_timeline
+
+            draw_timeline(found, base.request.params.precision.max_gradient_norm is not None).write(trace)
         if csv is not None:
             write_csv(csv, csv_text(rows or ([Row(counts[0], found)] if not sparse else []), sparse))
         if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cstool.chrome_trace import Trace
@@ -15,6 +16,7 @@ from cstool.perf.cluster import (
     MEMORY,
     PROCESSORS,
     REDUCE,
+    RESOURCES,
     WORKERS,
     Section,
     StepSimulation,
@@ -31,6 +33,8 @@ _LANES = {
     MEMORY: ("MemoryX", "memory"),
     PROCESSORS: ("MemoryX", "processors"),
     INGRESS: ("CSX", "ingress"),
+    BROADCAST: ("SwarmX", "broadcast"),
+    REDUCE: ("SwarmX", "reduce"),
     COMPUTE: ("CSX", "compute"),
     EGRESS: ("CSX", "egress"),
 }
@@ -62,8 +66,9 @@ def _streamed(found: Estimate, waits_for_norm: bool, title: str) -> Trace:
     if drawn < plan.micro_batches:
         title += f", {drawn} of {plan.micro_batches:,} micro-batches"
     trace = Trace(title, "modelled")
-    _add_tasks(trace, steps, found)
-    _add_counters(trace, steps, artifact)
+    name = f"CSX 1 of {found.num_csx:,}, all alike" if found.num_csx > 1 else "CSX"
+    _add_tasks(trace, steps, found, name)
+    _add_counters(trace, steps, artifact, name)
     return trace
 
 
@@ -72,32 +77,34 @@ def _tasks(sections: Sequence[Section]) -> int:
     return sum(s.count * len(s.ops) * (4 * (2 + s.recomputes) + 5) for s in sections)
 
 
-def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate) -> None:
-    """Add the second step, and what of the first one runs into it."""
+def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str) -> None:
+    """Add the second step, and what of the first one runs into it, one resource after the other."""
     simulation, timeline = steps.simulation, steps.timeline
-    zero = timeline.ends[steps.last[0]]
-    system = f"CSX 1 of {found.num_csx:,}, all alike" if found.num_csx > 1 else "CSX"
     swarmx = found.artifact.system.swarmx
     hop_s = 0.0 if swarmx is None else swarmx.hop_s
-    names = [f"stage {number + 1}" for number in range(found.stages)] or ["link"]
-    for task in sorted(range(len(simulation.durations)), key=lambda task: timeline.starts[task]):
-        start, end = (moment - zero for moment in timeline.span(task))
-        if end <= 0 or end <= start:
-            continue
-        start, resource = max(start, 0.0), simulation.resources[task]
-        arguments = {"bytes": steps.moved_bytes[task]} if task in steps.moved_bytes else {}
-        if resource in (BROADCAST, REDUCE):
-            # The stages are in step, a hop after each other; on the way back, the last one comes first.
-            kind = "broadcast" if resource == BROADCAST else "reduce"
-            for number, name in enumerate(names if resource == BROADCAST else reversed(names)):
-                shift = number * hop_s
-                trace.span("SwarmX", f"{kind}, {name}", simulation.names[task], start + shift, end + shift, **arguments)
-            continue
+    stages = [f"stage {number + 1}" for number in range(found.stages)] or ["link"]
+    tasks: dict[str, list[int]] = {resource: [] for resource in RESOURCES}
+    for task, resource in enumerate(simulation.resources):
+        tasks[resource].append(task)
+    for resource in RESOURCES:
         process, lane = _LANES[resource]
-        trace.span(system if process == "CSX" else process, lane, simulation.names[task], start, end, **arguments)
+        # The stages are in step, a hop after each other; on the way back, the last one comes first.
+        lanes = [f"{lane}, {stage}" for stage in stages] if process == "SwarmX" else [lane]
+        for number, name in enumerate(lanes):
+            shift_s = hop_s * (number if resource == BROADCAST else len(lanes) - 1 - number)
+            for task in tasks[resource]:
+                _add_task(trace, steps, task, (system if process == "CSX" else process, name), shift_s)
 
 
-def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact) -> None:
+def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, str], shift_s: float) -> None:
+    zero = steps.timeline.ends[steps.last[0]]
+    start, end = (moment - zero + shift_s for moment in steps.timeline.span(task))
+    if end > max(start, 0.0):
+        arguments = {"bytes": steps.moved_bytes[task]} if task in steps.moved_bytes else {}
+        trace.span(*place, steps.simulation.names[task], max(start, 0.0), end, **arguments)
+
+
+def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, system: str) -> None:
     """Add how much the links off the wafer carry, and the SRAM of the fullest PE while a kernel runs."""
     simulation, timeline = steps.simulation, steps.timeline
     zero = timeline.ends[steps.last[0]]
@@ -112,11 +119,11 @@ def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact) -> No
             rates[resource] += [(max(start, 0.0), steps.moved_bytes[task] / (end - start)), (end, 0.0)]
         elif resource == COMPUTE:
             kernel = simulation.names[task].rpartition(" ")[0].partition("#")[0]
-            trace.counter("CSX", "SRAM of the fullest PE [bytes]", max(start, 0.0), bytes=float(sram[kernel]))
+            trace.counter(system, "SRAM of the fullest PE [bytes]", max(start, 0.0), bytes=float(sram[kernel]))
     for resource, points in rates.items():
-        for number, (moment, rate) in enumerate(points):
-            if rate or number + 1 == len(points) or points[number + 1][0] > moment:
-                trace.counter("CSX", f"{resource} [GB/s]", moment, rate=rate / 1e9)
+        for (moment, rate), following in zip(points, [*points[1:], (math.inf, 0.0)], strict=True):
+            if rate or following[0] > moment:
+                trace.counter(system, f"{resource} [GB/s]", moment, rate=rate / 1e9)
 
 
 def _pipelined(artifact: Artifact, title: str) -> Trace:
