@@ -10,6 +10,7 @@ import typer
 from cstool.cli.compile import PLOT_ENDINGS
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
+from cstool.cli.trace_option import check_trace_file
 from cstool.errors import EstimateError
 
 if TYPE_CHECKING:
@@ -188,13 +189,14 @@ def _check_endings(plots: Any, trace: Path | None) -> None:
     """Check what files are called, before anything takes time.
 
     Raises:
-        EstimateError: a picture that is neither .svg nor .png, a trace that is not .json
+        EstimateError: a picture is neither .svg nor .png
+        TraceError: a trace is not .json, or has no folder that can be written
     """
     for path in plots:
         if path.suffix.lower() not in PLOT_ENDINGS:
             raise EstimateError(f"--plot: must end in .svg or .png, got {path}")
-    if trace is not None and trace.suffix.lower() != ".json":
-        raise EstimateError(f"--trace: must end in .json, got {trace}")
+    if trace is not None:
+        check_trace_file(trace)
 
 
 def _validate(as_json: bool) -> None:

@@ -79,12 +79,11 @@ def _tasks(sections: Sequence[Section]) -> int:
 
 def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str) -> None:
     """Add the second step, and what of the first one runs into it, one resource after the other."""
-    simulation, timeline = steps.simulation, steps.timeline
     swarmx = found.artifact.system.swarmx
     hop_s = 0.0 if swarmx is None else swarmx.hop_s
     stages = [f"stage {number + 1}" for number in range(found.stages)] or ["link"]
     tasks: dict[str, list[int]] = {resource: [] for resource in RESOURCES}
-    for task, resource in enumerate(simulation.resources):
+    for task, resource in enumerate(steps.simulation.resources):
         tasks[resource].append(task)
     for resource in RESOURCES:
         process, lane = _LANES[resource]
@@ -100,8 +99,11 @@ def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, 
     zero = steps.timeline.ends[steps.last[0]]
     start, end = (moment - zero + shift_s for moment in steps.timeline.span(task))
     if end > max(start, 0.0):
-        arguments = {"bytes": steps.moved_bytes[task]} if task in steps.moved_bytes else {}
-        trace.span(*place, steps.simulation.names[task], max(start, 0.0), end, **arguments)
+        name = steps.simulation.names[task]
+        if task in steps.moved_bytes:
+            trace.span(*place, name, max(start, 0.0), end, bytes=steps.moved_bytes[task])
+        else:
+            trace.span(*place, name, max(start, 0.0), end)
 
 
 def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, system: str) -> None:

@@ -339,10 +339,11 @@ class _Builder:
 
     def _waiting_updates(self, stored: list[tuple[str, StreamedOp, int]]) -> None:
         """Update what waits for the norm, or for both gradients of a tied weight, in the order of the stream."""
-        everything = [(sums, 0.0) for _, _, sums in stored]
+        # One after the other, so that what the next forward pass reads comes between them.
+        after = [(sums, 0.0) for _, _, sums in stored]
         for name, op, _ in reversed(stored):
             if op.weights and self.cluster.waits_for_norm:
-                self._update(name, op, after=everything)
+                after = [(self._update(name, op, after=after), 0.0)]
 
     def _update(
         self,
@@ -351,13 +352,16 @@ class _Builder:
         *,
         after: Sequence[tuple[int, float]] = (),
         along: Sequence[tuple[int, float]] = (),
-    ) -> None:
+    ) -> int:
+        """Update the weights of an op; return the task of the memory."""
         cluster = self.cluster
         waited = _gradients_wait(cluster, self.micro_batches)
         seconds = cluster.update_memory_s(op.weights, gradient_waited=waited)
         memory = self.simulation.add(MEMORY, seconds, f"{name} update", after=after, along=along)
         seconds = op.weights * cluster.update_s_per_weight
-        self.updated[name] = self.simulation.add(cluster.updates_on, seconds, f"{name} update", along=[(memory, 0.0)])
+        done = self.simulation.add(cluster.updates_on, seconds, f"{name} update", along=[(memory, 0.0)])
+        self.updated[name] = done
+        return memory
 
     def _add(
         self,
