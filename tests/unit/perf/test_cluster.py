@@ -1,0 +1,200 @@
+"""A step of a cluster: a case worked out by hand, and what holds for all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.perf import cluster as module
+from cstool.perf.cluster import (
+    BROADCAST,
+    COMPUTE,
+    EGRESS,
+    INGRESS,
+    MEMORY,
+    PROCESSORS,
+    REDUCE,
+    Cluster,
+    Section,
+    StreamedOp,
+    busy_of,
+    simulate,
+    step_of,
+)
+
+A = StreamedOp("a", forward_s=4.0, delta_s=3.0, gradient_s=2.0, weight_bytes=2, gradient_bytes=2, weights=1)
+B = StreamedOp("b", forward_s=1.0, delta_s=1.0, gradient_s=0.0)
+CLUSTER = Cluster(
+    memory_bytes_per_s=4.0,
+    update_s_per_weight=0.5,
+    link_bytes_per_s=1.0,
+    io_bytes_per_s=1.0,
+    hops_s=1.0,
+    prefetch_bytes=0,
+    optimizer_states=0,
+    waits_for_norm=False,
+)
+
+
+def spans(found: module.StepSimulation, name: str, resource: str) -> list[tuple[float, float]]:
+    """Return when the tasks of a name ran on a resource."""
+    tasks = zip(found.simulation.names, found.simulation.resources, strict=True)
+    return [found.timeline.span(task) for task, each in enumerate(tasks) if each == (name, resource)]
+
+
+def test_two_ops_by_hand() -> None:
+    """a streams 2 bytes at 1 byte/s, a second away: they arrive from 1 to 3, and a computes from 1 on, for 4 s.
+
+    Its delta needs them again. They are sent from 5 on, but wait outside until b's delta is through, at 7. The gradient
+    leaves while it is made, and is updated a second later while it arrives. The next forward pass waits for that.
+    """
+    found = simulate([Section((A, B))], CLUSTER, 1, 0, steps=2)
+    assert spans(found, "a weights", MEMORY) == [(0.0, 0.5), (5.0, 5.5), (13.0, 13.5), (18.0, 18.5)]
+    assert spans(found, "a weights", BROADCAST)[:2] == [(0.0, 2.0), (5.0, 7.0)]
+    assert spans(found, "a weights", INGRESS)[:2] == [(1.0, 3.0), (7.0, 9.0)]
+    assert spans(found, "a forward", COMPUTE) == [(1.0, 5.0), (14.0, 18.0)]
+    assert spans(found, "b forward", COMPUTE)[0] == (5.0, 6.0)
+    assert spans(found, "b delta", COMPUTE)[0] == (6.0, 7.0)
+    assert spans(found, "a delta", COMPUTE)[0] == (7.0, 10.0)
+    assert spans(found, "a gradient", COMPUTE)[0] == (10.0, 12.0)
+    assert spans(found, "a gradient", EGRESS)[0] == (10.0, 12.0)
+    assert spans(found, "a gradient", REDUCE)[0] == (11.0, 13.0)
+    # A weight is 4 bytes, read and written: 8 bytes at 4 per second; its half second of arithmetic runs along.
+    assert spans(found, "a update", MEMORY)[0] == (11.0, 13.0)
+    assert spans(found, "a update", PROCESSORS)[0] == (11.0, 13.0)
+    assert found.step_s == 13.0
+
+
+def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_order_of_the_stream() -> None:
+    second = replace(A, name="c")
+    found = simulate([Section((A, second))], replace(CLUSTER, waits_for_norm=True), 1, 0, steps=2)
+    (a, *_), (c, *_) = spans(found, "a update", MEMORY), spans(found, "c update", MEMORY)
+    stored = [spans(found, f"{name} gradient", MEMORY)[0][1] for name in "ac"]
+    assert a[0] >= max(stored)
+    assert c[0] >= a[1]
+    # The next forward pass of a does not wait for the update of c.
+    assert spans(found, "a weights", MEMORY)[2][0] < c[1] + spans(found, "c update", MEMORY)[0][1]
+    assert spans(found, "a forward", COMPUTE)[1][0] < spans(found, "c forward", COMPUTE)[1][0]
+
+
+def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once() -> None:
+    found = simulate([Section((A, B))], CLUSTER, 3, 0, steps=1)
+    assert len(spans(found, "a gradient", COMPUTE)) == 3
+    # The first is written, the second read and written; the third is updated as it arrives.
+    assert [end - start for start, end in spans(found, "a gradient", MEMORY)] == [2.0, 2.0]
+    assert len(spans(found, "a update", MEMORY)) == 1
+
+
+def test_what_is_recomputed_streams_once_more() -> None:
+    once, again = (simulate([Section((A, B), 2, n)], CLUSTER, 1, 0, steps=1) for n in (0, 1))
+    assert len(spans(once, "a#1 weights", INGRESS)) == 2
+    assert len(spans(again, "a#1 weights", INGRESS)) == 3
+    assert len(spans(again, "a#1 again", COMPUTE)) == 1
+
+
+def test_buffers_let_the_next_stream_begin_earlier() -> None:
+    starts = [
+        spans(simulate([Section((A, B))], replace(CLUSTER, prefetch_bytes=size), 1, 0, steps=1), "a weights", INGRESS)
+        for size in (0, 1)
+    ]
+    assert [found[1][0] for found in starts] == [7.0, 6.0]
+
+
+SECONDS = st.floats(0.01, 5.0)
+
+
+@st.composite
+def ops(draw: st.DrawFn, name: str) -> StreamedOp:
+    """Return an op with weights, or without."""
+    times = [draw(SECONDS) for _ in range(3)]
+    if draw(st.booleans()):
+        return StreamedOp(name, times[0], times[1], 0.0)
+    size = draw(st.integers(1, 20))
+    return StreamedOp(name, *times, size, size, draw(st.integers(1, 5)), draw(st.booleans()))
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> dict[str, Any]:
+    """Return the arguments of `step_of`."""
+    sections = [
+        Section(
+            tuple(draw(ops(f"{number}.{k}")) for k in range(draw(st.integers(1, 3)))),
+            draw(st.integers(1, 4)),
+            draw(st.integers(0, 2)),
+        )
+        for number in range(draw(st.integers(1, 3)))
+    ]
+    rates = [draw(st.floats(0.5, 50.0)) for _ in range(3)]
+    cluster = Cluster(
+        rates[0],
+        draw(st.floats(0, 0.5)),
+        rates[1],
+        rates[2],
+        draw(st.floats(0, 1)),
+        draw(st.integers(0, 5)),
+        draw(st.integers(0, 2)),
+        draw(st.booleans()),
+    )
+    return {
+        "sections": sections,
+        "cluster": cluster,
+        "micro_batches": draw(st.integers(1, 3)),
+        "input_bytes": draw(st.integers(0, 10)),
+    }
+
+
+@given(steps())
+@settings(max_examples=60, deadline=None)
+def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_other(given_: dict[str, Any]) -> None:
+    found = step_of(**given_)
+    assert found.longest_s <= found.seconds * (1 + 1e-9)
+    assert found.seconds <= found.serial_s * (1 + 1e-9)
+    assert all(busy <= found.seconds * (1 + 1e-9) for busy in found.busy_s.values())
+
+
+@given(steps())
+@settings(max_examples=40, deadline=None)
+def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(given_: dict[str, Any]) -> None:
+    found = simulate(**given_, steps=1).simulation.busy_s()
+    for resource, seconds in busy_of(**given_).items():
+        assert found.get(resource, 0.0) == pytest.approx(seconds, rel=1e-9, abs=1e-9)
+
+
+@given(steps(), st.sampled_from(["forward_s", "delta_s", "weight_bytes"]))
+@settings(max_examples=40, deadline=None)
+def test_no_resource_works_less_when_work_grows(given_: dict[str, Any], what: str) -> None:
+    sections = given_["sections"]
+    first = sections[0].ops[0]
+    more = replace(first, **{what: getattr(first, what) + (1 if first.weight_bytes or what != "weight_bytes" else 0)})
+    grown = [replace(sections[0], ops=(more, *sections[0].ops[1:])), *sections[1:]]
+    before, after = step_of(**given_), step_of(**(given_ | {"sections": grown}))
+    assert all(after.busy_s[name] >= seconds for name, seconds in before.busy_s.items())
+    assert after.longest_s >= before.longest_s
+
+
+GPT = [
+    Section((replace(A, name="embedding", delta_s=0.0, streams_for_delta=False),)),
+    Section((replace(A, name="qkv"), replace(B, name="attention"), replace(A, name="ffn", forward_s=6.0)), 12, 1),
+    Section((replace(A, name="head", weights=2),)),
+]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("io", [0.3, 1.0, 5.0], ids=lambda rate: f"links {rate} B/s")
+def test_layers_and_micro_batches_that_are_not_simulated_take_what_the_last_ones_take(waits: bool, io: float) -> None:
+    """Against the simulation of all 12 layers and 6 micro-batches."""
+    cluster = replace(CLUSTER, waits_for_norm=waits, io_bytes_per_s=io, link_bytes_per_s=io)
+    short = step_of(GPT, cluster, 6, 1)
+    exact = simulate(GPT, cluster, 6, 1)
+    assert short.seconds == pytest.approx(exact.step_s, rel=1e-3)
+
+
+def test_the_example_of_the_module_names_every_resource() -> None:
+    text = Path(module.__file__).read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
+    for resource in module.RESOURCES:
+        assert resource in text

@@ -1,0 +1,117 @@
+"""The simulation of tasks, against cases worked out by hand and a twin that steps through time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.perf.events import Simulation
+
+
+def test_a_task_waits_for_its_resource_and_for_what_it_comes_after() -> None:
+    simulation = Simulation()
+    a = simulation.add("x", 3.0)
+    b = simulation.add("x", 1.0)
+    c = simulation.add("y", 2.0, after=[(a, 0.5)])
+    timeline = simulation.run()
+    assert [timeline.span(task) for task in (a, b, c)] == [(0.0, 3.0), (3.0, 4.0), (3.5, 5.5)]
+
+
+def test_a_flow_begins_behind_its_source_and_ends_no_earlier_than_its_last_byte() -> None:
+    simulation = Simulation()
+    slow = simulation.add("slow", 10.0)
+    fast = simulation.add("fast", 1.0, along=[(slow, 2.0)])
+    slower = simulation.add("slower", 20.0, along=[(slow, 2.0)])
+    timeline = simulation.run()
+    assert timeline.span(fast) == (2.0, 12.0)
+    assert timeline.span(slower) == (2.0, 22.0)
+    # The fast one works for a second and waits for the rest.
+    assert simulation.busy_s() == {"slow": 10.0, "fast": 1.0, "slower": 20.0}
+
+
+def test_a_negative_lag_is_work_ahead_but_never_before_the_other_begins() -> None:
+    simulation = Simulation()
+    first = simulation.add("x", 2.0)
+    second = simulation.add("x", 4.0)
+    ahead = simulation.add("y", 1.0, after=[(second, -1.0)])
+    before = simulation.add("z", 1.0, after=[(second, -100.0)])
+    timeline = simulation.run()
+    assert timeline.span(first) == (0.0, 2.0)
+    assert timeline.span(ahead) == (5.0, 6.0)
+    assert timeline.span(before) == (2.0, 3.0)
+
+
+def test_a_resource_serves_who_is_ready_first_whatever_the_order_of_adding() -> None:
+    simulation = Simulation()
+    early, late = simulation.add("a", 1.0), simulation.add("b", 5.0)
+    behind = simulation.add("shared", 1.0, after=[(late, 0.0)])
+    first = simulation.add("shared", 1.0, after=[(early, 0.0)])
+    timeline = simulation.run()
+    assert (timeline.span(first), timeline.span(behind)) == ((1.0, 2.0), (5.0, 6.0))
+
+
+def test_durations_and_lags_of_flows_are_not_negative() -> None:
+    simulation = Simulation()
+    with pytest.raises(ValueError, match=r"^a task of -1 s$"):
+        simulation.add("x", -1)
+    task = simulation.add("x", 1)
+    with pytest.raises(ValueError, match=r"^a flow that arrives 2 s before it leaves$"):
+        simulation.add("y", 1, along=[(task, -2)])
+
+
+Tasks = list[tuple[int, int, list[tuple[int, int]], list[tuple[int, int]]]]
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> Tasks:
+    """Return (resource, duration, after, along) of some tasks, in whole seconds."""
+    found: Tasks = []
+    for number in range(draw(st.integers(1, 12))):
+        others = st.integers(0, max(0, number - 1))
+        edges = st.lists(st.tuples(others, st.integers(0, 3)), max_size=2 if number else 0)
+        late = st.lists(st.tuples(others, st.integers(-3, 3)), max_size=2 if number else 0)
+        found.append((draw(st.integers(0, 2)), draw(st.integers(0, 5)), draw(late), draw(edges)))
+    return found
+
+
+def stepped(found: Tasks) -> list[tuple[int, int]]:
+    """Return when tasks run, second by second: whoever has been ready longest gets a free resource."""
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    ready_at: dict[int, int] = {}
+    free = [0, 0, 0]
+    for now in range(500):
+        moved = True
+        while moved:
+            moved = False
+            for task, (_, _, after, along) in enumerate(found):
+                if task in ready_at or any(other not in starts for other, _ in (*after, *along)):
+                    continue
+                moments = [
+                    0,
+                    *(max(starts[o], ends[o] + lag) for o, lag in after),
+                    *(starts[o] + lag for o, lag in along),
+                ]
+                if max(moments) <= now:
+                    ready_at[task] = max(moments)
+                    moved = True
+            waiting = sorted((at, task) for task, at in ready_at.items() if task not in starts)
+            for _, task in waiting:
+                resource, duration, _, along = found[task]
+                if free[resource] <= now:
+                    starts[task] = now
+                    ends[task] = max([now + duration, *(ends[o] + lag for o, lag in along)])
+                    free[resource] = ends[task]
+                    moved = True
+                    break
+    return [(starts[task], ends[task]) for task in range(len(found))]
+
+
+@given(tasks())
+def test_it_is_what_stepping_through_time_gives(found: Tasks) -> None:
+    simulation = Simulation()
+    for resource, duration, after, along in found:
+        simulation.add(str(resource), duration, after=after, along=along)
+    timeline = simulation.run()
+    assert [timeline.span(task) for task in range(len(found))] == stepped(found)
