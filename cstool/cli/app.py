@@ -40,7 +40,7 @@ app = typer.Typer(
 app.command("run", cls=RunCommand, no_args_is_help=False)(run)
 app.command("validate", cls=RunCommand, no_args_is_help=False)(validate)
 app.add_typer(compile_app, name="compile")
-app.command("estimate", cls=RunCommand, no_args_is_help=True)(estimate)
+app.command("estimate", cls=RunCommand, no_args_is_help=False)(estimate)
 app.add_typer(system_app, name="system")
 app.add_typer(config_app, name="config")
 app.add_typer(checkpoint_app, name="checkpoint")

@@ -11,6 +11,7 @@ from typing import Any
 
 from cstool.cli.compile_report import seconds_text
 from cstool.cli.render import print_facts, print_table
+from cstool.errors import EstimateError
 from cstool.estimate import Estimate, Row, first_of
 from cstool.estimate.point import tb_text
 from cstool.ir import Artifact, ExecutionMode, KernelCycles
@@ -286,10 +287,17 @@ def csv_text(rows: Sequence[Row], sparse: Sequence[Row]) -> str:
 
 
 def write_csv(path: Path, text: str) -> None:
-    """Write it, whole or not at all."""
+    """Write it, whole or not at all.
+
+    Raises:
+        EstimateError: it cannot be written
+    """
     from cstool.atomic_file import write_replacing
 
-    write_replacing(path, text.encode())
+    try:
+        write_replacing(path, text)
+    except OSError as error:
+        raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _number(value: float) -> str:

@@ -1,0 +1,220 @@
+"""`cstool estimate`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cstool.estimate import calibrate as calibrate_module
+from cstool.perf.host import Cost, HostRates
+from cstool.runtime import host_rates
+
+GPT: dict[str, Any] = {
+    "init": {
+        "model": {
+            "name": "gpt3",
+            "vocab_size": 50257,
+            "hidden_size": 2048,
+            "num_heads": 16,
+            "num_hidden_layers": 24,
+            "filter_size": 8192,
+            "max_position_embeddings": 2048,
+        },
+        "optimizer": {"AdamW": {"learning_rate": 0.1}},
+        "precision": {"max_gradient_norm": 1.0},
+        "loop": {"max_steps": 5},
+    },
+    "fit": {"train_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": 512}},
+}
+FC = {
+    "init": {
+        "model": {"name": "fc_mnist", "hidden_sizes": [256, 128]},
+        "optimizer": {"SGD": {"learning_rate": 0.1}},
+        "loop": {"max_steps": 5},
+    },
+    "fit": {"train_dataloader": {"data_processor": "MNISTDataProcessor", "data_dir": ".", "batch_size": 120}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gpt.yaml").write_text(yaml.safe_dump({"trainer": GPT}))
+    Path("fc.yaml").write_text(yaml.safe_dump({"trainer": FC}))
+
+
+def test_the_report_with_its_tables(cstool, golden):
+    outcome = cstool(
+        "estimate", "-p", "gpt.yaml", "--num_csx", "1,2,4..192", "--sparsity", "0,0.5,0.9", "--tokens", "300B"
+    )
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/estimate.txt", outcome.stdout)
+
+
+def test_a_pipelined_model(cstool, golden):
+    outcome = cstool("estimate", "-p", "fc.yaml", "--num_csx", "1,2", "--execution_mode", "pipelined")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/estimate_pipelined.txt", outcome.stdout)
+
+
+def test_the_document_has_the_kernels_of_the_compiler_and_everything_modelled_under_that_name(cstool):
+    flags = ("-p", "gpt.yaml", "--execution_mode", "weight_streaming")
+    found = json.loads(cstool("estimate", *flags, "--num_csx", "1,4", "--sparsity", "0,0.5", "--json").stdout)
+    assert list(found) == ["model", "parameters", "system", "modelled"]
+    modelled = found["modelled"]
+    assert modelled["num_csx"] == 1
+    assert modelled["tokens_per_s"] == pytest.approx(512 * 2048 / modelled["step_s"])
+    assert [row["num_csx"] for row in modelled["scaling"]] == [1, 4]
+    assert [row["sparsity"] for row in modelled["sparsities"]] == [0, 0.5]
+    assert modelled["longest_resource_s"] <= modelled["step_s"] <= modelled["serial_s"]
+    compiled = cstool("compile", *flags, "--recompute", "fastest", "--out", "a.json", "--json")
+    assert compiled.code == 0
+    artifact = json.loads(Path("a.json").read_text())
+    kernels = [kernel for kernels in artifact["streaming"]["kernels"] for kernel in kernels]
+    assert len(kernels) == len(modelled["kernels"])
+    for ours, theirs in zip(modelled["kernels"], kernels, strict=True):
+        assert ours["name"] == theirs["name"]
+        for phase in ("forward", "delta", "gradient"):
+            assert {key: ours[phase][key] for key in theirs["cycles"][phase]} == theirs["cycles"][phase]
+
+
+def test_rows_go_into_a_file(cstool):
+    flags = ("--num_csx", "1,2,5", "--sparsity", "0,0.9", "--csv", "rows.csv")
+    outcome = cstool("estimate", "-p", "gpt.yaml", *flags)
+    assert outcome.code == 0
+    rows = list(csv.DictReader(Path("rows.csv").read_text().splitlines()))
+    shown = [(row["num_csx"], row["sparsity"]) for row in rows]
+    assert shown == [("1", ""), ("2", ""), ("5", ""), ("1", "0.0"), ("1", "0.9")]
+    assert float(rows[1]["speedup"]) > 1.9
+    assert rows[2]["step_s"] == ""
+    assert rows[2]["why"] == "--num_csx: must divide batch_size (512), got 5"
+
+
+def test_a_timeline_is_written(cstool):
+    outcome = cstool("estimate", "-p", "gpt.yaml", "--num_csx", "4", "--trace", "step.json")
+    assert outcome.code == 0
+    document = json.loads(Path("step.json").read_text())
+    assert document["otherData"]["kind"] == "modelled"
+
+
+def test_published_results(cstool, golden):
+    outcome = cstool("estimate", "--validate")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/estimate_validate.txt", outcome.stdout)
+
+
+def test_published_results_for_scripts(cstool):
+    found = json.loads(cstool("estimate", "--validate", "--json").stdout)
+    assert found["errors"]["fitted"]["count"] == 1
+    assert found["errors"]["held out"]["count"] >= 20
+    assert all(result["modelled"] > 0 for result in found["results"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--params is missing\nhint: cstool estimate --params FILE, or cstool estimate --validate"),
+        (("-p", "gpt.yaml", "--num_csx", "193"),
+         "--num_csx: must be at most 192, the systems of a cluster of cs2, got 193\n"
+         "hint: --system cs3 has clusters of that size"),
+        (("-p", "gpt.yaml", "--num_csx", "none"),
+         "--num_csx: must be numbers of systems, got none\nhint: such as 4, or 1,2,4..192, where .. doubles"),
+        (("-p", "gpt.yaml", "--memoryx", "20GB"),
+         "gpt.yaml: MemoryX of cs2 must hold 21.1GB: weights, optimizer state and gradients; got 20GB\n"
+         "hint: the smallest unit that holds it is 1.5TB, of cs2: --system cs2 --memoryx 1.5TB"),
+        (("-p", "gpt.yaml", "--tokens", "0"), "--tokens: must be more than zero, such as 300B, got 0"),
+        (("-p", "gpt.yaml", "--system", "cs4"),
+         "cs4: is not a known system\nhint: did you mean cs3? known are cs1, cs2, cs3, and paths of YAML files"),
+        (("-p", "gpt.yaml", "--sparsity", "-0.5"),
+         "--sparsity: must be shares of zeros from 0 to below 1, got -0.5\nhint: such as 0,0.5,0.9"),
+        (("-p", "none.yaml"),
+         "none.yaml:3: trainer.fit.train_dataloader.batch_size is missing"),
+        (("-p", "no_loader.yaml"),
+         "no_loader.yaml: trainer.fit.train_dataloader is missing: its batch_size is what a step is\n"
+         "hint: --set trainer.fit.train_dataloader.batch_size=N gives one, with its data_processor and data_dir"),
+        (("-p", "no_loader.yaml", "--system", "host"),
+         "no_loader.yaml: trainer.fit.train_dataloader is missing: its batch_size is what a step is\n"
+         "hint: --set trainer.fit.train_dataloader.batch_size=N gives one, with its data_processor and data_dir"),
+        (("-p", "gpt.yaml", "--trace", "step.txt"), "--trace: must end in .json, got step.txt"),
+        (("-p", "gpt.yaml", "--trace", "none/step.json"),
+         "--trace: must be in a folder that can be written, got none/step.json: No such file or directory\n"
+         "hint: create the folder first"),
+        (("-p", "gpt.yaml", "--plot", "step.gif"), "--plot: must end in .svg or .png, got step.gif"),
+        (("-p", "gpt.yaml", "--csv", "none/rows.csv"), "none/rows.csv: cannot be written: No such file or directory"),
+        (("-p", "gpt.yaml", "--calibrate"), "--calibrate: must stand beside --system host, got --system cs2"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_estimated(cstool, monkeypatch, flags, message):
+    monkeypatch.setattr(host_rates, "rates_file", lambda: write_rates())
+    document = {"trainer": {"init": GPT["init"]}}
+    Path("no_loader.yaml").write_text(yaml.safe_dump(document))
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "."}
+    Path("none.yaml").write_text(
+        yaml.safe_dump({"trainer": {"fit": {"train_dataloader": loader}, "init": GPT["init"]}})
+    )
+    before = sorted(Path().iterdir())
+    outcome = cstool("estimate", *flags)
+    assert (outcome.code, outcome.stdout, outcome.stderr) == (2, "", f"error: {message}\n")
+    assert sorted(Path().iterdir()) == before
+
+
+def rates() -> HostRates:
+    """Return the rates of a machine that has round numbers."""
+    kinds = ("embedding", "position_embedding", "fixed_position_embedding", "scale", "layer_norm", "rms_norm", "linear",
+             "rotary", "attention", "activation", "gated_activation", "residual", "softmax_loss", "sparse")  # fmt: skip
+    costs = {f"{kind} {d}": Cost(1e-5, 1e-11, 1e-10, 1e-10) for kind in kinds for d in ("forward", "backward")}
+    return HostRates(
+        cpu=host_rates.environment()["cpu"],
+        cores=host_rates.available_cores(),
+        costs=costs,
+        update_s={0: 1e-9, 1: 1e-9, 2: 2e-9},
+        step_s=1e-4,
+        cached_bytes_per_s=8e9,
+        read_bytes_per_s=4e9,
+        write_bytes_per_s=2e9,
+    )
+
+
+def write_rates() -> Path:
+    """Write them where they are looked for, outside of the folder of the test."""
+    path = Path("..").resolve() / "host.yaml"
+    path.write_text(yaml.safe_dump(calibrated_document()))
+    return path
+
+
+def calibrated_document() -> dict[str, Any]:
+    """Return the rates as their file has them."""
+    return asdict(rates())
+
+
+def test_a_step_on_this_host(cstool, monkeypatch):
+    monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
+    host_rates.save_rates(rates())
+    outcome = cstool("estimate", "--system", "host", "-p", "fc.yaml", "--tokens", "1M")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    lines = outcome.stdout.splitlines()
+    assert lines[0] == "fc_mnist: 235,146 parameters, batches of 120 samples"
+    assert lines[1].endswith("Predicted from what was measured on it; nothing ran.")
+    assert [line.partition("  ")[0].strip() for line in lines[3:]] == [
+        "step", "forward", "backward", "the rest", "grains", "MemoryX", "training",
+    ]  # fmt: skip
+    document = json.loads(cstool("estimate", "--system", "host", "-p", "fc.yaml", "--json").stdout)
+    assert document["rates"]["measured_now"] is False
+    assert document["predicted"]["step_s"] > 0
+
+
+def test_this_host_is_measured_where_nobody_did(cstool, monkeypatch):
+    monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
+    monkeypatch.setattr(calibrate_module, "calibrate", lambda folder, report: rates())
+    outcome = cstool("estimate", "--system", "host")
+    assert outcome.code == 0
+    assert outcome.stdout.startswith("Measuring what this host can do: half a minute, best while nothing else runs.\n")
+    assert host_rates.load_rates() == rates()
+    monkeypatch.setattr(calibrate_module, "calibrate", lambda folder, report: 1 / 0)
+    assert "kernel, pass" in cstool("estimate", "--system", "host").stdout

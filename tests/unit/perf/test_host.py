@@ -1,0 +1,124 @@
+"""This host as a system: costs fitted to measurements, and a step put together from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.ir import OpKind
+from cstool.models.statistics import count_statistics
+from cstool.perf.host import PASSES, Cost, HostRates, HostSetup, Work, fit_cost, kind_of, predict_step, work_on_host
+from tests.models import decoder, fc_mnist
+
+CALL_S = 1e-5
+COSTS = {
+    f"{kind} {direction}": Cost(CALL_S, 1e-9, 1e-10, 1e-10)
+    for kind in (*(str(kind.value) for kind in OpKind), "sparse")
+    for direction in PASSES
+}
+RATES = HostRates(
+    cpu="one",
+    cores=2,
+    costs=COSTS,
+    update_s={0: 1e-9, 1: 2e-9, 2: 3e-9},
+    step_s=1e-4,
+    cached_bytes_per_s=4e9,
+    read_bytes_per_s=2e9,
+    write_bytes_per_s=1e9,
+)
+SETUP = HostSetup(grain_samples=2, grains=4, lanes=2, optimizer_states=2, waits_for_norm=False, densities={})
+
+
+@given(
+    st.tuples(*(st.floats(1e-9, 1e-3) for _ in range(4))),
+    st.lists(st.tuples(*(st.floats(1.0, 1e6) for _ in range(4))), min_size=6, max_size=12),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_fit_gives_measurements_back_that_are_of_that_form(
+    numbers: tuple[float, float, float, float], rows: list[tuple[float, float, float, float]]
+) -> None:
+    cost, works = Cost(*numbers), [Work(int(calls), *rest) for calls, *rest in rows]
+    found = fit_cost(works, [cost.seconds(work) for work in works])
+    assert all(number >= 0 for number in found.row)
+    for work in works:
+        assert found.seconds(work) == pytest.approx(cost.seconds(work), rel=1e-3)
+
+
+def test_a_fit_has_no_negative_number_and_counts_relative_errors() -> None:
+    works = [Work(1, flops, 0.0, 0.0) for flops in (1e3, 1e6, 1e9)]
+    found = fit_cost(works, [2e-5, 1e-4, 1e-1])
+    assert found.call_s > 0
+    assert found.flop_s == pytest.approx(1e-10, rel=0.2)
+    # The smallest counts as much as the largest, which is five thousand times as long.
+    assert found.seconds(works[0]) == pytest.approx(2e-5, rel=0.2)
+
+
+def test_the_work_of_a_model_is_that_of_its_statistics() -> None:
+    graph = decoder(layers=2)
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    flops = count_statistics(graph).sample_flops
+    works = {d: [work_on_host(op, shapes, 3, d) for op in graph.ops] for d in PASSES}
+    assert sum(work.flops for work in works["forward"]) == 3 * flops.forward
+    # Backward computes logits and scores again: a product of each more than the statistics count as useful.
+    assert sum(work.flops for work in works["backward"]) > 3 * flops.backward
+
+
+def test_a_sparse_weight_is_so_much_less_work_of_another_kind() -> None:
+    graph = fc_mnist()
+    op = next(op for op in graph.ops if op.kind is OpKind.LINEAR)
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    dense, sparse = (work_on_host(op, shapes, 4, "backward", density) for density in (1.0, 0.25))
+    assert sparse.flops == dense.flops / 4
+    assert sparse.weight_bytes == dense.weight_bytes / 4
+    assert (kind_of(op, 1.0), kind_of(op, 0.25)) == ("linear", "sparse")
+
+
+def test_a_step_of_calls_alone_by_hand() -> None:
+    """Each lane has two grains, so two calls of each op and pass; updates share the cores with the lanes."""
+    graph = fc_mnist()
+    calls = {name: Cost(CALL_S, 0.0, 0.0, 0.0) for name in COSTS}
+    found = predict_step(graph, replace(RATES, costs=calls), SETUP)
+    ops = len(graph.ops)
+    assert found.forward_s == pytest.approx(2 * ops * CALL_S)
+    assert found.backward_s == pytest.approx(2 * ops * CALL_S)
+    updates = graph.parameter_count * 3e-9 / 2
+    assert found.step_s == pytest.approx(4 * ops * CALL_S + updates + 1e-4, rel=0.05)
+    assert found.rest_s == pytest.approx(found.step_s - found.forward_s - found.backward_s)
+
+
+def test_more_lanes_take_less_and_more_grains_more() -> None:
+    graph = decoder(layers=2)
+    steps = [predict_step(graph, RATES, replace(SETUP, lanes=lanes)).step_s for lanes in (1, 2, 4)]
+    assert all(a > b for a, b in pairwise(steps))
+    steps = [predict_step(graph, RATES, replace(SETUP, grains=grains)).step_s for grains in (2, 4, 8)]
+    assert all(a < b for a, b in pairwise(steps))
+    again = predict_step(graph, RATES, replace(SETUP, recomputed=True))
+    assert again.again_s > 0
+    assert again.step_s > predict_step(graph, RATES, SETUP).step_s
+
+
+def test_updates_on_idle_cores_hide_behind_the_lanes() -> None:
+    graph = decoder(layers=2)
+    slow = replace(RATES, update_s={2: 1e-6}, cores=2)
+    shared, beside = (predict_step(graph, slow, replace(SETUP, lanes=lanes, grains=lanes)) for lanes in (2, 1))
+    assert shared.rest_s > 0
+    assert beside.step_s < shared.step_s + graph.parameter_count * 1e-6
+
+
+def test_a_file_is_as_slow_as_what_it_is_on() -> None:
+    graph = fc_mnist()
+    in_file = replace(SETUP, memoryx_in_file=True, buffer_bytes=1 << 20)
+    setups = [SETUP, in_file, replace(in_file, commits=True), replace(in_file, past_cache=True)]
+    slow = replace(RATES, cached_bytes_per_s=4e7, read_bytes_per_s=2e7, write_bytes_per_s=1e7)
+    steps = [predict_step(graph, slow, setup).step_s for setup in setups]
+    assert all(a < b for a, b in pairwise(steps))
+    # Read and written at least once, weights and state: 12 bytes each way.
+    assert steps[-1] > graph.parameter_count * 12 * (1 / 2e7 + 1 / 1e7)
+    assert math.isfinite(steps[0])
