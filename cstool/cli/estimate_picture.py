@@ -123,7 +123,7 @@ def _breakdown(found: Estimate, sparse: Sequence[Row]) -> Breakdown:
     assert artifact.streaming is not None
     rows = tuple(step_rows(artifact, artifact.streaming))
     whole = sum(row.cycles for row in rows)
-    heading = f"The kernels of a step on {system}: {cycles_text(whole, clock_hz)} (modelled)"
+    heading = f"The kernels of a step on {system}, each by itself: {cycles_text(whole, clock_hz)} (modelled)"
     return Breakdown(rows, heading, "modelled cycles of all its repetitions [% of all kernels']", whole)
 
 

@@ -105,7 +105,7 @@ def test_what_a_picture_over_systems_shows():
     assert shown.roofline.peak_flops == found.peak_flops
     assert shown.roofline.loads[-1].flops_per_s == pytest.approx(found.flops_per_s)
     assert sum(row.cycles for row in shown.breakdown.rows) == shown.breakdown.whole
-    assert shown.breakdown.heading.startswith("The kernels of a step on one system: ")
+    assert shown.breakdown.heading.startswith("The kernels of a step on one system, each by itself: ")
 
 
 def test_what_a_picture_over_sparsities_shows():
