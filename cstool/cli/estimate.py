@@ -158,6 +158,10 @@ def estimate(
             draw_timeline(found, base.request.params.precision.max_gradient_norm is not None).write(trace)
         if csv is not None:
             write_csv(csv, csv_text(rows or ([Row(counts[0], found)] if not sparse else []), sparse))
+        if plot:
+            from cstool.cli.estimate_picture import plot_estimate
+
+            plot_estimate(plot, found, rows, sparse)
         if as_json:
             print_json(estimate_document(found, smallest, rows, sparse))
             return

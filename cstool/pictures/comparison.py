@@ -8,15 +8,13 @@ from pathlib import Path
 
 import matplotlib.style
 from matplotlib.axes import Axes
-from matplotlib.transforms import Bbox
 
 from cstool.atomic_file import write_replacing
 from cstool.pictures.draw import STYLE, picture_bytes
-from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, compose
+from cstool.pictures.page import TEXT_PT, Block, compose
 from cstool.pictures.palette import BLUE, FAINT, GREEN, INK, ORANGE, VERMILION
+from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, plot_axes
 
-PLOT_WIDTH_PT, PLOT_HEIGHT_PT = 380.0, 270.0
-_LEFT_PT, _TOP_PT, _BOTTOM_PT, _RIGHT_PT = 34.0, 20.0, 34.0, 6.0
 _SMOOTHING = 25
 """a curve of so many times more steps than this is drawn smoothed, the raw one pale behind it"""
 
@@ -87,7 +85,7 @@ def draw_comparison(picture: ComparisonPicture, path: Path) -> None:
 
 def _losses(picture: ComparisonPicture) -> Block:
     def draw(block: Axes) -> None:
-        axes = _axes(block, "Loss of each training step; dots: held-out loss after the last")
+        axes = plot_axes(block, "Loss of each training step; dots: held-out loss after the last")
         curves = (
             ("dense", picture.dense_losses, picture.dense_held_out, BLUE, "solid"),
             (f"sparsity {picture.sparsity}", picture.sparse_losses, picture.sparse_held_out, VERMILION, (0, (4, 1.2))),
@@ -116,7 +114,7 @@ def _smoothed(losses: Sequence[float]) -> list[float]:
 
 def _speedups(points: Sequence[SweepPoint]) -> Block:
     def draw(block: Axes) -> None:
-        axes = _axes(block, "Speedup over the dense run, by sparsity")
+        axes = plot_axes(block, "Speedup over the dense run, by sparsity")
         densities = [point.density for point in points]
         ideal = [1 / density for density in densities]
         axes.plot(densities, ideal, color=FAINT, linewidth=1.0, linestyle=(0, (1, 1.2)), label="ideal: 1 / density")
@@ -152,20 +150,3 @@ def _speedups(points: Sequence[SweepPoint]) -> Block:
         axes.legend(fontsize=TEXT_PT, frameon=False, loc="upper left")
 
     return Block(PLOT_WIDTH_PT, PLOT_HEIGHT_PT, draw)
-
-
-def _axes(block: Axes, heading: str) -> Axes:
-    """Return axes for a plot, below a heading, within a block."""
-    block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
-    left, bottom = block.transData.transform((_LEFT_PT, PLOT_HEIGHT_PT - _BOTTOM_PT))
-    right, top = block.transData.transform((PLOT_WIDTH_PT - _RIGHT_PT, _TOP_PT))
-    figure = block.get_figure(root=True)
-    assert figure is not None
-    box = Bbox.from_extents(left, bottom, right, top).transformed(figure.transFigure.inverted())
-    axes = figure.add_axes(box.bounds)
-    for side in ("right", "top"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
-    axes.grid(color="#e4e4e4", linewidth=0.5)
-    axes.set_axisbelow(True)
-    return axes

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from cstool.ir import Artifact, StreamingPlan
+from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
 from cstool.pictures.lettering import text_width
-from cstool.pictures.names import short_name
+from cstool.pictures.names import group_name, short_name
 from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block
 from cstool.pictures.palette import BOUNDS, INK, NO_WORK, PHASES
 from cstool.pictures.quantities import seconds_text
@@ -49,21 +50,33 @@ def step(artifact: Artifact, plan: StreamingPlan, width_pt: float) -> Block:
     """Return the block."""
     rows = step_rows(artifact, plan)
     total = sum(row.cycles for row in rows)
+    clock_hz = artifact.system.clock_hz
+    heading = f"The kernels of a step: {cycles_text(total, clock_hz)} (modelled)"
+    return bars(rows, heading, "modelled cycles of all its repetitions [% of the step]", total, width_pt)
+
+
+def cycles_text(cycles: int, clock_hz: float) -> str:
+    """Return cycles, and how long they take, in words."""
+    return f"{cycles:,} cycles, {seconds_text(cycles / clock_hz)} at {clock_hz / 1e9:,.4g} GHz"
+
+
+def bars(rows: Sequence[Row], heading: str, axis_label: str, whole: int, width_pt: float) -> Block:
+    """Return a block with a bar for each row.
+
+    Args:
+        rows: of which one has cycles
+        heading: of the block
+        axis_label: what the percentages are of
+        whole: cycles that are 100%
+        width_pt: of the block
+    """
     left = max(text_width(row.label, TEXT_PT) for row in rows) + 10
-    bars = width_pt - left - RIGHT_PT
+    longest_pt = width_pt - left - RIGHT_PT
     height = ROW_PT * len(rows)
+    whole = whole or 1
 
     def draw(block: Axes) -> None:
-        seconds = total / artifact.system.clock_hz
-        block.text(
-            0,
-            0,
-            f"The kernels of a step: {total:,} cycles, {seconds_text(seconds)} at "
-            f"{artifact.system.clock_hz / 1e9:,.4g} GHz (modelled)",
-            size=HEADING_PT,
-            color=INK,
-            va="top",
-        )
+        block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
         _draw_legend(block, rows, 22.0)
         longest = max(row.cycles for row in rows) or 1
         for number, row in enumerate(rows):
@@ -71,22 +84,27 @@ def step(artifact: Artifact, plan: StreamingPlan, width_pt: float) -> Block:
             block.text(left - 6, middle, row.label, size=TEXT_PT, color=INK, ha="right", va="center_baseline")
             x = left
             for phase, part in row.parts.items():
-                length = bars * part.cycles / longest
+                length = longest_pt * part.cycles / longest
                 _draw_bar(block, (x, middle - BAR_PT / 2), length, PHASES[phase], BOUNDS[part.bound])
                 x += length
-            share = row.cycles / (total or 1)
-            block.text(x + 4, middle, f"{share:.1%}", size=SMALL_PT, color=INK, va="center_baseline")
-        axis = block.inset_axes((left, ABOVE_PT + height, bars, 0.1), transform=block.transData)
-        axis.set(xlim=(0, longest), yticks=[])
-        axis.patch.set_visible(False)
-        for side in ("left", "right", "top"):
-            axis.spines[side].set_visible(False)
-        axis.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
-        axis.xaxis.set_major_formatter(lambda cycles, _: f"{100 * cycles / (total or 1):.3g}")
-        axis.set_xticks([share * total for share in _ticks(longest / (total or 1))])
-        axis.set_xlabel("modelled cycles of all its repetitions [% of the step]", size=TEXT_PT, labelpad=2)
+            block.text(x + 4, middle, f"{row.cycles / whole:.1%}", size=SMALL_PT, color=INK, va="center_baseline")
+        axis = share_axis(block, (left, ABOVE_PT + height), longest_pt, longest / whole)
+        axis.set_xlabel(axis_label, size=TEXT_PT, labelpad=2)
 
     return Block(width_pt, ABOVE_PT + height + BELOW_PT, draw)
+
+
+def share_axis(block: Axes, corner: tuple[float, float], width_pt: float, largest: float) -> Axes:
+    """Draw an axis of shares from zero on, told in percent, and return it."""
+    axis = block.inset_axes((*corner, width_pt, 0.1), transform=block.transData)
+    axis.set(xlim=(0, largest), yticks=[])
+    axis.patch.set_visible(False)
+    for side in ("left", "right", "top"):
+        axis.spines[side].set_visible(False)
+    axis.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
+    axis.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}")
+    axis.set_xticks(_ticks(largest))
+    return axis
 
 
 def step_rows(artifact: Artifact, plan: StreamingPlan) -> list[Row]:
@@ -94,11 +112,7 @@ def step_rows(artifact: Artifact, plan: StreamingPlan) -> list[Row]:
     rows = []
     for segment, kernels in zip(artifact.graph.segments, plan.kernels, strict=True):
         for kernel in kernels:
-            times = segment.count * plan.micro_batches
-            cycles = kernel.cycles
-            phases = [Part(times * p.cycles, p.bound) for p in (cycles.forward, cycles.delta, cycles.gradient)]
-            phases.append(Part(times * cycles.recompute_cycles, cycles.forward.bound))
-            parts = {name: part for name, part in zip(PHASES, phases, strict=True) if part.cycles}
+            parts = _parts(kernel.cycles, segment.count * plan.micro_batches)
             repeats = f"  x {segment.count:,}" if segment.count > 1 else ""
             rows.append(Row(short_name(kernel.name) + repeats, parts))
     if len(rows) <= MOST_ROWS:
@@ -106,6 +120,37 @@ def step_rows(artifact: Artifact, plan: StreamingPlan) -> list[Row]:
     longest = set(sorted(range(len(rows)), key=lambda number: -rows[number].cycles)[: MOST_ROWS - 1])
     rest = [row for number, row in enumerate(rows) if number not in longest]
     return [*(row for number, row in enumerate(rows) if number in longest), _together(rest)]
+
+
+def stage_rows(plan: PipelinedPlan) -> list[Row]:
+    """Return the stages of a pipeline; of those that are alike but for the layer, the slowest.
+
+    They run at the same time: of very many, what the shorter ones come to is that of the slowest of them.
+    """
+    alike: dict[str, list[Stage]] = {}
+    for stage in plan.stages:
+        alike.setdefault(group_name(stage.name), []).append(stage)
+    rows = [
+        _stage_row(name if len(stages) > 1 else short_name(stages[0].name), stages) for name, stages in alike.items()
+    ]
+    if len(rows) <= MOST_ROWS:
+        return rows
+    longest = set(sorted(range(len(rows)), key=lambda number: -rows[number].cycles)[: MOST_ROWS - 1])
+    rest = [row for number, row in enumerate(rows) if number not in longest]
+    slowest = replace(max(rest, key=lambda row: row.cycles), label=f"slowest of {len(rest):,} others")
+    return [*(row for number, row in enumerate(rows) if number in longest), slowest]
+
+
+def _stage_row(label: str, stages: Sequence[Stage]) -> Row:
+    cycles = max((stage.cycles for stage in stages), key=lambda cycles: cycles.total)
+    repeats = f", slowest of {len(stages):,}" if len(stages) > 1 else ""
+    return Row(label + repeats, _parts(cycles, 1))
+
+
+def _parts(cycles: KernelCycles, times: int) -> dict[str, Part]:
+    phases = [Part(times * p.cycles, p.bound) for p in (cycles.forward, cycles.delta, cycles.gradient)]
+    phases.append(Part(times * cycles.recompute_cycles, cycles.forward.bound))
+    return {name: part for name, part in zip(PHASES, phases, strict=True) if part.cycles}
 
 
 def _together(rows: list[Row]) -> Row:
@@ -131,7 +176,7 @@ def _draw_bar(block: Axes, corner: tuple[float, float], length: float, color: st
     )
 
 
-def _draw_legend(block: Axes, rows: list[Row], middle: float) -> None:
+def _draw_legend(block: Axes, rows: Sequence[Row], middle: float) -> None:
     """Draw in a line what colours (phases) and hatches (limits) mean, those that there are."""
     phases = [phase for phase in PHASES if any(phase in row.parts for row in rows)]
     bounds = [bound for bound in BOUNDS if any(part.bound == bound for row in rows for part in row.parts.values())]

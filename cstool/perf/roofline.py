@@ -1,0 +1,119 @@
+"""Roofline: what the phases of kernels compute for what crosses the edge of a wafer, and how fast.
+
+A phase uses the links one way only: forward and delta bring weights in, gradients go out. What is useful is what the
+products of the model ask for: nothing twice, no zeros. Kernels without products have nothing to show here.
+
+Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009); memory is MemoryX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cstool.ir import Artifact, FusedKernel, KernelKind, Segment, StreamedKernel
+from cstool.perf.cluster import NUMBER_BYTES
+from cstool.perf.wafer import input_bytes, useful_flops
+from cstool.perf.work import Pairs, work_of
+
+WHOLE_STEP = "step"
+"""the phase that all of them make together"""
+_PRODUCTS = (KernelKind.MATMUL, KernelKind.LOSS)
+
+
+@dataclass(frozen=True)
+class Load:
+    """A phase of a kernel on one system.
+
+    Args:
+        name: of the kernel, `{n}` for the number of its layer
+        phase: "forward", "delta" or "gradient", or "step" for all of it
+        flops: useful ones, of a micro-batch [FLOP]
+        edge_bytes: that cross the edge of the wafer meanwhile, the busier way; 0 if none do
+        seconds: that it takes, as modelled [s]
+        times: in a step
+    """
+
+    name: str
+    phase: str
+    flops: int
+    edge_bytes: int
+    seconds: float
+    times: int = 1
+
+    @property
+    def flops_per_s(self) -> float:
+        """While it runs."""
+        return self.flops / self.seconds
+
+    @property
+    def flops_per_byte(self) -> float | None:
+        """None where no byte crosses the edge."""
+        return self.flops / self.edge_bytes if self.edge_bytes else None
+
+
+def kernel_loads(artifact: Artifact) -> tuple[Load, ...]:
+    """Return the phases of kernels with products, in the order of the stream; none of a pipelined artifact.
+
+    Pipelined, weights stay where they are, and no kernel has the wafer for itself.
+    """
+    plan = artifact.streaming
+    if plan is None:
+        return ()
+    return tuple(
+        load
+        for segment, kernels, planned in zip(artifact.graph.segments, artifact.kernels, plan.kernels, strict=True)
+        for load in _loads_of_segment(artifact, segment, kernels, planned, segment.count * plan.micro_batches)
+    )
+
+
+def step_load(artifact: Artifact, num_csx: int, step_s: float) -> Load:
+    """Return a whole step of one system.
+
+    Args:
+        artifact: compiled for the samples of one system
+        num_csx: systems
+        step_s: that their step takes [s]
+    """
+    plan = artifact.streaming
+    inputs = artifact.batch_size * input_bytes(artifact)
+    if plan is not None:
+        crossing = max(plan.streamed_bytes + inputs, plan.gradient_bytes)
+    else:
+        # Gradients leave, and their sums come back, where there are several systems.
+        crossing = inputs + artifact.graph.parameter_count * NUMBER_BYTES * (num_csx > 1)
+    return Load(artifact.graph.name, WHOLE_STEP, useful_flops(artifact), crossing, step_s)
+
+
+def _loads_of_segment(
+    artifact: Artifact,
+    segment: Segment,
+    kernels: tuple[FusedKernel, ...],
+    planned: tuple[StreamedKernel, ...],
+    times: int,
+) -> Iterator[Load]:
+    vectors = {weight.name: weight.size for weight in segment.weights if len(weight.shape) == 1}
+    ops = {op.name: op for op in segment.ops}
+    shapes = {tensor.name: tensor.shape for tensor in segment.tensors}
+    samples, clock_hz = artifact.micro_batch_size, artifact.system.clock_hz
+    for kernel, streamed in zip(kernels, planned, strict=True):
+        forward = backward = 0
+        if kernel.kind in _PRODUCTS:
+            matrix = streamed.weight_count - sum(vectors.get(name, 0) for name in kernel.weights)
+            forward = backward = 2 * samples * artifact.tokens * matrix
+        elif kernel.kind is KernelKind.ATTENTION:
+            work = (item for name in kernel.ops for item in work_of(ops[name], shapes) if isinstance(item, Pairs))
+            # Forward the scores and the context, two products; backward two for each of them.
+            forward = sum(2 * 2 * samples * item.pairs * item.width for item in work)
+            backward = 2 * forward
+        cycles = streamed.cycles
+        into = streamed.stream_bytes
+        phases = (
+            ("forward", forward, into, cycles.forward),
+            # A product whose inputs need no delta streams nothing for it.
+            ("delta", backward if cycles.delta.ingress or not into else 0, into, cycles.delta),
+            ("gradient", backward if into else 0, streamed.gradient_bytes, cycles.gradient),
+        )
+        for phase, flops, edge_bytes, of_phase in phases:
+            if flops and of_phase.cycles:
+                yield Load(kernel.name, phase, flops, edge_bytes, of_phase.cycles / clock_hz, times)

@@ -1,0 +1,117 @@
+"""Axes of plots: below a heading within a block, with ticks at round numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.transforms import Bbox
+
+from cstool.pictures.labels import Box, Label, Placed, Point, place_labels
+from cstool.pictures.lettering import LINE_HEIGHT, text_width
+from cstool.pictures.page import HEADING_PT, POINTS_PER_INCH, SMALL_PT
+from cstool.pictures.palette import FAINT, INK
+
+PLOT_WIDTH_PT, PLOT_HEIGHT_PT = 380.0, 270.0
+LEFT_PT, TOP_PT, BOTTOM_PT, RIGHT_PT = 34.0, 20.0, 34.0, 6.0
+_BESIDE_LEVELS_PT = 20.0
+FEW_DECADES = 2.0
+"""up to so many, 2 and 5 have ticks, too"""
+
+
+def plot_axes(block: Axes, heading: str, levels: Sequence[str] = (), *, top_pt: float = TOP_PT) -> Axes:
+    """Return axes for a plot, below a heading, within a block of the size of a plot.
+
+    Args:
+        block: of that size
+        heading: above the axes
+        levels: labels of the vertical axis, if they are wide; there is room for them and for what the axis is
+        top_pt: of the axes
+    """
+    left_pt = max([LEFT_PT, *(_BESIDE_LEVELS_PT + text_width(level, SMALL_PT) for level in levels)])
+    block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
+    left, bottom = block.transData.transform((left_pt, PLOT_HEIGHT_PT - BOTTOM_PT))
+    right, top = block.transData.transform((PLOT_WIDTH_PT - RIGHT_PT, top_pt))
+    figure = block.get_figure(root=True)
+    assert figure is not None
+    box = Bbox.from_extents(left, bottom, right, top).transformed(figure.transFigure.inverted())
+    axes = figure.add_axes(box.bounds)
+    for side in ("right", "top"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
+    axes.grid(color="#e4e4e4", linewidth=0.5)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers within limits for an axis with a logarithmic scale, ends included.
+
+    >>> log_ticks(0.9, 25), log_ticks(1, 1e5)
+    ([1.0, 2.0, 5.0, 10.0, 20.0], [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0])
+    """
+    decades = math.log10(high / low)
+    digits = (1, 2, 5) if decades <= FEW_DECADES else (1,)
+    every = max(1, round(decades / 8))
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [float(f"{digit}e{power}") for power in powers if power % every == 0 for digit in digits]
+    return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+
+
+def axes_points(axes: Axes, places: Sequence[Point]) -> list[Point]:
+    """Return where data are, from the lower left corner of axes whose limits are set [points]."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    scale = POINTS_PER_INCH / figure.dpi
+    pixels = axes.transData.transform(places) - (axes.bbox.x0, axes.bbox.y0)
+    return [(float(x) * scale, float(y) * scale) for x, y in pixels]
+
+
+def fit_labels(
+    axes: Axes,
+    labels: Sequence[tuple[Point, str]],
+    taken: Sequence[Box],
+    *,
+    farthest_pt: float = 90.0,
+    crossable: Sequence[Box] = (),
+) -> list[Placed]:
+    """Return where labels can be, beside their points; those without room are left out.
+
+    Args:
+        axes: whose limits are set
+        labels: points, from the lower left corner of the axes, and what to say; the earlier ones choose first
+        taken: boxes that no label may cover, and no line cross
+        farthest_pt: of a label from its point
+        crossable: boxes that no label may cover, but lines cross
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    scale = POINTS_PER_INCH / figure.dpi
+    area = (2.0, 2.0, axes.bbox.width * scale - 2, axes.bbox.height * scale - 2)
+    wanted = [Label(point, text, text_width(text, SMALL_PT)) for point, text in labels]
+    pitch = SMALL_PT * LINE_HEIGHT
+    return place_labels(wanted, taken, area, pitch, farthest_pt=farthest_pt, crossable=crossable)
+
+
+def write_labels(axes: Axes, labels: Sequence[Placed]) -> None:
+    """Write labels, with thin lines to those that are farther away."""
+    for placed in labels:
+        if placed.line_end is not None:
+            axes.annotate(
+                "",
+                placed.label.point,
+                placed.line_end,
+                xycoords="axes points",
+                textcoords="axes points",
+                arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0},
+            )
+        axes.annotate(
+            placed.label.text,
+            (placed.x + (1 if placed.is_right else -1), placed.y),
+            xycoords="axes points",
+            size=SMALL_PT,
+            color=INK,
+            ha="left" if placed.is_right else "right",
+            va="center_baseline",
+        )

@@ -1,0 +1,134 @@
+"""The pictures of `cstool estimate`."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cstool.cli.estimate_picture import estimate_picture as picture_of
+from cstool.estimate import Estimator, make_request, scale, sweep_sparsity
+from cstool.params import load_all_params
+
+ROOT = Path(__file__).parents[3]
+TINY, MNIST = (str(ROOT / "params" / f"{name}.yaml") for name in ("gpt_tiny", "fc_mnist"))
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def estimator(path: str, *overrides: str, **asked: object) -> Estimator:
+    return Estimator(make_request(load_all_params(Path(path), overrides=overrides, flags={})[0], "cs2", **asked))
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "PNG"])
+def test_pictures_are_the_same_each_time(cstool, ending):
+    report = cstool("estimate", "-p", TINY, "--num_csx", "1,2,5").stdout
+    outcome = cstool("estimate", "-p", TINY, "--num_csx", "1,2,5", "--plot", f"a.{ending}", "--plot", f"b.{ending}")
+    assert outcome == (0, report, "")
+    one, other = (Path(f"{name}.{ending}").read_bytes() for name in ("a", "b"))
+    assert one == other
+    assert one.startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
+
+
+@pytest.mark.parametrize("more", [[], ["--num_csx", "1,2"], ["--sparsity", "0,0.9"], ["--json"]])
+@pytest.mark.parametrize("path", [TINY, MNIST])
+def test_whatever_is_asked_for_is_drawn(cstool, path, more):
+    outcome = cstool("estimate", "-p", path, *more, "--plot", "a.svg")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert Path("a.svg").stat().st_size > 10_000
+
+
+def test_matplotlib_waits_until_there_is_a_picture():
+    code = (
+        "import sys; from cstool.cli import main; sys.argv = ['cstool', 'estimate', *sys.argv[1:]]; main(); "
+        "print('matplotlib' in sys.modules, file=sys.stderr)"
+    )
+    for more, is_there in ((["--csv", "a.csv"], "False\n"), (["--plot", "a.svg"], "True\n")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "-p", TINY, *more], capture_output=True, text=True, check=True
+        )
+        assert done.stderr == is_there
+
+
+@pytest.mark.parametrize(
+    ("plot", "message"),
+    [
+        ("a.pdf", "error: --plot: must end in .svg or .png, got a.pdf\n"),
+        ("a", "error: --plot: must end in .svg or .png, got a\n"),
+        ("none/a.png", "error: none/a.png: cannot be written: No such file or directory\n"),
+    ],
+)
+def test_what_cannot_be_drawn(cstool, plot, message):
+    assert cstool("estimate", "-p", TINY, "--plot", plot) == (2, "", message)
+    assert list(Path().iterdir()) == []
+
+
+def test_a_picture_is_there_whole_or_as_it_was(cstool, monkeypatch):
+    Path("a.png").write_bytes(b"before")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("cstool.atomic_file.os.fsync", full)
+    outcome = cstool("estimate", "-p", TINY, "--plot", "a.png")
+    assert outcome == (2, "", "error: a.png: cannot be written: No space left on device\n")
+    assert Path("a.png").read_bytes() == b"before"
+    assert [path.name for path in Path().iterdir()] == ["a.png"]
+
+
+def test_what_a_picture_over_systems_shows():
+    base = estimator(TINY)
+    found, rows = base.at(1), scale(base, [1, 2, 5, 8])
+    shown = picture_of(found, rows, [])
+    assert shown.title == f"gpt2, {found.artifact.graph.parameter_count:,} parameters, on 1 to 8 x cs2 (modelled)"
+    assert shown.subtitle == (
+        "Batches of 24 samples of 128 tokens; weight streaming in micro-batches of 24 (on 1 system). "
+        "Everything is modelled; nothing is measured. No estimate for --num_csx 5."
+    )
+    assert shown.scaling is not None
+    assert [point.num_csx for point in shown.scaling.points] == [1, 2, 8]
+    assert [point.per_s for point in shown.scaling.points] == [rows[n].estimate.tokens_per_s for n in (0, 1, 3)]
+    assert [point.efficiency for point in shown.scaling.points] == [rows[n].efficiency for n in (0, 1, 3)]
+    assert (shown.scaling.unit, shown.scaling.heading) == (
+        "tokens/s",
+        "Throughput over systems, a batch of 24 shared out (modelled)",
+    )
+    assert [each.label for each in shown.busy] == ["1 system", "8 systems"]
+    assert {name: work / found.step_s for name, work in shown.busy[0].work_s.items()} == found.busy
+    assert shown.sparsities == ()
+    assert shown.roofline.peak_flops == found.peak_flops
+    assert shown.roofline.loads[-1].flops_per_s == pytest.approx(found.flops_per_s)
+    assert sum(row.cycles for row in shown.breakdown.rows) == shown.breakdown.whole
+    assert shown.breakdown.heading.startswith("The kernels of a step on one system, each by itself: ")
+
+
+def test_what_a_picture_over_sparsities_shows():
+    shares = (0.5, 0.9)
+    estimators = {share: estimator(TINY, f"trainer.init.sparsity={share}", batch_per_csx=24) for share in shares}
+    rows, sparse = scale(estimators[0.5], [2, 4]), sweep_sparsity(estimators, 2)
+    shown = picture_of(estimators[0.5].at(2), rows, sparse)
+    assert [(point.sparsity, point.speedup) for point in shown.sparsities] == [(0.5, 1.0), (0.9, sparse[1].speedup)]
+    assert shown.sparsities[1].products == pytest.approx(sparse[1].speedup / sparse[1].efficiency)
+    assert shown.sparsities_heading == "Speedup with sparsity on 2 systems (modelled)"
+    assert shown.scaling.heading == "Throughput over systems at sparsity 0.5, 24 samples each (modelled)"
+    assert shown.subtitle.startswith("Batches of 24 samples of 128 tokens for each system; weight streaming ")
+    assert shown.roofline.heading == "Roofline of one of 2 systems at sparsity 0.5: its products by phase (modelled)"
+    shown = picture_of(estimators[0.5].at(2), [], sparse)
+    assert (shown.scaling, [each.label for each in shown.busy]) == (None, ["sparsity 0.5", "sparsity 0.9"])
+
+
+def test_what_a_pipelined_picture_shows():
+    found = estimator(MNIST, execution_mode="pipelined").at(1)
+    shown = picture_of(found, [], [])
+    assert [load.phase for load in shown.roofline.loads] == ["step"]
+    assert shown.roofline.heading == "Roofline of one system: the whole step; weights stay on the wafer (modelled)"
+    assert shown.subtitle == "Batches of 120 samples; pipelined. Everything is modelled; nothing is measured."
+    assert [row.label for row in shown.breakdown.rows] == ["fc_layers.0", "fc_layers.1", "last_layer"]
+    assert max(row.cycles for row in shown.breakdown.rows) == shown.breakdown.whole
+    assert shown.breakdown.heading.startswith("The stages of one system, all at the same time; the slowest: ")

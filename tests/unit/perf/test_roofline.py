@@ -1,0 +1,94 @@
+"""The roofline's points, against the model's own count of its products and against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cstool.arch import load_system
+from cstool.compiler import compile_model
+from cstool.params import load_params
+from cstool.perf.roofline import Load, kernel_loads, step_load
+from cstool.perf.wafer import input_bytes, useful_flops
+
+ROOT = Path(__file__).parents[3]
+CS2 = load_system("cs2")
+
+
+def compiled(name: str, *overrides: str, mode: str = "weight_streaming"):
+    params = load_params(ROOT / "params" / f"{name}.yaml", overrides=overrides)
+    return compile_model(params, CS2, execution_mode=mode, recompute="needed")
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("fc_mnist", ()),
+        ("gpt_tiny", ()),
+        ("gpt_tiny", ("trainer.init.sparsity=0.9",)),
+        ("llama_tiny", ()),
+        ("gpt3_175b", ("trainer.init.sparsity=0.75",)),
+    ],
+)
+def test_phases_together_are_the_useful_products_of_a_step(name, overrides):
+    artifact = compiled(name, *overrides)
+    assert sum(load.times * load.flops for load in kernel_loads(artifact)) == useful_flops(artifact)
+
+
+def test_bytes_of_phases_are_what_the_plan_streams():
+    artifact = compiled("gpt_tiny")
+    loads = kernel_loads(artifact)
+    embedding = next(k for kernels in artifact.streaming.kernels for k in kernels if "embedding" in k.name)
+    out = sum(load.times * load.edge_bytes for load in loads if load.phase == "gradient")
+    assert out == artifact.streaming.gradient_bytes - embedding.gradient_bytes
+    into = sum(load.times * load.edge_bytes for load in loads if load.phase != "gradient")
+    assert into == artifact.streaming.streamed_bytes - embedding.stream_bytes
+
+
+def test_phases_by_hand():
+    artifact = compiled("gpt_tiny", "trainer.fit.train_dataloader.batch_size=2")
+    loads = {(load.name.rpartition("}.")[2], load.phase): load for load in kernel_loads(artifact)}
+    samples, tokens, width = artifact.micro_batch_size, artifact.tokens, 128
+    forward, gradient = (loads["ffn.ffn.0.linear_layer", phase] for phase in ("forward", "gradient"))
+    assert forward.flops == gradient.flops == 2 * samples * tokens * width * 4 * width
+    # Each weight in 2 bytes, its gradient in 4; biases and norms beside the matrix.
+    assert forward.edge_bytes == pytest.approx(2 * 4 * width**2, rel=0.02)
+    assert gradient.edge_bytes == 2 * forward.edge_bytes
+    assert forward.flops_per_byte == pytest.approx(samples * tokens, rel=0.02)
+    # A token sees itself and what came before: n (n + 1) / 2 pairs, two products, a multiply-add each.
+    pairs = tokens * (tokens + 1) // 2
+    attention = [loads["self_attn", phase] for phase in ("forward", "delta")]
+    assert [load.flops for load in attention] == [4 * samples * pairs * width, 8 * samples * pairs * width]
+    assert [load.flops_per_byte for load in attention] == [None, None]
+    assert ("self_attn", "gradient") not in loads
+    assert not any("embedding" in name for name, _ in loads)
+
+
+def test_no_phase_is_above_the_roof():
+    for name in ("gpt_tiny", "fc_mnist", "gpt3_175b"):
+        artifact = compiled(name)
+        peak = CS2.peak_flops(artifact.operand_bits)
+        loads = [*kernel_loads(artifact), step_load(artifact, 1, artifact.step_s)]
+        for load in loads:
+            slope = load.flops_per_byte * CS2.io_bytes_per_s if load.flops_per_byte else peak
+            # Biases and norms are bytes that cross, for which no cycles are counted.
+            assert 0 < load.flops_per_s <= min(slope * 1.0001, peak * CS2.pe.efficiency)
+
+
+def test_a_pipelined_step_moves_inputs_and_between_systems_gradients():
+    artifact = compiled("fc_mnist", mode="pipelined")
+    assert kernel_loads(artifact) == ()
+    one, two = (step_load(artifact, count, 1e-3) for count in (1, 2))
+    inputs = artifact.batch_size * input_bytes(artifact)
+    assert (one.phase, one.flops, one.edge_bytes) == ("step", useful_flops(artifact), inputs)
+    assert two.edge_bytes == inputs + 4 * artifact.graph.parameter_count
+    assert one.flops_per_s == one.flops / 1e-3
+
+
+def test_a_streamed_step_moves_what_the_busier_way_moves():
+    artifact = compiled("gpt_tiny")
+    plan = artifact.streaming
+    inputs = artifact.batch_size * input_bytes(artifact)
+    assert step_load(artifact, 4, 1.0).edge_bytes == max(plan.streamed_bytes + inputs, plan.gradient_bytes)
+    assert Load("a", "step", 6, 3, 2.0) == Load("a", "step", 6, 3, 2.0, 1)
