@@ -55,7 +55,7 @@ class _Positive(_Sourced):
 
 
 class _Share(_Sourced):
-    value: Annotated[float, Field(gt=0, le=1)]
+    value: Annotated[float, Field(ge=0.001, le=1)]
 
 
 class _Counts(_Sourced):
