@@ -23,7 +23,7 @@ _UNITS = {
     "bytes_per_s": "B/s",
     "bytes_per_cycle": "B/cycle",
     "elements_per_cycle": "/cycle",
-    "bytes_per_weight": "B/weight",
+    "flops": "FLOP/s",
 }
 """how names of numbers end -> unit"""
 
@@ -124,7 +124,9 @@ def _unit(key: str) -> str:
     return _UNITS[max(ends, key=len)] if ends else ""
 
 
-def _text(value: float) -> str:
+def _text(value: float | tuple[float, ...]) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_text, value))
     if abs(value) >= 1e9:
         return f"{value:.4g}"
     return f"{value:,.0f}" if value == int(value) else f"{value:g}"
