@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import bytes_text, print_facts, print_table
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
-from cstool.models.statistics import count_statistics
+from cstool.perf.wafer import useful_flops
 from cstool.pictures.names import group_name, short_name
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ SLOWEST = 5
 """stages that are named"""
 MOST_CHANGES = 40
 """differences that are printed"""
-_FLOPS_PER_PRODUCT = 2
 _RIGHT = ("count", "PEs", "forward", "delta", "gradient", "again", "cycles", "bytes", "SRAM", "in flight", "weights")
 
 
@@ -108,12 +107,9 @@ def print_differences(changes: Sequence[Change]) -> None:
 
 
 def utilization(artifact: Artifact) -> float:
-    """Return the share of the wafers' peak that the products of a step come to, none of them counted twice."""
-    pe = artifact.system.pe
-    per_cycle = _FLOPS_PER_PRODUCT * (pe.simd["fmach"] if artifact.operand_bits == 16 else pe.simd["fmacs"])
-    flops = count_statistics(artifact.graph).sample_flops
-    peak = artifact.num_csx * artifact.system.fabric.pes * per_cycle * artifact.step_cycles
-    return artifact.batch_size * (flops.forward + flops.backward) / peak
+    """Return the share of the wafers' peak that the products of a step come to: none of them twice, no zeros."""
+    peak_flops = artifact.num_csx * artifact.system.peak_flops(artifact.operand_bits)
+    return useful_flops(artifact) / (peak_flops * artifact.step_s)
 
 
 def seconds_text(seconds: float) -> str:
