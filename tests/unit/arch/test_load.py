@@ -147,8 +147,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("idle_power_w.value", 22_801, "idle_power_w.value must be at most power_w (22800), got 22801.0"),
     ("memoryx.units_bytes.value", [], "memoryx.units_bytes.value must hold at least 1, got []"),
     ("memoryx.units_bytes.value", 3, "memoryx.units_bytes.value must be a list, got 3"),
-    ("memoryx.units_bytes.value", [2 * 10**15, 10**12, 2_400 * 10**12], "memoryx.units_bytes.value must ascend and end with "
-     "capacity_bytes (2400000000000000), got [2000000000000000, 1000000000000, 2400000000000000]"),
+    ("memoryx.units_bytes.value", [2 * 10**15, 10**12, 2_400 * 10**12], "memoryx.units_bytes.value must ascend and "
+     "end with capacity_bytes (2400000000000000), got [2000000000000000, 1000000000000, 2400000000000000]"),
     ("memoryx.units_bytes.value", [10**12], "memoryx.units_bytes.value must ascend and end with capacity_bytes "
      "(2400000000000000), got [1000000000000]"),
     ("memoryx.units_bytes.value", [2_400 * 10**12] * 2, "memoryx.units_bytes.value must ascend and end with "
@@ -191,8 +191,8 @@ def test_all_mistakes_are_told_at_once() -> None:
         "mine.yaml:3: clock_hz.value must be greater than 0, got -1\n"
         "mine.yaml:8: fabric.width.value must be at least 1, got 0\n"
         "mine.yaml:11: colour is not a known key\n"
-        "hint: the keys here are wafer, clock_hz, io_bytes_per_s, power_w, idle_power_w, max_systems, fabric, pe, links, "
-        "memoryx, swarmx"
+        "hint: the keys here are wafer, clock_hz, io_bytes_per_s, power_w, idle_power_w, max_systems, fabric, pe, "
+        "links, memoryx, swarmx"
     )
 
 

@@ -81,8 +81,8 @@ document.
 {documents}
 """
 DOCUMENTS = {
-    "Cerebras SDK 2.10 documentation": "of the vendor, public: the language CSL, its builtins, and an appendix on the PE",
-    "Cerebras/csl-examples": "of the vendor, on GitHub: programs and benchmarks for the SDK, with scripts that time them",
+    "Cerebras SDK 2.10 documentation": "of the vendor, public: the language CSL, its builtins, an appendix on the PE",
+    "Cerebras/csl-examples": "of the vendor, on GitHub: programs and benchmarks for the SDK, and how they are timed",
     "technical overview white paper (2022)": "of the vendor: the architecture of CS-2",
     "weight-streaming white paper (2021)": "of the vendor: MemoryX, SwarmX, and how weights are streamed",
     "announcement of weight streaming (2021)": "of the vendor, to the press",

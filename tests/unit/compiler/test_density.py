@@ -32,6 +32,7 @@ LAYER = {
 """matrices of a layer; of 49,152 elements together"""
 FFN = ("ffn.ffn.0.linear_layer", "ffn.ffn.1.linear_layer")
 ELEMENTS = 4 * 64 * 64 + 2 * 256 * 64
+RISING = {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.5, "slope": 0.01}}
 FALLING = {"algorithm": "set", "sparsity": [0.875, 0.75, 0.5], "update": {"freq": 4}}
 
 
@@ -89,9 +90,9 @@ def test_without_sparsity_nothing_is_counted(params: Make) -> None:
 def test_layers_that_differ_count_with_their_mean(params: Make) -> None:
     """A quarter of layer 0 and all of layer 1; then an eighth of it."""
     found = counted(params({"sparsity": 0.75, "param_filter": "*layers.0.ffn*.weight"}))
-    assert found == {name: 256 * 64 * 5 // 8 for name in FFN}
+    assert found == dict.fromkeys(FFN, 256 * 64 * 5 // 8)
     groups = [{"sparsity": s, "param_filter": f"*layers.{n}.ffn*.weight"} for n, s in enumerate((0.75, 0.875))]
-    assert counted(params(*groups)) == {name: 256 * 64 * 3 // 16 for name in FFN}
+    assert counted(params(*groups)) == dict.fromkeys(FFN, 256 * 64 * 3 // 16)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +103,13 @@ def test_layers_that_differ_count_with_their_mean(params: Make) -> None:
         (FALLING, 3, 0.125),
         (FALLING, 100, 0.5),
         # More zeros from step to step: the first mask is the densest.
-        ({"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.5, "slope": 0.01}, "update": {"freq": 1}}, 9, 0.5),
+        ({**RISING, "update": {"freq": 1}}, 9, 0.5),
         # Dense until the first update, and dropped connections come back: nothing stays zero.
-        ({"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.5, "slope": 0.01}, "update": {"start": 2, "freq": 1}},
-         9, None),
+        ({**RISING, "update": {"freq": 1, "start": 2}}, 9, None),
         ({"algorithm": "dropconnect", "sparsity": 0.5}, 9, None),
         ({"init_method": "from_zeros", "sparsity": 0.5}, 9, None),
     ],
-)  # fmt: skip
+)
 def test_what_changes_counts_with_the_most_that_it_keeps(
     params: Make, group: dict[str, Any], max_steps: int, share: float | None
 ) -> None:
@@ -170,9 +170,7 @@ def test_zeros_are_no_work(params: Make) -> None:
 
 
 def test_pipelined_keeps_zeros(params: Make) -> None:
-    dense, sparse = (
-        compile_model(p, CS2, execution_mode="pipelined") for p in (params(), params({"sparsity": 0.75}))
-    )
+    dense, sparse = (compile_model(p, CS2, execution_mode="pipelined") for p in (params(), params({"sparsity": 0.75})))
     assert dense.pipelined == sparse.pipelined
     assert dense.step_cycles == sparse.step_cycles
 
