@@ -78,6 +78,21 @@ def test_the_document_has_what_the_artifact_has(cstool):
     assert 0 < document["modelled"]["utilization"] < 1
 
 
+@pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
+def test_the_document_says_what_limits_each_phase(cstool, mode):
+    asked = ("--execution_mode", mode, "--out", "a.json", "--json")
+    document = json.loads(cstool("compile", "-p", "x.yaml", *asked).stdout)
+    kernels = document["stages"] or [kernel for kernels in document["kernels"] for kernel in kernels]
+    for kernel in kernels:
+        phases = [kernel["cycles"][name] for name in ("forward", "delta", "gradient")]
+        for phase in phases:
+            limits = {name: phase[name] for name in ("compute", "link", "ingress", "egress")}
+            assert phase[phase["bound"]] == max(limits.values())
+            assert phase["cycles"] == max(limits.values()) + phase["latency"]
+        again = kernel["cycles"]["recompute_cycles"]
+        assert kernel["cycles_total"] == sum(phase["cycles"] for phase in phases) + again
+
+
 def test_the_line_that_it_prints_can_be_pasted(cstool):
     report = cstool("compile", "-p", "x.yaml", "--execution_mode", "weight_streaming", "--out", "a.json").stdout
     line = next(line for line in report.splitlines() if line.startswith("micro-batch"))
