@@ -14,7 +14,7 @@ from pydantic import Field
 from cstool.arch.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
 from cstool.document.document import Document, read_document
 from cstool.document.problems import Problems
-from cstool.document.section import Section
+from cstool.document.section import List, Section
 from cstool.errors import ParamsError
 
 FOLDER = Path(__file__).parent / "systems"
@@ -55,11 +55,11 @@ class _Positive(_Sourced):
 
 
 class _Share(_Sourced):
-    value: Annotated[float, Field(gt=0, le=1)]
+    value: Annotated[float, Field(ge=0.001, le=1)]
 
 
 class _Counts(_Sourced):
-    value: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    value: Annotated[tuple[Annotated[int, Field(ge=1)], ...], List, Field(min_length=1)]
 
 
 class _FabricSection(Section):
@@ -206,9 +206,9 @@ def _check_rooms(section: _SystemSection, problems: Problems) -> None:
         problems.add(("idle_power_w", "value"), rule, section.idle_power_w.value)
     if section.memoryx is not None:
         units, capacity = section.memoryx.units_bytes.value, section.memoryx.capacity_bytes.value
-        if units != sorted(set(units)) or units[-1] != capacity:
+        if list(units) != sorted(set(units)) or units[-1] != capacity:
             rule = f"must ascend and end with capacity_bytes ({capacity})"
-            problems.add(("memoryx", "units_bytes", "value"), rule, units)
+            problems.add(("memoryx", "units_bytes", "value"), rule, list(units))
     if section.swarmx is not None and section.swarmx.fan_out.value < 2:
         problems.add(("swarmx", "fan_out", "value"), "must be at least 2", section.swarmx.fan_out.value)
 
@@ -236,8 +236,7 @@ def _values(section: Section) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in type(section).model_fields:
         part = getattr(section, name)
-        value = part.value if isinstance(part, _Sourced) else MappingProxyType(_values(part))
-        found[name] = tuple(value) if isinstance(value, list) else value
+        found[name] = part.value if isinstance(part, _Sourced) else MappingProxyType(_values(part))
     return found
 
 

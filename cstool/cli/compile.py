@@ -123,6 +123,7 @@ def compile_(
             return
         from cstool.arch import load_system
         from cstool.cli.compile_report import artifact_document, print_artifact
+        from cstool.compiler.density import sparsity_notes
 
         machine, documents = load_system(system), []
         for number, trainer in enumerate(trainers, start=1):
@@ -132,7 +133,7 @@ def compile_(
                 "micro_batch_size": micro_batch_size,
             }
             artifact, path = _compile(trainer, machine, asked, out, print_after or ())
-            notes = _notes(trainer)
+            notes = sparsity_notes(trainer, artifact)
             _plot(artifact, plot or (), color_by.value)
             if as_json:
                 documents.append(artifact_document(artifact, path) | {"notes": notes})
@@ -258,11 +259,6 @@ def _validate(trainers: Sequence[Params], as_json: bool) -> None:
         return
     for each in found:
         print(f"{each['model']}: {each['ops']:,} ops in {each['kernels']:,} kernels, each of which there is")
-
-
-def _notes(params: Params) -> list[str]:
-    """Return what of a file the compiler leaves aside."""
-    return ["sparsity is not modelled yet: compiled as if dense"] if params.sparsity else []
 
 
 def _check_plots(plots: Sequence[Path]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import bytes_text, print_facts, print_table
-from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
-from cstool.models.statistics import count_statistics
+from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
+from cstool.perf.wafer import useful_flops
 from cstool.pictures.names import group_name, short_name
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ SLOWEST = 5
 """stages that are named"""
 MOST_CHANGES = 40
 """differences that are printed"""
-_FLOPS_PER_PRODUCT = 2
 _RIGHT = ("count", "PEs", "forward", "delta", "gradient", "again", "cycles", "bytes", "SRAM", "in flight", "weights")
 
 
@@ -93,7 +92,7 @@ def artifact_document(artifact: Artifact, path: Path) -> dict[str, Any]:
         "gradient_bytes_per_step": 0 if plan is None else plan.gradient_bytes,
         "replicas": None if placed is None else placed.replicas[0] * placed.replicas[1],
         "stages": None if placed is None else [_stage_document(stage) for stage in placed.stages],
-        "kernels": None if plan is None else [[asdict(k) for k in kernels] for kernels in plan.kernels],
+        "kernels": None if plan is None else [[_kernel_document(k) for k in kernels] for kernels in plan.kernels],
     }
 
 
@@ -108,12 +107,9 @@ def print_differences(changes: Sequence[Change]) -> None:
 
 
 def utilization(artifact: Artifact) -> float:
-    """Return the share of the wafers' peak that the products of a step come to, none of them counted twice."""
-    pe = artifact.system.pe
-    per_cycle = _FLOPS_PER_PRODUCT * (pe.simd["fmach"] if artifact.operand_bits == 16 else pe.simd["fmacs"])
-    flops = count_statistics(artifact.graph).sample_flops
-    peak = artifact.num_csx * artifact.system.fabric.pes * per_cycle * artifact.step_cycles
-    return artifact.batch_size * (flops.forward + flops.backward) / peak
+    """Return the share of the wafers' peak that the products of a step come to: none of them twice, no zeros."""
+    peak_flops = artifact.num_csx * artifact.system.peak_flops(artifact.operand_bits)
+    return useful_flops(artifact) / (peak_flops * artifact.step_s)
 
 
 def seconds_text(seconds: float) -> str:
@@ -244,4 +240,16 @@ def _range(numbers: Iterator[int]) -> str:
 
 
 def _stage_document(stage: Stage) -> dict[str, Any]:
-    return asdict(stage) | {"used_bytes": stage.used_bytes, "cycles_total": stage.cycles.total}
+    cycles = _cycles_document(stage.cycles)
+    return asdict(stage) | {"cycles": cycles, "used_bytes": stage.used_bytes, "cycles_total": stage.cycles.total}
+
+
+def _kernel_document(kernel: StreamedKernel) -> dict[str, Any]:
+    return asdict(kernel) | {"cycles": _cycles_document(kernel.cycles), "cycles_total": kernel.cycles.total}
+
+
+def _cycles_document(cycles: KernelCycles) -> dict[str, Any]:
+    """Return the limits of each phase, and what comes of them."""
+    phases = {"forward": cycles.forward, "delta": cycles.delta, "gradient": cycles.gradient}
+    found = {name: asdict(phase) | {"cycles": phase.cycles, "bound": phase.bound} for name, phase in phases.items()}
+    return {**found, "recompute_cycles": cycles.recompute_cycles}

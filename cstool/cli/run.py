@@ -344,6 +344,7 @@ def _compiled(
     from cstool import compiler, runtime
     from cstool.arch import load_system
     from cstool.cli.run_log import LOG
+    from cstool.compiler.density import sparsity_notes
     from cstool.ir import require_model
 
     if params.validate_only:
@@ -366,8 +367,8 @@ def _compiled(
     )
     machine = f"{params.num_csx} x {compiled.system.name}"
     LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")
-    if params.sparsity:
-        LOG.info("The modelled wafer does not know of sparsity: that is the step of the dense model.")
+    for note in sparsity_notes(params, compiled):
+        LOG.info(f"Modelled: {note}.")
     if params.compile_only:
         LOG.info(f"{path}: compiled. Nothing ran: compile_only.")
     return compiled

@@ -23,7 +23,7 @@ _UNITS = {
     "bytes_per_s": "B/s",
     "bytes_per_cycle": "B/cycle",
     "elements_per_cycle": "/cycle",
-    "bytes_per_weight": "B/weight",
+    "flops": "FLOP/s",
 }
 """how names of numbers end -> unit"""
 
@@ -45,13 +45,14 @@ def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 system.wafer,
                 f"{system.fabric.width} x {system.fabric.height}",
                 f"{system.fabric.pes:,}",
-                "none" if system.memoryx is None else f"{system.memoryx.capacity_bytes / 1e12:,.0f} TB",
+                "none" if system.memoryx is None else _units_text(system.memoryx.units_bytes),
                 f"{system.max_systems:,}",
+                f"{system.power_w / 1e3:g} kW",
             )
             for system in systems
         ]
-        columns = ("system", "wafer", "fabric", "PEs", "MemoryX", "systems at most")
-        print_table(columns, rows, right=("fabric", "PEs", "MemoryX", "systems at most"))
+        columns = ("system", "wafer", "fabric", "PEs", "MemoryX", "systems at most", "power")
+        print_table(columns, rows, right=("fabric", "PEs", "MemoryX", "systems at most", "power"))
 
 
 @system_app.command("show", cls=Command, epilog="Example: cstool system show cs2")
@@ -96,6 +97,10 @@ def show(
             print(textwrap.fill(f"{key}: {source}", 100, initial_indent="  ", subsequent_indent="      "))
 
 
+def _units_text(units_bytes: tuple[int, ...]) -> str:
+    return f"{', '.join(f'{unit / 1e12:,.4g}' for unit in units_bytes)} TB"
+
+
 def _value(system: System, key: str) -> Any:
     """Return the number at a dotted key of a system."""
     found: Any = system
@@ -124,7 +129,9 @@ def _unit(key: str) -> str:
     return _UNITS[max(ends, key=len)] if ends else ""
 
 
-def _text(value: float) -> str:
+def _text(value: float | tuple[float, ...]) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_text, value))
     if abs(value) >= 1e9:
         return f"{value:.4g}"
     return f"{value:,.0f}" if value == int(value) else f"{value:g}"

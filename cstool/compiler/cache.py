@@ -20,6 +20,8 @@ log = logging.getLogger("cstool")
 
 NAME_DIGITS = 19
 """of the number in the name of a file, a decimal one, as on the real machine"""
+SPARSE_DIGITS = 16
+"""of the digest of what is not zero, beside the number of zeros"""
 MOST_COMPARED = 50
 """artifacts that are looked at to explain why there is none"""
 MOST_NAMED = 3
@@ -46,7 +48,7 @@ def compile_inputs(model: FcMnistParams | DecoderParams, program: Program) -> Ma
         "tokens": str(tokens_of(graph)),
         **{k: v for name, value in asked.items() for k, v in _flat(name, "auto" if value is None else value).items()},
         **_flat("model", model.dump()),
-        **({"sparse": f"{program.zeros:,} zeros, {plain_digest(sparse)}"} if sparse else {}),
+        **({"sparse": f"{program.zeros:,} zeros, {plain_digest(sparse)[:SPARSE_DIGITS]}"} if sparse else {}),
         "graph": plain_digest(plain_data(graph)),
     }
 

@@ -1,14 +1,15 @@
-"""How many weights are not zero: what the sparsity of a params file leaves of each matrix."""
+"""How many weights are not zero: what the sparsity of a params file leaves of each matrix, and what to say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from cstool.ir import Graph, Segment
+from cstool.ir import Artifact, ExecutionMode, Graph, Segment
 from cstool.params import Params
+from cstool.params.sections.sparsity import ConstantShare, SparsityParams
 from cstool.perf.pe import ceil_div
-from cstool.sparsity import assign_groups, most_kept
+from cstool.sparsity import assign_groups, most_kept, starts_sparse
 
 
 def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...]:
@@ -46,3 +47,34 @@ def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...
         )
         for segment in graph.segments
     )
+
+
+def sparsity_notes(params: Params, artifact: Artifact) -> list[str]:
+    """Say what sparsity is for the modelled step, where it is not simply the share of zeros that the file has."""
+    if not params.sparsity:
+        return []
+    if artifact.mode is ExecutionMode.PIPELINED:
+        return ["sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them"]
+    return list(_group_notes(params, artifact.graph))
+
+
+def _group_notes(params: Params, graph: Graph) -> Iterator[str]:
+    groups = assign_groups(params.sparsity, graph, params.sparsity_place)
+    for number, group in enumerate(params.sparsity):
+        name = "sparsity" if len(params.sparsity) == 1 else f"sparsity.{number}"
+        if (why := _why_dense(group)) is not None:
+            yield f"{name} is modelled as dense: {why}"
+        elif group.sparsity is not None and not isinstance(group.sparsity, float | ConstantShare):
+            shapes = [graph.weights[weight].shape for weight, of in groups.items() if of == number]
+            kept = sum(most_kept(group, (rows, columns), params.loop.max_steps) for rows, columns in shapes)
+            share = kept / sum(rows * columns for rows, columns in shapes)
+            yield f"{name} changes over the run; modelled with the most that it keeps, {share:.1%} of its weights"
+
+
+def _why_dense(group: SparsityParams) -> str | None:
+    """Return why nothing is known to stay zero for the whole run; None if something is."""
+    if group.algorithm == "dropconnect":
+        return "dropconnect leaves weights out for a step at a time"
+    if group.init_method in ("from_zeros", "from_checkpoint"):
+        return f"how many weights are zero with {group.init_method} is not known before the run"
+    return None if starts_sparse(group.update) else "training starts without zeros"

@@ -59,6 +59,11 @@ class KernelWork:
         return "(no products)"
 
     @property
+    def streams_for_delta(self) -> bool:
+        """Whether its backward pass begins with its weights once more: for the delta, or a product that is repeated."""
+        return self.needs_delta or any(isinstance(w, MatMul) and w.is_repeated for w in self.work)
+
+    @property
     def streamed_elements(self) -> int:
         """Of all its weights, those that are not zero."""
         zeros = sum(w.inputs * w.outputs - w.weights for w in self.work if isinstance(w, MatMul))

@@ -304,7 +304,7 @@ def _nonzeros(program: Program) -> int:
 
 def passes(work: KernelWork, recompute: Recompute, is_inner: bool) -> int:
     """Return how often a kernel's weights are streamed for one micro-batch: forward, again, and for the delta."""
-    return 1 + (recompute.levels if is_inner else 0) + work.needs_delta
+    return 1 + (recompute.levels if is_inner else 0) + work.streams_for_delta
 
 
 def streaming_step_cycles(program: Program) -> int:

@@ -23,6 +23,9 @@ class Limits:
         ingress: of the links onto the wafer
         egress: of the links off the wafer
         latency: of what has to go along a row and back before the op goes on
+
+    >>> Limits(efficiency=500, compute=3, link=5, latency=2).cycles
+    8
     """
 
     efficiency: int = 1000

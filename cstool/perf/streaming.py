@@ -133,8 +133,9 @@ def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
 
     Of a dense W that is outputs x ceil(inputs / columns). The non-zeros of a sparse one, at density d, are where they
     are: of n elements that are a column's, a binomial number with mean n d and variance n d (1 - d) is not zero, and
-    the largest of c such numbers is about n d + sqrt(2 ln(c) n d (1 - d)). Columns may be apart by the outputs that a
-    PE has accumulators for, so n is that many times the column's inputs.
+    the largest of c such numbers is about n d + sqrt(2 ln(c) n d (1 - d)), a few per cent too large for the c that
+    wafers have. Columns may be apart by the outputs that a PE has accumulators for, so n is that many times the
+    column's inputs. Columns without inputs do not count.
 
     Source: the largest of c normal numbers, for instance Cramer, Mathematical Methods of Statistics (1946), 28.6.
 
@@ -154,7 +155,8 @@ def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
     density = item.nonzeros / (item.inputs * item.outputs)
     apart = min(outputs_in_flight, item.outputs)
     elements = apart * of_output
-    spread = math.sqrt(2 * math.log(columns) * elements * density * (1 - density))
+    busy = math.ceil(item.inputs / of_output)
+    spread = math.sqrt(2 * math.log(busy) * elements * density * (1 - density))
     return min(dense, math.ceil(item.outputs / apart * (elements * density + spread)))
 
 
@@ -192,13 +194,15 @@ def _add_matmul(
     partial = item.outputs * (t if layout.columns > 1 else 0)
     compute = products + item.outputs * pe.partial_sum_cycles(t, layout.columns)
     phases.forward.add(compute=compute, link=max(partial, arriving), ingress=edge)
-    if item.is_repeated:
-        # The row of W that arrives for the delta serves both products; its weights pass along the column once.
-        phases.delta.add(compute=compute, link=partial)
     deltas = item.outputs * pe.wavelets(t)
     if needs_delta:
         in_place = arriving * pe.axpy_in_place_cycles(t)
         phases.delta.add(compute=in_place, link=max(deltas, arriving), ingress=edge)
+    if item.is_repeated:
+        # The row of W that arrives for the delta serves both products; its weights pass along the column once.
+        phases.delta.add(compute=compute, link=partial)
+        if not needs_delta:
+            phases.delta.add(link=arriving, ingress=edge)
     # No column waits for another here: they are apart by all outputs.
     leaving = busiest_axpys(item, layout.columns, item.outputs)
     sums = pe.partial_sum_cycles(leaving, layout.rows) + pe.partial_sum_cycles(leaving, layout.groups)

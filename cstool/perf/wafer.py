@@ -165,6 +165,7 @@ def useful_flops(artifact: Artifact) -> int:
     """Return the floating-point operations of the products of a step, of all systems: none twice, no zeros.
 
     Forward, and twice that backward, as the statistics of the model count them; what is computed again does not count.
+    A pipelined artifact knows no zeros.
     """
     flops = count_statistics(artifact.graph).sample_flops
     zeros = 0

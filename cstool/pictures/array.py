@@ -20,6 +20,8 @@ TILE_PT, CELL_PT, TILE_GAP_PT = 130.0, 13.0, 60.0
 MOST_CELLS = 48
 """in a row or column of the tile; of more, the grid is left out"""
 NARROWEST_ARROW_PT = 20.0
+LEAST_ARROW_PT = 44.0
+"""from the top to the arrow along the rows, so that its label is clear of the arrows down the columns"""
 PE_PT = 5.0
 """size of the mark where the PE is"""
 
@@ -42,7 +44,7 @@ def array(artifact: Artifact, plan: StreamingPlan) -> Block:
         axes.set_xlabel("hidden elements over columns [PEs]", size=TEXT_PT, labelpad=2)
         axes.set_ylabel("tokens over rows [PEs]", size=TEXT_PT, labelpad=2)
         _draw_groups(axes, layout, scale)
-        _flows(block, height, layout, scale)
+        _flows(block, layout, scale)
         bottom = _draw_tile(block, tile_left, plan)
         corner = LEFT_PT + used * scale, ABOVE_PT
         _zoom(block, corner, tile_left, ABOVE_PT, bottom)
@@ -80,7 +82,7 @@ def _draw_groups(axes: Axes, layout: Layout, scale: float) -> None:
         )
 
 
-def _flows(block: Axes, height: float, layout: Layout, scale: float) -> None:
+def _flows(block: Axes, layout: Layout, scale: float) -> None:
     """Draw how weights come down the columns and sums go along the rows of each group."""
     group = layout.columns * scale
     used = group * layout.groups
@@ -88,7 +90,7 @@ def _flows(block: Axes, height: float, layout: Layout, scale: float) -> None:
         x = LEFT_PT + part * used
         block.add_patch(_arrow((x, ABOVE_PT - 13), (x, ABOVE_PT + 26), VERMILION))
     _say(block, LEFT_PT + used / 2, ABOVE_PT - 15, "weights, to all PEs of a column", VERMILION)
-    y = ABOVE_PT + 0.8 * height
+    y = ABOVE_PT + max(LEAST_ARROW_PT, 0.8 * layout.rows * scale)
     for number in range(layout.groups):
         if group >= NARROWEST_ARROW_PT:
             left = LEFT_PT + number * group

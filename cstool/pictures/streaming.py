@@ -22,8 +22,8 @@ def draw_streaming(artifact: Artifact) -> Figure:
     per_step = f"{plan.micro_batches:,} micro-batch{'es' * (plan.micro_batches != 1)} per step"
     samples = f"{artifact.micro_batch_size:,} sample{'s' * (artifact.micro_batch_size != 1)}"
     subtitle = (
-        f"All {artifact.system.fabric.pes:,} PEs work on one kernel after the other, while its weights pass. "
-        f"{per_step}, {samples} each. Cycles are modelled, not measured."
+        f"{artifact.active_pes:,} of {artifact.system.fabric.pes:,} PEs work on one kernel after the other, while its "
+        f"weights pass. {per_step}, {samples} each. Cycles are modelled, not measured."
     )
     return compose(
         picture_title(artifact, "weight streaming"), subtitle, [[[wafer], [memory]], [[step(artifact, plan, width)]]]

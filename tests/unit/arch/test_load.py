@@ -133,7 +133,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("clock_hz.value", float("inf"), "clock_hz.value must be a finite number, got inf"),
     ("clock_hz.value", 0, "clock_hz.value must be greater than 0, got 0"),
     ("clock_hz.value", -0.85e9, "clock_hz.value must be greater than 0, got -850000000.0"),
-    ("clock_hz.status", "R3", "clock_hz.status must be R1, R2, D, X or C, got 'R3'"),
+    ("clock_hz.status", "R3", "clock_hz.status must be R1, R2, D, X, C or F, got 'R3'"),
     ("fabric.width.value", 10_001, "fabric.width.value must be at most 10000, got 10001"),
     ("clock_hz.value", float("nan"), "clock_hz.value must be a finite number, got nan"),
     ("fabric.width.value", 0, "fabric.width.value must be at least 1, got 0"),
@@ -142,6 +142,24 @@ WRONG: list[tuple[str, Any, str]] = [
     ("links.io_colors.value", 24, "links.io_colors.value must be less than colors (24), got 24"),
     ("pe.code_bytes.value", 48128, "pe.sram_bytes.value must be more than code_bytes and stack_bytes together (49152), "
      "got 49152"),
+    ("pe.efficiency.value", 0, "pe.efficiency.value must be at least 0.001, got 0"),
+    ("pe.efficiency.value", 1.01, "pe.efficiency.value must be at most 1.0, got 1.01"),
+    ("idle_power_w.value", 22_801, "idle_power_w.value must be at most power_w (22800), got 22801.0"),
+    ("memoryx.units_bytes.value", [], "memoryx.units_bytes.value must hold at least 1, got []"),
+    ("memoryx.units_bytes.value", 3, "memoryx.units_bytes.value must be a list, got 3"),
+    ("memoryx.units_bytes.value", [2 * 10**15, 10**12, 2_400 * 10**12], "memoryx.units_bytes.value must ascend and "
+     "end with capacity_bytes (2400000000000000), got [2000000000000000, 1000000000000, 2400000000000000]"),
+    ("memoryx.units_bytes.value", [10**12], "memoryx.units_bytes.value must ascend and end with capacity_bytes "
+     "(2400000000000000), got [1000000000000]"),
+    ("memoryx.units_bytes.value", [2_400 * 10**12] * 2, "memoryx.units_bytes.value must ascend and end with "
+     "capacity_bytes (2400000000000000), got [2400000000000000, 2400000000000000]"),
+    ("memoryx.units_bytes.value", [0, 2_400 * 10**12], "memoryx.units_bytes.value.0 must be at least 1, got 0"),
+    ("memoryx.capacity_bytes.value", 3 * 10**15, "memoryx.units_bytes.value must ascend and end with capacity_bytes "
+     "(3000000000000000), got a list"),
+    ("memoryx.flops.value", 0, "memoryx.flops.value must be greater than 0, got 0"),
+    ("memoryx.index_bytes.value", 0, "memoryx.index_bytes.value must be at least 1, got 0"),
+    ("pe.banks.value", 0, "pe.banks.value must be at least 1, got 0"),
+    ("pe.accumulator_cache_bytes.value", -4, "pe.accumulator_cache_bytes.value must be at least 0, got -4"),
     ("swarmx.fan_out.value", 1, "swarmx.fan_out.value must be at least 2, got 1"),
     ("memoryx", 3, "memoryx must be a mapping, got 3"),
     ("extends", "cs9", "extends must be one of cs1, cs2, cs3, got 'cs9'"),
@@ -173,8 +191,8 @@ def test_all_mistakes_are_told_at_once() -> None:
         "mine.yaml:3: clock_hz.value must be greater than 0, got -1\n"
         "mine.yaml:8: fabric.width.value must be at least 1, got 0\n"
         "mine.yaml:11: colour is not a known key\n"
-        "hint: the keys here are wafer, clock_hz, io_bytes_per_s, power_w, max_systems, fabric, pe, links, memoryx, "
-        "swarmx"
+        "hint: the keys here are wafer, clock_hz, io_bytes_per_s, power_w, idle_power_w, max_systems, fabric, pe, "
+        "links, memoryx, swarmx"
     )
 
 

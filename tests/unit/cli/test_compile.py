@@ -78,6 +78,21 @@ def test_the_document_has_what_the_artifact_has(cstool):
     assert 0 < document["modelled"]["utilization"] < 1
 
 
+@pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
+def test_the_document_says_what_limits_each_phase(cstool, mode):
+    asked = ("--execution_mode", mode, "--out", "a.json", "--json")
+    document = json.loads(cstool("compile", "-p", "x.yaml", *asked).stdout)
+    kernels = document["stages"] or [kernel for kernels in document["kernels"] for kernel in kernels]
+    for kernel in kernels:
+        phases = [kernel["cycles"][name] for name in ("forward", "delta", "gradient")]
+        for phase in phases:
+            limits = {name: phase[name] for name in ("compute", "link", "ingress", "egress")}
+            assert phase[phase["bound"]] == max(limits.values())
+            assert phase["cycles"] == max(limits.values()) + phase["latency"]
+        again = kernel["cycles"]["recompute_cycles"]
+        assert kernel["cycles_total"] == sum(phase["cycles"] for phase in phases) + again
+
+
 def test_the_line_that_it_prints_can_be_pasted(cstool):
     report = cstool("compile", "-p", "x.yaml", "--execution_mode", "weight_streaming", "--out", "a.json").stdout
     line = next(line for line in report.splitlines() if line.startswith("micro-batch"))
@@ -121,11 +136,42 @@ def test_several_trainers(cstool):
     assert len(json.loads(cstool("compile", "-p", "x.yaml", "--json").stdout)["trainers"]) == 2
 
 
-def test_sparsity_is_said_to_be_left_out(cstool):
-    sparse = {**TRAINER, "init": {**TRAINER["init"], "sparsity": {"algorithm": "static", "sparsity": 0.75}}}
+PIPELINED_NOTE = "sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them"
+DENSE_NOTE = "sparsity is modelled as dense: dropconnect leaves weights out for a step at a time"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "mode", "notes"),
+    [
+        ("static", "pipelined", [PIPELINED_NOTE]),
+        ("static", "weight_streaming", []),
+        ("dropconnect", "weight_streaming", [DENSE_NOTE]),
+    ],
+)
+def test_what_sparsity_is_for_the_modelled_wafer_is_said(cstool, algorithm, mode, notes):
+    sparse = {**TRAINER, "init": {**TRAINER["init"], "sparsity": {"algorithm": algorithm, "sparsity": 0.75}}}
     Path("x.yaml").write_text(yaml.safe_dump({"trainer": sparse}))
-    outcome = cstool("compile", "-p", "x.yaml", "--out", "a.json")
-    assert "\nnote: sparsity is not modelled yet: compiled as if dense\n" in outcome.stdout
+    asked = ("compile", "-p", "x.yaml", "--execution_mode", mode, "--out", "a.json")
+    printed = cstool(*asked).stdout.splitlines()
+    assert [line.removeprefix("note: ") for line in printed if line.startswith("note: ")] == notes
+    assert json.loads(cstool(*asked, "--json").stdout)["notes"] == notes
+    ran = cstool("run", "-p", "x.yaml", "--execution_mode", mode, "--compile_only").stdout
+    assert [line.partition("Modelled: ")[2] for line in ran.splitlines() if "Modelled: " in line] == [
+        f"{note}." for note in notes
+    ]
+
+
+def test_zeros_are_no_work(cstool):
+    used = {}
+    for share in (0.0, 0.5, 0.75):
+        sparse = {**TRAINER, "init": {**TRAINER["init"], "sparsity": share}}
+        Path("x.yaml").write_text(yaml.safe_dump({"trainer": sparse}))
+        asked = ("--execution_mode", "weight_streaming", "--out", "a.json", "--json")
+        found = json.loads(cstool("compile", "-p", "x.yaml", *asked).stdout)["modelled"]
+        used[share] = found["utilization"] * found["step_s"]
+    # Of the products of a step, the zeros of the layers are left out, in proportion.
+    assert used[0.0] - used[0.75] == pytest.approx(1.5 * (used[0.0] - used[0.5]))
+    assert used[0.75] < used[0.5] < used[0.0]
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])

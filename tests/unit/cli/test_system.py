@@ -12,10 +12,10 @@ PARAMS = Path(__file__).parents[3] / "params" / "fc_mnist.yaml"
 
 def test_systems_are_listed(cstool):
     assert cstool("system", "list").stdout == (
-        "system  wafer      fabric      PEs   MemoryX  systems at most\n"
-        "cs1     WSE-1   595 x 593  352,835      none                1\n"
-        "cs2     WSE-2   750 x 994  745,500  2,400 TB              192\n"
-        "cs3     WSE-3  755 x 1170  883,350  1,200 TB            2,048\n"
+        "system  wafer      fabric      PEs                MemoryX  systems at most    power\n"
+        "cs1     WSE-1   595 x 593  352,835                   none                1    15 kW\n"
+        "cs2     WSE-2   750 x 994  745,500   1.5, 4, 12, 2,400 TB              192  22.8 kW\n"
+        "cs3     WSE-3  755 x 1170  883,350  24, 36, 120, 1,200 TB            2,048    23 kW\n"
     )
     listed = json.loads(cstool("system", "list", "--json").stdout)["systems"]
     assert [system["name"] for system in listed] == ["cs1", "cs2", "cs3"]
@@ -28,6 +28,15 @@ def test_a_system_is_shown_number_by_number(cstool, golden):
     golden("cli/system_show.txt", outcome.stdout)
 
 
+def test_what_is_fitted_and_what_is_a_list_are_shown(cstool):
+    lines = [" ".join(line.split()) for line in cstool("system", "show", "cs2").stdout.splitlines()]
+    assert "pe.efficiency 0.757 F" in lines
+    assert "F fitted to one published result" in lines
+    assert "memoryx.units_bytes 1.5e+12, 4e+12, 1.2e+13, 2.4e+15 B R2" in lines
+    assert "memoryx.flops 4e+12 FLOP/s C" in lines
+    assert {"power_w 22,800 W R1", "idle_power_w 16,100 W R1"} <= set(lines)
+
+
 def test_the_document_has_every_number(cstool):
     document = json.loads(cstool("system", "show", "CS2", "--json").stdout)
     cs2 = load_system("cs2")
@@ -35,6 +44,7 @@ def test_the_document_has_every_number(cstool):
     assert found.keys() == cs2.sources.keys()
     assert found["pe.simd.fmach"]["value"] == 4
     assert found["memoryx.capacity_bytes"]["value"] == 2_400 * 10**12
+    assert found["memoryx.units_bytes"]["value"] == [15 * 10**11, 4 * 10**12, 12 * 10**12, 2_400 * 10**12]
     assert found["links.colors"]["status"] == "R1"
     flops = next(each for each in document["derived"] if each["what"].startswith("16-bit"))
     assert (flops["value"], flops["unit"]) == (745_500 * 8 * 0.85e9, "FLOP/s")

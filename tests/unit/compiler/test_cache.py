@@ -25,7 +25,7 @@ from cstool.compiler.cache import (
     find_cached,
     keep_artifact,
 )
-from cstool.compiler.program import Request
+from cstool.compiler.program import Program, Request
 from cstool.errors import ArtifactError
 from cstool.ir import Artifact, artifact_text
 from cstool.models import build_graph
@@ -46,7 +46,7 @@ REQUEST = Request(
 def inputs_of(request: Request = REQUEST, *, sequence: int = 8, **model: Any) -> Mapping[str, str]:
     """Inputs of a small decoder."""
     params = decoder_params(**model)
-    return compile_inputs(params, build_graph(params, sequence), request)
+    return compile_inputs(params, Program(build_graph(params, sequence), request))
 
 
 def artifact_of(inputs: Mapping[str, str], **changes: Any) -> Artifact:
@@ -65,6 +65,7 @@ OTHER = {
     int: lambda value: value + 1,
     float: lambda value: value * 2,
     str: lambda value: value + "x",
+    tuple: lambda value: (*value, value[-1] + 1),
     type(None): lambda value: 4,
 }
 

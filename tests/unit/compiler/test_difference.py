@@ -64,7 +64,7 @@ def test_another_mode(golden: Any) -> None:
 def test_another_plan_in_weight_streaming(golden: Any) -> None:
     streaming = STREAMING.streaming
     segment, *others = streaming.kernels
-    faster = replace(segment[0], cycles=replace(segment[0].cycles, recompute_cycles=0), sram_bytes=1)
+    faster = replace(segment[0], cycles=replace(segment[0].cycles, recomputes=0), sram_bytes=1)
     changed = replace(
         plan(
             STREAMING,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
-from cstool.compiler.compile import KERNEL_PASSES
+from cstool.compiler.compile import KERNEL_PASSES, run_passes
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.program import Program, segment_weights
 from cstool.ir import FusedKernel, Graph, KernelKind
+from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
+from cstool.params import FcMnistParams
+from cstool.perf.streaming import Stream
 from cstool.perf.work import Lookup, MatMul, Pairs, VectorOps
-from tests.models import FAMILIES, fc_mnist
-from tests.unit.compiler.programs import compiled, every_family
+from tests.models import FAMILIES, decoder, fc_mnist
+from tests.unit.compiler.programs import a_request, compiled, every_family
 
 FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
 KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), makes=("y",), weights=())
@@ -89,8 +94,42 @@ def test_what_a_kernel_without_products_has() -> None:
     assert KernelWork(KERNEL, (VectorOps(5, 12, 3, 4), pairs), True, 0, ()).pairs is pairs
 
 
-def test_of_a_tables_gradient_only_the_rows_leave_that_were_asked_for() -> None:
+def test_what_a_sparse_kernel_streams() -> None:
+    """Of 96 weights 10 are not zero: 2 bytes and an index of 2 for each, 2 bytes for each bias."""
+    stream = Stream(weight_bytes=2, nonzero_bytes=4, gradient_bytes=4)
+    dense = KernelWork(KERNEL, (MatMul(3, 8, 12), VectorOps(3, 12, 1, 1)), True, 96, (12,))
+    assert (dense.streamed_elements, dense.stream_bytes(stream), dense.is_sparse) == (108, 216, False)
+    sparse = replace(dense, work=(MatMul(3, 8, 12, nonzeros=10), *dense.work[1:]))
+    assert (sparse.streamed_elements, sparse.stream_bytes(stream), sparse.is_sparse) == (22, 64, True)
+    assert (dense.gradient_elements(5), sparse.gradient_elements(5)) == (108, 22)
+    # It has as many matrices as before, where they are kept.
+    assert sparse.weight_elements == dense.weight_elements == 108
 
+
+def test_products_put_together_have_the_non_zeros_of_all() -> None:
+    """Keys and values are dense, queries have 20 of 64."""
+    graph = decoder()
+    layer = next(number for number, segment in enumerate(graph.segments) if "layers" in segment.ops[0].name)
+    query = next(w.name for w in graph.segments[layer].weights if w.name.endswith("proj_q_dense_layer.weight"))
+    nonzeros = tuple(MappingProxyType({query: 20} if number == layer else {}) for number in range(len(graph.segments)))
+    works = kernel_works(run_passes(Program(graph, a_request(), nonzeros), KERNEL_PASSES, None))[layer]
+    products = {
+        w.kernel.name.rpartition(".")[2]: next(p for p in w.work if isinstance(p, MatMul)) for w in works if w.inputs
+    }
+    assert products["proj_q_dense_layer"] == MatMul(tokens=8, inputs=8, outputs=24, nonzeros=20 + 64 + 64)
+    assert {name for name, product in products.items() if product.nonzeros is not None} == {"proj_q_dense_layer"}
+
+
+def test_weights_come_again_for_a_delta_or_a_product_that_is_repeated() -> None:
+    """A network without hidden layers: nothing before the loss wants its delta, but its gradient needs the logits."""
+    (work,) = kernel_works(program_of(build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=()), None)))[0]
+    assert (work.needs_delta, work.streams_for_delta) == (False, True)
+    first, second, _ = kernel_works(program_of(fc_mnist(50, 40)))[0]
+    assert (first.needs_delta, first.streams_for_delta) == (False, False)
+    assert (second.needs_delta, second.streams_for_delta) == (True, True)
+
+
+def test_of_a_tables_gradient_only_the_rows_leave_that_were_asked_for() -> None:
     work = KernelWork(KERNEL, (Lookup(tokens=3, rows=10, width=8), MatMul(3, 5, 7)), True, 80 + 35, (6,))
     assert work.gradient_elements(2) == 6 * 8 + 5 * 7 + 6
     assert work.gradient_elements(100) == 10 * 8 + 5 * 7 + 6

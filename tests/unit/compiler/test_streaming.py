@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cstool.arch import System, load_system
+from cstool.compiler.compile import run_passes
 from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program
@@ -18,8 +20,10 @@ from cstool.compiler.stream_memory import StreamMemory
 from cstool.compiler.streaming import PlanStreaming, streaming_step_cycles
 from cstool.errors import CompileError
 from cstool.ir import ExecutionMode, Graph, Layout, Recompute, StreamingPlan
+from cstool.models import build_graph
+from cstool.params import FcMnistParams
 from cstool.perf.pe import Pe
-from cstool.perf.streaming import hop_latency_cycles, streamed_phases
+from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.compiler.programs import UP_TO_MEMORY, UP_TO_STREAMING, a_request, compiled, small_system
 
@@ -46,27 +50,32 @@ def with_links(system: System, **changes: Any) -> System:
 
 
 def layouts_that_fit(program: Program, size: int, recompute: Recompute) -> Iterator[Layout]:
-    """Try every number of groups; add up the account of every kernel."""
+    """Try every number of groups, and tokens over all rows or in whole rows of banks; add up the account of kernels."""
     fabric, works = program.request.system.fabric, kernel_works(program)
+    # A row of 8 banks is 16 bytes.
+    per_row = 16 * 8 // program.request.operand_bits
     for groups in range(1, min(size, fabric.width) + 1):
         samples = (size + groups - 1) // groups
-        tokens = (samples * program.tokens + fabric.height - 1) // fabric.height
         memory = StreamMemory(program, works, fabric.width // groups, recompute)
-        accounts = [need.account(tokens) for need in memory.needs]
-        if all(sum(entry.bytes for entry in account) <= program.request.system.pe.sram_bytes for account in accounts):
-            yield Layout(groups, fabric.width // groups, fabric.height, tokens)
+        even = (samples * program.tokens + fabric.height - 1) // fabric.height
+        for tokens in (even, (even + per_row - 1) // per_row * per_row):
+            rows = (samples * program.tokens + tokens - 1) // tokens
+            accounts = [need.account(tokens) for need in memory.needs]
+            room = program.request.system.pe.sram_bytes
+            if all(sum(entry.bytes for entry in account) <= room for account in accounts):
+                yield Layout(groups, fabric.width // groups, rows, tokens)
 
 
 def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) -> int:
     """Add up the cycles of a step, kernel by kernel, layer by layer, micro-batch by micro-batch."""
     system = program.request.system
-    assert system.memoryx is not None
     pe, last, total = Pe(system, program.request.operand_bits), len(program.graph.segments) - 1, 0
     for number, (segment, kernels) in enumerate(zip(program.graph.segments, kernel_works(program), strict=True)):
         for work in kernels * segment.count:
-            phases = streamed_phases(pe, work.work, layout, size, system.memoryx.stream_bytes_per_weight)
+            stream = stream_of(system, program.request.operand_bits)
+            phases = streamed_phases(pe, work.work, layout, size, stream, needs_delta=work.needs_delta)
             again = recompute.levels if 0 < number < last else 0
-            passes = [*[phases.forward] * (1 + again), phases.gradient, *[phases.delta] * work.needs_delta]
+            passes = [*[phases.forward] * (1 + again), phases.gradient, phases.delta]
             hops = hop_latency_cycles(pe, layout)
             total += sum(limits.cycles + (hops if limits.cycles else 0) for limits in passes)
     return total * (program.request.samples_per_csx // size)
@@ -176,9 +185,9 @@ def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece() -> None:
     columns, tokens = plan.layout.columns, plan.layout.tokens_per_pe
     i = -(-100_000 // columns)
     assert (columns, tokens, i, square.inputs_per_pe) == (cs2.fabric.width, 1, 134, 134)
-    # Every row of PEs uses each weight once; two rows of the matrix are under way.
-    assert square.axpys_per_weight == cs2.fabric.height
-    assert plan.prefetch_bytes == 2 * columns * i * 4
+    # Every row of PEs uses each weight once; two rows of the matrix, 2 bytes each, are under way.
+    assert square.axpys_per_weight == plan.layout.rows == 900
+    assert plan.prefetch_bytes == 2 * columns * i * 2
     account = {entry.name: entry.bytes for entry in plan.sram}
     assert plan.fullest_kernel == "fc_layers.1"
     assert account == {
@@ -215,24 +224,52 @@ def test_streamed_bytes_are_those_of_every_pass_of_every_weight() -> None:
         next(count for prefix, count in passes.items() if weight.name.startswith(prefix)) * weight.size
         for weight in graph.weights.values()
     ]
-    assert system.memoryx is not None
-    stream = system.memoryx.stream_bytes_per_weight
-    assert plan.streamed_bytes == plan.micro_batches * stream * sum(weights)
+    assert plan.streamed_bytes == plan.micro_batches * 2 * sum(weights)
     # Of the table, only the rows that were asked for.
     table = graph.weights["embedding_layer.word_embeddings.weight"]
     rows = min(table.shape[0], program.micro_batches[STREAMING] * program.tokens)
     sent = graph.parameter_count - table.size + rows * table.shape[1]
-    assert plan.gradient_bytes == plan.micro_batches * stream * sent
+    assert plan.gradient_bytes == plan.micro_batches * 4 * sent
+
+
+def test_a_network_without_hidden_layers_streams_its_weights_for_logits_twice() -> None:
+    """Nothing wants the delta of the images, but the gradient needs the logits again."""
+    graph = build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=()), None)
+    plan = plan_of(compiled(graph, UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
+    ((kernel,),) = plan.kernels
+    assert kernel.weight_count == 784 * 10 + 10
+    assert plan.streamed_bytes == 2 * 2 * kernel.weight_count
+    assert kernel.cycles.delta.ingress == kernel.cycles.forward.ingress > 0
+
+
+@pytest.mark.parametrize("free_bytes", [0, 3, 4, 64])
+def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes: int) -> None:
+    """A token to a PE: an accumulator takes 4 bytes; where weights are dense, two are enough."""
+    graph = decoder()
+    nonzeros = tuple(
+        MappingProxyType({w.name: 20 for w in s.weights if w.name.endswith("ffn.0.linear_layer.weight")})
+        for s in graph.segments
+    )
+    whole = small_system(40, 60)
+    program = run_passes(Program(graph, a_request(whole), nonzeros), UP_TO_MEMORY, None)
+    works = kernel_works(program)
+    needs = StreamMemory(program, works, 40, Recompute(0)).needs
+    (need,) = (need for need in needs if need.work.is_sparse)
+    tight = replace(program.request, system=with_pe(whole, sram_bytes=need.total_bytes(1) + free_bytes))
+    memory = StreamMemory(replace(program, request=tight), works, 40, Recompute(0))
+    in_flight = {n.work.is_sparse: memory.outputs_in_flight(n.segment, n.work, 1) for n in memory.needs}
+    assert in_flight == {False: 2, True: 2 + free_bytes // 4}
 
 
 def test_all_groups_of_columns_use_each_weight() -> None:
+    """4 samples of 8 tokens: each group has one of them, a token in each of 8 rows."""
     plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
-    assert plan.layout.groups == 4
+    assert plan.layout == Layout(groups=4, columns=10, rows=8, tokens_per_pe=1)
     assert {kernel.name.rpartition(".")[2]: kernel.axpys_per_weight for kernel in plan.kernels[1]} == {
-        "proj_q_dense_layer": 4 * 60,
+        "proj_q_dense_layer": 4 * 8,
         "self_attn": 0,
-        "proj_output_dense_layer": 4 * 60,
-        "linear_layer": 4 * 60,
+        "proj_output_dense_layer": 4 * 8,
+        "linear_layer": 4 * 8,
     }
 
 

@@ -38,8 +38,13 @@ SYSTEM = System(
         sram_bytes=48 * 1024,
         code_bytes=5 * 1024,
         stack_bytes=1024,
+        accumulator_cache_bytes=256,
+        banks=8,
+        bank_word_bytes=2,
+        bank_conflict_factor=2,
         read_bytes_per_cycle=16,
         write_bytes_per_cycle=8,
+        efficiency=0.75,
         simd=MappingProxyType({"fmach": 4, "fmachs": 2, "fmacs": 1, "fadds": 2, "faddh": 4}),
         vector_op_cycles=6,
         fabric_elements_per_cycle=1,
@@ -49,8 +54,16 @@ SYSTEM = System(
     clock_hz=0.85e9,
     io_bytes_per_s=150e9,
     power_w=23000.0,
+    idle_power_w=16000.0,
     max_systems=192,
-    memoryx=MemoryXUnit(capacity_bytes=2_400 * 10**12, bytes_per_s=4e12, stream_bytes_per_weight=4),
+    memoryx=MemoryXUnit(
+        capacity_bytes=2_400 * 10**12,
+        units_bytes=(4 * 10**12, 2_400 * 10**12),
+        bytes_per_s=4e12,
+        flops=4e12,
+        index_bytes=2,
+        gradient_bytes=4,
+    ),
     swarmx=SwarmXUnit(fan_out=4, hop_s=5e-6),
     sources=MappingProxyType({}),
 )
@@ -73,10 +86,14 @@ def make_kernels(graph: Graph) -> tuple[tuple[FusedKernel, ...], ...]:
     )
 
 
-def cycles(forward: int) -> KernelCycles:
-    """Of a kernel whose other phases take as long."""
+def cycles(longest: int) -> KernelCycles:
+    """Of a kernel whose phases take as long each, all for another reason, and whose forward pass runs twice."""
+    half = longest // 2
     return KernelCycles(
-        PhaseCycles(forward, "compute"), PhaseCycles(forward, "link"), PhaseCycles(forward, "ingress"), forward // 2
+        PhaseCycles(longest, half, half, 0, 0),
+        PhaseCycles(half, longest, half, 0, 0),
+        PhaseCycles(half, 0, 0, longest - 6, 6),
+        recomputes=1,
     )
 
 
@@ -85,7 +102,7 @@ def streaming_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
     graph = graph or decoder(layers=2)
     kernels = make_kernels(graph)
     streamed = tuple(
-        tuple(StreamedKernel(kernel.name, 8, 16, 30, 128, 512, cycles(1_000), SRAM_BYTES) for kernel in of_segment)
+        tuple(StreamedKernel(kernel.name, 8, 16, 30, 128, 256, 512, cycles(1_000), SRAM_BYTES) for kernel in of_segment)
         for of_segment in kernels
     )
     artifact = Artifact(

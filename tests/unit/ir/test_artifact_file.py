@@ -337,10 +337,10 @@ def test_a_deep_nesting_is_one_error(key: str, depth: int, path: Path) -> None:
 
 
 def test_reading_another_schema(path: Path) -> None:
-    rewrite(path, lambda plain: plain.update(schema=2, cstool="9.0"))
-    expect(lambda: read_artifact(path), f"{path}: must have schema 1, got 2, written by cstool 9.0", "compile again")
+    rewrite(path, lambda plain: plain.update(schema=1, cstool="0.0"))
+    expect(lambda: read_artifact(path), f"{path}: must have schema 2, got 1, written by cstool 0.0", "compile again")
     rewrite(path, lambda plain: plain.pop("cstool"))
-    expect(lambda: read_artifact(path), f"{path}: must have schema 1, got 2", "compile again")
+    expect(lambda: read_artifact(path), f"{path}: must have schema 2, got 1", "compile again")
 
 
 def test_reading_what_was_edited(path: Path) -> None:

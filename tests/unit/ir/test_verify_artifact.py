@@ -116,7 +116,7 @@ LAYOUT = STREAMING.streaming.layout
         (stage(1, sram=MORE), f"{SECOND}: entries of sram add up to {SRAM_BYTES + 50_000} B, not {SRAM_BYTES}"),
         (
             plan(PIPELINED, bottleneck=0),
-            f"bottleneck is stage 0, the slowest takes {3 * (100 + LAST) + (100 + LAST) // 2} cycles",
+            f"bottleneck is stage 0, the slowest takes {4 * (100 + LAST)} cycles",
         ),
         (plan(PIPELINED, kernel_colors={"sums": 24}), "'sums' has color 24, the fabric has 24"),
         (route(1, color=24), "'activation 0' has color 24, the fabric has 24"),

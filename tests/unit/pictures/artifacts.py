@@ -35,8 +35,13 @@ SYSTEM = System(
         sram_bytes=49152,
         code_bytes=6144,
         stack_bytes=1024,
+        accumulator_cache_bytes=256,
+        banks=8,
+        bank_word_bytes=2,
+        bank_conflict_factor=2,
         read_bytes_per_cycle=16,
         write_bytes_per_cycle=8,
+        efficiency=0.75,
         simd={"fmach": 4, "fmachs": 2, "fmacs": 1, "fadds": 2, "faddh": 4},
         vector_op_cycles=6,
         fabric_elements_per_cycle=1,
@@ -46,8 +51,16 @@ SYSTEM = System(
     clock_hz=0.85e9,
     io_bytes_per_s=150e9,
     power_w=23000.0,
+    idle_power_w=16000.0,
     max_systems=192,
-    memoryx=MemoryXUnit(capacity_bytes=2_400_000_000_000_000, bytes_per_s=4e12, stream_bytes_per_weight=4),
+    memoryx=MemoryXUnit(
+        capacity_bytes=2_400_000_000_000_000,
+        units_bytes=(4_000_000_000_000, 2_400_000_000_000_000),
+        bytes_per_s=4e12,
+        flops=4e12,
+        index_bytes=2,
+        gradient_bytes=4,
+    ),
     swarmx=SwarmXUnit(fan_out=4, hop_s=5e-6),
     sources={},
 )
@@ -64,15 +77,19 @@ SHARES = (3, 1, 1, 4, 4)
 """of the work of a layer"""
 
 
-def phases(total: int, bound: str = "compute", recompute: int = 0) -> KernelCycles:
-    """Cycles that add up to `total` and what is computed again."""
+def phases(total: int, bound: str = "compute") -> KernelCycles:
+    """Cycles that add up to `total`."""
     forward = total // 3
     return KernelCycles(
-        PhaseCycles(forward, bound),
-        PhaseCycles(forward, "link" if bound == "compute" else bound),
-        PhaseCycles(total - 2 * forward, bound),
-        recompute,
+        phase(forward, bound),
+        phase(forward, "link" if bound == "compute" else bound),
+        phase(total - 2 * forward, bound),
     )
+
+
+def phase(cycles: int, bound: str) -> PhaseCycles:
+    """So many cycles, for this reason alone."""
+    return replace(PhaseCycles(0, 0, 0, 0, 0), **{bound: cycles})
 
 
 def kernel_names(stages: int) -> list[tuple[str, str, int]]:
@@ -201,9 +218,9 @@ def streaming(layers: int = 12, *, width: int = 768, tokens_per_pe: int = 23, gr
     i = math.ceil(width / columns)
     outputs = (3 * width, 0, width, 4 * width, width)
 
-    def kernel(name: str, rows: int, bound: str = "compute", recompute: int = 0) -> StreamedKernel:
-        cycles = phases(max(rows, width) * 9 * i, bound, recompute)
-        return StreamedKernel(name, i if rows else 0, rows, 2982, rows * width, rows * width * 4, cycles, 41_000)
+    def kernel(name: str, rows: int, bound: str = "compute") -> StreamedKernel:
+        cycles, weights = phases(max(rows, width) * 9 * i, bound), rows * width
+        return StreamedKernel(name, i if rows else 0, rows, 2982, weights, 2 * weights, 4 * weights, cycles, 41_000)
 
     kernels = tuple(
         kernel(f"transformer_decoder.layers.{{n}}.{name}", rows) for name, rows in zip(LAYER, outputs, strict=True)
@@ -251,7 +268,7 @@ def streaming(layers: int = 12, *, width: int = 768, tokens_per_pe: int = 23, gr
             colors={"weights": 0, "partial sums": 1},
             prefetch_bytes=26_000,
             micro_batches=8,
-            streamed_bytes=9_174_097_920,
+            streamed_bytes=4_587_048_960,
             gradient_bytes=3_982_073_856,
         ),
         pipelined=None,

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_nothing_is_cut_off(name):
     width, height = figure.bbox.width, figure.bbox.height
     outside = [said for said, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height]
     assert outside == []
+
+
+@pytest.mark.parametrize("rows", [8, 500, 994])
+def test_rows_without_tokens_are_not_said_to_work(rows):
+    """The wafer is 330 points high, 46 below the top; sums go along rows that have tokens, if these are so many."""
+    artifact = streaming()
+    layout = replace(artifact.streaming.layout, rows=rows)
+    active = 750 * rows
+    artifact = replace(artifact, active_pes=active, streaming=replace(artifact.streaming, layout=layout))
+    texts = [text for text in figure_of(artifact).findobj(Text) if text.get_text()]
+    assert any(text.get_text().startswith(f"{active:,} of 745,500 PEs work on") for text in texts)
+    (sums,) = [text for text in texts if text.get_text().startswith("partial sums")]
+    assert sums.get_position()[1] == pytest.approx(46 + max(44, 0.8 * rows * min(300 / 750, 330 / 994)) - 5)
 
 
 def test_svg_is_the_same_in_every_process(tmp_path):

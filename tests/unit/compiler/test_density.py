@@ -1,0 +1,233 @@
+"""Sparsity of a params file in the compiler: how many weights are counted, what streams, what is said of it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cstool.arch import load_system
+from cstool.compiler import compile_model, compile_or_load
+from cstool.compiler.density import count_nonzeros, sparsity_notes
+from cstool.errors import ParamsError
+from cstool.ir import Artifact, Graph
+from cstool.models import build_graph
+from cstool.params import Params, load_params
+from cstool.perf.wafer import useful_flops
+
+Make = Callable[..., Params]
+CS2 = load_system("cs2")
+LAYER = {
+    "self_attn.proj_q_dense_layer": (64, 64),
+    "self_attn.proj_k_dense_layer": (64, 64),
+    "self_attn.proj_v_dense_layer": (64, 64),
+    "self_attn.proj_output_dense_layer": (64, 64),
+    "ffn.ffn.0.linear_layer": (256, 64),
+    "ffn.ffn.1.linear_layer": (64, 256),
+}
+"""matrices of a layer; of 49,152 elements together"""
+FFN = ("ffn.ffn.0.linear_layer", "ffn.ffn.1.linear_layer")
+ELEMENTS = 4 * 64 * 64 + 2 * 256 * 64
+RISING = {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.5, "slope": 0.01}}
+FALLING = {"algorithm": "set", "sparsity": [0.875, 0.75, 0.5], "update": {"freq": 4}}
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> Make:
+    """Params of a small decoder of two layers with these groups of sparsity."""
+
+    def make(*groups: dict[str, Any], max_steps: int = 10) -> Params:
+        init: dict[str, Any] = {
+            "model": {
+                "name": "gpt2",
+                "vocab_size": 256,
+                "hidden_size": 64,
+                "num_heads": 4,
+                "num_hidden_layers": 2,
+                "filter_size": 256,
+                "max_position_embeddings": 128,
+            },
+            "optimizer": {"AdamW": {"learning_rate": 0.1}},
+            "loop": {"max_steps": max_steps},
+        }
+        loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": 48}
+        if groups:
+            init["sparsity"] = list(groups) if len(groups) > 1 else groups[0]
+        file = tmp_path / "x.yaml"
+        file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": {"train_dataloader": loader}}}))
+        return load_params(file)
+
+    return make
+
+
+def graph_of(params: Params) -> Graph:
+    return build_graph(params.model, 128)
+
+
+def counted(params: Params) -> dict[str, int]:
+    """What is counted of the matrices of a layer; the other segments have nothing sparse."""
+    found = count_nonzeros(params, graph_of(params))
+    first, layer, last = found
+    assert not first
+    assert not last
+    prefix, ending = "transformer_decoder.layers.{n}.", ".weight"
+    return {name.removeprefix(prefix).removesuffix(ending): count for name, count in layer.items()}
+
+
+def test_a_static_share_leaves_the_rest_of_each_matrix(params: Make) -> None:
+    assert counted(params({"sparsity": 0.75})) == {name: rows * columns // 4 for name, (rows, columns) in LAYER.items()}
+
+
+def test_without_sparsity_nothing_is_counted(params: Make) -> None:
+    assert count_nonzeros(params(), graph_of(params())) == ()
+    assert counted(params({"sparsity": 0.0})) == {}
+
+
+def test_layers_that_differ_count_with_their_mean(params: Make) -> None:
+    """A quarter of layer 0 and all of layer 1; then an eighth of it."""
+    found = counted(params({"sparsity": 0.75, "param_filter": "*layers.0.ffn*.weight"}))
+    assert found == dict.fromkeys(FFN, 256 * 64 * 5 // 8)
+    groups = [{"sparsity": s, "param_filter": f"*layers.{n}.ffn*.weight"} for n, s in enumerate((0.75, 0.875))]
+    assert counted(params(*groups)) == dict.fromkeys(FFN, 256 * 64 * 3 // 16)
+
+
+@pytest.mark.parametrize(
+    ("group", "max_steps", "share"),
+    [
+        # The densest of what updates reach before the run ends: 0.875, then 0.75 after step 4, 0.5 after step 8.
+        (FALLING, 4, 0.25),
+        (FALLING, 3, 0.125),
+        (FALLING, 100, 0.5),
+        # More zeros from step to step: the first mask is the densest.
+        ({**RISING, "update": {"freq": 1}}, 9, 0.5),
+        # Dense until the first update, and dropped connections come back: nothing stays zero.
+        ({**RISING, "update": {"freq": 1, "start": 2}}, 9, None),
+        ({"algorithm": "dropconnect", "sparsity": 0.5}, 9, None),
+        ({"init_method": "from_zeros", "sparsity": 0.5}, 9, None),
+    ],
+)
+def test_what_changes_counts_with_the_most_that_it_keeps(
+    params: Make, group: dict[str, Any], max_steps: int, share: float | None
+) -> None:
+    expected = {} if share is None else {name: rows * columns * share for name, (rows, columns) in LAYER.items()}
+    assert counted(params(group, max_steps=max_steps)) == expected
+
+
+def test_a_group_that_matches_nothing_is_an_error(params: Make) -> None:
+    wrong = params({"sparsity": 0.5, "param_filter": "*nothing*"})
+    with pytest.raises(ParamsError, match=r"nothing"):
+        compile_model(wrong, CS2)
+
+
+# What is compiled.
+
+
+def streamed(params: Params) -> Artifact:
+    return compile_model(params, CS2, execution_mode="weight_streaming")
+
+
+def test_of_a_sparse_model_the_non_zeros_are_streamed_each_with_its_place(params: Make) -> None:
+    dense, sparse = streamed(params()), streamed(params({"sparsity": 0.875}))
+    assert dense.streaming is not None
+    assert sparse.streaming is not None
+    total = {"weight_count": 0, "stream_bytes": 0, "gradient_bytes": 0}
+    for old, new in zip(dense.streaming.kernels[1], sparse.streaming.kernels[1], strict=True):
+        for name in total:
+            total[name] += getattr(old, name) - getattr(new, name)
+        assert new.cycles.forward.compute <= old.cycles.forward.compute
+    # An eighth is kept: 4 bytes in and 4 out of each, where 2 came and 4 left of all.
+    assert total["weight_count"] == ELEMENTS * 7 // 8
+    assert total["stream_bytes"] == 2 * ELEMENTS - 4 * ELEMENTS // 8
+    assert total["gradient_bytes"] == 4 * ELEMENTS * 7 // 8
+    # Embeddings, their positions and the output layer are dense.
+    for n in (0, 2):
+        counts = [[kernel.weight_count for kernel in plan.kernels[n]] for plan in (dense.streaming, sparse.streaming)]
+        assert counts[0] == counts[1]
+    assert sparse.streaming.micro_batches == dense.streaming.micro_batches == 1
+    # Two layers, forward and delta.
+    assert dense.streaming.streamed_bytes - sparse.streaming.streamed_bytes == 2 * 2 * total["stream_bytes"]
+    assert dense.streaming.gradient_bytes - sparse.streaming.gradient_bytes == 2 * total["gradient_bytes"]
+    assert sparse.step_cycles < dense.step_cycles
+
+
+def test_memoryx_holds_what_is_not_zero_and_where_it_is(params: Make) -> None:
+    dense, sparse = streamed(params()).memoryx, streamed(params({"sparsity": 0.75})).memoryx
+    kept, zeros = 2 * ELEMENTS // 4, 2 * ELEMENTS * 3 // 4
+    assert dense.weights_bytes - sparse.weights_bytes == 4 * zeros - 4 * kept
+    assert dense.optimizer_bytes - sparse.optimizer_bytes == 2 * 4 * zeros
+    assert dense.gradient_bytes - sparse.gradient_bytes == 4 * zeros
+
+
+def test_zeros_are_no_work(params: Make) -> None:
+    """Forward, delta and gradient: three products, of two operations per weight and token."""
+    dense, sparse = streamed(params()), streamed(params({"sparsity": 0.75}))
+    zeros = 2 * ELEMENTS * 3 // 4
+    assert useful_flops(dense) - useful_flops(sparse) == 48 * 128 * zeros * 3 * 2
+
+
+def test_pipelined_keeps_zeros(params: Make) -> None:
+    dense, sparse = (compile_model(p, CS2, execution_mode="pipelined") for p in (params(), params({"sparsity": 0.75})))
+    assert dense.pipelined == sparse.pipelined
+    assert dense.step_cycles == sparse.step_cycles
+
+
+def test_a_sparse_model_is_kept_beside_the_dense_one(
+    params: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="cstool")
+    kept = tmp_path / "kept"
+    dense, first = compile_or_load(params(), CS2, kept)
+    sparse, second = compile_or_load(params({"sparsity": 0.75}), CS2, kept)
+    assert first != second
+    assert re.fullmatch(f"{2 * ELEMENTS * 3 // 4:,} zeros, [0-9a-f]{{16}}", sparse.inputs["sparse"])
+    (line,) = [text for text in caplog.messages if text.startswith("Not compiled before.")]
+    assert f"there changed: sparse none -> {sparse.inputs['sparse']}" in line
+    assert compile_or_load(params({"sparsity": 0.75}), CS2, kept) == (sparse, second)
+    # Nothing zero is nothing sparse.
+    assert compile_or_load(params({"sparsity": 0.0}), CS2, kept) == (dense, first)
+    assert sorted(kept.iterdir()) == sorted([first, second])
+
+
+# What is said.
+
+
+@pytest.mark.parametrize(
+    ("groups", "notes"),
+    [
+        ([{"sparsity": 0.75}], []),
+        ([{"sparsity": {"type": "constant", "value": 0.75}}], []),
+        (
+            [{"algorithm": "dropconnect", "sparsity": 0.5}],
+            ["sparsity is modelled as dense: dropconnect leaves weights out for a step at a time"],
+        ),
+        (
+            [{"init_method": "from_zeros", "sparsity": 0.5}],
+            ["sparsity is modelled as dense: how many weights are zero with from_zeros is not known before the run"],
+        ),
+        (
+            [
+                {**FALLING, "param_filter": "*ffn*.weight"},
+                {**FALLING, "update": {"freq": 4, "start": 4}},
+            ],
+            [
+                "sparsity.0 changes over the run; modelled with the most that it keeps, 50.0% of its weights",
+                "sparsity.1 is modelled as dense: training starts without zeros",
+            ],
+        ),
+    ],
+)
+def test_what_is_modelled_is_said_where_the_share_does_not_say_it(
+    params: Make, groups: list[dict[str, Any]], notes: list[str]
+) -> None:
+    made = params(*groups)
+    assert sparsity_notes(made, streamed(made)) == notes
+    pipelined = compile_model(made, CS2, execution_mode="pipelined")
+    assert sparsity_notes(made, pipelined) == [
+        "sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them"
+    ]
+    assert sparsity_notes(params(), pipelined) == []

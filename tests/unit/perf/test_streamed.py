@@ -1,0 +1,243 @@
+"""Weight streaming: kernels by hand, what passes the edge of the wafer, sparse weights against random masks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.arch import load_system
+from cstool.ir import Layout
+from cstool.perf.pe import Pe
+from cstool.perf.phases import Phases
+from cstool.perf.streaming import (
+    Stream,
+    busiest_axpys,
+    edge_cycles,
+    hop_latency_cycles,
+    stream_of,
+    streamed_phases,
+)
+from cstool.perf.work import Lookup, MatMul, Pairs, RowSums, VectorOps
+
+CS2 = load_system("cs2")
+PE = Pe(CS2, 16)
+PRODUCT = MatMul(tokens=5, inputs=8, outputs=12)
+LAYOUT = Layout(groups=1, columns=2, rows=3, tokens_per_pe=4)
+STREAM = stream_of(CS2, 16)
+
+
+def limits(phases: Phases) -> list[tuple[int, int, int, int]]:
+    """Return (compute, link, ingress, egress) of forward, delta and gradient."""
+    return [(int(p.compute), int(p.link), int(p.ingress), int(p.egress)) for p in phases.all]
+
+
+def test_a_weight_comes_as_an_operand_a_non_zero_with_its_place_and_a_gradient_leaves_in_32_bits() -> None:
+    assert stream_of(CS2, 16) == Stream(weight_bytes=2, nonzero_bytes=2 + 2, gradient_bytes=4)
+    assert stream_of(CS2, 32) == Stream(weight_bytes=4, nonzero_bytes=4 + 2, gradient_bytes=4)
+    assert STREAM.matrix_bytes(PRODUCT) == 96 * 2
+    assert STREAM.matrix_bytes(replace(PRODUCT, nonzeros=40)) == 40 * 4
+    # With an index each, more than half of a matrix is better sent whole, which is not done.
+    assert STREAM.matrix_bytes(replace(PRODUCT, nonzeros=96)) == 2 * STREAM.matrix_bytes(PRODUCT)
+    with pytest.raises(ValueError, match="^cs1 has no MemoryX$"):
+        stream_of(load_system("cs1"), 16)
+
+
+def test_a_streamed_product() -> None:
+    """4 tokens of 4 of 8 elements to a PE; 12 outputs.
+
+    At 150 GB/s and 0.85 GHz, 176.5 bytes pass per cycle: 96 weights of 2 bytes take 2, 96 gradients of 4 bytes 3. The
+    deltas of an output are 4 operands, 2 wavelets; the 4 weights of a column that pass along it are more.
+    """
+    assert limits(streamed_phases(PE, [PRODUCT], LAYOUT, 2, STREAM)) == [
+        (12 * (4 * 7 + 4), 12 * 4, 2, 0),
+        (12 * 4 * 7, 12 * 4, 2, 0),
+        (12 * (4 * 7 + 4), 12 * 4, 0, 3),
+    ]
+
+
+def test_deltas_are_added_in_place_at_the_rate_at_which_they_are_written() -> None:
+    """WSE-3, 16 tokens: 8 products per cycle forward, but 16 deltas of 2 bytes are written in 4 cycles."""
+    layout = replace(LAYOUT, tokens_per_pe=16)
+    phases = streamed_phases(Pe(load_system("cs3"), 16), [PRODUCT], layout, 2, STREAM)
+    assert phases.forward.compute == 12 * (4 * (6 + 2) + 16)
+    assert phases.delta.compute == 12 * 4 * (6 + 4)
+    # The deltas of an output, 8 wavelets, are more than the 4 weights of a column.
+    assert phases.delta.link == 12 * 8
+
+
+def test_groups_of_columns_add_up_their_gradients_too() -> None:
+    two = replace(LAYOUT, groups=2)
+    one_row = replace(LAYOUT, rows=1)
+    gradient = [streamed_phases(PE, [PRODUCT], x, 2, STREAM).gradient.compute for x in (LAYOUT, two, one_row)]
+    assert gradient == [12 * (28 + 4), 12 * (28 + 4 + 4), 12 * 28]
+
+
+def test_what_goes_over_the_wafer_passes_all_groups() -> None:
+    """Columns of all groups, rows, and the ramp of 2 cycles at either end."""
+    assert hop_latency_cycles(PE, LAYOUT) == 2 + 3 + 2 * 2
+    assert hop_latency_cycles(PE, replace(LAYOUT, groups=4)) == 4 * 2 + 3 + 2 * 2
+
+
+def test_a_product_that_nothing_keeps_is_computed_again_with_the_weights_that_come_for_the_delta() -> None:
+    loss = replace(PRODUCT, is_repeated=True)
+    assert limits(streamed_phases(PE, [loss], LAYOUT, 2, STREAM)) == [
+        (384, 48, 2, 0),
+        (384 + 336, 48 + 48, 2, 0),
+        (384, 48, 0, 3),
+    ]
+    # Where no delta is wanted, they come for this alone.
+    assert limits(streamed_phases(PE, [loss], LAYOUT, 2, STREAM, needs_delta=False))[1] == (384, 48 + 48, 2, 0)
+
+
+def test_where_no_delta_is_wanted_products_make_none_and_what_stands_between_them_does() -> None:
+    """A bias after the first product of a model: 8 operands of a PE at 2 per cycle, 4 instructions, once backward."""
+    work = [PRODUCT, VectorOps(5, 4, 3, 4), RowSums(5, 2, 1)]
+    kept, left = (streamed_phases(PE, work, LAYOUT, 2, STREAM, needs_delta=needs) for needs in (True, False))
+    assert limits(kept)[1] == (336 + 4 * 4 + 4, 48 + 2 * 4, 2, 0)
+    assert limits(left) == [limits(kept)[0], (4 * 4 + 4, 2 * 4, 0, 0), limits(kept)[2]]
+
+
+def test_sums_over_a_token_go_along_the_row_and_back() -> None:
+    """Of 4 tokens on a PE 2 values forward: 8 additions, 8 wavelets either way, and 2 x (2 hops + a ramp) to wait."""
+    phases = streamed_phases(PE, [RowSums(5, 2, 1)], LAYOUT, 2, STREAM)
+    assert limits(phases) == [(8, 2 * 8, 0, 0), (4, 2 * 4, 0, 0), (0, 0, 0, 0)]
+    assert [phase.latency for phase in phases.all] == [2 * (2 + 2), 2 * (2 + 2), 0]
+    assert phases.forward.cycles == 2 * 8 + 2 * (2 + 2)
+    forward_only = streamed_phases(PE, [RowSums(5, 2, 0)], LAYOUT, 2, STREAM)
+    assert [phase.latency for phase in forward_only.all] == [8, 0, 0]
+    alone = streamed_phases(PE, [RowSums(5, 2, 1)], replace(LAYOUT, columns=1), 2, STREAM)
+    assert [phase.cycles for phase in alone.all] == [0, 0, 0]
+
+
+def test_weights_cannot_come_nor_gradients_leave_faster_than_the_links_take_them() -> None:
+    """75,000 weights of 4 bytes are 2 us; 10 outputs of 10 AXPYs of one token each are 710 cycles, 938 sustained."""
+    assert edge_cycles(PE, 150_000_000_000) == 850_000_000
+    wide = MatMul(tokens=994, inputs=7500, outputs=10)
+    phases = streamed_phases(Pe(CS2, 32), [wide], Layout(1, 750, 994, 1), 1, stream_of(CS2, 32))
+    assert phases.forward.compute_cycles == 938 == round(710 / 0.757)
+    assert (phases.forward.phase().bound, phases.forward.cycles) == ("ingress", 1700)
+    assert (phases.gradient.phase().bound, phases.gradient.cycles) == ("egress", 1700)
+
+
+def test_of_a_table_all_rows_come_and_the_used_ones_leave() -> None:
+    layout = Layout(groups=1, columns=4, rows=3, tokens_per_pe=2)
+    into, out = edge_cycles(PE, 1000 * 8 * 2), edge_cycles(PE, 6 * 8 * 4)
+    assert limits(streamed_phases(PE, [Lookup(tokens=3, rows=1000, width=8)], layout, 2, STREAM)) == [
+        (0, 1000 * 2, into, 0),
+        (0, 0, 0, 0),
+        (0, 6 * 2, 0, out),
+    ]
+
+
+def test_streamed_attention() -> None:
+    """A head of 4 elements on each of 2 columns, 3 keys to a query: 3 AXPYs of 4 elements are 21 cycles, and no scores
+    are partial; softmax is 12 instructions on 3 scores. A key and value pass by in 2 wavelets.
+    """
+    pairs = Pairs(tokens=4, pairs=10, width=8, kv_width=4, head_width=4)
+    one, two = (streamed_phases(PE, [pairs], Layout(g, 2, 3, 4), 6, STREAM) for g in (1, 2))
+    assert limits(one)[0] == (4 * (2 * 21 + 12 * 2), 4 * 6 * 2, 0, 0)
+    assert limits(one)[1] == (4 * (5 * 21 + 2 * 12 * 2), 2 * 4 * 6 * 2, 0, 0)
+    # The samples of a group pass by its rows: half of them.
+    assert two.forward.link == 4 * 3 * 2
+
+
+def test_ops_of_a_kernel_add_up() -> None:
+    work = [PRODUCT, VectorOps(5, 12, 3, 4), RowSums(5, 2, 1), Lookup(5, 100, 8)]
+    whole = np.array(limits(streamed_phases(PE, work, LAYOUT, 2, STREAM)))
+    assert (whole == sum(np.array(limits(streamed_phases(PE, [item], LAYOUT, 2, STREAM))) for item in work)).all()
+
+
+# Sparse weights.
+
+
+def test_a_sparse_product() -> None:
+    """Half of 96 weights. Over 2 columns of 4 inputs, with accumulators for 3 outputs: 12 elements of a column at a
+    time, 6 of which are not zero, with a deviation of sqrt(3). The larger of two is at 6 + sqrt(2 ln 2) sqrt(3) = 8.04,
+    and 12 outputs are 4 times that: 33. For the gradient, a column has all 48 elements: 24 + sqrt(2 ln 2) sqrt(12) =
+    28.08, so 29. 48 weights come with their places in 192 bytes, 2 cycles; 48 gradients leave in as many.
+    """
+    half = replace(PRODUCT, nonzeros=48)
+    assert limits(streamed_phases(PE, [half], LAYOUT, 2, STREAM, outputs_in_flight=3)) == [
+        (33 * 7 + 12 * 4, 48, 2, 0),
+        (33 * 7, 33, 2, 0),
+        (29 * 7 + 29, 29, 0, 2),
+    ]
+
+
+def busiest_of_a_mask(item: MatMul, columns: int, outputs_in_flight: int, seed: int) -> int:
+    """Draw a mask, deal its inputs over columns, and let columns wait for each other after so many outputs."""
+    assert item.nonzeros is not None
+    mask = np.zeros(item.inputs * item.outputs, np.int64)
+    mask[np.random.default_rng(seed).choice(mask.size, item.nonzeros, replace=False)] = 1
+    width = -(-item.inputs // columns)
+    per_column = np.add.reduceat(mask.reshape(item.outputs, item.inputs), np.arange(0, item.inputs, width), axis=1)
+    together = np.add.reduceat(per_column, np.arange(0, item.outputs, outputs_in_flight), axis=0)
+    return int(together.max(axis=1).sum())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "columns", "density", "outputs_in_flight"),
+    [
+        (1500, 1200, 75, 0.1, 64),
+        (1500, 1200, 75, 0.5, 64),
+        (1500, 1200, 75, 0.05, 1200),
+        (3000, 600, 750, 0.25, 100),
+        (5000, 400, 100, 0.1, 8),
+        (768, 768, 250, 0.2, 2),
+        (2000, 1000, 300, 0.01, 40),
+        (2000, 1000, 300, 0.9, 40),
+        (2304, 768, 375, 0.2, 20),
+        (600, 500, 2, 0.3, 50),
+        (640, 300, 1, 0.3, 50),
+        (30, 2000, 750, 0.2, 400),
+    ],
+)
+def test_the_busiest_column_is_that_of_random_masks(
+    inputs: int, outputs: int, columns: int, density: float, outputs_in_flight: int
+) -> None:
+    item = MatMul(1, inputs, outputs, nonzeros=round(density * inputs * outputs))
+    drawn = np.mean([busiest_of_a_mask(item, columns, outputs_in_flight, seed) for seed in range(5)])
+    assert 0.98 * drawn <= busiest_axpys(item, columns, outputs_in_flight) <= 1.06 * drawn
+
+
+PRODUCTS = st.builds(MatMul, tokens=st.integers(1, 50), inputs=st.integers(1, 300), outputs=st.integers(1, 300))
+
+
+@given(PRODUCTS, st.integers(1, 400), st.integers(1, 400), st.floats(0, 1))
+def test_the_busiest_column_has_no_fewer_than_the_density_says_and_no_more_than_all(
+    dense: MatMul, columns: int, outputs_in_flight: int, density: float
+) -> None:
+    sparse = replace(dense, nonzeros=round(density * dense.weights))
+    all_of_them = busiest_axpys(dense, columns, outputs_in_flight)
+    assert all_of_them == dense.outputs * -(-dense.inputs // columns)
+    found = busiest_axpys(sparse, columns, outputs_in_flight)
+    assert found * dense.weights >= sparse.weights * all_of_them
+    assert found <= all_of_them
+    assert busiest_axpys(replace(dense, nonzeros=dense.weights), columns, outputs_in_flight) == all_of_them
+    assert busiest_axpys(replace(dense, nonzeros=0), columns, outputs_in_flight) == 0
+
+
+@given(PRODUCTS, st.integers(1, 60), st.integers(1, 60), st.integers(1, 90), st.integers(2, 50), st.floats(0, 1))
+def test_a_density_cuts_compute_to_no_less_than_itself(
+    dense: MatMul, columns: int, rows: int, tokens_per_pe: int, outputs_in_flight: int, density: float
+) -> None:
+    layout = Layout(1, columns, rows, tokens_per_pe)
+    sparse = replace(dense, nonzeros=round(density * dense.weights))
+    whole, part = (
+        streamed_phases(PE, [item], layout, 2, STREAM, outputs_in_flight=outputs_in_flight) for item in (dense, sparse)
+    )
+    for all_of_it, some in zip(whole.all, part.all, strict=True):
+        assert some.compute * dense.weights >= all_of_it.compute * sparse.weights
+        assert some.compute <= all_of_it.compute
+        assert some.link <= all_of_it.link
+
+
+@given(PRODUCTS, st.integers(1, 60), st.floats(0, 1))
+def test_more_accumulators_never_take_longer(dense: MatMul, columns: int, density: float) -> None:
+    sparse = replace(dense, nonzeros=round(density * dense.weights))
+    found = [busiest_axpys(sparse, columns, apart) for apart in (2, 4, 64, 300)]
+    assert found == sorted(found, reverse=True)
