@@ -192,6 +192,12 @@ def fit_cost(works: Sequence[Work], seconds: Sequence[float]) -> Cost:
     Args:
         works: of calls
         seconds: what they took
+
+    Example: a call with nothing to do takes 5 us, one of a million FLOP 15 us, one of four million 45 us.
+
+    >>> found = fit_cost([Work(1, flops, 0.0, 0.0) for flops in (0.0, 1e6, 4e6)], [5e-6, 15e-6, 45e-6])
+    >>> f"{found.call_s:.2g} s a call, {1e-9 / found.flop_s:.0f} GFLOP/s"
+    '5e-06 s a call, 100 GFLOP/s'
     """
     rows = np.array([work.row for work in works], np.float64)
     took = np.asarray(seconds, np.float64)

@@ -32,6 +32,12 @@ class Load:
         edge_bytes: that cross the edge of the wafer meanwhile, the busier way; 0 if none do
         seconds: that it takes, as modelled [s]
         times: in a step
+
+    Example: 6 GFLOP in 2 ms, while 3 MB of weights come in.
+
+    >>> load = Load("ffn", "forward", flops=6_000_000_000, edge_bytes=3_000_000, seconds=2e-3)
+    >>> load.flops_per_s, load.flops_per_byte
+    (3000000000000.0, 2000.0)
     """
 
     name: str
