@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,10 @@ from cstool.runtime.sparsity_rules import sparsity_rules
 from cstool.runtime.state import environment
 from cstool.store.block_file import BlockFile
 
-STEPS = 5
-"""of each model; the first warms up, and of every op the fastest counts: others on the machine only make one slower"""
+STEPS, MOST_STEPS = 5, 41
+"""of each model, at least and at most; the first warms up, of every op the median of the others counts"""
+PROBE_S = 0.6
+"""that a model is trained for, where that is more than the fewest steps"""
 UPDATE_WEIGHTS = 1 << 22
 UPDATES = 4
 DISK_BYTES = 1 << 28
@@ -175,20 +178,21 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> fl
         systems = appliance.prepare(probe.batch, trains=True, where="calibration")
         appliance.memoryx.initialize(0)
         batch = _batch(graph, probe.batch)
-        fastest: dict[tuple[str, str], float] = {}
-        before, rest = systems.op_seconds, math.inf
-        for step in range(1, STEPS + 1):
+        spent: dict[tuple[str, str], list[float]] = {(op.name, p): [] for op in graph.ops for p in PASSES}
+        rests: list[float] = []
+        appliance.train_step(batch, 1, 0.0)
+        before, ends = systems.op_seconds, time.perf_counter() + PROBE_S
+        for step in range(2, MOST_STEPS + 1):
             began = time.perf_counter()
             appliance.train_step(batch, step, 0.0)
             took = time.perf_counter() - began
             after = systems.op_seconds
-            spent = {(op, p): after[op][p] - before[op][p] for op in after for p in PASSES}
+            for (name, p), seconds in spent.items():
+                seconds.append(after[name][p] - before[name][p])
+            rests.append(took - sum(seconds[-1] for seconds in spent.values()) / len(systems.lanes))
             before = after
-            if step == 1:
-                continue
-            rest = min(rest, took - sum(spent.values()) / len(systems.lanes))
-            for key, seconds in spent.items():
-                fastest[key] = min(seconds, fastest.get(key, seconds))
+            if step >= STEPS and time.perf_counter() > ends:
+                break
         shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
         shapes |= {name: weight.shape for name, weight in graph.weights.items()}
         for op in graph.ops:
@@ -197,9 +201,9 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> fl
             panels = len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
             for direction in PASSES:
                 work = work_on_host(op, shapes, systems.plan.samples, direction, density, panels)
-                found = measured.setdefault(f"{kind_of(op, density)} {direction}", [])
-                found.append((work, fastest[op.name, direction] / systems.grains))
-    return max(rest, 0.0)
+                median_s = median(spent[op.name, direction]) / systems.grains
+                measured.setdefault(f"{kind_of(op, density)} {direction}", []).append((work, median_s))
+    return max(median(rests), 0.0)
 
 
 def _batch(graph: Graph, size: int) -> Batch:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 from cstool.ir import Graph, Panel
 from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
@@ -42,6 +44,8 @@ class PhaseTimes:
 class HostComparison:
     """A step predicted and measured, phase by phase: of the lanes on average, and what is not hidden behind them.
 
+    Measured are medians over the steps.
+
     Args:
         phases: step, forward, again (where layers are recomputed), backward, rest
     """
@@ -68,15 +72,9 @@ def compare(session: Session, rates: HostRates) -> HostComparison | None:
     if len(result.step_seconds) < FEWEST_STEPS:
         return None
     predicted = predict_step(session.graph, rates, setup_of(session))
-    (systems,) = (systems for systems in session.appliance.systems if systems.trains)
-    counted = len(result.step_seconds) - 1
-
-    def measured(phase: str) -> float:
-        now, first = (sum(op.get(phase, 0.0) for op in ops.values()) for ops in (systems.op_seconds, session.first_ops))
-        return (now - first) / len(systems.lanes) / counted
-
-    step = sum(result.step_seconds[1:]) / counted
-    phases = {name: measured(name) for name in ("forward", "again", "backward")}
+    totals = session.phase_seconds
+    phases = {name: median(b[name] - a[name] for a, b in pairwise(totals)) for name in totals[0]}
+    step = median(result.step_seconds[1:])
     return HostComparison(
         {
             "step": PhaseTimes(predicted.step_s, step),

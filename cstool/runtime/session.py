@@ -127,8 +127,8 @@ class Session:
     """says which kernels compute with sparse weights"""
     kept_choices: dict[str, Any] = field(default_factory=dict)
     """what the run that this one continues chose"""
-    first_ops: dict[str, dict[str, float]] = field(default_factory=dict)
-    """what the ops of the first step took, as `Systems.op_seconds` has it; that step meets cold caches"""
+    phase_seconds: list[dict[str, float]] = field(default_factory=list)
+    """what the ops took since the lanes were made, of a lane, after every step: forward, again, backward"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
     saving: Saving | None = None

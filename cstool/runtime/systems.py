@@ -129,6 +129,16 @@ class Systems:
         return found
 
     @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Time in ops so far, by pass, of a lane on average [s]."""
+        count = len(self.lanes)
+        return {
+            "forward": sum(sum(lane.forward_s) for lane in self.lanes) / count,
+            "again": sum(sum(lane.again_s) for lane in self.lanes) / count,
+            "backward": sum(sum(lane.backward_s) for lane in self.lanes) / count,
+        }
+
+    @property
     def scratch_bytes(self) -> int:
         """Memory of the lanes' work space [bytes]."""
         return sum(lane.scratch.allocated_bytes for lane in self.lanes)

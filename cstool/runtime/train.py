@@ -172,8 +172,8 @@ class _Loop:
         trained = session.appliance.train_step(batch, step, session.params.learning_rate(step - 1))
         session.position = Position(step, batch.number + 1, len(batch.arrays["mask"]))
         session.result.losses.append(trained.loss)
-        if len(session.result.losses) == 1:
-            (session.first_ops,) = (s.op_seconds for s in session.appliance.systems if s.trains)
+        (systems,) = (systems for systems in session.appliance.systems if systems.trains)
+        session.phase_seconds.append(systems.phase_seconds)
         self.rates.add(batch.samples)
         if batch.tokens == 0:
             log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")
