@@ -15,6 +15,7 @@ EXIT_CODES = {
     "DamagedCheckpointError": 2,
     "StoreError": 2,
     "ClusterError": 2,
+    "EstimateError": 2,
     "CompileError": 2,
     "ArtifactError": 2,
     "TraceError": 2,
