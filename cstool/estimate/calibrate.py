@@ -151,6 +151,8 @@ def _params(probe: _Probe) -> Params:
             "vocab_size": probe.vocabulary,
             "max_position_embeddings": probe.sequence,
         }
+        if probe.name == "llama":
+            model |= {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "nonlinearity": "swiglu"}
         if probe.dropout:
             model |= {"dropout_rate": probe.dropout, "attention_dropout_rate": probe.dropout}
     else:

@@ -25,6 +25,10 @@ from cstool.perf.pe import ceil_div
 from cstool.perf.work import Lookup, MatMul, Pairs, VectorOps, work_of
 
 PASSES = ("forward", "backward")
+SPARSE = "sparse"
+"""kind of a linear op with sparse kernels"""
+KINDS = (*(str(kind.value) for kind in OpKind), SPARSE)
+"""that have costs"""
 PAIR_PRODUCTS = {"forward": 2, "backward": 5}
 """products of queries and keys, or probabilities and values; backward computes the scores again and has four more"""
 MATMUL_PRODUCTS = {"forward": 1, "backward": 2}
@@ -152,7 +156,7 @@ class HostStep:
 
 def kind_of(op: Op, density: float) -> str:
     """Return under which kind an op is measured: its own, or "sparse" where sparse kernels compute."""
-    return "sparse" if op.kind is OpKind.LINEAR and density < 1.0 else str(op.kind.value)
+    return SPARSE if op.kind is OpKind.LINEAR and density < 1.0 else str(op.kind.value)
 
 
 def work_on_host(

@@ -11,7 +11,7 @@ import yaml
 from cstool.atomic_file import write_replacing
 from cstool.errors import EstimateError
 from cstool.kernels import cache_root
-from cstool.perf.host import Cost, HostRates
+from cstool.perf.host import KINDS, PASSES, Cost, HostRates
 from cstool.runtime.grains import available_cores
 from cstool.runtime.state import environment
 
@@ -58,6 +58,7 @@ def _from_plain(data: dict[str, Any]) -> HostRates:
     numbers = [value for cost in costs.values() for value in cost.row]
     rates = HostRates(**{**data, "costs": costs, "update_s": {int(k): float(v) for k, v in data["update_s"].items()}})
     positive = (rates.cached_bytes_per_s, rates.read_bytes_per_s, rates.write_bytes_per_s)
-    if min([*numbers, rates.step_s]) < 0 or min(positive) <= 0:
-        raise ValueError("a rate is negative")
+    missing = [name for name in KINDS if f"{name} {PASSES[0]}" not in costs or f"{name} {PASSES[1]}" not in costs]
+    if missing or min([*numbers, rates.step_s]) < 0 or min(positive) <= 0:
+        raise ValueError("a rate is missing, or negative")
     return rates
