@@ -120,7 +120,8 @@ def _print_rates(rates: HostRates, path: Path) -> None:
             "page cache": f"{rates.cached_bytes_per_s / 1e9:.2f} GB/s",
             "disk": f"reads {read:.2f} GB/s, writes {write:.2f} GB/s, synced",
             "update": f"{adam:.2f} ns per weight by Adam, {momentum:.2f} by SGD with momentum",
-            "a step": f"{1e6 * rates.step_s:.0f} us, whatever is in it",
+            "a step": f"{1e6 * rates.step_s:.0f} us, whatever is in it; with several lanes {1e6 * rates.stage_s:.0f} us"
+            f" for an op more, and {rates.uneven:.1%} of the time",
         }
     )
     print("\nwhat a kernel takes on one grain: so much per call, and so much more per work\n")
@@ -128,11 +129,13 @@ def _print_rates(rates: HostRates, path: Path) -> None:
         (
             name,
             f"{1e6 * cost.call_s:.1f} us",
+            f"{1e6 * cost.shared_s:.1f} us" if cost.shared_s else "-",
             f"{1e-9 / cost.flop_s:.0f} GFLOP/s" if cost.flop_s else "-",
             f"{1e9 * cost.vector_s:.3f} ns" if cost.vector_s else "-",
-            f"{1e9 * cost.byte_s:.3f} ns" if cost.byte_s else "-",
+            f"{1e9 * cost.weight_s:.3f} ns" if cost.weight_s else "-",
+            f"{1e9 * cost.activation_s:.3f} ns" if cost.activation_s else "-",
         )
         for name, cost in sorted(rates.costs.items())
     ]
-    columns = ("kernel, pass", "call", "products", "element", "byte of weights")
+    columns = ("kernel, pass", "call", "with lanes", "products", "element", "byte of weights", "of activations")
     print_table(columns, rows, right=columns[1:])

@@ -1,7 +1,8 @@
 """What this host can do, measured in seconds: small models of every kind of op are trained, and costs fitted to them.
 
-None of them is a model that anybody wants. The optimizer does nothing, so that what ops take is theirs alone; updates,
-memory and disk are measured by themselves.
+None of them is a model that anybody wants. Batches are read ahead as in a run. Where all cores have a lane, the
+optimizer does nothing, so that what ops take is theirs alone; where cores are left, it updates beside them, as in a
+run. Updates by themselves, memory and disk are measured as well.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ import numpy as np
 import yaml
 from threadpoolctl import threadpool_limits
 
+from cstool.data import Sampler
+from cstool.data.dataset import Field
 from cstool.errors import EstimateError
 from cstool.ir import Graph, panels_of
 from cstool.kernels.compile import compile_kernels
 from cstool.kernels.optimizer import adam_update, sgd_update
 from cstool.models import build_graph, declared_sequence_length
 from cstool.params import Params, parse_params
-from cstool.perf.host import PASSES, Cost, HostRates, Work, fit_cost, kind_of, work_on_host
+from cstool.perf.host import PASSES, Cost, HostRates, Work, fit_cost, fit_rates, kind_of, rest_row, work_on_host
 from cstool.runtime.appliance import Appliance
-from cstool.runtime.grains import available_cores
-from cstool.runtime.inputs import Batch
+from cstool.runtime.grains import available_cores, grain_samples, lanes_for
+from cstool.runtime.inputs import InputWorker
 from cstool.runtime.kernel_choice import KernelChooser
-from cstool.runtime.optimizer import Step
+from cstool.runtime.optimizer import Step, make_optimizer
 from cstool.runtime.sparsity_rules import sparsity_rules
 from cstool.runtime.state import environment
 from cstool.store.block_file import BlockFile
@@ -42,6 +45,8 @@ STEPS, MOST_STEPS = 5, 41
 """of each model, at least and at most; the first warms up, of every op the median of the others counts"""
 PROBE_S = 0.6
 """that a model is trained for, where that is more than the fewest steps"""
+SAMPLES = 1024
+"""of the data set"""
 UPDATE_WEIGHTS = 1 << 22
 UPDATES = 4
 DISK_BYTES = 1 << 28
@@ -75,13 +80,25 @@ PROBES = (
     _Probe("llama", 128, 24, 4, 128, 256),
     _Probe("llama", 768, 4, 12, 512, 1024),
     _Probe("fc_mnist", 128, 120),
+    _Probe("fc_mnist", 320, 96),
     _Probe("fc_mnist", 384, 128),
     _Probe("fc_mnist", 2048, 64),
     _Probe("fc_mnist", 1536, 512),
+    _Probe("fc_mnist", 1024, 96),
     _Probe("gpt2", 256, 8, 4, 256, 256, sparsity=0.9),
     _Probe("gpt2", 1024, 4, 16, 512, 256, sparsity=0.9),
     _Probe("gpt2", 768, 4, 12, 512, 256, sparsity=0.75),
 )
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What the steps of a model took: in ops, of a lane, and beside them."""
+
+    lanes: int
+    ops: int
+    compute_s: float
+    seconds: float
 
 
 class _NoUpdate:
@@ -112,7 +129,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     """
     compile_kernels(lambda name, done, total: None)
     measured: dict[str, list[tuple[Work, float]]] = {}
-    rests: list[float] = []
+    rests: list[_Rest] = []
     for number, probe in enumerate(PROBES):
         report(f"{probe.name} {probe.hidden}", number, len(PROBES) + 2)
         rests.append(_measure(probe, measured))
@@ -120,12 +137,19 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     update_s = _measure_updates()
     report("disk", len(PROBES) + 1, len(PROBES) + 2)
     cached, read, write = _measure_disk(folder)
+    step_s, stage_s, uneven = fit_rates(
+        [rest_row(rest.lanes, rest.ops, rest.compute_s) for rest in rests],
+        [rest.seconds for rest in rests],
+        [rest.seconds + rest.compute_s for rest in rests],
+    )
     return HostRates(
         cpu=environment()["cpu"],
         cores=available_cores(),
         costs=_fit(measured),
         update_s=update_s,
-        step_s=min(rests),
+        step_s=step_s,
+        stage_s=stage_s,
+        uneven=uneven,
         cached_bytes_per_s=cached,
         read_bytes_per_s=read,
         write_bytes_per_s=write,
@@ -157,41 +181,46 @@ def _params(probe: _Probe) -> Params:
             model |= {"dropout_rate": probe.dropout, "attention_dropout_rate": probe.dropout}
     else:
         model |= {"hidden_sizes": [probe.hidden, probe.hidden], "activation_fn": "relu", "dropout": 0.0}
-    init: dict[str, Any] = {"model": model, "optimizer": {"SGD": {"learning_rate": 0.1}}, "loop": {"max_steps": STEPS}}
+    init: dict[str, Any] = {
+        "model": model,
+        "optimizer": {"SGD": {"learning_rate": 0.1, "momentum": 0.9}},
+        "loop": {"max_steps": STEPS},
+    }
     if probe.sparsity:
         init["sparsity"] = probe.sparsity
     return parse_params(yaml.safe_dump({"trainer": {"init": init}}), "calibration")
 
 
-def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> float:
-    """Train a model for its times; add those of its ops, and return what a step takes beside them [s]."""
+def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> _Rest:
+    """Train a model for its times; add those of its ops, and return what a step takes beside them."""
     params = _params(probe)
     graph = build_graph(params.model, declared_sequence_length(params))
-    chooser = KernelChooser("always")
-    with Appliance(
-        graph,
-        optimizer=_NoUpdate(),
-        max_gradient_norm=None,
-        loss_scaling="num_tokens",
-        loss_weight=1.0,
-        seed=0,
-        sparsity=sparsity_rules(params, graph, chooser),
-    ) as appliance:
+    samples = grain_samples(graph, probe.batch)
+    lanes = lanes_for(graph, samples, probe.batch // samples)
+    with (
+        Appliance(
+            graph,
+            optimizer=_NoUpdate() if lanes >= available_cores() else make_optimizer(params.optimizer, None),
+            max_gradient_norm=None,
+            loss_scaling="num_tokens",
+            loss_weight=1.0,
+            seed=0,
+            sparsity=sparsity_rules(params, graph, KernelChooser("always")),
+        ) as appliance,
+        InputWorker(_Numbers(graph), Sampler(SAMPLES, probe.batch, True, 0, True), 0, None) as worker,
+    ):
         systems = appliance.prepare(probe.batch, trains=True, where="calibration")
         appliance.memoryx.initialize(0)
-        batch = _batch(graph, probe.batch)
         spent: dict[tuple[str, str], list[float]] = {(op.name, p): [] for op in graph.ops for p in PASSES}
-        rests: list[float] = []
-        appliance.train_step(batch, 1, 0.0)
+        took: list[float] = []
         before, ends = systems.op_seconds, time.perf_counter() + PROBE_S
-        for step in range(2, MOST_STEPS + 1):
+        for step in range(1, MOST_STEPS + 1):
             began = time.perf_counter()
-            appliance.train_step(batch, step, 0.0)
-            took = time.perf_counter() - began
+            appliance.train_step(worker.next(), step, 1e-6)
+            took.append(time.perf_counter() - began)
             after = systems.op_seconds
             for (name, p), seconds in spent.items():
                 seconds.append(after[name][p] - before[name][p])
-            rests.append(took - sum(seconds[-1] for seconds in spent.values()) / len(systems.lanes))
             before = after
             if step >= STEPS and time.perf_counter() > ends:
                 break
@@ -202,25 +231,42 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> fl
             density = 1.0 if sparse is None else sparse.count / sparse.weight.size
             panels = len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
             for direction in PASSES:
-                work = work_on_host(op, shapes, systems.plan.samples, direction, density, panels)
-                median_s = median(spent[op.name, direction]) / systems.grains
+                work = work_on_host(op, shapes, samples, direction, density=density, panels=panels, lanes=lanes)
+                median_s = median(spent[op.name, direction][1:]) / systems.grains
                 measured.setdefault(f"{kind_of(op, density)} {direction}", []).append((work, median_s))
-    return max(median(rests), 0.0)
+        lane_s = [sum(step) / lanes for step in zip(*spent.values(), strict=True)]
+        rests = [whole - ops for whole, ops in zip(took[1:], lane_s[1:], strict=True)]
+        return _Rest(lanes, len(graph.ops), median(lane_s[1:]), max(median(rests), 0.0))
 
 
-def _batch(graph: Graph, size: int) -> Batch:
-    """Return a batch of random numbers."""
-    rng = np.random.default_rng(0)
-    arrays: dict[str, Any] = {}
-    for tensor in graph.inputs:
-        shape = (size, *tensor.shape)
-        if tensor.name == "mask":
-            arrays[tensor.name] = np.ones(shape, np.float32)
-        elif tensor.dtype == "int32":
-            arrays[tensor.name] = rng.integers(0, 10, shape, dtype=np.int32)
-        else:
-            arrays[tensor.name] = rng.standard_normal(shape, dtype=np.float32)
-    return Batch(0, arrays, size, int(arrays["mask"].size))
+class _Numbers:
+    """A data set of random numbers, read like one of a file."""
+
+    def __init__(self, graph: Graph) -> None:
+        rng = np.random.default_rng(0)
+        self.fields = {tensor.name: Field(tensor.shape, tensor.dtype) for tensor in graph.inputs}
+        self.sample_count = SAMPLES
+        self._arrays: dict[str, Any] = {}
+        for name, field in self.fields.items():
+            shape = (SAMPLES, *field.shape)
+            if name == "mask":
+                self._arrays[name] = np.ones(shape, np.float32)
+            elif field.dtype == "int32":
+                self._arrays[name] = rng.integers(0, 10, shape, dtype=np.int32)
+            else:
+                self._arrays[name] = rng.standard_normal(shape, dtype=np.float32)
+
+    def describe(self) -> str:
+        """See `Dataset.describe`."""
+        return "random numbers"
+
+    def read(self, indices: np.ndarray[Any, Any], out: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """See `Dataset.read`."""
+        for name, array in out.items():
+            np.take(self._arrays[name], indices, axis=0, out=array)
+
+    def close(self) -> None:
+        """See `Dataset.close`."""
 
 
 def _measure_updates() -> dict[int, float]:

@@ -1,17 +1,19 @@
 """The host as a system: what its kernels, its memory and its disk take, and what a training step on it comes to.
 
-A call of a kernel on one grain takes a fixed time, and so much per floating-point operation of its products, per vector
-instruction of what is element by element (as `perf.work` counts them, for the wafer), and per byte of weights that it
-reads or makes gradients of:
+A call of a kernel on one grain takes a fixed time, more of it where other lanes want the interpreter too; and so much
+per floating-point operation of its products, per vector instruction of what is element by element (as `perf.work`
+counts them, for the wafer), per byte of weights that it reads or makes gradients of, and per byte of activations:
 
-    seconds = call_s + flop_s x flops + vector_s x vector ops + byte_s x bytes
+    seconds = call_s + (shared_s) + flop_s x flops + vector_s x vector ops + weight_s x bytes + activation_s x bytes
 
-The four numbers of each kind of op and pass are fitted to measurements on this host. The step is then that of
-`perf.cluster`: one system, whose compute is a lane and its share of the grains; MemoryX is main memory or a file.
+The six numbers of each kind of op and pass are fitted to measurements on this host. The step is then that of
+`perf.cluster`: one system, whose compute is a lane and its share of the grains; MemoryX is main memory or a file. What
+comes on top, of the loop and of lanes that wait for each other, is fitted too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ SPARSE = "sparse"
 """kind of a linear op with sparse kernels"""
 KINDS = (*(str(kind.value) for kind in OpKind), SPARSE)
 """that have costs"""
+CACHE_BYTES = 1 << 21
+"""of a core's own cache, about"""
 PAIR_PRODUCTS = {"forward": 2, "backward": 5}
 """products of queries and keys, or probabilities and values; backward computes the scores again and has four more"""
 MATMUL_PRODUCTS = {"forward": 1, "backward": 2}
@@ -40,39 +44,48 @@ class Work:
 
     Args:
         calls: of the kernel: one per panel
+        shared_calls: the same where there are several lanes, else 0
         flops: of its products
         vector_ops: instructions per element times elements
-        weight_bytes: read, or of gradients made
+        weight_bytes: read, or of gradients made, of a matrix that no cache of a core holds
+        activation_bytes: read and made
     """
 
     calls: int
+    shared_calls: int
     flops: float
     vector_ops: float
     weight_bytes: float
+    activation_bytes: float
 
     @property
-    def row(self) -> tuple[float, float, float, float]:
-        """The four numbers."""
-        return self.calls, self.flops, self.vector_ops, self.weight_bytes
+    def row(self) -> tuple[float, ...]:
+        """All six numbers."""
+        return dataclasses.astuple(self)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a kind of op takes in one pass [s per call, FLOP, vector op, byte]."""
+    """What a kind of op takes in one pass [s per call, shared call, FLOP, vector op, byte of weights, of activations].
+
+    The names are those of `Work`.
+    """
 
     call_s: float
+    shared_s: float
     flop_s: float
     vector_s: float
-    byte_s: float
+    weight_s: float
+    activation_s: float
 
     def seconds(self, work: Work) -> float:
         """Return the time of a call on one grain."""
         return sum(cost * amount for cost, amount in zip(self.row, work.row, strict=True))
 
     @property
-    def row(self) -> tuple[float, float, float, float]:
-        """The four numbers."""
-        return self.call_s, self.flop_s, self.vector_s, self.byte_s
+    def row(self) -> tuple[float, ...]:
+        """All six numbers."""
+        return dataclasses.astuple(self)
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,8 @@ class HostRates:
         costs: "kind pass" -> what it takes; kinds are those of ops, "sparse" is a linear op with sparse kernels
         update_s: arrays of optimizer state -> of one weight's update on one thread [s]
         step_s: of a step, whatever is in it [s]
+        stage_s: of an op of a step more, where lanes wait for each other [s]
+        uneven: by which share of its time the slowest of several lanes is behind
         cached_bytes_per_s: a copy between memory and the system's page cache [B/s]
         read_bytes_per_s: from the disk [B/s]
         write_bytes_per_s: to the disk, synced [B/s]
@@ -95,6 +110,8 @@ class HostRates:
     costs: Mapping[str, Cost]
     update_s: Mapping[int, float]
     step_s: float
+    stage_s: float
+    uneven: float
     cached_bytes_per_s: float
     read_bytes_per_s: float
     write_bytes_per_s: float
@@ -160,7 +177,14 @@ def kind_of(op: Op, density: float) -> str:
 
 
 def work_on_host(
-    op: Op, shapes: Mapping[str, tuple[int, ...]], samples: int, direction: str, density: float = 1.0, panels: int = 1
+    op: Op,
+    shapes: Mapping[str, tuple[int, ...]],
+    samples: int,
+    direction: str,
+    *,
+    density: float = 1.0,
+    panels: int = 1,
+    lanes: int = 1,
 ) -> Work:
     """Return what a pass of an op does for a grain.
 
@@ -171,6 +195,7 @@ def work_on_host(
         direction: "forward" or "backward"
         density: of its matrix
         panels: of its matrix
+        lanes: that share the interpreter
     """
     flops = vector_ops = 0.0
     for item in work_of(op, shapes):
@@ -180,6 +205,7 @@ def work_on_host(
                 flops += samples * item.flops * density * (MATMUL_PRODUCTS[direction] + again)
             case Pairs():
                 flops += samples * 2.0 * item.pairs * item.width * PAIR_PRODUCTS[direction]
+                vector_ops += samples * item.pairs * (item.width // item.head_width) * MATMUL_PRODUCTS[direction]
             case Lookup():
                 vector_ops += samples * item.tokens * item.width
             case VectorOps():
@@ -187,7 +213,17 @@ def work_on_host(
                 vector_ops += samples * item.tokens * item.width * ops
     has_product = op.kind in (OpKind.LINEAR, OpKind.SOFTMAX_LOSS)
     size = math.prod(shapes[op.weights[0]]) if has_product else 0
-    return Work(panels, flops, vector_ops, NUMBER_BYTES * size * density * MATMUL_PRODUCTS[direction])
+    size = size if NUMBER_BYTES * size > CACHE_BYTES else 0
+    times = MATMUL_PRODUCTS[direction]
+    moved = sum(math.prod(shapes[name]) for name in (*op.inputs, *op.outputs))
+    return Work(
+        calls=panels,
+        shared_calls=panels if lanes > 1 else 0,
+        flops=flops,
+        vector_ops=vector_ops,
+        weight_bytes=NUMBER_BYTES * size * density * times,
+        activation_bytes=NUMBER_BYTES * samples * moved * times,
+    )
 
 
 def fit_cost(works: Sequence[Work], seconds: Sequence[float]) -> Cost:
@@ -199,15 +235,37 @@ def fit_cost(works: Sequence[Work], seconds: Sequence[float]) -> Cost:
 
     Example: a call with nothing to do takes 5 us, one of a million FLOP 15 us, one of four million 45 us.
 
-    >>> found = fit_cost([Work(1, flops, 0.0, 0.0) for flops in (0.0, 1e6, 4e6)], [5e-6, 15e-6, 45e-6])
+    >>> found = fit_cost([Work(1, 0, flops, 0.0, 0.0, 0.0) for flops in (0.0, 1e6, 4e6)], [5e-6, 15e-6, 45e-6])
     >>> f"{found.call_s:.2g} s a call, {1e-9 / found.flop_s:.0f} GFLOP/s"
     '5e-06 s a call, 100 GFLOP/s'
     """
-    rows = np.array([work.row for work in works], np.float64)
-    took = np.asarray(seconds, np.float64)
-    scale = np.maximum(rows.max(axis=0), 1e-300)
-    found, _ = nnls(rows / scale / took[:, None], np.ones(len(took)))
-    return Cost(*(float(value) for value in found / scale))
+    return Cost(*fit_rates([work.row for work in works], seconds, seconds))
+
+
+def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: Sequence[float]) -> list[float]:
+    """Return numbers, none of them negative, with which rows come nearest to measurements, by least squares.
+
+    Args:
+        rows: amounts
+        seconds: what they took
+        scale: what the error of each is divided by
+    """
+    amounts = np.array(rows, np.float64)
+    unit = np.maximum(np.abs(amounts).max(axis=0), 1e-300)
+    weight = 1.0 / np.asarray(scale, np.float64)
+    found, _ = nnls(amounts / unit * weight[:, None], np.asarray(seconds, np.float64) * weight)
+    return [float(value) for value in found / unit]
+
+
+def rest_row(lanes: int, ops: int, compute_s: float) -> tuple[float, float, float]:
+    """Return what `step_s`, `stage_s` and `uneven` are multiplied with in a step.
+
+    Args:
+        lanes: host threads
+        ops: of the graph
+        compute_s: of a lane
+    """
+    return (1.0, 2.0 * ops, compute_s) if lanes > 1 else (1.0, 0.0, 0.0)
 
 
 def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
@@ -232,7 +290,9 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         times = {}
         for direction in PASSES:
             cost = rates.costs[f"{kind} {direction}"]
-            work = work_on_host(op, shapes, setup.grain_samples, direction, density, count)
+            work = work_on_host(
+                op, shapes, setup.grain_samples, direction, density=density, panels=count, lanes=setup.lanes
+            )
             times[direction] = grains_of_lane * cost.seconds(work)
         again = times["forward"] if op.name in layers else 0.0
         totals["forward"] += times["forward"]
@@ -256,7 +316,9 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         )
     cluster = _cluster(rates, setup)
     seconds = simulate([Section(tuple(ops))], cluster, 1, 0).step_s
-    return HostStep(seconds + rates.step_s, totals["forward"], totals["again"], totals["backward"])
+    row = rest_row(setup.lanes, len(ops), sum(totals.values()))
+    rest = sum(rate * amount for rate, amount in zip((rates.step_s, rates.stage_s, rates.uneven), row, strict=True))
+    return HostStep(seconds + rest, totals["forward"], totals["again"], totals["backward"])
 
 
 def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
