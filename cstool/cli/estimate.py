@@ -14,6 +14,8 @@ from cstool.cli.trace_option import check_trace_file
 from cstool.errors import EstimateError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from cstool.estimate import Estimator
     from cstool.params import Params
 
@@ -97,10 +99,24 @@ def estimate(
     what this machine can do is measured once, and the step is predicted for it.
     """
     with errors_as_messages(debug):
+        asked = {
+            "--params": params,
+            "--num_csx": num_csx,
+            "--batch_per_csx": batch_per_csx,
+            "--sparsity": sparsity,
+            "--tokens": tokens,
+            "--memoryx": memoryx,
+            "--trace": trace,
+            "--plot": plot,
+            "--csv": csv,
+            "--set": set_,
+        }
         if validate:
+            _refuse(asked, "--validate", ())
             _validate(as_json)
             return
         if system == HOST:
+            _refuse(asked, "--system host", ("--params", "--tokens", "--set"))
             _host(params, list(set_ or ()), calibrate, tokens, as_json)
             return
         if calibrate:
@@ -170,6 +186,17 @@ def estimate(
             print_scaling(rows, [])
         if sparse:
             print_sparsities(sparse)
+
+
+def _refuse(asked: Mapping[str, object], beside: str, allowed: Sequence[str]) -> None:
+    """Refuse flags that would have no effect.
+
+    Raises:
+        EstimateError: one of them was typed
+    """
+    for flag, value in asked.items():
+        if value is not None and flag not in allowed:
+            raise EstimateError(f"{flag}: must be left out beside {beside}, where it has no effect")
 
 
 def _host(params: Path | None, overrides: list[str], calibrates: bool, tokens: str | None, as_json: bool) -> None:

@@ -235,7 +235,7 @@ def update_cycles(
         optimizer_states: arrays beside each weight
     """
     tile = int(ceil_div(weights, pes))
-    cycles = int(pe.vector_cycles(tile, UPDATE_OPS[optimizer_states]))
+    cycles = int(ceil_div(1000 * pe.vector_cycles(tile, UPDATE_OPS[optimizer_states]), pe.efficiency))
     if replicas != (1, 1):
         # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back.
         hops = (replicas[0] - 1) * size[0] + (replicas[1] - 1) * size[1]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cstool.estimate import calibrate as calibrate_module
-from cstool.perf.host import Cost, HostRates
+from cstool.perf.host import KINDS, PASSES, Cost, HostRates
 from cstool.runtime import host_rates
 
 GPT: dict[str, Any] = {
@@ -147,6 +147,10 @@ def test_published_results_for_scripts(cstool):
          "hint: create the folder first"),
         (("-p", "gpt.yaml", "--plot", "step.gif"), "--plot: must end in .svg or .png, got step.gif"),
         (("-p", "gpt.yaml", "--csv", "none/rows.csv"), "none/rows.csv: cannot be written: No such file or directory"),
+        (("--validate", "--plot", "x.svg"), "--plot: must be left out beside --validate, where it has no effect"),
+        (("--validate", "-p", "gpt.yaml"), "--params: must be left out beside --validate, where it has no effect"),
+        (("-p", "gpt.yaml", "--system", "host", "--num_csx", "4"),
+         "--num_csx: must be left out beside --system host, where it has no effect"),
         (("-p", "gpt.yaml", "--calibrate"), "--calibrate: must stand beside --system host, got --system cs2"),
     ],
 )  # fmt: skip
@@ -166,15 +170,15 @@ def test_what_cannot_be_estimated(cstool, monkeypatch, flags, message):
 
 def rates() -> HostRates:
     """Return the rates of a machine that has round numbers."""
-    kinds = ("embedding", "position_embedding", "fixed_position_embedding", "scale", "layer_norm", "rms_norm", "linear",
-             "rotary", "attention", "activation", "gated_activation", "residual", "softmax_loss", "sparse")  # fmt: skip
-    costs = {f"{kind} {d}": Cost(1e-5, 1e-11, 1e-10, 1e-10) for kind in kinds for d in ("forward", "backward")}
+    costs = {f"{kind} {d}": Cost(1e-5, 1e-6, 1e-11, 1e-10, 1e-10, 1e-10) for kind in KINDS for d in PASSES}
     return HostRates(
         cpu=host_rates.environment()["cpu"],
         cores=host_rates.available_cores(),
         costs=costs,
         update_s={0: 1e-9, 1: 1e-9, 2: 2e-9},
         step_s=1e-4,
+        stage_s=1e-5,
+        uneven=0.01,
         cached_bytes_per_s=8e9,
         read_bytes_per_s=4e9,
         write_bytes_per_s=2e9,

@@ -17,7 +17,7 @@ from tests.models import decoder, fc_mnist
 
 CALL_S = 1e-5
 COSTS = {
-    f"{kind} {direction}": Cost(CALL_S, 1e-9, 1e-10, 1e-10)
+    f"{kind} {direction}": Cost(CALL_S, 0.0, 1e-9, 1e-10, 1e-10, 1e-10)
     for kind in (*(str(kind.value) for kind in OpKind), "sparse")
     for direction in PASSES
 }
@@ -27,6 +27,8 @@ RATES = HostRates(
     costs=COSTS,
     update_s={0: 1e-9, 1: 2e-9, 2: 3e-9},
     step_s=1e-4,
+    stage_s=0.0,
+    uneven=0.0,
     cached_bytes_per_s=4e9,
     read_bytes_per_s=2e9,
     write_bytes_per_s=1e9,
@@ -35,14 +37,14 @@ SETUP = HostSetup(grain_samples=2, grains=4, lanes=2, optimizer_states=2, waits_
 
 
 @given(
-    st.tuples(*(st.floats(1e-9, 1e-3) for _ in range(4))),
-    st.lists(st.tuples(*(st.floats(1.0, 1e6) for _ in range(4))), min_size=6, max_size=12),
+    st.tuples(*(st.floats(1e-9, 1e-3) for _ in range(6))),
+    st.lists(st.tuples(*(st.integers(1, 1_000_000) for _ in range(6))), min_size=8, max_size=14),
 )
 @settings(max_examples=50, deadline=None)
 def test_a_fit_gives_measurements_back_that_are_of_that_form(
-    numbers: tuple[float, float, float, float], rows: list[tuple[float, float, float, float]]
+    numbers: tuple[float, ...], rows: list[tuple[int, ...]]
 ) -> None:
-    cost, works = Cost(*numbers), [Work(int(calls), *rest) for calls, *rest in rows]
+    cost, works = Cost(*numbers), [Work(*row) for row in rows]
     found = fit_cost(works, [cost.seconds(work) for work in works])
     assert all(number >= 0 for number in found.row)
     for work in works:
@@ -50,7 +52,7 @@ def test_a_fit_gives_measurements_back_that_are_of_that_form(
 
 
 def test_a_fit_has_no_negative_number_and_counts_relative_errors() -> None:
-    works = [Work(1, flops, 0.0, 0.0) for flops in (1e3, 1e6, 1e9)]
+    works = [Work(1, 0, flops, 0.0, 0.0, 0.0) for flops in (1e3, 1e6, 1e9)]
     found = fit_cost(works, [2e-5, 1e-4, 1e-1])
     assert found.call_s > 0
     assert found.flop_s == pytest.approx(1e-10, rel=0.2)
@@ -74,16 +76,16 @@ def test_a_sparse_weight_is_so_much_less_work_of_another_kind() -> None:
     op = next(op for op in graph.ops if op.kind is OpKind.LINEAR)
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
     shapes |= {name: weight.shape for name, weight in graph.weights.items()}
-    dense, sparse = (work_on_host(op, shapes, 4, "backward", density) for density in (1.0, 0.25))
+    dense, sparse = (work_on_host(op, shapes, 4, "backward", density=density) for density in (1.0, 0.25))
     assert sparse.flops == dense.flops / 4
-    assert sparse.weight_bytes == dense.weight_bytes / 4
+    assert sparse.activation_bytes == dense.activation_bytes
     assert (kind_of(op, 1.0), kind_of(op, 0.25)) == ("linear", "sparse")
 
 
 def test_a_step_of_calls_alone_by_hand() -> None:
     """Each lane has two grains, so two calls of each op and pass; updates share the cores with the lanes."""
     graph = fc_mnist()
-    calls = {name: Cost(CALL_S, 0.0, 0.0, 0.0) for name in COSTS}
+    calls = {name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for name in COSTS}
     found = predict_step(graph, replace(RATES, costs=calls), SETUP)
     ops = len(graph.ops)
     assert found.forward_s == pytest.approx(2 * ops * CALL_S)
@@ -122,3 +124,24 @@ def test_a_file_is_as_slow_as_what_it_is_on() -> None:
     # Read and written at least once, weights and state: 12 bytes each way.
     assert steps[-1] > graph.parameter_count * 12 * (1 / 2e7 + 1 / 1e7)
     assert math.isfinite(steps[0])
+
+
+def test_of_a_matrix_only_what_no_cache_holds_counts() -> None:
+    for width, counts in ((512, False), (2048, True)):
+        graph = fc_mnist(width, width)
+        op = [op for op in graph.ops if op.kind is OpKind.LINEAR][1]
+        shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+        shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+        forward, backward = (work_on_host(op, shapes, 4, direction) for direction in PASSES)
+        assert forward.weight_bytes == (4 * width * width if counts else 0)
+        assert backward.weight_bytes == 2 * forward.weight_bytes
+
+
+def test_several_lanes_share_an_interpreter_and_wait_for_each_other() -> None:
+    graph = fc_mnist()
+    shared = {name: Cost(0.0, CALL_S, 0.0, 0.0, 0.0, 0.0) for name in COSTS}
+    rates = replace(RATES, costs=shared, update_s={2: 0.0}, step_s=1.0, stage_s=0.1, uneven=0.5)
+    one, two = (predict_step(graph, rates, replace(SETUP, lanes=lanes)) for lanes in (1, 2))
+    assert (one.forward_s, one.step_s) == (0.0, 1.0)
+    ops, lane_s = len(graph.ops), 2 * 2 * len(graph.ops) * CALL_S
+    assert two.step_s == pytest.approx(lane_s + 1.0 + 0.1 * 2 * ops + 0.5 * lane_s)
