@@ -31,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.golden)
 
 
+@pytest.fixture(autouse=True)
+def _host_that_nobody_measured(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what was measured of this machine out of the tests: what a run prints would depend on it."""
+    folder = tmp_path_factory.getbasetemp() / "host"
+    monkeypatch.setattr("cstool.runtime.host_rates.rates_file", lambda: folder / "host.yaml")
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compare a whole text with the golden file of that name: `golden("cli/run_help.txt", text)`."""

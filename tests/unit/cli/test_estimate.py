@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cstool.estimate import calibrate as calibrate_module
-from cstool.perf.host import KINDS, PASSES, Cost, HostRates
 from cstool.runtime import host_rates
+from tests.hosts import round_rates
 
 GPT: dict[str, Any] = {
     "init": {
@@ -168,23 +168,6 @@ def test_what_cannot_be_estimated(cstool, monkeypatch, flags, message):
     assert sorted(Path().iterdir()) == before
 
 
-def rates() -> HostRates:
-    """Return the rates of a machine that has round numbers."""
-    costs = {f"{kind} {d}": Cost(1e-5, 1e-6, 1e-11, 1e-10, 1e-10, 1e-10) for kind in KINDS for d in PASSES}
-    return HostRates(
-        cpu=host_rates.environment()["cpu"],
-        cores=host_rates.available_cores(),
-        costs=costs,
-        update_s={0: 1e-9, 1: 1e-9, 2: 2e-9},
-        step_s=1e-4,
-        stage_s=1e-5,
-        uneven=0.01,
-        cached_bytes_per_s=8e9,
-        read_bytes_per_s=4e9,
-        write_bytes_per_s=2e9,
-    )
-
-
 def write_rates() -> Path:
     """Write them where they are looked for, outside of the folder of the test."""
     path = Path("..").resolve() / "host.yaml"
@@ -194,12 +177,12 @@ def write_rates() -> Path:
 
 def calibrated_document() -> dict[str, Any]:
     """Return the rates as their file has them."""
-    return asdict(rates())
+    return asdict(round_rates())
 
 
 def test_a_step_on_this_host(cstool, monkeypatch):
     monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
-    host_rates.save_rates(rates())
+    host_rates.save_rates(round_rates())
     outcome = cstool("estimate", "--system", "host", "-p", "fc.yaml", "--tokens", "1M")
     assert (outcome.code, outcome.stderr) == (0, "")
     lines = outcome.stdout.splitlines()
@@ -215,10 +198,10 @@ def test_a_step_on_this_host(cstool, monkeypatch):
 
 def test_this_host_is_measured_where_nobody_did(cstool, monkeypatch):
     monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
-    monkeypatch.setattr(calibrate_module, "calibrate", lambda folder, report: rates())
+    monkeypatch.setattr(calibrate_module, "calibrate", lambda folder, report: round_rates())
     outcome = cstool("estimate", "--system", "host")
     assert outcome.code == 0
     assert outcome.stdout.startswith("Measuring what this host can do: half a minute, best while nothing else runs.\n")
-    assert host_rates.load_rates() == rates()
+    assert host_rates.load_rates() == round_rates()
     monkeypatch.setattr(calibrate_module, "calibrate", lambda folder, report: 1 / 0)
     assert "kernel, pass" in cstool("estimate", "--system", "host").stdout

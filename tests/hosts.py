@@ -1,0 +1,23 @@
+"""A host with round numbers, for tests."""
+
+from __future__ import annotations
+
+from cstool.perf.host import KINDS, PASSES, Cost, HostRates
+from cstool.runtime.grains import available_cores
+from cstool.runtime.state import environment
+
+
+def round_rates() -> HostRates:
+    """Return the rates of a machine like this one that has round numbers."""
+    return HostRates(
+        cpu=environment()["cpu"],
+        cores=available_cores(),
+        costs={f"{kind} {d}": Cost(1e-5, 1e-6, 1e-11, 1e-10, 1e-10, 1e-10) for kind in KINDS for d in PASSES},
+        update_s={0: 1e-9, 1: 1e-9, 2: 2e-9},
+        step_s=1e-4,
+        stage_s=1e-5,
+        uneven=0.01,
+        cached_bytes_per_s=8e9,
+        read_bytes_per_s=4e9,
+        write_bytes_per_s=2e9,
+    )
