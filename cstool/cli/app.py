@@ -15,6 +15,7 @@ from cstool.cli.command import Group
 from cstool.cli.compile import compile_app
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
+from cstool.cli.estimate import EXAMPLE as ESTIMATE_EXAMPLE
 from cstool.cli.estimate import estimate
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import RunCommand, run
@@ -40,7 +41,7 @@ app = typer.Typer(
 app.command("run", cls=RunCommand, no_args_is_help=False)(run)
 app.command("validate", cls=RunCommand, no_args_is_help=False)(validate)
 app.add_typer(compile_app, name="compile")
-app.command("estimate", cls=RunCommand, no_args_is_help=False)(estimate)
+app.command("estimate", cls=RunCommand, no_args_is_help=False, epilog=ESTIMATE_EXAMPLE)(estimate)
 app.add_typer(system_app, name="system")
 app.add_typer(config_app, name="config")
 app.add_typer(checkpoint_app, name="checkpoint")

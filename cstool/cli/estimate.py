@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cstool.params import Params
 
 SPARSITY_KEY = "trainer.init.sparsity"
+EXAMPLE = "Example: cstool estimate --params params/gpt3_175b.yaml --num_csx 1,2,4..192 --tokens 300B"
 HOST = "host"
 """what `--system` calls this machine"""
 
@@ -210,10 +211,18 @@ def _host(params: Path | None, overrides: list[str], calibrates: bool, tokens: s
 
 
 def _load(path: Path, overrides: list[str]) -> Params:
-    """Return the first trainer of a params file."""
+    """Return the params of a file.
+
+    Raises:
+        EstimateError: it has several trainers
+        ParamsError: it breaks rules
+    """
     from cstool.params import load_all_params
 
-    return load_all_params(path, overrides=overrides, flags={})[0]
+    trainers = load_all_params(path, overrides=overrides, flags={})
+    if len(trainers) > 1:
+        raise EstimateError(f"--params: must be of one trainer, got {len(trainers)} in {path}", "estimate them apart")
+    return trainers[0]
 
 
 def _check_endings(plots: Any, trace: Path | None) -> None:

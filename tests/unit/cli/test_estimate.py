@@ -128,6 +128,7 @@ def test_published_results_for_scripts(cstool):
         (("-p", "gpt.yaml", "--memoryx", "20GB"),
          "gpt.yaml: MemoryX of cs2 must hold 21.1GB: weights, optimizer state and gradients; got 20GB\n"
          "hint: the smallest unit that holds it is 1.5TB, of cs2: --system cs2 --memoryx 1.5TB"),
+        (("-p", "two.yaml"), "--params: must be of one trainer, got 2 in two.yaml\nhint: estimate them apart"),
         (("-p", "gpt.yaml", "--tokens", "0"), "--tokens: must be more than zero, such as 300B, got 0"),
         (("-p", "gpt.yaml", "--system", "cs4"),
          "cs4: is not a known system\nhint: did you mean cs3? known are cs1, cs2, cs3, and paths of YAML files"),
@@ -158,6 +159,7 @@ def test_what_cannot_be_estimated(cstool, monkeypatch, flags, message):
     monkeypatch.setattr(host_rates, "rates_file", lambda: write_rates())
     document = {"trainer": {"init": GPT["init"]}}
     Path("no_loader.yaml").write_text(yaml.safe_dump(document))
+    Path("two.yaml").write_text(yaml.safe_dump({"trainer": [{"trainer": GPT}, {"trainer": GPT}]}))
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "."}
     Path("none.yaml").write_text(
         yaml.safe_dump({"trainer": {"fit": {"train_dataloader": loader}, "init": GPT["init"]}})
