@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cstool.cli.compile import PLOT_ENDINGS
+from cstool.cli.compile import PLOT_ENDINGS, PlotOption
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
 from cstool.cli.trace_option import check_trace_file
@@ -74,10 +74,7 @@ def estimate(
         Path | None,
         typer.Option("--trace", metavar="FILE", help="Write a step as a timeline in Chrome's trace format, .json."),
     ] = None,
-    plot: Annotated[
-        list[Path] | None,
-        typer.Option("--plot", metavar="FILE", help="Draw it into a file, .svg or .png; may be given several times."),
-    ] = None,
+    plot: PlotOption = None,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows of all tables into a file.")
     ] = None,

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib.style
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from cstool.atomic_file import write_replacing
-from cstool.pictures.draw import STYLE, picture_bytes
+from cstool.pictures.draw import write_figure
 from cstool.pictures.page import TEXT_PT, Block, compose
-from cstool.pictures.palette import BLUE, FAINT, GREEN, INK, ORANGE, VERMILION
-from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, plot_axes
+from cstool.pictures.palette import BLUE, FAINT, GREEN, ORANGE, VERMILION
+from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, draw_curves, plot_axes
 
 _SMOOTHING = 25
 """a curve of so many times more steps than this is drawn smoothed, the raw one pale behind it"""
@@ -74,13 +73,14 @@ def draw_comparison(picture: ComparisonPicture, path: Path) -> None:
     Raises:
         OSError: the file cannot be written
     """
-    # Whatever a matplotlibrc of this machine says, pictures look the same.
-    with matplotlib.style.context(["default", STYLE]):
+
+    def figure() -> Figure:
         columns = [[_losses(picture)]]
         if picture.sweep:
             columns.append([_speedups(picture.sweep)])
-        data = picture_bytes(compose(picture.title, picture.subtitle, [columns]), path.suffix.lower())
-    write_replacing(path, data)
+        return compose(picture.title, picture.subtitle, [columns])
+
+    write_figure(figure, path)
 
 
 def _losses(picture: ComparisonPicture) -> Block:
@@ -124,20 +124,7 @@ def _speedups(points: Sequence[SweepPoint]) -> Block:
             ("step, ideal (Amdahl)", [p.step_ideal for p in points], ORANGE, "v", (0, (4, 1.6))),
             ("step, in the run", [p.step for p in points], BLUE, "s", "solid"),
         )
-        for label, values, color, marker, dashes in curves:
-            axes.plot(
-                densities,
-                values,
-                color=color,
-                marker=marker,
-                markersize=4,
-                linewidth=1.3,
-                linestyle=dashes,
-                label=label,
-            )
-        axes.axhline(1, color=INK, linewidth=0.6)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        draw_curves(axes, densities, curves)
         axes.set_xlim(min(1.0, max(densities) * 1.25), min(densities) / 1.25)
         every = [value for _, values, *_ in curves for value in values]
         axes.set_ylim(min(1.0, *every) / 1.15, max(ideal) * 1.15)

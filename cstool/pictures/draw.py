@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -34,9 +35,22 @@ def draw_picture(artifact: Artifact, path: Path, color_by: str = "work") -> None
     Raises:
         OSError: the file cannot be written
     """
+    write_figure(lambda: _figure(artifact, color_by), path)
+
+
+def write_figure(draw: Callable[[], Figure], path: Path) -> None:
+    """Draw a figure in this project's style, and write it.
+
+    Args:
+        draw: makes the figure
+        path: a file; its ending is .svg or .png
+
+    Raises:
+        OSError: the file cannot be written
+    """
     # Whatever a matplotlibrc of this machine says, pictures look the same.
     with matplotlib.style.context(["default", STYLE]):
-        data = picture_bytes(_figure(artifact, color_by), path.suffix.lower())
+        data = picture_bytes(draw(), path.suffix.lower())
     write_replacing(path, data)
 
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from cstool.atomic_file import write_replacing
-from cstool.pictures.draw import STYLE, picture_bytes
+from cstool.pictures.draw import write_figure
 from cstool.pictures.lettering import text_width
 from cstool.pictures.page import GAP_PT, HEADING_PT, SMALL_PT, TEXT_PT, Block, compose
 from cstool.pictures.page import Row as PageRow
@@ -95,10 +93,7 @@ def draw_estimate(picture: EstimatePicture, path: Path) -> None:
     Raises:
         OSError: the file cannot be written
     """
-    # Whatever a matplotlibrc of this machine says, pictures look the same.
-    with matplotlib.style.context(["default", STYLE]):
-        data = picture_bytes(estimate_figure(picture), path.suffix.lower())
-    write_replacing(path, data)
+    write_figure(lambda: estimate_figure(picture), path)
 
 
 def estimate_figure(picture: EstimatePicture) -> Figure:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
@@ -16,6 +17,7 @@ from cstool.pictures.palette import FAINT, INK
 PLOT_WIDTH_PT, PLOT_HEIGHT_PT = 380.0, 270.0
 LEFT_PT, TOP_PT, BOTTOM_PT, RIGHT_PT = 34.0, 20.0, 34.0, 6.0
 _BESIDE_LEVELS_PT = 20.0
+Curve = tuple[str, Sequence[float], str, str, Any]
 FEW_DECADES = 2.0
 """up to so many, 2 and 5 have ticks, too"""
 
@@ -43,6 +45,22 @@ def plot_axes(block: Axes, heading: str, levels: Sequence[str] = (), *, top_pt: 
     axes.grid(color="#e4e4e4", linewidth=0.5)
     axes.set_axisbelow(True)
     return axes
+
+
+def draw_curves(axes: Axes, densities: Sequence[float], curves: Iterable[Curve]) -> None:
+    """Draw speedups over densities, both on logarithmic scales, above and below a line for none.
+
+    Args:
+        axes: of the plot
+        densities: shares of non-zeros
+        curves: label, values, color, marker, dashes
+    """
+    for label, values, color, marker, dashes in curves:
+        style = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.3, "linestyle": dashes}
+        axes.plot(densities, values, label=label, **style)
+    axes.axhline(1, color=INK, linewidth=0.6)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
 
 
 def log_ticks(low: float, high: float) -> list[float]:

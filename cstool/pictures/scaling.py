@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from cstool.pictures.labels import path_boxes, point_box
 from cstool.pictures.lettering import text_width
 from cstool.pictures.page import SMALL_PT, TEXT_PT, Block
-from cstool.pictures.palette import BLUE, FAINT, INK, ORANGE
+from cstool.pictures.palette import BLUE, FAINT, ORANGE
 from cstool.pictures.plot import (
     PLOT_HEIGHT_PT,
     PLOT_WIDTH_PT,
     axes_points,
+    draw_curves,
     fit_labels,
     log_ticks,
     plot_axes,
@@ -142,20 +143,7 @@ def sparsities(points: Sequence[SparsityPoint], heading: str) -> Block:
             ("all products that are left", products, ORANGE, "v", (0, (1, 1.2))),
             ("modelled step", speedups, BLUE, "o", "solid"),
         )
-        for label, values, color, marker, dashes in curves:
-            axes.plot(
-                densities,
-                values,
-                color=color,
-                marker=marker,
-                markersize=4,
-                linewidth=1.3,
-                linestyle=dashes,
-                label=label,
-            )
-        axes.axhline(1, color=INK, linewidth=0.6)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        draw_curves(axes, densities, curves)
         axes.set_xlim(densities[0] * 1.15, densities[-1] / 1.15 / (densities[0] / densities[-1]) ** 0.06)
         every = [*ideal, *products, *speedups, 1.0]
         margin = 1.1 * (max(every) / min(every)) ** 0.04
