@@ -121,7 +121,15 @@ class Cluster:
         return self.prefetch_bytes / self.io_bytes_per_s
 
     def update_memory_s(self, weights: int, *, gradient_waited: bool) -> float:
-        """Return how long the memory takes to update so many weights [s]."""
+        """Return how long the memory takes to update so many weights [s].
+
+        Weight and state are read and written; a gradient that waited is read. A million weights with two numbers of
+        Adam's are 24 MB, 28 with the gradient, at 4 TB/s:
+
+        >>> cluster = Cluster(4e12, 0.0, 150e9, 150e9, 5e-6, 0, optimizer_states=2, waits_for_norm=False)
+        >>> [f"{1e6 * cluster.update_memory_s(1_000_000, gradient_waited=waited):.0f} us" for waited in (False, True)]
+        ['6 us', '7 us']
+        """
         moved = 2 * (1 + self.optimizer_states) + gradient_waited
         return NUMBER_BYTES * moved * weights / self.memory_bytes_per_s
 
