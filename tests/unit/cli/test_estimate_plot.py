@@ -83,7 +83,7 @@ def test_a_picture_is_there_whole_or_as_it_was(cstool, monkeypatch):
 
 
 def test_what_a_picture_over_systems_shows():
-    base = estimator(TINY)
+    base = estimator(TINY, execution_mode="weight_streaming")
     found, rows = base.at(1), scale(base, [1, 2, 5, 8])
     shown = picture_of(found, rows, [])
     assert shown.title == f"gpt2, {found.artifact.graph.parameter_count:,} parameters, on 1 to 8 x cs2 (modelled)"

@@ -141,7 +141,9 @@ def test_links_bound_a_system_whose_links_are_slow() -> None:
     shares = [limit_shares(artifact) for artifact in artifacts]
     assert shares[0]["ingress"] + shares[0]["egress"] > 0.5 >= shares[1]["ingress"] + shares[1]["egress"]
     assert fast.at(1).bound == COMPUTE
-    assert smallest_compute_bound(fast, fast.at(1)) == 1
+    fewest = smallest_compute_bound(fast, fast.at(1))
+    assert fewest is not None
+    assert fewest < samples
 
 
 def test_pipelined_systems_exchange_gradients_once_a_step() -> None:

@@ -156,8 +156,9 @@ def test_the_log_has_a_line_every_log_steps_and_for_the_first_and_last(
 def test_the_log_says_where_the_loop_begins_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 8})
     assert caplog.messages[0] == "Starting train loop 1 of 1, from global step 4 to 8 (5 steps)"
-    assert caplog.messages[-2] == "Training completed successfully!"
-    assert re.fullmatch(r"Processed 20 training sample\(s\) in \d+\.\d{9} seconds\.", caplog.messages[-1])
+    assert caplog.messages[-3] == "Training completed successfully!"
+    assert re.fullmatch(r"Processed 20 training sample\(s\) in \d+\.\d{9} seconds\.", caplog.messages[-2])
+    assert caplog.messages[-1].startswith("Nothing was predicted for this host: ")
 
 
 def test_progress_counts_the_steps_of_this_loop(tmp_path: Path) -> None:
