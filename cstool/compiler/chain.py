@@ -16,9 +16,10 @@ import numpy as np
 
 from cstool.compiler.backward import KEPT, statistics_width
 from cstool.compiler.kernel_work import KernelWork, kernel_works
-from cstool.compiler.placement import NEVER, stage_cycles
+from cstool.compiler.placement import NEVER
 from cstool.compiler.program import Program, input_element_bytes, op_of, segment_tensors
 from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
+from cstool.compiler.stage_sizes import all_cycles
 from cstool.ir import FusedKernel, Segment
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 from cstool.perf.wafer import UPDATE_OPS
@@ -255,7 +256,7 @@ def estimate_bottleneck(stages: Sequence[PipelineStage], width: int, height: int
     w, h = w[order], h[order]
     areas = w * h
     # The fewest cycles that any shape of at most this area takes.
-    least = np.array([np.minimum.accumulate(stage_cycles(stage, w, h)) for stage in stages])
+    least = np.minimum.accumulate(all_cycles(stages, w, h), axis=1)
     if (least[:, -1] >= NEVER).any():
         return None
     low, high = 0, int(least[least < NEVER].max())

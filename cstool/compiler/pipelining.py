@@ -38,7 +38,7 @@ PLACED = 3
 """numbers of replicas that are placed in earnest"""
 HOPELESS = 2.0
 """times the modelled step of weight streaming, from which on an estimate is not worth a placement"""
-SLACK = 1.1
+SLACK = 1.05
 """by which an estimate may be above the best plan so far, to be worth a placement"""
 
 

@@ -72,13 +72,17 @@ def fitting_cycles(stage: Stage, ways: Sequence[tuple[Any, Any]], pes: Any) -> A
 
 def grid_cycles(stages: Sequence[Stage], widths: IntArray, heights: IntArray) -> IntArray:
     """Return the cycles of (stage, width, height); more rows never take longer."""
-    w, h = np.meshgrid(widths, heights, indexing="ij")
-    pes = w * h
+    return all_cycles(stages, *np.meshgrid(widths, heights, indexing="ij"))
+
+
+def all_cycles(stages: Sequence[Stage], width: IntArray, height: IntArray) -> IntArray:
+    """Return the cycles of (stage, *sizes), as `stage_cycles` does; what is alike is computed once."""
+    pes = width * height
     known: Known = {}
-    tables = np.empty((len(stages), len(widths), len(heights)), np.int64)
+    tables = np.empty((len(stages), *pes.shape), np.int64)
     for number, stage in enumerate(stages):
         if (alike := known.get(stage.alike)) is None:
-            alike = [(stage.cycles(way, w, h), stage.fixed_bytes(way, w, h)) for way in WAYS]
+            alike = [(stage.cycles(way, width, height), stage.fixed_bytes(way, width, height)) for way in WAYS]
             known[stage.alike] = alike
         tables[number] = fitting_cycles(stage, alike, pes)
     return tables

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from cstool import compiler
 from cstool.arch import System, load_system, system_names
-from cstool.errors import EstimateError
+from cstool.errors import CompileError, EstimateError
 from cstool.estimate.request import Request, samples_per_csx
-from cstool.ir import Artifact, ExecutionMode
+from cstool.ir import Artifact, ExecutionMode, MemoryXNeed
 from cstool.params import Params
 from cstool.perf.cluster import COMPUTE, EGRESS, INGRESS, Step
 from cstool.perf.wafer import limit_shares, pipelined_step, streamed_step, tree_stages, useful_flops
@@ -152,27 +152,30 @@ class Estimator:
         key = samples, execution_mode, micro_batch_size
         if key not in self._compiled:
             params, system = _with_batch(self.request.params, samples), self.request.system
-            _check_memoryx(params, system)
-            self._compiled[key] = compiler.compile_model(
-                params,
-                system,
-                execution_mode=execution_mode,
-                recompute=self.request.recompute,
-                micro_batch_size=micro_batch_size,
-            )
+            try:
+                artifact = compiler.compile_model(
+                    params,
+                    system,
+                    execution_mode=execution_mode,
+                    recompute=self.request.recompute,
+                    micro_batch_size=micro_batch_size,
+                )
+            except CompileError:
+                # That MemoryX is too small says more than what else does not fit.
+                _check_memoryx(params, system, compiler.count_memoryx(params, system))
+                raise
+            _check_memoryx(params, system, artifact.memoryx)
+            self._compiled[key] = artifact
         return self._compiled[key]
 
 
-def _check_memoryx(params: Params, system: System) -> None:
+def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:
     """Raise where MemoryX is too small, with a unit that is not.
 
     Raises:
         EstimateError: that
     """
-    if system.memoryx is None:
-        return
-    need = compiler.count_memoryx(params, system)
-    if need.total_bytes > system.memoryx.capacity_bytes:
+    if system.memoryx is not None and need.total_bytes > system.memoryx.capacity_bytes:
         raise EstimateError(
             f"{params.path}: MemoryX of {system.name} must hold {tb_text(need.total_bytes)}: weights, optimizer state "
             f"and gradients; got {tb_text(system.memoryx.capacity_bytes)}",
