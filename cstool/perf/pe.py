@@ -113,16 +113,30 @@ class Pe:
         return int(elements * ceil_div(length, elements))
 
     def vector_cycles(self, elements: Any, ops: int) -> Any:
-        """Return the cycles of `ops` vector instructions of 32 bits over so many elements, start-up left out."""
+        """Return the cycles of `ops` vector instructions of 32 bits over so many elements, start-up left out.
+
+        >>> from cstool.arch import load_system
+        >>> Pe(load_system("cs2"), 16).vector_cycles(9, ops=3)  # 2 elements per cycle
+        15
+        """
         return ops * ceil_div(elements, self._vector_simd)
 
     def partial_sum_cycles(self, elements: Any, pes: Any) -> Any:
         """Return the cycles to add one's own to partial sums that pass by; none where the sum is over one PE.
 
         A fabric operand comes at one element per cycle.
+
+        >>> from cstool.arch import load_system
+        >>> [Pe(load_system("cs2"), 16).partial_sum_cycles(12, pes) for pes in (1, 2, 750)]
+        [0, 12, 12]
         """
         return ceil_div(elements, self._fabric) * (pes > 1)
 
     def wavelets(self, elements: Any) -> Any:
-        """Return how many wavelets carry so many operands."""
+        """Return how many wavelets carry so many operands.
+
+        >>> from cstool.arch import load_system
+        >>> [Pe(load_system("cs2"), bits).wavelets(3) for bits in (16, 32)]  # 32 bits each
+        [2, 3]
+        """
         return ceil_div(elements * self.operand_bytes, self.wavelet_bytes)

@@ -84,7 +84,15 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
 
 
 def key_block(pe: Pe, tokens: int, d: Any) -> Any:
-    """Return how many keys of a sample, `d` elements each, a PE holds at a time: as many as the bytes for them take."""
+    """Return how many keys of a sample, `d` elements each, a PE holds at a time: as many as the bytes for them take.
+
+    Example: a key of 16 elements and its value are held twice, 2 x 2 x 16 x 2 bytes, with sums of their deltas, 2 x 16
+    x 4 bytes: 256, of which 4,096 bytes hold 16.
+
+    >>> from cstool.arch import load_system
+    >>> key_block(Pe(load_system("cs2"), 16), tokens=2048, d=16)
+    16
+    """
     return maximum(1, minimum(MOST_KEYS, tokens, KEYS_BYTES // key_bytes(pe, d)))
 
 
@@ -97,6 +105,13 @@ def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
     """Return the cycles of one product of a query with its keys.
 
     The vectors run over the keys of a block, or over the `d` elements of each key, whichever is shorter work.
+
+    Example: 100 keys of 4 elements, 64 to a block, are 2 x 4 AXPYs of at most 64 keys, 6 + 16 cycles each; over the
+    elements they would be 100 AXPYs of 4, 7 cycles each.
+
+    >>> from cstool.arch import load_system
+    >>> pair_cycles(Pe(load_system("cs2"), 16), keys=100, d=4, block=64)
+    176
     """
     over_keys = ceil_div(keys, block) * d * pe.axpy_cycles(minimum(keys, block))
     return minimum(over_keys, keys * pe.axpy_cycles(d))

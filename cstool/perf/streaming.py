@@ -174,7 +174,14 @@ def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
 
 
 def edge_cycles(pe: Pe, count_bytes: int) -> int:
-    """Return the cycles, of the PEs' clock, in which so many bytes cross the edge of the wafer one way."""
+    """Return the cycles, of the PEs' clock, in which so many bytes cross the edge of the wafer one way.
+
+    Example: 150 GB/s at 0.85 GHz are 176 bytes per cycle, so 1 MB takes 5,667.
+
+    >>> from cstool.arch import load_system
+    >>> edge_cycles(Pe(load_system("cs2"), 16), 1_000_000)
+    5667
+    """
     return int(ceil_div(count_bytes * int(pe.system.clock_hz), int(pe.system.io_bytes_per_s)))
 
 
