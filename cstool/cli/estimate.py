@@ -164,6 +164,7 @@ def estimate(
             write_csv,
         )
         from cstool.cli.render import print_json
+        from cstool.compiler.density import sparsity_notes
         from cstool.estimate import Row
 
         if trace is not None:
@@ -179,9 +180,9 @@ def estimate(
         if as_json:
             print_json(estimate_document(found, smallest, rows, sparse))
             return
-        print_estimate(found, smallest, [])
+        print_estimate(found, smallest, sparsity_notes(base.request.params, found.artifact))
         if rows:
-            print_scaling(rows, [])
+            print_scaling(rows)
         if sparse:
             print_sparsities(sparse)
 

@@ -15,6 +15,7 @@ from cstool.errors import EstimateError
 from cstool.estimate import Estimate, Row, first_of
 from cstool.estimate.point import tb_text
 from cstool.ir import Artifact, ExecutionMode, KernelCycles
+from cstool.perf.wafer import zero_weights
 
 RESOURCE_COLUMNS = ("resource", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
@@ -71,6 +72,9 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     artifact = found.artifact
     system = artifact.system
     yield "mode", _mode_text(artifact)
+    if zeros := zero_weights(artifact):
+        share = zeros / artifact.graph.parameter_count
+        yield "zeros", f"{zeros:,} of all weights, {share:.1%}, are not stored, streamed or multiplied"
     yield "step", f"{seconds_text(found.step_s)}, bound by {found.bound}"
     rate = f"{_number(found.samples_per_s)} samples/s"
     yield "throughput", f"{rate}, {_number(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
@@ -125,7 +129,7 @@ def _smallest_text(found: Estimate, smallest: int | None) -> str:
     return f"{samples} to a system{of_all}: from there on kernels do not wait for links off the wafer"
 
 
-def print_scaling(rows: Sequence[Row], notes: Sequence[str]) -> None:
+def print_scaling(rows: Sequence[Row]) -> None:
     """Print the table over numbers of systems."""
     first = first_of(rows).estimate
     assert first is not None
@@ -158,8 +162,6 @@ def print_scaling(rows: Sequence[Row], notes: Sequence[str]) -> None:
     for row in rows:
         if row.estimate is None:
             print(f"{row.label:,}: left out: {row.why}")
-    for note in notes:
-        print(f"note: {note}")
 
 
 def _batch_text(rows: Sequence[Row]) -> str:
@@ -252,6 +254,7 @@ def _row_document(row: Row) -> dict[str, Any]:
         "samples_per_csx": found.samples_per_csx,
         "micro_batch_size": found.artifact.micro_batch_size,
         "mode": found.artifact.mode,
+        "zero_weights": zero_weights(found.artifact),
         "step_s": found.step_s,
         "samples_per_s": found.samples_per_s,
         "tokens_per_s": found.tokens_per_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from cstool.arch import System
 from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel
@@ -168,18 +168,27 @@ def useful_flops(artifact: Artifact) -> int:
     A pipelined artifact knows no zeros.
     """
     flops = count_statistics(artifact.graph).sample_flops
-    zeros = 0
-    if artifact.streaming is not None:
-        for segment, kernels, planned in zip(
-            artifact.graph.segments, artifact.kernels, artifact.streaming.kernels, strict=True
-        ):
-            sizes = {weight.name: weight.size for weight in segment.weights}
-            for kernel, streamed in zip(kernels, planned, strict=True):
-                dense = sum(sizes.get(name, 0) for name in kernel.weights)
-                products = 3 if streamed.cycles.delta.ingress else 2
-                # Tied weights are dense; of them `sizes` has none.
-                zeros += segment.count * products * max(0, dense - streamed.weight_count)
-    return artifact.batch_size * (flops.total - 2 * zeros * artifact.tokens)
+    spared = sum(zeros * products for zeros, products in _zeros(artifact))
+    return artifact.batch_size * (flops.total - 2 * spared * artifact.tokens)
+
+
+def zero_weights(artifact: Artifact) -> int:
+    """Return how many weights are zero and not streamed; a pipelined artifact knows none."""
+    return sum(zeros for zeros, _ in _zeros(artifact))
+
+
+def _zeros(artifact: Artifact) -> Iterator[tuple[int, int]]:
+    """Yield the zeros of the weights of each kernel, all layers, and in how many products they are."""
+    if artifact.streaming is None:
+        return
+    for segment, kernels, planned in zip(
+        artifact.graph.segments, artifact.kernels, artifact.streaming.kernels, strict=True
+    ):
+        sizes = {weight.name: weight.size for weight in segment.weights}
+        for kernel, streamed in zip(kernels, planned, strict=True):
+            # Tied weights are dense; of them `sizes` has none.
+            dense = sum(sizes.get(name, 0) for name in kernel.weights)
+            yield segment.count * max(0, dense - streamed.weight_count), 3 if streamed.cycles.delta.ingress else 2
 
 
 def limit_shares(artifact: Artifact) -> dict[str, float]:

@@ -63,6 +63,19 @@ def test_a_pipelined_model(cstool, golden):
     golden("cli/estimate_pipelined.txt", outcome.stdout)
 
 
+def test_a_sparse_model_says_so(cstool):
+    flags = ("-p", "gpt.yaml", "--sparsity", "0.75", "--execution_mode")
+    streamed = cstool("estimate", *flags, "weight_streaming").stdout
+    # Of 24 layers, 4 x 2048^2 + 2 x 2048 x 8192 weights each.
+    zeros = 24 * 3 * (4 * 2048**2 + 2 * 2048 * 8192) // 4
+    assert f"zeros           {zeros:,} of all weights, 68.9%, are not stored, streamed or multiplied\n" in streamed
+    assert (
+        json.loads(cstool("estimate", *flags, "weight_streaming", "--json").stdout)["modelled"]["zero_weights"] == zeros
+    )
+    pipelined = cstool("estimate", "-p", "fc.yaml", "--sparsity", "0.5", "--execution_mode", "pipelined").stdout
+    assert "note: sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them\n" in pipelined
+
+
 def test_the_document_has_the_kernels_of_the_compiler_and_everything_modelled_under_that_name(cstool):
     flags = ("-p", "gpt.yaml", "--execution_mode", "weight_streaming")
     found = json.loads(cstool("estimate", *flags, "--num_csx", "1,4", "--sparsity", "0,0.5", "--json").stdout)
