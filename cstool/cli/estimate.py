@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,18 +14,23 @@ from cstool.cli.trace_option import check_trace_file
 from cstool.errors import EstimateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from cstool.estimate import Estimator
     from cstool.params import Params
 
 SPARSITY_KEY = "trainer.init.sparsity"
 EXAMPLE = "Example: cstool estimate --params params/gpt3_175b.yaml --num_csx 1,2,4..192 --tokens 300B"
+FLAGS = {"set_": "--set", "as_json": "--json"}
+"""flags whose parameters are called something else"""
+HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set")
+"""that have an effect beside `--system host`; the first four without a params file, too"""
 HOST = "host"
 """what `--system` calls this machine"""
 
 
 def estimate(
+    ctx: typer.Context,
     params: Annotated[
         Path | None, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML); no data is needed.")
     ] = None,
@@ -97,31 +102,20 @@ def estimate(
     what this machine can do is measured once, and the step is predicted for it.
     """
     with errors_as_messages(debug):
-        asked = {
-            "--params": params,
-            "--num_csx": num_csx,
-            "--batch_per_csx": batch_per_csx,
-            "--sparsity": sparsity,
-            "--tokens": tokens,
-            "--memoryx": memoryx,
-            "--trace": trace,
-            "--plot": plot,
-            "--csv": csv,
-            "--set": set_,
-        }
+        typed = [FLAGS.get(name, f"--{name}") for name in ctx.params if _is_typed(ctx, name)]
         if validate:
-            _refuse(asked, "--validate", ())
+            _refuse(typed, "--validate", ("--validate", "--json", "--debug"))
             _validate(as_json)
             return
-        if system == HOST:
-            _refuse(asked, "--system host", ("--params", "--tokens", "--set"))
+        if system.lower() == HOST:
+            _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
             _host(params, list(set_ or ()), calibrate, tokens, as_json)
             return
         if calibrate:
             raise EstimateError(f"--calibrate: must stand beside --system host, got --system {system}")
         if params is None:
             raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
-        _check_endings(plot or (), trace)
+        _check_files(plot or (), trace, csv)
         from cstool.estimate import (
             Estimator,
             make_request,
@@ -131,6 +125,7 @@ def estimate(
             smallest_compute_bound,
             sweep_sparsity,
         )
+        from cstool.estimate.request import samples_per_csx
 
         def estimator(overrides: list[str]) -> Estimator:
             return Estimator(
@@ -147,8 +142,9 @@ def estimate(
 
         overrides = list(set_ or ())
         shares = [] if sparsity is None else parse_sparsities(sparsity)
-        base = estimator([*overrides, f"{SPARSITY_KEY}={shares[0]}"] if shares and shares[0] else overrides)
+        base = estimator([*overrides, f"{SPARSITY_KEY}={shares[0]}"] if shares else overrides)
         counts = [base.request.params.num_csx] if num_csx is None else parse_counts(num_csx)
+        samples_per_csx(base.request, counts[-1], is_alone=False)
         found = base.at(counts[0])
         rows = scale(base, counts) if len(counts) > 1 else []
         others = {share: estimator([*overrides, f"{SPARSITY_KEY}={share}"]) for share in shares[1:]}
@@ -172,7 +168,12 @@ def estimate(
 
             draw_timeline(found, base.request.params.precision.max_gradient_norm is not None).write(trace)
         if csv is not None:
-            write_csv(csv, csv_text(rows or ([Row(counts[0], found)] if not sparse else []), sparse))
+            write_csv(
+                csv,
+                csv_text(
+                    rows or ([Row(counts[0], found)] if not sparse else []), sparse, shares[0] if shares else None
+                ),
+            )
         if plot:
             from cstool.cli.estimate_picture import plot_estimate
 
@@ -187,14 +188,19 @@ def estimate(
             print_sparsities(sparse)
 
 
-def _refuse(asked: Mapping[str, object], beside: str, allowed: Sequence[str]) -> None:
+def _is_typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
     """Refuse flags that would have no effect.
 
     Raises:
         EstimateError: one of them was typed
     """
-    for flag, value in asked.items():
-        if value is not None and flag not in allowed:
+    for flag in typed:
+        if flag not in allowed:
             raise EstimateError(f"{flag}: must be left out beside {beside}, where it has no effect")
 
 
@@ -223,13 +229,19 @@ def _load(path: Path, overrides: list[str]) -> Params:
     return trainers[0]
 
 
-def _check_endings(plots: Any, trace: Path | None) -> None:
+def _check_files(plots: Sequence[Path], trace: Path | None, csv: Path | None) -> None:
     """Check what files are called, before anything takes time.
 
     Raises:
-        EstimateError: a picture is neither .svg nor .png
+        EstimateError: a picture is neither .svg nor .png, rows are not .csv, two go into one file
         TraceError: a trace is not .json, or has no folder that can be written
     """
+    if csv is not None and csv.suffix.lower() != ".csv":
+        raise EstimateError(f"--csv: must end in .csv, got {csv}")
+    if csv is not None and csv.exists() and not csv.is_file():
+        raise EstimateError(f"--csv: must be a file, got {'a folder' if csv.is_dir() else 'what is none'}: {csv}")
+    if len({path.absolute() for path in plots}) < len(plots):
+        raise EstimateError(f"--plot: must be another file than --plot, got {plots[-1]}")
     for path in plots:
         if path.suffix.lower() not in PLOT_ENDINGS:
             raise EstimateError(f"--plot: must end in .svg or .png, got {path}")

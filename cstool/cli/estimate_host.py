@@ -94,7 +94,7 @@ def _predict(params: Params, rates: HostRates, tokens: int | None, as_json: bool
         "rest_s": step.rest_s,
         "tokens_per_s": tokens_per_s,
         "days": days,
-        "setup": asdict(setup),
+        "setup": asdict(setup) | {"recomputed": sorted(setup.recomputed)},
     }
 
 

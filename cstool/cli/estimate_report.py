@@ -21,6 +21,9 @@ RESOURCE_COLUMNS = ("resource", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
 SPARSE_COLUMNS = ("sparsity", "step", "tokens/s", "speedup", "of ideal", "streamed", "MemoryX", "bound by")
 _CSV_COLUMNS = (
+    "kind",
+    "model",
+    "system",
     "num_csx",
     "sparsity",
     "batch_size",
@@ -54,7 +57,7 @@ def print_estimate(found: Estimate, smallest: int | None, notes: Sequence[str]) 
     print_facts(dict(_facts(found, smallest)))
     for note in notes:
         print(f"note: {note}")
-    print("\nwhy")
+    print("\nwhy, by what one wafer takes")
     for reason in artifact.reasons:
         print(f"  {reason}")
     print("\nwho works, in a step")
@@ -81,12 +84,12 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
     yield "SwarmX", _tree_text(found)
     yield "MemoryX", _memoryx_text(found)
-    yield "power", f"{found.power_w / 1e3:,.4g} kW of the systems, {_joules(found.joules_per_token)} per token"
+    yield "power", f"{_number(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
     if found.days is not None:
         yield "training", f"{_days(found.days)} for {found.tokens:,} tokens"
     if artifact.mode is ExecutionMode.WEIGHT_STREAMING:
         yield "smallest batch", _smallest_text(found, smallest)
-    yield "efficiency", f"{system.pe.efficiency:g} of a PE's rate is taken to be sustained, fitted to one result"
+    yield "efficiency", f"{system.pe.efficiency:g} of a PE's rate is taken to be sustained"
 
 
 def _mode_text(artifact: Artifact) -> str:
@@ -116,6 +119,8 @@ def _memoryx_text(found: Estimate) -> str:
     if memoryx is None:
         return "none"
     unit = found.memoryx_unit_bytes
+    if memoryx.units_bytes == (memoryx.capacity_bytes,):
+        return f"{tb_text(need)} of weights, optimizer state and gradients, of {tb_text(memoryx.capacity_bytes)}"
     holds = "" if unit is None else f"; the smallest unit that holds it has {tb_text(unit)}"
     return f"{tb_text(need)} of weights, optimizer state and gradients{holds}"
 
@@ -123,10 +128,10 @@ def _memoryx_text(found: Estimate) -> str:
 def _smallest_text(found: Estimate, smallest: int | None) -> str:
     if smallest is None:
         size = found.artifact.micro_batch_size
-        return f"none is compute-bound: kernels wait for links with micro-batches of {size}, the fastest that fit"
+        return f"links off the wafer limit most of the time up to micro-batches of {size}, those of this step"
     of_all = f", {smallest * found.num_csx:,} in all" if found.num_csx > 1 else ""
     samples = "1 sample" if smallest == 1 else f"{smallest} samples"
-    return f"{samples} to a system{of_all}: from there on kernels do not wait for links off the wafer"
+    return f"{samples} to a system{of_all}: from there on links off the wafer limit less than half of the time"
 
 
 def print_scaling(rows: Sequence[Row]) -> None:
@@ -154,7 +159,7 @@ def print_scaling(rows: Sequence[Row]) -> None:
                 f"{found.flops_per_s / 1e15:,.4g}",
                 f"{found.share_of_peak:.1%}",
                 *days,
-                f"{found.power_w / 1e3:,.4g} kW",
+                f"{_number(found.power_w / 1e3)} kW",
                 found.bound,
             )
         )
@@ -249,6 +254,9 @@ def _row_document(row: Row) -> dict[str, Any]:
         return {"num_csx": row.label, "fits": False, "why": row.why}
     return {
         "fits": True,
+        "kind": "modelled",
+        "model": found.artifact.graph.name,
+        "system": found.artifact.system.name,
         "num_csx": found.num_csx,
         "batch_size": found.batch_size,
         "samples_per_csx": found.samples_per_csx,
@@ -274,13 +282,19 @@ def _row_document(row: Row) -> dict[str, Any]:
     }
 
 
-def csv_text(rows: Sequence[Row], sparse: Sequence[Row]) -> str:
-    """Return all rows as comma-separated values under a line of names; units are in the names. All is modelled."""
+def csv_text(rows: Sequence[Row], sparse: Sequence[Row], sparsity: float | None) -> str:
+    """Return all rows as comma-separated values under a line of names; units are in the names. All is modelled.
+
+    Args:
+        rows: over systems
+        sparse: over shares of zeros
+        sparsity: of the rows over systems; None where it is that of the file
+    """
     out = io.StringIO()
     writer = csv.DictWriter(out, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow(_row_document(row))
+        writer.writerow(_row_document(row) | {"sparsity": "" if sparsity is None else sparsity})
     for row in sparse:
         document = _row_document(row) | {"sparsity": row.label}
         if row.estimate is None:
@@ -308,13 +322,15 @@ def _number(value: float) -> str:
 
 
 def _joules(value: float) -> str:
+    rounded = float(f"{value:.3g}")
     for unit, size in (("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value * 1e6:.3g} uJ"
+        if rounded >= size:
+            return f"{rounded / size:,.10g} {unit}"
+    return f"{rounded * 1e6:.10g} uJ"
 
 
 def _days(days: float) -> str:
     if days >= 730:
-        return f"{days / 365.25:,.3g} years"
+        years = days / 365.25
+        return f"{years:,.0f} years" if years >= 100 else f"{years:.3g} years"
     return f"{days:,.3g} days" if days >= 1 else f"{24 * days:.3g} hours"

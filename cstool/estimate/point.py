@@ -14,6 +14,7 @@ from cstool.perf.cluster import COMPUTE, EGRESS, INGRESS, Step
 from cstool.perf.wafer import limit_shares, pipelined_step, streamed_step, tree_stages, useful_flops
 
 DAY_S = 86_400.0
+LATENCY = "latency of SwarmX"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Estimate:
         limits: limit -> share of the kernels' time for which it counts
         flops: of the products of a step, all systems, zeros and repetitions left out [FLOP]
         peak_flops: of all systems [FLOP/s]
-        memoryx_unit_bytes: the smallest MemoryX that holds the model; None where there is none
+        memoryx_unit_bytes: the smallest MemoryX that holds the model; None where there is none, or none is needed
         stages: of SwarmX
         tokens: to train with; None if nobody asked
     """
@@ -81,7 +82,15 @@ class Estimate:
 
     @property
     def bound(self) -> str:
-        """What bounds the step: links onto or off the systems where the kernels wait for them, else what is busiest."""
+        """What bounds the step: links onto or off the systems where the kernels wait for them, else what is busiest.
+
+        Pipelined, it is the stages, or what systems do to add up their gradients, whichever takes longer: the links, or
+        the latency of the tree.
+        """
+        if self.artifact.pipelined is not None:
+            rest_s = self.step_s - self.artifact.step_s
+            exchange_s = self.step.busy_s[EGRESS]
+            return COMPUTE if self.artifact.step_s >= rest_s else EGRESS if 2 * exchange_s >= rest_s else LATENCY
         if self.limits["ingress"] + self.limits["egress"] > 0.5:
             return INGRESS if self.limits["ingress"] >= self.limits["egress"] else EGRESS
         return max(self.step.busy_s, key=lambda name: self.step.busy_s[name])
@@ -138,7 +147,7 @@ class Estimator:
             limits=limit_shares(artifact),
             flops=num_csx * useful_flops(artifact),
             peak_flops=num_csx * system.peak_flops(artifact.operand_bits),
-            memoryx_unit_bytes=_unit(system, artifact.memoryx.total_bytes),
+            memoryx_unit_bytes=None if artifact.streaming is None else _unit(system, artifact.memoryx.total_bytes),
             stages=0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out),
             tokens=request.tokens,
         )
@@ -164,7 +173,6 @@ class Estimator:
                 # That MemoryX is too small says more than what else does not fit.
                 _check_memoryx(params, system, compiler.count_memoryx(params, system))
                 raise
-            _check_memoryx(params, system, artifact.memoryx)
             self._compiled[key] = artifact
         return self._compiled[key]
 
@@ -209,12 +217,11 @@ def tb_text(count_bytes: int) -> str:
     >>> tb_text(1_500_000_000_000), tb_text(2_793_668_149_248), tb_text(3_200_000)
     ('1.5TB', '2.79TB', '3.2MB')
     """
-    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
-        if count_bytes >= size and not (unit == "PB" and count_bytes < 1e16):
-            return (
-                f"{count_bytes / size:.4g}{unit}" if count_bytes >= 1000 * size else f"{count_bytes / size:.3g}{unit}"
-            )
-    return f"{count_bytes / 1e6:.3g}MB"
+    rounded = float(f"{count_bytes:.3g}") if count_bytes < 1e15 else float(f"{count_bytes:.4g}")
+    for unit, size in (("TB", 1e12), ("GB", 1e9)):
+        if rounded >= size:
+            return f"{rounded / size:,.10g}{unit}".replace(",", "")
+    return f"{rounded / 1e6:.10g}MB"
 
 
 def _with_batch(params: Params, batch_size: int) -> Params:

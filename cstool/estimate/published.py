@@ -24,7 +24,7 @@ from cstool.perf.pe import Pe
 from cstool.perf.wafer import cluster_of, input_bytes, optimizer_states, sections_of
 
 FILE = Path(cstool.perf.__file__).parent / "published.yaml"
-USES = ("fitted", "held out", "headline")
+USES = ("fitted", "chosen", "held out", "headline")
 HIDDEN_STEP = 12_800
 """widths that are tried for a layer that fits: whole heads, over all of them"""
 
@@ -38,7 +38,7 @@ class Published:
         says: what is claimed or was measured
         source: where it stands
         status: "R1" read in the primary text or a raw log, "R2" second-hand
-        use: "fitted", "held out" or "headline"
+        use: "fitted", "chosen", "held out" or "headline"
         quantity: what is compared
         published: its value
         system: name

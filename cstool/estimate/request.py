@@ -107,7 +107,7 @@ def _size(flag: str, text: str, units: dict[str, int], example: str) -> int:
     try:
         value = round(float(number.replace("_", "").replace(",", "")) * factor)
     except (ValueError, OverflowError):
-        value = 0
+        raise EstimateError(f"{flag}: must be a number, such as {example}, got {text}") from None
     if value < 1:
         raise EstimateError(f"{flag}: must be more than zero, such as {example}, got {text}")
     return value
@@ -131,6 +131,8 @@ def parse_counts(text: str) -> list[int]:
         if len(ends) > 2 or not all(end.isdecimal() and int(end) for end in ends):
             raise EstimateError(f"--num_csx: must be numbers of systems, got {text}", EXAMPLE_COUNTS)
         first, last = int(ends[0]), int(ends[-1])
+        if first > last:
+            raise EstimateError(f"--num_csx: must go up in {part.strip()}, got {text}", EXAMPLE_COUNTS)
         while first < last:
             found.append(first)
             first *= 2
@@ -139,7 +141,7 @@ def parse_counts(text: str) -> list[int]:
 
 
 def parse_sparsities(text: str) -> list[float]:
-    """Return the shares of zeros of `0,0.5,0.9`.
+    """Return the shares of zeros of `0,0.5,0.9`, ascending.
 
     Raises:
         EstimateError: one of them is not from 0 to below 1
@@ -154,11 +156,16 @@ def parse_sparsities(text: str) -> list[float]:
             rule = "must be shares of zeros from 0 to below 1"
             raise EstimateError(f"--sparsity: {rule}, got {part.strip()}", "such as 0,0.5,0.9")
         found.append(share)
-    return found
+    return sorted(set(found))
 
 
-def samples_per_csx(request: Request, num_csx: int) -> int:
+def samples_per_csx(request: Request, num_csx: int, *, is_alone: bool = True) -> int:
     """Return the samples of each of so many systems.
+
+    Args:
+        request: with the batch
+        num_csx: systems
+        is_alone: whether no other number is asked for; else only the cluster must have so many
 
     Raises:
         EstimateError: the systems do not divide the batch, or are more than a cluster has
@@ -169,9 +176,11 @@ def samples_per_csx(request: Request, num_csx: int) -> int:
             f"{request.system.name}, got {num_csx:,}",
             _larger_cluster(num_csx),
         )
+    if num_csx > 1 and request.system.swarmx is None:
+        raise EstimateError(f"--num_csx: must be 1: {request.system.name} has no SwarmX, got {num_csx:,}")
     if request.batch_per_csx is not None:
         return request.batch_per_csx
-    if request.batch_size % num_csx:
+    if request.batch_size % num_csx and is_alone:
         nearest = nearest_divisors(request.batch_size, num_csx)
         raise EstimateError(
             f"--num_csx: must divide batch_size ({request.batch_size:,}), got {num_csx:,}",

@@ -50,7 +50,7 @@ def draw_timeline(found: Estimate, waits_for_norm: bool) -> Trace:
     artifact = found.artifact
     systems = f"{found.num_csx:,} x {artifact.system.name}"
     if artifact.pipelined is not None:
-        return _pipelined(artifact, f"{artifact.graph.name} on {systems}, pipelined")
+        return _pipelined(found, f"{artifact.graph.name} on {systems}, pipelined")
     return _streamed(found, waits_for_norm, f"{artifact.graph.name} on {systems}, weight streaming")
 
 
@@ -96,9 +96,10 @@ def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str
 
 
 def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, str], shift_s: float) -> None:
-    zero = steps.timeline.ends[steps.last[0]]
+    zero, last = (steps.timeline.ends[task] for task in steps.last)
     start, end = (moment - zero + shift_s for moment in steps.timeline.span(task))
-    if end > max(start, 0.0):
+    # What begins after the step belongs to the next one: its updates, where they wait for a norm.
+    if end > max(start, 0.0) and start < last - zero + shift_s:
         name = steps.simulation.names[task]
         if task in steps.moved_bytes:
             trace.span(*place, name, max(start, 0.0), end, bytes=steps.moved_bytes[task])
@@ -111,7 +112,12 @@ def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, syste
     simulation, timeline = steps.simulation, steps.timeline
     zero = timeline.ends[steps.last[0]]
     assert artifact.streaming is not None
-    sram = {kernel.name: kernel.sram_bytes for kernels in artifact.streaming.kernels for kernel in kernels}
+    sram = {
+        segment.name_of(kernel.name, number): kernel.sram_bytes
+        for segment, kernels in zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
+        for number in range(segment.count)
+        for kernel in kernels
+    }
     rates: dict[str, list[tuple[float, float]]] = {INGRESS: [], EGRESS: []}
     for task, resource in enumerate(simulation.resources):
         start, end = (moment - zero for moment in timeline.span(task))
@@ -120,7 +126,7 @@ def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, syste
         if resource in rates and simulation.durations[task]:
             rates[resource] += [(max(start, 0.0), steps.moved_bytes[task] / (end - start)), (end, 0.0)]
         elif resource == COMPUTE:
-            kernel = simulation.names[task].rpartition(" ")[0].partition("#")[0]
+            kernel = simulation.names[task].rpartition(" ")[0]
             trace.counter(system, "SRAM of the fullest PE [bytes]", max(start, 0.0), bytes=float(sram[kernel]))
     for resource, points in rates.items():
         for (moment, rate), following in zip(points, [*points[1:], (math.inf, 0.0)], strict=True):
@@ -128,11 +134,13 @@ def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, syste
                 trace.counter(system, f"{resource} [GB/s]", moment, rate=rate / 1e9)
 
 
-def _pipelined(artifact: Artifact, title: str) -> Trace:
+def _pipelined(found: Estimate, title: str) -> Trace:
     """Return the first samples of a replica: in every beat, a stage runs one forward, and one backward.
 
-    Sample j is forward in stage s of N in beat j + s, and backward in beat j + 2 N - 2 - s.
+    Sample j is forward in stage s of N in beat j + s, and backward in beat j + 2 N - 2 - s. Then replicas add up their
+    gradients and update, and several systems do so over SwarmX.
     """
+    artifact = found.artifact
     plan = artifact.pipelined
     assert plan is not None
     clock_hz, stages = artifact.system.clock_hz, plan.stages
@@ -153,6 +161,9 @@ def _pipelined(artifact: Artifact, title: str) -> Trace:
     update_s = artifact.step_cycles / clock_hz - (samples + 2 * len(stages) - 2) * beat_s
     if update_s > 0:
         trace.span("CSX, one replica", "update", "sums over replicas, update", end, end + update_s)
+        end += update_s
+    if found.num_csx > 1:
+        trace.span("SwarmX", "gradients of all systems", "reduce, broadcast", end, end + found.step_s - artifact.step_s)
     return trace
 
 

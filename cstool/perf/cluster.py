@@ -82,11 +82,19 @@ class Section:
         ops: of one repetition
         count: of repetitions
         recomputes: how often backward repeats their forward pass
+        names: of the ops in each repetition, no two alike; empty to number them
     """
 
     ops: tuple[StreamedOp, ...]
     count: int = 1
     recomputes: int = 0
+    names: tuple[tuple[str, ...], ...] = ()
+
+    def name_of(self, repetition: int, op: int) -> str:
+        """Return what an op of a repetition is called."""
+        if self.names:
+            return self.names[repetition][op]
+        return f"{self.ops[op].name}#{repetition}" if self.count > 1 else self.ops[op].name
 
 
 @dataclass(frozen=True)
@@ -260,7 +268,7 @@ class _Builder:
         self.moved: dict[int, int] = {}
         # Every repetition in the order of the stream: (name, op, recomputes).
         self.layers = [
-            ([(f"{op.name}#{number}" if section.count > 1 else op.name, op) for op in section.ops], section.recomputes)
+            ([(section.name_of(number, k), op) for k, op in enumerate(section.ops)], section.recomputes)
             for section in sections
             for number in range(section.count)
         ]
@@ -346,7 +354,7 @@ class _Builder:
         return [(name, op, sums)] if is_last else []
 
     def _waiting_updates(self, stored: list[tuple[str, StreamedOp, int]]) -> None:
-        """Update what waits for the norm, or for both gradients of a tied weight, in the order of the stream."""
+        """Update what waits for the norm, in the order of the stream."""
         # One after the other, so that what the next forward pass reads comes between them.
         after = [(sums, 0.0) for _, _, sums in stored]
         for name, op, _ in reversed(stored):

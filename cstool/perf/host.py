@@ -128,11 +128,11 @@ class HostSetup:
         optimizer_states: arrays beside each weight
         waits_for_norm: whether updates need the norm of all gradients
         densities: sparse weight -> share of non-zeros
-        recomputed: whether layers run forward again
+        recomputed: ops that run forward again
         memoryx_in_file: whether weights and optimizer state are in a file
         past_cache: whether that file is read and written past the system's page cache
         commits: whether every step is committed to it
-        buffer_bytes: of weights that are held in memory, where they are in a file
+        buffer_bytes: of weights and state that are held in memory, where they are in a file
     """
 
     grain_samples: int
@@ -141,7 +141,7 @@ class HostSetup:
     optimizer_states: int
     waits_for_norm: bool
     densities: Mapping[str, float]
-    recomputed: bool = False
+    recomputed: frozenset[str] = frozenset()
     memoryx_in_file: bool = False
     past_cache: bool = False
     commits: bool = False
@@ -157,7 +157,6 @@ class HostStep:
         forward_s: of a lane
         again_s: of a lane, forward passes that are repeated
         backward_s: of a lane
-        rest_s: of what is not hidden behind these: updates, waiting for a file, the loop itself
     """
 
     step_s: float
@@ -280,8 +279,8 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
     shapes |= {name: weight.shape for name, weight in graph.weights.items()}
     totals = dict.fromkeys(("forward", "again", "backward"), 0.0)
-    layers = _recomputed_ops(graph) if setup.recomputed else frozenset()
     seen: set[str] = set()
+    read_share = _read_share(graph, setup)
     ops = []
     for op in graph.ops:
         density = min((setup.densities.get(name, 1.0) for name in op.weights), default=1.0)
@@ -294,7 +293,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
                 op, shapes, setup.grain_samples, direction, density=density, panels=count, lanes=setup.lanes
             )
             times[direction] = grains_of_lane * cost.seconds(work)
-        again = times["forward"] if op.name in layers else 0.0
+        again = times["forward"] if op.name in setup.recomputed else 0.0
         totals["forward"] += times["forward"]
         totals["again"] += again
         totals["backward"] += times["backward"]
@@ -308,7 +307,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
                 forward_s=times["forward"],
                 delta_s=again + times["backward"],
                 gradient_s=0.0,
-                weight_bytes=NUMBER_BYTES * kept,
+                weight_bytes=round(read_share * NUMBER_BYTES * kept),
                 gradient_bytes=NUMBER_BYTES * kept,
                 weights=weights,
                 streams_for_delta=True,
@@ -319,6 +318,13 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     row = rest_row(setup.lanes, len(ops), sum(totals.values()))
     rest = sum(rate * amount for rate, amount in zip((rates.step_s, rates.stage_s, rates.uneven), row, strict=True))
     return HostStep(seconds + rest, totals["forward"], totals["again"], totals["backward"])
+
+
+def _read_share(graph: Graph, setup: HostSetup) -> float:
+    """Return the share of the weights that is not in the buffers of a file when it is streamed."""
+    numbers = sum(weight.size * setup.densities.get(name, 1.0) for name, weight in graph.weights.items())
+    state_bytes = NUMBER_BYTES * numbers * (1 + setup.optimizer_states)
+    return max(0.0, 1.0 - setup.buffer_bytes / state_bytes)
 
 
 def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
@@ -341,19 +347,8 @@ def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
         link_bytes_per_s=math.inf,
         io_bytes_per_s=math.inf,
         hops_s=0.0,
-        prefetch_bytes=setup.buffer_bytes,
+        prefetch_bytes=0,
         optimizer_states=states,
         waits_for_norm=setup.waits_for_norm,
         updates_on=COMPUTE if shared else PROCESSORS,
-    )
-
-
-def _recomputed_ops(graph: Graph) -> frozenset[str]:
-    """Return the ops of layers, which run forward again: those of repeated segments."""
-    return frozenset(
-        segment.name_of(op.name, number)
-        for segment in graph.segments
-        if segment.count > 1
-        for number in range(segment.count)
-        for op in segment.ops
     )

@@ -141,7 +141,7 @@ def _add_pairs(phases: Phases, pe: Pe, item: Pairs, width: Any, height: Any) -> 
     product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, ceil_div(item.kv_width, width)))
     softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
     # Where a head lies over several columns, its scores are partial sums.
-    scores = heads * pe.partial_sum_cycles(keys, 1 + (d < item.head_width))
+    scores = heads * pe.partial_sum_cycles(keys, 1 + (d % item.head_width > 0))
     passing = item.tokens * pe.wavelets(2 * ceil_div(item.kv_width, width)) * (height > 1)
     phases.forward.add(compute=queries * (2 * product + softmax + scores), link=passing)
     # Scores and probabilities again, then dV, dP, dQ, dK; keys and values pass by, and their deltas come back.

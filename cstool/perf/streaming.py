@@ -234,7 +234,7 @@ def _add_pairs(phases: Phases, pe: Pe, item: Pairs, layout: Layout, samples: int
     t = layout.tokens_per_pe
     product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, kv))
     softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
-    scores = heads * pe.partial_sum_cycles(keys, 1 + (d < item.head_width))
+    scores = heads * pe.partial_sum_cycles(keys, 1 + (d % item.head_width > 0))
     # Keys and values of the samples of a group pass by all its rows.
     passing = item.tokens * ceil_div(samples, layout.groups) * pe.wavelets(2 * kv)
     phases.forward.add(compute=t * (2 * product + softmax + scores), link=passing)

@@ -78,6 +78,7 @@ def sections_of(artifact: Artifact) -> tuple[Section, ...]:
             tuple(_op(clock_hz, segment, kernel, streamed) for kernel, streamed in zip(kernels, planned, strict=True)),
             segment.count,
             max(streamed.cycles.recomputes for streamed in planned),
+            tuple(tuple(segment.name_of(kernel.name, n) for kernel in kernels) for n in range(segment.count)),
         )
         for segment, kernels, planned in zip(
             artifact.graph.segments, artifact.kernels, artifact.streaming.kernels, strict=True
@@ -149,8 +150,12 @@ def pipelined_step(artifact: Artifact, num_csx: int) -> Step:
     per_replica = samples // (plan.replicas[0] * plan.replicas[1])
     busy[COMPUTE] = plan.stages[plan.bottleneck].cycles.total * per_replica / system.clock_hz
     busy[WORKERS] = busy[INGRESS] = samples * input_bytes(artifact) / system.io_bytes_per_s
+    beats = per_replica + 2 * len(plan.stages) - 2
+    update_s = step_s - beats * plan.stages[plan.bottleneck].cycles.total / system.clock_hz
+    one_by_one = samples * sum(stage.cycles.total for stage in plan.stages) / system.clock_hz
+    serial_s = one_by_one + max(0.0, update_s) + 2 * busy[INGRESS]
     if num_csx == 1:
-        return Step(step_s, busy, step_s + busy[INGRESS])
+        return Step(step_s, busy, serial_s)
     hop_s = 0.0 if system.swarmx is None else system.swarmx.hop_s
     stages = 0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out)
     exchange_s = artifact.graph.parameter_count * NUMBER_BYTES / system.io_bytes_per_s
@@ -158,7 +163,7 @@ def pipelined_step(artifact: Artifact, num_csx: int) -> Step:
     busy[INGRESS] += exchange_s
     hops_s = 2 * (stages + 1) * hop_s
     # The way up and the way down overlap but for the hops: sums come back while later gradients still leave.
-    return Step(step_s + exchange_s + hops_s, busy, step_s + busy[WORKERS] + 4 * exchange_s + hops_s)
+    return Step(step_s + exchange_s + hops_s, busy, serial_s + 4 * exchange_s + hops_s)
 
 
 def useful_flops(artifact: Artifact) -> int:

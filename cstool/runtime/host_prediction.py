@@ -15,6 +15,7 @@ from cstool.runtime.grains import grain_samples, lanes_for
 from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.memoryx_store import CACHED_SHARE, FILE_SHARE
 from cstool.runtime.session import Session
+from cstool.runtime.timeline import make_timeline
 from cstool.sparsity import assign_groups, most_kept
 from cstool.store import FileStore
 
@@ -108,7 +109,7 @@ def setup_of(session: Session) -> HostSetup:
             for name, sparse in memoryx.sparse.items()
             if computes_sparse(tuple(sparse.panels), name)
         },
-        recomputed=bool(systems.plan.timeline.recomputed),
+        recomputed=frozenset(systems.plan.ops[position].op.name for position in systems.plan.timeline.again),
         memoryx_in_file=in_file,
         past_cache=isinstance(store, FileStore) and store.direct,
         commits=in_file and params.memoryx.commit_steps > 0,
@@ -142,12 +143,17 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
         optimizer_states=states,
         waits_for_norm=params.precision.max_gradient_norm is not None,
         densities={name: density for name, density in densities.items() if density < 1.0},
-        recomputed=params.activation_checkpointing == "always",
+        recomputed=_runs_again(graph) if params.activation_checkpointing == "always" else frozenset(),
         memoryx_in_file=in_file,
         past_cache=in_file and (2 if commits else 1) * state_bytes > CACHED_SHARE * free,
         commits=commits,
         buffer_bytes=params.memoryx.memory if in_file else 0,
     )
+
+
+def _runs_again(graph: Graph) -> frozenset[str]:
+    """Return the ops that run forward again where all layers are recomputed that can be."""
+    return frozenset(graph.ops[position].name for position in make_timeline(graph, trains=True, recomputes=True).again)
 
 
 def plan_step(params: Params, graph: Graph, batch_size: int, rates: HostRates) -> HostStep:

@@ -16,7 +16,8 @@ from cstool.runtime.grains import available_cores
 from cstool.runtime.state import environment
 
 HEAD = """# This host as a system, measured by `cstool estimate --system host`. All of it is of this machine alone.
-# costs: of a kernel on one grain, in seconds per call, per FLOP of products, per vector op, per byte of weights.
+# costs: of a kernel on one grain, in seconds per call, more per call where lanes share, per FLOP of products, per
+# vector op, per byte of weights, per byte of activations.
 """
 
 

@@ -47,7 +47,7 @@ def test_a_range_doubles_from_its_first_to_its_last(first: int, more: int) -> No
 
 
 def test_shares_of_zeros() -> None:
-    assert parse_sparsities("0,0.5,.9") == [0.0, 0.5, 0.9]
+    assert parse_sparsities("0.5,0,.9,0.5") == [0.0, 0.5, 0.9]
     for text in ("-0.1", "1", "0.5,1.5", "x", "nan"):
         with pytest.raises(CstoolError) as found:
             parse_sparsities(text)
@@ -64,11 +64,12 @@ def test_tokens(text: str, tokens: int) -> None:
     assert parse_tokens(text) == tokens
 
 
-@pytest.mark.parametrize("text", ["0", "-3B", "B", "many", "inf", "1e400"])
+@pytest.mark.parametrize("text", ["0", "-3B", "B", "many", "inf", "nan", "1e400"])
 def test_tokens_that_are_none(text: str) -> None:
     with pytest.raises(CstoolError) as found:
         parse_tokens(text)
-    assert str(found.value) == f"--tokens: must be more than zero, such as 300B, got {text}"
+    rule = "must be more than zero" if text in ("0", "-3B") else "must be a number"
+    assert str(found.value) == f"--tokens: {rule}, such as 300B, got {text}"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_memoryx_that_is_too_small() -> None:
     [
         ({"system_name": "cs9"}, "cs9: is not a known system\n"
          "hint: did you mean cs3? known are cs1, cs2, cs3, and paths of YAML files"),
-        ({"memoryx": "lots"}, "--memoryx: must be more than zero, such as 12TB, got lots"),
+        ({"memoryx": "lots"}, "--memoryx: must be a number, such as 12TB, got lots"),
         ({"system_name": "cs1", "memoryx": "12TB"}, "--memoryx: must be left out: cs1 has no MemoryX\n"
          "hint: cs2 and cs3 have it"),
     ],

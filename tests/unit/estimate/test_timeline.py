@@ -68,6 +68,17 @@ def test_a_step_on_systems_that_share_a_tree(tmp_path: Path) -> None:
     assert up[0] - up[1] == pytest.approx(5.0, abs=0.01)
 
 
+def test_repetitions_of_two_segments_have_names_of_their_own(tmp_path: Path) -> None:
+    """Gemma 2 with windows in every other layer, and an odd number of layers."""
+    shape = {"name": "gemma2", "num_hidden_layers": 3, "attention_sliding_window_length": 64}
+    found = estimator(gpt(sliding_window_every_other_decoder_layer=True, **shape)).at(1)
+    assert len(found.artifact.graph.segments) > 3
+    _, spans = events(found, tmp_path)
+    forward = [event["name"] for event in spans["CSX (modelled): compute"] if event["name"].endswith(" forward")]
+    assert len(set(forward)) == len(forward)
+    assert not any("{" in name for name in forward)
+
+
 def test_nothing_overlaps_on_a_lane_and_links_carry_no_more_than_they_can(tmp_path: Path) -> None:
     for mode in ("weight_streaming", "pipelined"):
         found = estimator(gpt(num_hidden_layers=2), execution_mode=mode).at(1)
@@ -98,6 +109,11 @@ def test_pipelined_samples_meet_in_every_stage(tmp_path: Path) -> None:
     assert "pipelined" in other["title"]
     lanes = [lane for lane in spans if "CSX, one replica" in lane]
     assert len(lanes) == len(plan.stages) + 1
+    assert "SwarmX (modelled): gradients of all systems" not in spans
+    four = estimator(gpt(num_hidden_layers=2, hidden_size=256), execution_mode="pipelined", batch_per_csx=64).at(4)
+    _, others = events(four, tmp_path)
+    (exchange,) = others["SwarmX (modelled): gradients of all systems"]
+    assert exchange["dur"] == pytest.approx(1e6 * (four.step_s - found.step_s), rel=1e-3)
     first = spans[f"CSX, one replica (modelled): {plan.stages[0].name}"]
     last = spans[f"CSX, one replica (modelled): {plan.stages[-1].name}"]
     assert first[0]["name"] == "sample 0 forward"
