@@ -250,6 +250,10 @@ def _kernel_document(kernel: StreamedKernel) -> dict[str, Any]:
 
 def _cycles_document(cycles: KernelCycles) -> dict[str, Any]:
     """Return the limits of each phase, and what comes of them."""
+    return {**phases_document(cycles), "recompute_cycles": cycles.recompute_cycles}
+
+
+def phases_document(cycles: KernelCycles) -> dict[str, Any]:
+    """Return the limits of the phases of a kernel, what they take, and the limit that counts."""
     phases = {"forward": cycles.forward, "delta": cycles.delta, "gradient": cycles.gradient}
-    found = {name: asdict(phase) | {"cycles": phase.cycles, "bound": phase.bound} for name, phase in phases.items()}
-    return {**found, "recompute_cycles": cycles.recompute_cycles}
+    return {name: asdict(phase) | {"cycles": phase.cycles, "bound": phase.bound} for name, phase in phases.items()}

@@ -168,12 +168,8 @@ def estimate(
 
             draw_timeline(found, base.request.params.precision.max_gradient_norm is not None).write(trace)
         if csv is not None:
-            write_csv(
-                csv,
-                csv_text(
-                    rows or ([Row(counts[0], found)] if not sparse else []), sparse, shares[0] if shares else None
-                ),
-            )
+            single = [] if rows or sparse else [Row(counts[0], found)]
+            write_csv(csv, csv_text(rows or single, sparse, shares[0] if shares else None))
         if plot:
             from cstool.cli.estimate_picture import plot_estimate
 

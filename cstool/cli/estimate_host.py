@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cstool.params import Params
     from cstool.perf.host import HostRates, HostSetup, HostStep
 
-DAY_S = 86_400.0
-
 
 def estimate_host(params: Params | None, *, calibrates: bool, tokens: int | None, as_json: bool) -> None:
     """Measure this host if that was not done, or is asked for; predict a step of a model if one is given.
@@ -66,16 +64,13 @@ def _calibrate(as_json: bool) -> HostRates:
 
 
 def _predict(params: Params, rates: HostRates, tokens: int | None, as_json: bool) -> dict[str, Any]:
+    from cstool.estimate.point import DAY_S
+    from cstool.estimate.request import loader_of
     from cstool.models import build_graph, declared_sequence_length
     from cstool.perf.host import predict_step
     from cstool.runtime.host_prediction import planned_setup
 
-    loader = params.train_dataloader or params.eval_dataloader
-    if loader is None:
-        raise EstimateError(
-            f"{params.path}: trainer.fit.train_dataloader is missing: its batch_size is what a step is",
-            "--set trainer.fit.train_dataloader.batch_size=N gives one, with its data_processor and data_dir",
-        )
+    loader = loader_of(params)
     graph = build_graph(params.model, declared_sequence_length(params))
     setup = planned_setup(params, graph, loader.batch_size)
     step = predict_step(graph, rates, setup)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cstool.cli.compile_report import seconds_text
+from cstool.cli.compile_report import phases_document, seconds_text
 from cstool.cli.render import print_facts, print_table
 from cstool.errors import EstimateError
 from cstool.estimate import Estimate, Row, first_of
@@ -242,10 +241,7 @@ def _kernels(artifact: Artifact) -> list[dict[str, Any]]:
 
 
 def _cycles(cycles: KernelCycles) -> dict[str, Any]:
-    phases = {"forward": cycles.forward, "delta": cycles.delta, "gradient": cycles.gradient}
-    return {"recomputes": cycles.recomputes} | {
-        name: asdict(phase) | {"cycles": phase.cycles, "bound": phase.bound} for name, phase in phases.items()
-    }
+    return {"recomputes": cycles.recomputes, **phases_document(cycles)}
 
 
 def _row_document(row: Row) -> dict[str, Any]:

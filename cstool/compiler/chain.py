@@ -17,12 +17,13 @@ import numpy as np
 from cstool.compiler.backward import KEPT, statistics_width
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.placement import NEVER
-from cstool.compiler.program import Program, input_element_bytes, op_of, segment_tensors
+from cstool.compiler.program import Program, op_of, segment_tensors
 from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
 from cstool.compiler.stage_sizes import all_cycles
 from cstool.ir import FusedKernel, Segment
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 from cstool.perf.wafer import UPDATE_OPS
+from cstool.perf.work import input_element_bytes
 
 _GRID = 20
 """widths and heights that an estimate tries"""

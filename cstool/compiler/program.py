@@ -22,9 +22,6 @@ from cstool.ir import (
     Weight,
 )
 
-ID_BYTES = 4
-"""of a token's id, of a label"""
-
 
 @dataclass(frozen=True)
 class Request:
@@ -174,11 +171,6 @@ class Pass(Protocol):
 def tokens_of(graph: Graph) -> int:
     """Return the tokens of a sample; 1 for models without a sequence."""
     return graph.sequence_length or 1
-
-
-def input_element_bytes(tensor: Tensor, operand_bits: int) -> int:
-    """Return what an element of an input takes on the wafer: numbers as operands, ids and labels 32 bits."""
-    return operand_bits // 8 if tensor.dtype == "float32" else ID_BYTES
 
 
 def segment_tensors(graph: Graph, segment: Segment) -> dict[str, Tensor]:

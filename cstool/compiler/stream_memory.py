@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from cstool.arch import System
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
-from cstool.compiler.program import Life, Program, input_element_bytes
+from cstool.compiler.program import Life, Program
 from cstool.ir import Recompute, SramEntry
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 from cstool.perf.region import key_block
 from cstool.perf.streaming import LEAST_OUTPUTS
-from cstool.perf.work import Pairs
+from cstool.perf.work import Pairs, input_element_bytes
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,24 @@ from threadpoolctl import threadpool_limits
 from cstool.data import Sampler
 from cstool.data.dataset import Field
 from cstool.errors import EstimateError
-from cstool.ir import Graph, panels_of
+from cstool.ir import Graph
 from cstool.kernels.compile import compile_kernels
 from cstool.kernels.optimizer import adam_update, sgd_update
 from cstool.models import build_graph, declared_sequence_length
 from cstool.params import Params, parse_params
-from cstool.perf.host import PASSES, Cost, HostRates, Work, fit_cost, fit_rates, kind_of, rest_row, work_on_host
+from cstool.perf.host import (
+    PASSES,
+    Cost,
+    HostRates,
+    Work,
+    fit_cost,
+    fit_rates,
+    kind_of,
+    panel_count,
+    rest_row,
+    shapes_on_host,
+    work_on_host,
+)
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.grains import available_cores, grain_samples, lanes_for
 from cstool.runtime.inputs import InputWorker
@@ -224,12 +236,11 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> _R
             before = after
             if step >= STEPS and time.perf_counter() > ends:
                 break
-        shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
-        shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+        shapes = shapes_on_host(graph)
         for op in graph.ops:
             sparse = appliance.memoryx.sparse.get(op.weights[0]) if op.weights else None
             density = 1.0 if sparse is None else sparse.count / sparse.weight.size
-            panels = len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
+            panels = panel_count(graph, op)
             for direction in PASSES:
                 work = work_on_host(op, shapes, samples, direction, density=density, panels=panels, lanes=lanes)
                 median_s = median(spent[op.name, direction][1:]) / systems.grains

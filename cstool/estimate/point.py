@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from cstool import compiler
 from cstool.arch import System, load_system, system_names
 from cstool.errors import CompileError, EstimateError
-from cstool.estimate.request import Request, samples_per_csx
+from cstool.estimate.request import Request, loader_of, samples_per_csx
 from cstool.ir import Artifact, ExecutionMode, MemoryXNeed
 from cstool.params import Params
 from cstool.perf.cluster import COMPUTE, EGRESS, INGRESS, Step
@@ -226,6 +226,5 @@ def tb_text(count_bytes: int) -> str:
 
 def _with_batch(params: Params, batch_size: int) -> Params:
     """Return params of one system with another batch."""
-    loader = params.train_dataloader or params.eval_dataloader
-    assert loader is not None
+    loader = loader_of(params)
     return replace(params, train_dataloader=loader.model_copy(update={"batch_size": batch_size}), num_csx=1)

@@ -21,7 +21,7 @@ from cstool.estimate.request import make_request
 from cstool.params import parse_params
 from cstool.perf.cluster import Section, step_of
 from cstool.perf.pe import Pe
-from cstool.perf.wafer import cluster_of, input_bytes, optimizer_states, sections_of
+from cstool.perf.wafer import cluster_of, micro_batch_bytes, sections_of
 
 FILE = Path(cstool.perf.__file__).parent / "published.yaml"
 USES = ("fitted", "chosen", "held out", "headline")
@@ -196,8 +196,8 @@ def _forward_samples_per_s(result: Published) -> tuple[float, str]:
         )
         for section in sections_of(artifact)
     ]
-    cluster = cluster_of(artifact.system, result.num_csx, plan.prefetch_bytes, optimizer_states(artifact), False)
-    step = step_of(forward, cluster, plan.micro_batches, artifact.micro_batch_size * input_bytes(artifact))
+    cluster = cluster_of(artifact, result.num_csx, waits_for_norm=False)
+    step = step_of(forward, cluster, plan.micro_batches, micro_batch_bytes(artifact))
     return artifact.batch_size * result.num_csx / step.seconds, ""
 
 

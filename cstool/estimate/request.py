@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from cstool.arch import System, load_system, system_names
 from cstool.divisors import nearest_divisors
 from cstool.errors import EstimateError
-from cstool.params import Params
+from cstool.params import DataloaderParams, Params
 
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -39,9 +39,7 @@ class Request:
     @property
     def batch_size(self) -> int:
         """Global, as the file has it."""
-        loader = self.params.train_dataloader or self.params.eval_dataloader
-        assert loader is not None, "make_request sees to it"
-        return loader.batch_size
+        return loader_of(self.params).batch_size
 
 
 def make_request(
@@ -69,17 +67,28 @@ def make_request(
         EstimateError: the file has no batch, or a size is not one
         ParamsError: there is no such system
     """
-    if params.train_dataloader is None and params.eval_dataloader is None:
-        raise EstimateError(
-            f"{params.path}: trainer.fit.train_dataloader is missing: its batch_size is what a step is",
-            "--set trainer.fit.train_dataloader.batch_size=N gives one, with its data_processor and data_dir",
-        )
+    loader_of(params)
     system = load_system(system_name)
     capacity = None if memoryx is None else _size("--memoryx", memoryx, UNITS, "12TB")
     if capacity is not None:
         system = _with_capacity(system, capacity)
     wanted = None if tokens is None else parse_tokens(tokens)
     return Request(params, system, batch_per_csx, execution_mode, recompute, capacity, wanted)
+
+
+def loader_of(params: Params) -> DataloaderParams:
+    """Return the dataloader whose batches are estimated.
+
+    Raises:
+        EstimateError: the file has none
+    """
+    loader = params.train_dataloader or params.eval_dataloader
+    if loader is None:
+        raise EstimateError(
+            f"{params.path}: trainer.fit.train_dataloader is missing: its batch_size is what a step is",
+            "--set trainer.fit.train_dataloader.batch_size=N gives one, with its data_processor and data_dir",
+        )
+    return loader
 
 
 def parse_tokens(text: str) -> int:

@@ -22,7 +22,7 @@ from cstool.perf.cluster import (
     StepSimulation,
     simulate,
 )
-from cstool.perf.wafer import cluster_of, input_bytes, optimizer_states, sections_of
+from cstool.perf.wafer import cluster_of, micro_batch_bytes, sections_of
 
 MOST_TASKS = 12_000
 """that a trace has of a step; of more, the first micro-batches are drawn"""
@@ -56,13 +56,12 @@ def draw_timeline(found: Estimate, waits_for_norm: bool) -> Trace:
 
 def _streamed(found: Estimate, waits_for_norm: bool, title: str) -> Trace:
     artifact = found.artifact
-    plan, system = artifact.streaming, artifact.system
+    plan = artifact.streaming
     assert plan is not None
-    states = optimizer_states(artifact)
-    cluster = cluster_of(system, found.num_csx, plan.prefetch_bytes, states, waits_for_norm)
+    cluster = cluster_of(artifact, found.num_csx, waits_for_norm)
     sections = sections_of(artifact)
     drawn = min(plan.micro_batches, max(1, MOST_TASKS // _tasks(sections)))
-    steps = simulate(sections, cluster, drawn, artifact.micro_batch_size * input_bytes(artifact), steps=2)
+    steps = simulate(sections, cluster, drawn, micro_batch_bytes(artifact), steps=2)
     if drawn < plan.micro_batches:
         title += f", {drawn} of {plan.micro_batches:,} micro-batches"
     trace = Trace(title, "modelled")

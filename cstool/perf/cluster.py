@@ -335,7 +335,7 @@ class _Builder:
         return task
 
     def _gradient(self, name: str, op: StreamedOp, number: int) -> list[tuple[str, StreamedOp, int]]:
-        """Compute a gradient and send it out; return what is updated only once all gradients are there."""
+        """Compute a gradient and send it out; return what waits for the norm of all gradients."""
         cluster, label = self.cluster, f"{name} gradient"
         task = self._compute(label, op.gradient_s, [])
         if not op.gradient_bytes:
@@ -351,14 +351,14 @@ class _Builder:
             return []
         times = 1 if number == 0 else 2
         sums = self._add(MEMORY, label, times * op.gradient_bytes, cluster.memory_bytes_per_s, along=[(reduced, 0.0)])
-        return [(name, op, sums)] if is_last else []
+        return [(name, op, sums)] if is_last and cluster.waits_for_norm else []
 
     def _waiting_updates(self, stored: list[tuple[str, StreamedOp, int]]) -> None:
         """Update what waits for the norm, in the order of the stream."""
         # One after the other, so that what the next forward pass reads comes between them.
         after = [(sums, 0.0) for _, _, sums in stored]
         for name, op, _ in reversed(stored):
-            if op.weights and self.cluster.waits_for_norm:
+            if op.weights:
                 after = [(self._update(name, op, after=after), 0.0)]
 
     def _update(

@@ -175,6 +175,17 @@ def kind_of(op: Op, density: float) -> str:
     return SPARSE if op.kind is OpKind.LINEAR and density < 1.0 else str(op.kind.value)
 
 
+def shapes_on_host(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all tensors, for one sample, and of all weights."""
+    tensors = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    return tensors | {name: weight.shape for name, weight in graph.weights.items()}
+
+
+def panel_count(graph: Graph, op: Op) -> int:
+    """Return the calls of an op's kernel for a grain: one per panel of its matrix, or one."""
+    return len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
+
+
 def work_on_host(
     op: Op,
     shapes: Mapping[str, tuple[int, ...]],
@@ -276,8 +287,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         setup: of the run
     """
     grains_of_lane = int(ceil_div(setup.grains, setup.lanes))
-    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
-    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    shapes = shapes_on_host(graph)
     totals = dict.fromkeys(("forward", "again", "backward"), 0.0)
     seen: set[str] = set()
     read_share = _read_share(graph, setup)
@@ -285,7 +295,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     for op in graph.ops:
         density = min((setup.densities.get(name, 1.0) for name in op.weights), default=1.0)
         kind = kind_of(op, density)
-        count = len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
+        count = panel_count(graph, op)
         times = {}
         for direction in PASSES:
             cost = rates.costs[f"{kind} {direction}"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from cstool.arch import System
 from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel
 from cstool.models.statistics import count_statistics
 from cstool.perf.cluster import (
@@ -23,6 +22,7 @@ from cstool.perf.cluster import (
     StreamedOp,
     step_of,
 )
+from cstool.perf.work import input_element_bytes
 
 UPDATE_OPS: Mapping[int, int] = {0: 3, 1: 5, 2: 12}
 """operations per weight of an update, by arrays of optimizer state: of SGD, with momentum (each with decay), of Adam:
@@ -43,29 +43,29 @@ def tree_stages(num_csx: int, fan_out: int) -> int:
     return stages
 
 
-def cluster_of(system: System, num_csx: int, plan_prefetch_bytes: int, optimizer_states: int, waits: bool) -> Cluster:
-    """Return the resources of so many systems.
+def cluster_of(artifact: Artifact, num_csx: int, waits_for_norm: bool) -> Cluster:
+    """Return the resources of so many systems, each with an artifact for weight streaming.
 
     Args:
-        system: with MemoryX, and SwarmX if there are several
+        artifact: compiled for the samples of one system
         num_csx: systems
-        plan_prefetch_bytes: of weights that a system holds ahead of their kernel
-        optimizer_states: arrays beside each weight
-        waits: whether updates need the norm of all gradients
+        waits_for_norm: whether updates need the norm of all gradients
     """
+    system, plan, states = artifact.system, artifact.streaming, _optimizer_states(artifact)
     memoryx, swarmx = system.memoryx, system.swarmx
     assert memoryx is not None
+    assert plan is not None
     # One link more than stages: the last one leads to the system, or the only one from MemoryX.
     hops = 1 if swarmx is None else 1 + tree_stages(num_csx, swarmx.fan_out)
     return Cluster(
         memory_bytes_per_s=memoryx.bytes_per_s,
-        update_s_per_weight=UPDATE_OPS[optimizer_states] / memoryx.flops,
+        update_s_per_weight=UPDATE_OPS[states] / memoryx.flops,
         link_bytes_per_s=system.io_bytes_per_s,
         io_bytes_per_s=system.io_bytes_per_s,
         hops_s=hops * (0.0 if swarmx is None else swarmx.hop_s),
-        prefetch_bytes=plan_prefetch_bytes,
-        optimizer_states=optimizer_states,
-        waits_for_norm=waits,
+        prefetch_bytes=plan.prefetch_bytes,
+        optimizer_states=states,
+        waits_for_norm=waits_for_norm,
     )
 
 
@@ -107,14 +107,16 @@ def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: Stream
 
 def input_bytes(artifact: Artifact) -> int:
     """Return what the inputs of a sample take on their way: numbers as operands, ids and labels 32 bits."""
-    operand = artifact.operand_bits // 8
-    return sum(
-        (operand if tensor.dtype == "float32" else NUMBER_BYTES) * math.prod(tensor.shape)
-        for tensor in artifact.graph.inputs
-    )
+    bits = artifact.operand_bits
+    return sum(input_element_bytes(tensor, bits) * math.prod(tensor.shape) for tensor in artifact.graph.inputs)
 
 
-def optimizer_states(artifact: Artifact) -> int:
+def micro_batch_bytes(artifact: Artifact) -> int:
+    """Return what the inputs of a micro-batch take on their way."""
+    return artifact.micro_batch_size * input_bytes(artifact)
+
+
+def _optimizer_states(artifact: Artifact) -> int:
     """Return how many arrays the optimizer keeps beside each weight."""
     gradients = artifact.memoryx.gradient_bytes
     return round(artifact.memoryx.optimizer_bytes / gradients) if gradients else 0
@@ -130,10 +132,8 @@ def streamed_step(artifact: Artifact, num_csx: int, waits_for_norm: bool) -> Ste
     """
     plan = artifact.streaming
     assert plan is not None
-    states = optimizer_states(artifact)
-    cluster = cluster_of(artifact.system, num_csx, plan.prefetch_bytes, states, waits_for_norm)
-    size = artifact.micro_batch_size * input_bytes(artifact)
-    return step_of(sections_of(artifact), cluster, plan.micro_batches, size)
+    cluster = cluster_of(artifact, num_csx, waits_for_norm)
+    return step_of(sections_of(artifact), cluster, plan.micro_batches, micro_batch_bytes(artifact))
 
 
 def pipelined_step(artifact: Artifact, num_csx: int) -> Step:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cstool.ir import Op, OpKind
+from cstool.ir import Op, OpKind, Tensor
 from cstool.models.statistics import visible_pairs
 
 EXPONENTIAL_OPS = 8
@@ -20,8 +20,16 @@ NONLINEAR_OPS = EXPONENTIAL_OPS + 6
 DROPOUT_OPS = 4
 """of a mask from a counter: mix, compare, multiply, scale"""
 
+ID_BYTES = 4
+"""of a token's id, of a label"""
+
 Shapes = Mapping[str, tuple[int, ...]]
 """of one sample's tensors, and of weights, by name"""
+
+
+def input_element_bytes(tensor: Tensor, operand_bits: int) -> int:
+    """Return what an element of an input takes on the wafer: numbers as operands, ids and labels 32 bits."""
+    return operand_bits // 8 if tensor.dtype == "float32" else ID_BYTES
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from statistics import median
 from cstool.ir import Graph, Panel
 from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
 from cstool.params import Params
-from cstool.perf.host import HostRates, HostSetup, HostStep, predict_step
+from cstool.perf.host import HostRates, HostSetup, predict_step
 from cstool.runtime.grains import grain_samples, lanes_for
 from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.memoryx_store import CACHED_SHARE, FILE_SHARE
-from cstool.runtime.session import Session
+from cstool.runtime.session import COMPARED_STEPS, Session
 from cstool.runtime.timeline import make_timeline
 from cstool.sparsity import assign_groups, most_kept
 from cstool.store import FileStore
@@ -45,7 +45,7 @@ class PhaseTimes:
 class HostComparison:
     """A step predicted and measured, phase by phase: of the lanes on average, and what is not hidden behind them.
 
-    Measured are medians over the steps.
+    Measured are medians over the steps but the first, of a long run over the last.
 
     Args:
         phases: step, forward, again (where layers are recomputed), backward, rest
@@ -75,7 +75,7 @@ def compare(session: Session, rates: HostRates) -> HostComparison | None:
     predicted = predict_step(session.graph, rates, setup_of(session))
     totals = session.phase_seconds
     phases = {name: median(b[name] - a[name] for a, b in pairwise(totals)) for name in totals[0]}
-    step = median(result.step_seconds[1:])
+    step = median(result.step_seconds[1:][-COMPARED_STEPS:])
     return HostComparison(
         {
             "step": PhaseTimes(predicted.step_s, step),
@@ -154,8 +154,3 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
 def _runs_again(graph: Graph) -> frozenset[str]:
     """Return the ops that run forward again where all layers are recomputed that can be."""
     return frozenset(graph.ops[position].name for position in make_timeline(graph, trains=True, recomputes=True).again)
-
-
-def plan_step(params: Params, graph: Graph, batch_size: int, rates: HostRates) -> HostStep:
-    """Return what a step would take here."""
-    return predict_step(graph, rates, planned_setup(params, graph, batch_size))

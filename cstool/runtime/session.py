@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +17,9 @@ from cstool.runtime.file_traffic import FileTraffic
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
+
+COMPARED_STEPS = 1000
+"""last steps of a run, at the most, whose times are compared with what was predicted"""
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,8 @@ class Session:
     """says which kernels compute with sparse weights"""
     kept_choices: dict[str, Any] = field(default_factory=dict)
     """what the run that this one continues chose"""
-    phase_seconds: list[dict[str, float]] = field(default_factory=list)
-    """what the ops took since the lanes were made, of a lane, after every step: forward, again, backward"""
+    phase_seconds: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=COMPARED_STEPS + 1))
+    """what the ops took since the lanes were made, of a lane, after each of the last steps: forward, again, backward"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
     saving: Saving | None = None
