@@ -29,6 +29,7 @@ from cstool.runtime.lanes import stages
 from cstool.runtime.plan import PlannedOp, make_plan
 
 Array = np.ndarray[Any, Any]
+_RunOp = Callable[[PlannedOp, Call, Sequence[Weights], News], None]
 
 SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
@@ -69,7 +70,7 @@ class Walk:
         self._scores = [np.empty((BLOCK_TOKENS if cache else 0, capacity), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
         self.passes = 0
-        self._run_op: Mapping[OpKind, Callable[..., None]] = {
+        self._run_op: dict[OpKind, _RunOp] = {
             OpKind.LINEAR: self._linear,
             OpKind.POSITION_EMBEDDING: self._position,
             OpKind.FIXED_POSITION_EMBEDDING: self._fixed_position,
@@ -98,7 +99,7 @@ class Walk:
         with np.errstate(over="ignore", invalid="ignore"):
             for planned, call in ops:
                 with self.stream.lent(planned.vector_panels) as vectors:
-                    run_op = self._run_op.get(planned.op.kind, self._as_in_training)
+                    run_op: _RunOp = self._run_op.get(planned.op.kind, self._as_in_training)
                     run_op(planned, call, vectors, news)
                     call.let_go()
             return self._logits(*head, wanted)
