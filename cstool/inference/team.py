@@ -10,7 +10,7 @@ from typing import Any
 Part = Callable[[int, int, int], None]
 """does the part from `start` to `stop`, as a member of that number"""
 
-WORTH_SHARING = 64 * 1024
+WORTH_SHARING = 256 * 1024
 """numbers read, from which on a second thread pays: waking one takes about as long as reading so many"""
 
 

@@ -7,7 +7,8 @@ Each op runs on all rows, with the kernels of training where these go row by row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from itertools import accumulate, groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,13 +30,22 @@ from cstool.runtime.lanes import stages
 from cstool.runtime.plan import PlannedOp, make_plan
 
 Array = np.ndarray[Any, Any]
-_RunOp = Callable[[PlannedOp, Call, Sequence[Weights], News], None]
+_RunOp = Callable[[PlannedOp, Call, News], None]
 
 SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
 MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
+
+
+class _Product(NamedTuple):
+    """y = x weight^T + bias."""
+
+    x: Array
+    weight: Weights
+    bias: Array | None
+    y: Array
 
 
 class _Layout:
@@ -46,6 +56,13 @@ class _Layout:
         self.slot = GrainSlot(self.plan, aligned_empty(self.plan.slot_bytes), seed=0)
         for call in self.slot.calls:
             call.scratch = scratch
+        *ops, self.head = zip(self.plan.ops, self.slot.calls, strict=True)
+        # Linear ops that read the same are one group: query, key and value, a layer and its gate.
+        self.groups = [list(group) for _, group in groupby(ops, _reads)]
+        self.panels = [panel for planned in self.plan.ops for panel in (*planned.vector_panels, *planned.matrix_panels)]
+        """in the order in which a pass takes them, where they stream"""
+        last = self.plan.ops[-1]
+        self.head_panels = len(last.vector_panels) + len(last.matrix_panels)
 
 
 class Walk:
@@ -71,7 +88,6 @@ class Walk:
         self._layouts: dict[int, _Layout] = {}
         self.passes = 0
         self._run_op: dict[OpKind, _RunOp] = {
-            OpKind.LINEAR: self._linear,
             OpKind.POSITION_EMBEDDING: self._position,
             OpKind.FIXED_POSITION_EMBEDDING: self._fixed_position,
             OpKind.ROTARY: self._rotary,
@@ -93,16 +109,17 @@ class Walk:
         layout = self._layout(len(next(iter(inputs.values()))))
         for name, value in inputs.items():
             np.copyto(layout.slot.arrays[name], value)
-        *ops, head = zip(layout.plan.ops, layout.slot.calls, strict=True)
-        self.stream.begin_pass(_panels([planned for planned, _ in (*ops, *([head] if len(wanted) else []))]))
+        self.stream.begin_pass(layout.panels if len(wanted) else layout.panels[: -layout.head_panels])
         # An overflow is found in the logits.
         with np.errstate(over="ignore", invalid="ignore"):
-            for planned, call in ops:
-                with self.stream.lent(planned.vector_panels) as vectors:
-                    run_op: _RunOp = self._run_op.get(planned.op.kind, self._as_in_training)
-                    run_op(planned, call, vectors, news)
-                    call.let_go()
-            return self._logits(*head, wanted)
+            for group in layout.groups:
+                kind = group[0][0].op.kind
+                if kind is OpKind.LINEAR:
+                    self._linear(group)
+                    continue
+                (planned, call), run_op = group[0], self._run_op.get(kind, self._as_in_training)
+                run_op(planned, call, news)
+            return self._logits(*layout.head, wanted)
 
     def _layout(self, rows: int) -> _Layout:
         found = self._layouts.pop(rows, None)
@@ -114,41 +131,60 @@ class Walk:
         self._layouts[rows] = found
         return found
 
-    def _as_in_training(self, planned: PlannedOp, call: Call, vectors: Sequence[Weights], _news: News) -> None:
-        for panel, is_first, is_last in stages(planned.matrix_panels):
-            with self.stream.lent([] if panel is None else [panel]) as matrix:
-                call.hold([*matrix, *vectors], panel, is_first, is_last)
-                planned.kernel.forward(call)
+    def _as_in_training(self, planned: PlannedOp, call: Call, _news: News) -> None:
+        with self.stream.lent(planned.vector_panels) as vectors:
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                with self.stream.lent([] if panel is None else [panel]) as matrix:
+                    call.hold([*matrix, *vectors], panel, is_first, is_last)
+                    planned.kernel.forward(call)
+            call.let_go()
 
-    def _linear(self, planned: PlannedOp, call: Call, vectors: Sequence[Weights], _news: News) -> None:
-        (bias,) = vectors or (None,)
-        for panel in planned.matrix_panels:
-            with self.stream.lent([panel]) as (weight,):
-                self._multiply(call.inputs[0], weight, bias, panel, call.outputs[0])
+    def _linear(self, group: Sequence[tuple[PlannedOp, Call]]) -> None:
+        """Run linear ops that read the same; a panel at a time where weights stream, all at once where they stay."""
+        products = [(planned, call, panel) for planned, call in group for panel in planned.matrix_panels]
+        for part in [products] if self.stream.is_resident else [[product] for product in products]:
+            vectors = [vector for planned, _, _ in part for vector in planned.vector_panels]
+            with self.stream.lent([panel for _, _, panel in part]) as weights, self.stream.lent(vectors) as biases:
+                by_panel = dict(zip(vectors, biases, strict=True))
+                self._multiply(
+                    [
+                        _Product(
+                            call.inputs[0],
+                            weight,
+                            _rows_of(by_panel[planned.vector_panels[0]], panel) if planned.vector_panels else None,
+                            call.outputs[0][:, panel.start : panel.stop],
+                        )
+                        for (planned, call, panel), weight in zip(part, weights, strict=True)
+                    ]
+                )
 
-    def _multiply(self, x: Array, weight: Weights, bias: Weights | None, panel: Panel, y: Array) -> None:
-        """Write the columns of y that are a panel's."""
-        rows = slice(panel.start, panel.stop)
-        part_bias = bias[rows] if isinstance(bias, np.ndarray) else None
-        if isinstance(weight, SparseMatrix):
-            if weight.pattern.density <= SPARSE_DENSITY:
-                sparse_linear_forward(x, weight.pattern, weight.values, part_bias, y[:, rows], self._scratches[0])
-                return
-            weight = weight.dense()
-        assert isinstance(weight, np.ndarray)
-        matrix, part_y = weight, y[:, rows]
+    def _multiply(self, products: Sequence[_Product]) -> None:
+        """Compute several products; the team shares the rows of all dense weights together."""
+        dense: list[tuple[Array, _Product]] = []
+        for product in products:
+            weight = product.weight
+            if isinstance(weight, SparseMatrix) and weight.pattern.density <= SPARSE_DENSITY:
+                sparse_linear_forward(
+                    product.x, weight.pattern, weight.values, product.bias, product.y, self._scratches[0]
+                )
+            else:
+                dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
+        edges = list(accumulate((len(weight) for weight, _ in dense), initial=0))
 
         def part(start: int, stop: int, _member: int) -> None:
-            rowwise_linear(x, matrix, part_bias, part_y, start, stop)
+            for (weight, product), first, last in zip(dense, edges, edges[1:], strict=False):
+                here, there = max(start, first), min(stop, last)
+                if here < there:
+                    rowwise_linear(product.x, weight, product.bias, product.y, here - first, there - first)
 
-        self.team.share(part, len(matrix), matrix.size, LONE_ROWS)
+        self.team.share(part, edges[-1], sum(weight.size for weight, _ in dense), LONE_ROWS)
 
-    def _position(self, planned: PlannedOp, call: Call, _vectors: Sequence[Weights], news: News) -> None:
+    def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
         for panel in planned.matrix_panels:
             with self.stream.lent([panel]) as (table,):
                 self._add_positions(call, table, panel.start, news)
 
-    def _fixed_position(self, _planned: PlannedOp, call: Call, _vectors: Sequence[Weights], news: News) -> None:
+    def _fixed_position(self, _planned: PlannedOp, call: Call, news: News) -> None:
         x = call.inputs[0]
         self._add_positions(call, sinusoids(self.capacity, x.shape[1], x.dtype), 0, news)
 
@@ -158,7 +194,7 @@ class Walk:
         for rows, before in _sequences(news):
             position_forward(call.inputs[0][rows], table, self.capacity, call.outputs[0][rows], None, first - before)
 
-    def _rotary(self, planned: PlannedOp, call: Call, _vectors: Sequence[Weights], news: News) -> None:
+    def _rotary(self, planned: PlannedOp, call: Call, news: News) -> None:
         a = planned.op.attributes
         for rows, before in _sequences(news):
             rotary_forward(
@@ -171,7 +207,7 @@ class Walk:
                 before,
             )
 
-    def _attention(self, planned: PlannedOp, call: Call, _vectors: Sequence[Weights], news: News) -> None:
+    def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
         assert self.cache is not None
         q, k, v = call.inputs
         keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
@@ -196,15 +232,20 @@ class Walk:
             (bias,) = vectors or (None,)
             for panel in planned.matrix_panels:
                 with self.stream.lent([panel]) as (weight,):
-                    self._multiply(x, weight, bias, panel, logits)
+                    self._multiply([_Product(x, weight, _rows_of(bias, panel), logits[:, panel.start : panel.stop])])
         a = planned.op.attributes
         bend_logits(logits, a["logits_scale"], a["logits_softcap"])
         return logits
 
 
-def _panels(ops: Sequence[PlannedOp]) -> list[Panel]:
-    """Return the panels of ops in the order in which a pass takes them."""
-    return [panel for planned in ops for panel in (*planned.vector_panels, *planned.matrix_panels)]
+def _reads(op: tuple[PlannedOp, Call]) -> tuple[str, ...]:
+    """Return what ops of a group have in common."""
+    planned, _ = op
+    return planned.op.inputs if planned.op.kind is OpKind.LINEAR else (planned.op.name,)
+
+
+def _rows_of(bias: Weights | None, panel: Panel) -> Array | None:
+    return bias[panel.start : panel.stop] if isinstance(bias, np.ndarray) else None
 
 
 def _sequences(news: News) -> list[tuple[slice, int]]:

@@ -19,7 +19,7 @@ from cstool.kernels._vectors import FLOAT_BYTES
 from cstool.kernels.attention import Attention, slopes_of
 from cstool.kernels.attention_rows import bend
 from cstool.kernels.exponential import exp, maximum
-from cstool.kernels.rowwise import dots
+from cstool.kernels.rowwise import add_weighted, dots
 
 BLOCK_TOKENS = 32
 """most new tokens of a sequence that go through the keys together"""
@@ -90,16 +90,6 @@ def _soften(sinks, window, factor, cap, slope, sinks_distance, window_distance):
 
 
 @elementwise
-def _add_values(probabilities, values, begin, context):  # type: ignore[no-untyped-def]
-    """Add the values from row `begin` on, each times its probability, one after the other."""
-    width = context.shape[0]
-    for j in range(probabilities.shape[0]):
-        share, row = probabilities[j], values[begin + j]
-        for d in range(width):
-            context[d] += share * row[d]
-
-
-@elementwise
 def _attend(  # type: ignore[no-untyped-def]
     q, news, keys, values, pairs, heads, sharing, reach, sinks, scale, cap, slopes, context, scores
 ):
@@ -135,8 +125,8 @@ def _attend(  # type: ignore[no-untyped-def]
                 target = context[row + i, head * width : (head + 1) * width]
                 for d in range(width):
                     target[d] = zero
-                _add_values(apart, head_values, 0, target)
-                _add_values(window, head_values, start, target)
+                add_weighted(apart, head_values, 0, target)
+                add_weighted(window, head_values, start, target)
 
 
 def cached_attention(

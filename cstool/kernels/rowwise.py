@@ -25,12 +25,14 @@ from cstool.kernels._vectors import (
     INT64,
     LANES,
     VECTOR,
+    VECTOR_BYTES,
     Builder,
     Memory,
     Value,
     generated,
     loop,
     multiply_add,
+    splat,
     sums_of_four,
 )
 
@@ -134,6 +136,54 @@ def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width): 
                 _dot_one(
                     x + t * x_stride, x_stride, row, weight_stride, y + t * y_stride + r * FLOAT_BYTES, y_stride, width
                 )
+
+
+def _make_weighted_sum(vectors: int) -> Any:
+    """Return sum(shares, count, rows, stride, y), which adds rows, each times its share, to so many vectors of y.
+
+    The sums stay in registers; each goes over the rows in their order.
+    """
+
+    def emit(b: Builder, shares: Value, count: Value, rows: Value, stride: Value, y: Value) -> None:
+        weights, target = Memory(b, shares), Memory(b, y)
+        places = [v * VECTOR_BYTES for v in range(vectors)]
+
+        def body(i: Value, *sums: Value) -> Sequence[Value]:
+            share = splat(b, weights.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT))
+            row = Memory(b, b.add(rows, b.mul(i, stride)))
+            return [multiply_add(b, share, row.load(p), total) for p, total in zip(places, sums, strict=True)]
+
+        begun = [target.load(place) for place in places]
+        for place, total in zip(places, loop(b, ir.Constant(INT64, 0), count, 1, begun, body), strict=True):
+            target.store(place, total)
+
+    def weighted(_t: Any, _shares: Any, _count: Any, _rows: Any, _stride: Any, _y: Any) -> Any:
+        return generated(emit, 5)
+
+    return intrinsic(weighted)
+
+
+WIDE = 4
+"""vectors whose weighted sums are made together"""
+_sum_wide: Any = _make_weighted_sum(WIDE)
+_sum_narrow: Any = _make_weighted_sum(1)
+
+
+@elementwise
+def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
+    """Add rows of a matrix from `first` on, each times its share, one after the other."""
+    count, width, stride = shares.shape[0], y.shape[0], rows.strides[0]
+    begin, at, target = shares.ctypes.data, rows.ctypes.data + first * stride, y.ctypes.data
+    done = 0
+    while done + WIDE * LANES <= width:
+        _sum_wide(begin, count, at + done * FLOAT_BYTES, stride, target + done * FLOAT_BYTES)
+        done += WIDE * LANES
+    while done + LANES <= width:
+        _sum_narrow(begin, count, at + done * FLOAT_BYTES, stride, target + done * FLOAT_BYTES)
+        done += LANES
+    for j in range(count):
+        for d in range(done, width):
+            y[d] += shares[j] * rows[first + j, d]
 
 
 @elementwise
