@@ -58,7 +58,7 @@ class _Layout:
             call.scratch = scratch
         *ops, self.head = zip(self.plan.ops, self.slot.calls, strict=True)
         # Linear ops that read the same are one group: query, key and value, a layer and its gate.
-        self.groups = [list(group) for _, group in groupby(ops, _reads)]
+        self.groups = [list(group) for _, group in groupby(ops, _group_of)]
         self.panels = [panel for planned in self.plan.ops for panel in (*planned.vector_panels, *planned.matrix_panels)]
         """in the order in which a pass takes them, where they stream"""
         last = self.plan.ops[-1]
@@ -238,10 +238,10 @@ class Walk:
         return logits
 
 
-def _reads(op: tuple[PlannedOp, Call]) -> tuple[str, ...]:
+def _group_of(op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
     """Return what ops of a group have in common."""
-    planned, _ = op
-    return planned.op.inputs if planned.op.kind is OpKind.LINEAR else (planned.op.name,)
+    found = op[0].op
+    return found.kind, found.inputs if found.kind is OpKind.LINEAR else found.outputs
 
 
 def _rows_of(bias: Weights | None, panel: Panel) -> Array | None:
