@@ -25,7 +25,7 @@ from cstool.cli.infer_options import (
     TopPOption,
     TruncatePromptOption,
 )
-from cstool.cli.report import DebugOption, errors_as_messages
+from cstool.cli.report import DebugOption, errors_as_messages, missing_option
 from cstool.cli.trace_option import RunTraceOption, check_trace_file, check_traced
 
 if TYPE_CHECKING:
@@ -171,7 +171,17 @@ FLAG_KEYS = {
 
 
 def run(
-    params: Annotated[Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).")],
+    context: typer.Context,
+    params: Annotated[
+        Path | None,
+        typer.Option(
+            "--params",
+            "-p",
+            metavar="FILE",
+            help="Params file (YAML); to infer, a checkpoint given by --checkpoint_path has them.",
+            show_default=False,
+        ),
+    ] = None,
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="What to do.")] = Mode.train,
     model_dir: Annotated[
         Path | None,
@@ -328,7 +338,14 @@ def run(
             check_trace_file(trace)
         from cstool.params import load_all_params
 
-        trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        if params is not None:
+            trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        elif mode is Mode.infer and checkpoint_path is not None:
+            from cstool.cli.infer import params_of
+
+            trainers = (params_of(checkpoint_path, set_ or (), flags),)
+        else:
+            raise missing_option(context, "--params", "-p")
         if mode is Mode.infer:
             from cstool.cli.infer import infer
 
