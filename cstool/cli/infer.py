@@ -193,8 +193,8 @@ def _summary(answers: Answers, request: Request) -> list[str]:
     weights = "weights in memory" if speed.weights == "resident" else f"{format_bytes(pass_bytes)} of weights a pass"
     lines.append(
         f"On this host: {counted(speed.prompt_tokens, 'prompt token')}, first token after {speed.first_token_s:.3g} s; "
-        f"{counted(speed.tokens, 'token')} in {speed.seconds:.3g} s, {speed.tokens_per_s:.1f} tokens/s after the first; "
-        f"{weights}, {format_bytes(speed.kv_cache_bytes)} of keys and values."
+        f"{counted(speed.tokens, 'token')} in {speed.seconds:.3g} s, {speed.tokens_per_s:.1f} tokens/s after the first"
+        f"; {weights}, {format_bytes(speed.kv_cache_bytes)} of keys and values."
     )
     return lines
 

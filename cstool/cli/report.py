@@ -59,7 +59,7 @@ def print_error(text: str, label: str = "error") -> None:
 def missing_option(context: typer.Context, *names: str) -> typer.TyperException:
     """Return the error of an option that must be given in some cases only, worded as where it must be in all."""
     error: Any = typer.TyperException(f"Missing option {' / '.join(map(repr, names))}.")
-    error.ctx = context
+    error.ctx, error.exit_code = context, 2
     return error  # type: ignore[no-any-return]
 
 
