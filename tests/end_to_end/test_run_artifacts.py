@@ -39,9 +39,7 @@ TRAIN = (
     r"\| Train Device=.*Step=(\d+).*Rate=([\d\.]+) samples/sec, GlobalRate=([\d\.]+) samples/sec",
 )
 """how scripts of the vendor's users read its log: the first is in several public repositories, the others are alike"""
-EVAL = (
-    r"\|\s*Eval Device=CSX, GlobalStep=(\d+), Batch=(\d+), Loss=([\d.]+), Rate=[\d.]+ .*GlobalRate=[\d.]+\s+samples/sec"
-)
+EVAL = r"\|\s*Eval Device=CSX, GlobalStep=(\d+), Batch=(\d+), Loss=([\d.]+), .*\bGlobalRate=[\d.]+\s+samples/sec"
 METRIC = r"\s+-\s+eval/accuracy\s+=\s+([\d\.]+)"
 PROCESSED = r"Processed \d+ training sample\(s\) in ([\d\.]+) seconds\."
 STAMP = r"^(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2},\d{3}) (INFO|WARNING):   "
