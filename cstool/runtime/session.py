@@ -75,7 +75,7 @@ class RunResult:
     step_s: float = 0.0
     """of training, on average"""
     median_step_s: float = 0.0
-    """of the steps but the first, which meets cold caches"""
+    """of the steps but the first, which meets cold caches; of a long run over the last"""
     step_seconds: list[float] = field(default_factory=list)
     """of every step that was run; an update that overlaps the next step counts there"""
     samples_per_s: float = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from cstool.runtime.performance import write_performance
-from cstool.runtime.session import Session, peak_resident_bytes
+from cstool.runtime.session import COMPARED_STEPS, Session, peak_resident_bytes
 from cstool.runtime.wording import counted, format_bytes
 
 log = logging.getLogger("cstool")
@@ -36,7 +36,7 @@ def complete(session: Session) -> None:
     result.last_step = session.position.step
     result.memory_bytes = dict(appliance.memory_account())
     result.peak_resident_bytes = peak_resident_bytes()
-    steps = result.step_seconds[1:] or result.step_seconds
+    steps = result.step_seconds[1:][-COMPARED_STEPS:] or result.step_seconds
     result.median_step_s = median(steps) if steps else 0.0
     result.model_dir = str(session.params.model_dir)
     result.log = None if session.log_folder is None else str(session.log_folder / "run.log")

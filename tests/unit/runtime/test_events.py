@@ -29,6 +29,16 @@ def test_the_checksum_has_the_values_of_the_standard(data: bytes, crc: int) -> N
     assert crc32c(data) == crc
 
 
+@given(st.binary(max_size=300))
+def test_the_checksum_is_that_of_its_twin(data: bytes) -> None:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    assert crc32c(data) == crc ^ 0xFFFFFFFF
+
+
 def by_tag(written: Written) -> dict[str, list[tuple[int, float]]]:
     """Return scalars as a reader would, in float32."""
     found: dict[str, list[tuple[int, float]]] = {}
