@@ -357,6 +357,7 @@ def run(
         from cstool import runtime
         from cstool.cli.render import print_json
         from cstool.cli.run_log import LOG, run_log
+        from cstool.cli.same_command import same_command
         from cstool.cli.screen import screen_on
         from cstool.models.following import check_following
 
@@ -368,7 +369,7 @@ def run(
         for number, trainer in enumerate(trainers, start=1):
             with (
                 screen_on(sys.stderr if as_json else sys.stdout) as screen,
-                run_log(trainer.model_dir, trainer.logging.log_level, screen.handler, trainer.resolved()),
+                run_log(trainer.model_dir, trainer.logging.log_level, screen.handler, trainer.resolved()) as log_folder,
             ):
                 if len(trainers) > 1:
                     LOG.info("Trainer %d of %d (trainer.%d of the file)", number, len(trainers), number - 1)
@@ -389,6 +390,9 @@ def run(
                     lanes=lane_count,
                     sparse_kernels=sparse_kernels.value,
                     trace=trace,
+                    log_folder=log_folder,
+                    # Flags are of all trainers of a file: none of them goes on alone.
+                    command=same_command(context) if len(trainers) == 1 else None,
                     progress=screen.progress,
                 )
             results.append(result.as_dict())
