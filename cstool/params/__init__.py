@@ -13,7 +13,7 @@ from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.params.sections.parallel_decoder import ParallelDecoderParams
-from cstool.params.sections.schedules import Schedule
+from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, MemoryxParams, PrecisionParams
 

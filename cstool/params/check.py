@@ -20,7 +20,8 @@ from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, FcMnistParams
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, SGD, Adam
-from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ScalePerParamLR, Schedule, SequentialLR
+from cstool.params.sections.schedule import Schedule
+from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ChainedScheduler, ScalePerParamLR, SequentialLR
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
     CALLBACKS,
@@ -254,7 +255,8 @@ class _Checker:
         if entry is None:
             return None
         name, value, key = entry
-        if SCHEDULES[name] is SequentialLR and isinstance(value, dict) and isinstance(value.get("schedulers"), list):
+        has_parts = SCHEDULES[name] in (SequentialLR, ChainedScheduler) and isinstance(value, dict)
+        if has_parts and isinstance(value.get("schedulers"), list):
             key_below: Key = (*key, "schedulers")
             parts = [self._schedule(part, (*key_below, index)) for index, part in enumerate(value["schedulers"])]
             if None in parts:

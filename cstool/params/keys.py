@@ -17,7 +17,8 @@ from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
-from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
+from cstool.params.sections.schedule import Schedule
+from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
 from cstool.params.sections.sparsity import SHARES, SparsityParams
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
@@ -157,7 +158,7 @@ def legacy_tables() -> tuple[KeyTable, ...]:
         ],
         "optimizer.learning_rate": [
             KeyFate("scheduler", "acted on", f"{_join(tuple(SCHEDULES))}, with or without LR"),
-            KeyFate("main_scheduler", "refused", "sequential"),
+            KeyFate("main_scheduler", "acted on", "sequential, chained", "sequential"),
             *moved(dict.fromkeys(("steps", "decay_steps"), "trainer.init.schedulers.*.LinearLR.total_iters")),
         ],
         "runconfig": [

@@ -14,7 +14,7 @@ from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.learning_rates import learning_rate_scale
 from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import SGD, Adam
-from cstool.params.sections.schedules import Schedule
+from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import (
     CheckpointParams,

@@ -179,6 +179,27 @@ def test_the_trainer_layout_is_no_reason_for_a_warning(load) -> None:
             [{"PiecewiseConstantLR": {"learning_rates": [1, 2], "milestones": [5]}}],
         ),
         (
+            [
+                LINEAR,
+                {
+                    "scheduler": "Multiplicative",
+                    "main_scheduler": "chained",
+                    "initial_learning_rate": 1.0,
+                    "coefficient": 0.5,
+                },
+            ],
+            [
+                {
+                    "ChainedScheduler": {
+                        "schedulers": [
+                            {"LinearLR": {"initial_learning_rate": 0, "end_learning_rate": 0.1, "total_iters": 5}},
+                            {"MultiplicativeLR": {"initial_learning_rate": 1.0, "coefficient": 0.5}},
+                        ]
+                    }
+                }
+            ],
+        ),
+        (
             [LINEAR, {"scheduler": "Constant", "main_scheduler": "sequential", "learning_rate": 0.1}],
             [
                 {
