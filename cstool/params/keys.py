@@ -31,7 +31,6 @@ from cstool.params.sections.trainer import (
     CheckpointParams,
     FitKeys,
     InitKeys,
-    LoadCheckpointStates,
     LoggingParams,
     LoopParams,
     MemoryxParams,
@@ -217,7 +216,7 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     yield [(f"{init}.backend", BackendParams)]
     yield [(f"{init}.autorestart", AutorestartParams)]
     yield [("trainer.fit", FitKeys), ("trainer.validate", ValidateKeys)]
-    yield [("trainer.validate_all", list(_fates(ValidateAllKeys, "noted")))]
+    yield [("trainer.validate_all", ValidateAllKeys)]
     loaders = ("fit.train_dataloader", "fit.val_dataloader", "validate.val_dataloader", "validate_all.val_dataloaders")
     yield [(f"trainer.{loader}", DataloaderParams) for loader in loaders]
     for_training, *others = (f"trainer.{loader}" for loader in loaders)
@@ -234,8 +233,7 @@ def _entries(names: Iterable[str], others: Iterable[str]) -> list[KeyFate]:
 
 def _callbacks() -> Iterator[KeyFate]:
     for name, section in CALLBACK_SECTIONS.items():
-        fate = "acted on" if section is LoadCheckpointStates else "noted"
-        yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section, fate))
+        yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section))
     for name in MICRO_BATCH_CALLBACKS:
         yield KeyFate(f"{name}.{MICRO_BATCH_FLAG}", "acted on", MICRO_BATCH_VALUES, "the largest that fits")
     yield from _arguments({**dict.fromkeys(FLAG_CALLBACKS, ("*",)), **CALLBACKS})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import secrets
 import sys
 from collections import deque
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from cstool.params import Params
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.file_traffic import FileTraffic
 from cstool.runtime.kernel_choice import KernelChooser
+from cstool.runtime.patience import Patience
 from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
 
@@ -80,6 +82,8 @@ class RunResult:
     """what it would have been with the zeros of sparse weights"""
     checkpoint_s: float = 0.0
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    stopped_early: dict[str, Any] | None = None
+    """why training ended before its last step; None where it did not"""
     checkpoints: list[str] = field(default_factory=list)
     memory_bytes: dict[str, int] = field(default_factory=dict)
     """what the appliance allocated, by purpose"""
@@ -139,6 +143,16 @@ class Session:
     """the checkpoint that is being made"""
     committed_step: int | None = None
     """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
+    last_step: int | None = None
+    """up to which it trains"""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """of the last evaluation, by tag"""
+    evaluated_step: int | None = None
+    """after which that was"""
+    run_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    """tells the checkpoints of this run, all its interruptions included, from those of others"""
+    patience: Patience | None = None
+    """None where nothing stops the run early"""
     saved_step: int | None = None
     """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
 

@@ -32,7 +32,7 @@ def look(
     found: Session, data: Digits, *, steps: int | None = None, log_steps: int = 1, **loader: Any
 ) -> tuple[Evaluation, Recorder]:
     progress = Recorder()
-    params: DataloaderParams = found.params.dataloader("train").model_copy(update=loader)
+    params: DataloaderParams = found.params.dataloaders("train")[0].model_copy(update=loader)
     settings = {"step": 7, "steps": steps, "log_steps": log_steps, "progress": progress}
     return evaluate(found.appliance, data, params, stop=StopRequest(), **settings), progress
 

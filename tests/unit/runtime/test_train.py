@@ -32,7 +32,7 @@ def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
 def go(found: Session, data: Digits, evaluate_now: Callable[[], float] | None) -> None:
     """Train as `run` does."""
     with StopRequest() as stop:
-        train(found, data, found.params.dataloader("train"), evaluate_now, stop)
+        train(found, data, found.params.dataloaders("train")[0], evaluate_now, stop)
 
 
 def trained(
