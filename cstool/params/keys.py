@@ -29,12 +29,15 @@ from cstool.params.sections.trainer import (
     AutorestartParams,
     BackendParams,
     CheckpointParams,
+    EarlyStopping,
     FitKeys,
     InitKeys,
+    LoadCheckpointStates,
     LoggingParams,
     LoopParams,
     MemoryxParams,
     PrecisionParams,
+    SaveCheckpointState,
     TrainerKeys,
     ValidateAllKeys,
     ValidateKeys,
@@ -68,6 +71,7 @@ class KeyTable:
 
 _FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
 _ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
+_STATES = "all, or some of model, optimizer, dataloader"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
     (InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
@@ -87,6 +91,14 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (SparsityParams, "samples"): ("a whole number from 1", "1 for dropconnect"),
     (SparsityParams, "mask_checkpoint"): ("a path", "must be given for init_method from_checkpoint"),
     (SparsityParams, "rewind_checkpoint"): ("a path", ""),
+    (LoadCheckpointStates, "load_checkpoint_states"): (_STATES, "all"),
+    (SaveCheckpointState, "checkpoint_states"): (_STATES, "model"),
+    (EarlyStopping, "mode"): ("", "max for an accuracy, else min"),
+    (EarlyStopping, "monitor"): ("a metric of the evaluations, as the log has it", "eval/loss"),
+    (FitKeys, "val_dataloader"): ("a dataloader or a list of them", ""),
+    (ValidateKeys, "val_dataloader"): ("a dataloader or a list of them", "those of trainer.fit"),
+    (ValidateAllKeys, "val_dataloaders"): ("a dataloader or a list of them", "those of trainer.validate"),
+    (ValidateAllKeys, "ckpt_paths"): ("a path or a list of paths", "all checkpoints in model_dir"),
     (SparsityParams, "param_filter"): ("a pattern of names or a list of them", "all but embeddings and output layer"),
 }
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
@@ -271,7 +283,7 @@ def _fates(section: type[Section], fate: str = "acted on") -> Iterator[KeyFate]:
         if field.exclude or choices == ():
             continue
         if field.annotation is Any and not field.metadata and fate == "acted on":
-            yield KeyFate(name, "see below", "", _default(field))
+            yield KeyFate(name, "see below", *IN_WORDS.get((section, name), ("", _default(field))))
             continue
         values = _values(field.annotation, field.metadata) if choices is None else _join(refused.pop(name))
         if name in section.null_counts and "null" not in values:
