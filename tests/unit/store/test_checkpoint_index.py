@@ -10,7 +10,7 @@ import pytest
 
 from cstool.errors import CheckpointError
 from cstool.store import IndexEntry, read_index, register_checkpoint
-from cstool.store.checkpoint_index import forget_deleted
+from cstool.store.checkpoint_index import INDEX_NAME, forget_deleted
 from tests.contract.refusal import refusal
 
 
