@@ -119,8 +119,9 @@ def _tokenizer(params: Params, flags: InferFlags) -> Tokenizer:
 
     if flags.tokenizer is not None:
         return load_tokenizer(flags.tokenizer)
-    loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
-    folders = list(dict.fromkeys(folder for loader in loaders if loader is not None for folder in loader.data_dir))
+    training = () if params.train_dataloader is None else (params.train_dataloader,)
+    loaders = (*training, *params.val_dataloaders, *params.eval_dataloaders)
+    folders = list(dict.fromkeys(folder for loader in loaders for folder in loader.data_dir))
     for folder in folders:
         if (found := tokenizer_of(folder)) is not None:
             return found

@@ -41,6 +41,7 @@ class Mode(StrEnum):
     train = "train"
     eval = "eval"
     train_and_eval = "train_and_eval"
+    eval_all = "eval_all"
     infer = "infer"
 
 

@@ -14,15 +14,15 @@ from cstool.inference.weight_stream import WeightStream
 from cstool.models import build_graph
 from cstool.params import DecoderParams, Params
 from cstool.runtime.appliance import Appliance
-from cstool.runtime.checkpoints import choose_start, restore
 from cstool.runtime.grains import available_cores
 from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.memoryx_store import open_backing
 from cstool.runtime.progress import Progress
-from cstool.runtime.run import prepare_kernels, prepare_model_dir
 from cstool.runtime.session import RunResult, Session
+from cstool.runtime.setup import prepare_kernels, prepare_model_dir
 from cstool.runtime.sparsity_rules import sparsity_rules
+from cstool.runtime.start import choose_start, restore
 
 log = logging.getLogger("cstool")
 

@@ -113,14 +113,3 @@ def _second_of(path: Path) -> int:
     """Return when an event file was begun, as its name says; 0 if it does not."""
     second = path.name.removeprefix(PREFIX).partition(".")[0]
     return int(second) if second.isdecimal() else 0
-
-
-def evaluation_scalars(metrics: Mapping[str, float], dataset: str | None = None) -> dict[str, float]:
-    """Return the metrics of an evaluation by tag.
-
-    Args:
-        metrics: by name: loss, accuracy, lm_perplexity, ...
-        dataset: which of several data sets they are of; None where there is one
-    """
-    place = "eval" if dataset is None else f"eval/{dataset}"
-    return {f"{place}/{name}": value for name, value in metrics.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+import secrets
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from cstool.runtime.appliance import Appliance
 from cstool.runtime.events import Events
 from cstool.runtime.file_traffic import FileTraffic
 from cstool.runtime.kernel_choice import KernelChooser
+from cstool.runtime.patience import Patience
 from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
 from cstool.runtime.time_split import TimeSplit
@@ -97,6 +99,8 @@ class RunResult:
     time_s: dict[str, float] = field(default_factory=dict)
     """what it was spent on; the parts add up to it"""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    stopped_early: dict[str, Any] | None = None
+    """why training ended before its last step; None where it did not"""
     checkpoints: list[str] = field(default_factory=list)
     model_dir: str = ""
     log: str | None = None
@@ -163,6 +167,14 @@ class Session:
     """the checkpoint that is being made"""
     committed_step: int | None = None
     """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """of the last evaluation, by tag"""
+    evaluated_step: int | None = None
+    """after which that was"""
+    run_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    """tells the checkpoints of this run, all its interruptions included, from those of others"""
+    patience: Patience | None = None
+    """None where nothing stops the run early"""
     saved_step: int | None = None
     """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
     events: Events = field(default_factory=lambda: Events(None))

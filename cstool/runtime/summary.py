@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
+from typing import Any
 
 from cstool.runtime.performance import write_performance
 from cstool.runtime.session import COMPARED_STEPS, Session, peak_resident_bytes
@@ -57,10 +58,14 @@ def _rows(session: Session) -> Iterator[tuple[str, str]]:
     result = session.result
     machine = f"{result.num_csx} CSX, {counted(result.lanes, 'lane')}"
     yield "model", f"{result.model}, {counted(result.parameters, 'parameter')}; {machine}"
-    if result.mode != "eval":
+    if not result.mode.startswith("eval"):
         yield "trained", _trained(session)
-    if result.evaluations:
-        yield "held out", _held_out(session)
+    # Of checkpoint after checkpoint there is a table.
+    last = result.evaluations[-1]["step"] if result.evaluations and result.mode != "eval_all" else None
+    found = [evaluation for evaluation in result.evaluations if evaluation["step"] == last]
+    for evaluation in found:
+        name = f" ({evaluation['data_set']})" if len(found) > 1 else ""
+        yield f"held out{name}", _held_out(session, evaluation)
     parts = [f"{WORDS[name]} {seconds:.1f}" for name, seconds in result.time_s.items() if seconds >= 0.05]
     yield "time", f"{result.wall_s:.1f} s{': ' if parts else ''}{', '.join(parts)}"
     if result.losses:
@@ -85,8 +90,7 @@ def _trained(session: Session) -> str:
     return f"{steps}: {counted(result.samples, 'sample')}{tokens}; {losses}"
 
 
-def _held_out(session: Session) -> str:
-    found = session.result.evaluations[-1]
+def _held_out(session: Session, found: Mapping[str, Any]) -> str:
     perplexity = f", lm_perplexity {found['perplexity']:.5f}" if session.tokens_per_sample > 1 else ""
     amount = f"{counted(found['samples'], 'sample')}, after step {found['step']}"
     return f"loss {found['loss']:.5f}, accuracy {found['accuracy']:.5f}{perplexity} ({amount})"
@@ -106,7 +110,7 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
     """Yield what to type next, as it works: only where something was saved to go on from."""
     params, result = session.params, session.result
     is_saved = session.position.step in (session.saved_step, session.committed_step)
-    if session.command is None or result.mode == "eval" or not is_saved:
+    if session.command is None or result.mode.startswith("eval") or not is_saved:
         return
     if not session.resumes and not result.checkpoints:
         return
@@ -117,5 +121,5 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
     elif params.loop.num_steps is not None:
         steps = {"num_steps": str(session.steps_left)}
     yield "continue", session.command({"mode": result.mode, **latest, **steps})
-    if params.eval_dataloader is not None:
+    if params.eval_dataloaders:
         yield "evaluate", session.command({"mode": "eval", **latest, "max_steps": None, "num_steps": None})

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any
 
 from cstool.data import Dataset, Sampler
 from cstool.errors import CstoolError, Interrupted
 from cstool.params import DataloaderParams, LoopParams
 from cstool.runtime.appliance import TrainStep
+from cstool.runtime.checkpoint_policy import catch_up
 from cstool.runtime.checkpoints import commit, commits, finish_save, save
 from cstool.runtime.fit_summary import fit_summary
 from cstool.runtime.host_prediction import compare
@@ -27,7 +29,7 @@ from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
 from cstool.runtime.time_split import CHECKPOINT, START_UP, TRAINING
 from cstool.runtime.wording import counted, format_rate, format_seconds
-from cstool.store import FILE_NAME
+from cstool.store import FILE_NAME, list_checkpoints
 
 log = logging.getLogger("cstool")
 TASK = "Training"
@@ -61,6 +63,8 @@ def train(
     sampler = Sampler(dataset.sample_count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last)
     last = _last_step(params.loop, start, sampler.batches_per_epoch)
     session.result.first_step, session.last_step = start, last
+    if session.resumes and start and session.saved_step == start:
+        catch_up(session)
     if params.checkpoint.save_initial_checkpoint and start == 0 and session.saved_step is None:
         _save(session)
     if session.resumes and start and session.saved_step != start and _is_due(params.checkpoint.steps, start, last):
@@ -69,6 +73,11 @@ def train(
     if last <= start:
         _finish_save(session)
         log.info(f"Nothing to train: the run is at step {start}, and its last step is {last}.")
+        return
+    if session.patience is not None and session.patience.is_over:
+        _finish_save(session)
+        log.info(f"Nothing to train: {session.patience.reason()}. A longer patience, or none, lets the run go on.")
+        session.result.stopped_early = _stopped_early(session)
         return
     # A share is of the whole run, wherever this part of it began.
     eval_interval = params.loop.eval_interval(last - (start if params.loop.num_steps else 0)) if evaluate_now else None
@@ -91,6 +100,17 @@ def train(
 def _is_due(every: int | None, step: int, last: int) -> bool:
     """Say whether a checkpoint is saved after a step."""
     return every is not None and (step % every == 0 or step == last)
+
+
+def _stopped_early(session: Session) -> dict[str, Any]:
+    """Say why a run stopped, and where the best of it is."""
+    patience, params = session.patience, session.params
+    assert patience is not None
+    found = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
+    best = next((str(entry.path) for entry in reversed(found) if entry.step == patience.best_step), None)
+    if patience.best is not None:
+        log.info(f"The best was step {patience.best_step}: " + (best or "no checkpoint of it is here") + ".")
+    return {**patience.as_dict(), "patience": patience.asked.patience, "best_checkpoint": best}
 
 
 def _compare_steps(session: Session) -> None:
@@ -157,14 +177,21 @@ class _Loop:
         session, params = self.session, self.session.params
         session.progress.start(TASK, self.last - self.start)
         try:
+            if self._owes_an_evaluation():
+                self._evaluate()
+                if stop.signal_name is not None:
+                    self._interrupt(stop.signal_name)
             for step in range(self.start + 1, self.last + 1):
+                if session.patience is not None and session.patience.is_over and stop.signal_name is None:
+                    self._stop_early()
+                    break
                 with recorded_step(session, self.recorder, step):
                     self._step(step)
                 self._commit(step, stop)
                 if _is_due(params.checkpoint.steps, step, self.last):
                     self.rates.pause(_save(session))
-                if self.evaluate_now and self.eval_interval and step % self.eval_interval == 0 and step < self.last:
-                    self.rates.pause(self.evaluate_now())
+                if self._is_evaluated(step):
+                    self._evaluate()
                 if stop.signal_name is not None and (step < self.last or self.evaluate_now is not None):
                     self._interrupt(stop.signal_name)
             self.rates.pause(_finish_save(session))
@@ -177,6 +204,37 @@ class _Loop:
         finally:
             session.progress.finish(TASK)
             self._count()
+
+    def _is_evaluated(self, step: int) -> bool:
+        """Say whether there is an evaluation after a step, on the way."""
+        every = self.eval_interval
+        return self.evaluate_now is not None and every is not None and step % every == 0 and step < self.last
+
+    def _owes_an_evaluation(self) -> bool:
+        """Say whether the run was interrupted before the evaluation that says whether it goes on."""
+        patience = self.session.patience
+        return patience is not None and 0 < self.start != patience.step and self._is_evaluated(self.start)
+
+    def _evaluate(self) -> None:
+        """Evaluate, and tell the patience what came of it."""
+        assert self.evaluate_now is not None
+        session = self.session
+        self.rates.pause(self.evaluate_now())
+        if session.patience is not None and session.evaluated_step == session.position.step:
+            session.patience.look(session.position.step, session.metrics)
+
+    def _stop_early(self) -> None:
+        """End the training where it is as if it were at its last step."""
+        session, step = self.session, self.session.position.step
+        assert session.patience is not None
+        self.rates.pause(_finish_save(session))
+        log.info(f"{session.patience.reason()}: stopping after step {step} of {self.last}.")
+        if commits(session):
+            commit(session)
+        if session.params.checkpoint.steps is not None and session.saved_step != step:
+            self.rates.pause(_save(session))
+            self.rates.pause(_finish_save(session))
+        session.result.stopped_early = _stopped_early(session)
 
     def _step(self, step: int) -> None:
         session, began = self.session, time.perf_counter()

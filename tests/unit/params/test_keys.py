@@ -12,8 +12,10 @@ import yaml
 from cstool.document.section import Section
 from cstool.errors import ParamsError
 from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
+from cstool.params.sections.cycles import _Cosine
 from cstool.params.sections.optimizers import Optimizer
-from cstool.params.sections.schedules import Schedule, _Decay
+from cstool.params.sections.schedule import Schedule
+from cstool.params.sections.schedules import _Decay
 from cstool.params.sections.sparsity import CyclingShare
 from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
 from tests.unit.params.conftest import SMALL
@@ -95,7 +97,7 @@ def sections(above: type[Section] = Section) -> Iterator[type[Section]]:
         yield from sections(section)
 
 
-NO_MAPPINGS = {Optimizer, Schedule, _Decay, CyclingShare}
+NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare}
 """bases of others, and what is a list in the file"""
 
 
@@ -139,7 +141,7 @@ def legacy_file_with(place: str, name: str, value: Any) -> str:
     if place == "sections":
         data[name] = value
     elif name == "main_scheduler":
-        data["optimizer"]["learning_rate"] = [{"scheduler": "Constant", name: "chained"}] * 2
+        data["optimizer"]["learning_rate"] = [{"scheduler": "Constant", name: value}] * 2
     elif place == "optimizer.learning_rate":
         data["optimizer"]["learning_rate"] = {"scheduler": "Linear", name: value}
     else:

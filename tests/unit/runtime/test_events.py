@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cstool.runtime import events as events_module
 from cstool.runtime.event_file import crc32c, scalars_event, version_event
-from cstool.runtime.events import Events, evaluation_scalars
+from cstool.runtime.events import Events
 from tests.event_files import scalars_of
 
 Written = list[tuple[int, dict[str, float]]]
@@ -171,8 +171,3 @@ def test_files_of_others_do_not_confuse_it(tmp_path: Path) -> None:
         events.scalars(1, {"loss": 1.0})
     assert events.path is not None
     assert scalars_of(events.path) == {"loss": [(1, 1.0)]}
-
-
-def test_metrics_of_an_evaluation_have_the_vendors_tags() -> None:
-    assert evaluation_scalars({"loss": 2.0, "accuracy": 0.5}) == {"eval/loss": 2.0, "eval/accuracy": 0.5}
-    assert evaluation_scalars({"loss": 2.0}, "wiki") == {"eval/wiki/loss": 2.0}

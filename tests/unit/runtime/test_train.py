@@ -32,7 +32,7 @@ def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
 def go(found: Session, data: Digits, evaluate_now: Callable[[], float] | None) -> None:
     """Train as `run` does."""
     with StopRequest() as stop:
-        train(found, data, found.params.dataloader("train"), evaluate_now, stop)
+        train(found, data, found.params.dataloaders("train")[0], evaluate_now, stop)
 
 
 def trained(
@@ -291,7 +291,7 @@ def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begi
             return 0.0
 
         go(found, Digits(), evaluate_now)
-    assert steps == [6, 8]
+    assert steps == [6, 9]
 
 
 @pytest.mark.parametrize(
