@@ -8,14 +8,17 @@ from cstool.data.mnist import MnistDataset, open_mnist
 from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
 from cstool.data.sink_tokens import SinkTokensDataset
 from cstool.data.text import Progress, TextPart, TextSummary, prepare_text
+from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
 
 __all__ = [
     "BIGRAM_VOCAB_LIMIT",
     "HDF5_TEXT_PROCESSORS",
     "MNIST_PROCESSOR",
     "Array",
+    "ByteTokenizer",
     "Dataset",
     "Field",
+    "FileTokenizer",
     "Hdf5TextDataset",
     "MnistDataset",
     "Progress",
@@ -23,12 +26,15 @@ __all__ = [
     "SinkTokensDataset",
     "TextPart",
     "TextSummary",
+    "Tokenizer",
     "allocate",
     "batches_per_epoch",
     "bigram_loss",
+    "load_tokenizer",
     "open_dataset",
     "open_hdf5_text",
     "open_mnist",
     "prepare_text",
+    "tokenizer_of",
     "write_hdf5_text",
 ]

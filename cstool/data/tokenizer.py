@@ -1,0 +1,231 @@
+"""What turns text into tokens and back: bytes as they are, or a tokenizers JSON file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+from unicodedata import combining
+
+from cstool.errors import DataError
+
+BYTES = "bytes"
+"""names the tokenizer of bytes"""
+RECORD = "prepared.json"
+"""says in the folder of a data set how it was made"""
+
+END_OF_TEXT = "<|endoftext|>"
+_ENDS_OF_TEXT = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>")
+_BYTE_VALUES = 256
+_REPLACEMENT = "\ufffd"
+
+
+class Tokenizer(Protocol):
+    """Text to tokens and back. What no text can be made of comes out as U+FFFD."""
+
+    name: str
+    """"bytes", or the path of a file"""
+    vocab_size: int
+    """ids are below it"""
+    end_of_text: int | None
+    """the token between documents, None if there is none"""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, without any that mark its begin or its end.
+
+        Raises:
+            DataError: the text has characters that no token stands for.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens; incomplete characters and ids beyond the vocabulary are U+FFFD."""
+
+
+class ByteTokenizer:
+    """Each byte of UTF-8 is a token; 0 is between documents."""
+
+    name = BYTES
+    vocab_size = _BYTE_VALUES
+    end_of_text: int | None = 0
+
+    def encode(self, text: str) -> list[int]:
+        """Return the bytes of a text; what came as bytes on the command line goes back to them."""
+        try:
+            return list(text.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError as error:
+            raise _not_a_character(text, error.start) from None
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of bytes."""
+        runs = groupby((int(token) for token in tokens), lambda token: 0 <= token < _BYTE_VALUES)
+        return "".join(
+            bytes(run).decode("utf-8", "replace") if known else _REPLACEMENT * len(list(run)) for known, run in runs
+        )
+
+
+class FileTokenizer:
+    """The tokenizer of a file as the package `tokenizers` writes it.
+
+    Special tokens that are written out in a text are those tokens. None are added.
+
+    Args:
+        path: of the file
+
+    Raises:
+        DataError: it is missing or damaged, or the package is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from tokenizers import Tokenizer as Loaded
+        except ImportError:
+            raise DataError(
+                f"{path}: reading a tokenizer needs the package tokenizers, which is not installed",
+                "pip install 'cstool[tokenizers]', or tokenizers itself",
+            ) from None
+        try:
+            content = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise DataError(f"{path}: must be bytes or a tokenizers JSON file, found nothing there") from None
+        except IsADirectoryError:
+            raise DataError(
+                f"{path}: must be bytes or a tokenizers JSON file, got a folder", "give the tokenizer.json in it"
+            ) from None
+        except UnicodeDecodeError:
+            raise DataError(f"{path}: must be a tokenizers JSON file, got something that is not text") from None
+        except OSError as error:
+            raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
+        try:
+            document = json.loads(content)
+            loaded = Loaded.from_str(content)
+        # The package raises Exception itself; its parts in Rust panic with a BaseException on some files.
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, MemoryError)):
+                raise
+            raise DataError(
+                f"{path}: must be a tokenizers JSON file, got: {' '.join(str(error).split())}",
+                "it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example",
+            ) from None
+        loaded.no_truncation()
+        loaded.no_padding()
+        self.name = str(path)
+        self._loaded = loaded
+        ids = loaded.get_vocab(with_added_tokens=True)
+        if not ids:
+            raise DataError(f"{path}: must be a tokenizer with at least one token, got an empty vocabulary")
+        self._known = frozenset(ids.values())
+        self.vocab_size = max(self._known) + 1
+        self.end_of_text: int | None = next((ids[end] for end in _ENDS_OF_TEXT if end in ids), None)
+        self._unknown = _unknown_id(document["model"], ids)
+        self._drops = self._unknown is None and _may_drop(document, ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        tokens, unknown = self.encode_all(text)
+        if unknown:
+            raise DataError(
+                f"{self.name}: must have a token for {text[unknown[0]]!r}, character {unknown[0]:,} of the text; it "
+                "has none",
+                "leave the character out, or take a tokenizer that has all bytes",
+            )
+        return tokens
+
+    def encode_all(self, text: str) -> tuple[list[int], list[int]]:
+        """Return the tokens of a text, and where the characters are that no token stands for.
+
+        Those are one unknown token, where the tokenizer has one, or nothing.
+
+        Args:
+            text: of any length
+
+        Returns:
+            ids; ascending indices of characters
+
+        Raises:
+            DataError: the text has half a character.
+        """
+        try:
+            encoding = self._loaded.encode(text, add_special_tokens=False)
+        except TypeError:
+            first = next(i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff")
+            raise _not_a_character(text, first) from None
+        tokens = [int(token) for token in encoding.ids]
+        if self._unknown is not None:
+            unknown = [
+                start for token, (start, _) in zip(tokens, encoding.offsets, strict=True) if token == self._unknown
+            ]
+        elif self._drops:
+            covered = bytearray(len(text))
+            for start, end in encoding.offsets:
+                covered[start:end] = b"\1" * (end - start)
+            # Normalizers join marks with the letter before, which alone counts as covered then.
+            unknown = [i for i, c in enumerate(text) if not covered[i] and not c.isspace() and not combining(c)]
+        else:
+            unknown = []
+        return tokens, unknown
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, special ones written out."""
+        runs = groupby((int(token) for token in tokens), self._known.__contains__)
+        return "".join(
+            self._loaded.decode(list(run), skip_special_tokens=False) if known else _REPLACEMENT * len(list(run))
+            for known, run in runs
+        )
+
+
+def load_tokenizer(where: str | Path) -> Tokenizer:
+    """Return the tokenizer that "bytes", or the path of a tokenizers JSON file, names.
+
+    Raises:
+        DataError: the file is missing or damaged, or the package `tokenizers` is not installed.
+    """
+    return ByteTokenizer() if str(where) == BYTES else FileTokenizer(Path(where))
+
+
+def tokenizer_of(data_dir: Path) -> Tokenizer | None:
+    """Return what a prepared data set was made with; None if its record is not there.
+
+    Args:
+        data_dir: the folder of the data set, or one of its parts
+
+    Raises:
+        DataError: the tokenizer cannot be loaded, see `load_tokenizer`.
+    """
+    for folder in (data_dir, data_dir.resolve().parent):
+        record = read_record(folder)
+        if record is not None and (folder == data_dir or data_dir.resolve().name in record["parts"]):
+            file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
+            return ByteTokenizer() if file is None else FileTokenizer(folder / file)
+    return None
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Return how the text data set in a folder was made; None if that is not said, or not by this program."""
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_ours = isinstance(record, dict) and {"digest", "files", "parts", "sequence_length"} <= record.keys()
+    return record if is_ours else None
+
+
+def _unknown_id(model: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:
+    """Return the token of what has no token."""
+    if isinstance(place := model.get("unk_id"), int):
+        return ids.get(model["vocab"][place][0])
+    return ids.get(model.get("unk_token") or "")
+
+
+def _may_drop(document: Mapping[str, Any], ids: Mapping[str, int]) -> bool:
+    """Tell whether characters may be left out in silence: a vocabulary without some bytes, and no unknown token."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    if document["model"].get("byte_fallback"):
+        return not all(f"<0x{value:02X}>" in ids for value in range(_BYTE_VALUES))
+    return not ('"ByteLevel"' in json.dumps(document.get("pre_tokenizer")) and set(ByteLevel.alphabet()) <= ids.keys())
+
+
+def _not_a_character(text: str, place: int) -> DataError:
+    return DataError(f"the text must be made of whole characters, got half of one, {text[place]!a}, at {place:,}")

@@ -1,0 +1,245 @@
+"""Text to tokens and back."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Loaded
+
+from cstool.data import ByteTokenizer, FileTokenizer, load_tokenizer, tokenizer_of
+
+LETTERS = {"a": 0, "b": 1, "[UNK]": 2}
+
+
+def byte_level(*special):
+    """Train a byte-level BPE on a few words."""
+    loaded = Loaded(models.BPE())
+    loaded.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    loaded.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=list(special),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    loaded.train_from_iterator(["hello world, hello"], trainer)
+    return loaded
+
+
+def words(model):
+    loaded = Loaded(model)
+    loaded.pre_tokenizer = pre_tokenizers.Whitespace()
+    return loaded
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Save a tokenizer and load it."""
+
+    def to_file(loaded):
+        loaded.save(str(tmp_path / "tokenizer.json"))
+        return load_tokenizer(tmp_path / "tokenizer.json")
+
+    return to_file
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_bytes_are_those_of_utf8(text):
+    tokens = ByteTokenizer().encode(text)
+    assert tokens == list(text.encode())
+    assert ByteTokenizer().decode(tokens) == text
+
+
+def test_bytes_that_are_no_text_come_out_as_replacements():
+    assert ByteTokenizer().decode([104, 0xC3, 300, -1, 105]) == "h\ufffd\ufffd\ufffdi"
+
+
+def test_bytes_of_the_command_line_are_those_that_were_typed():
+    assert ByteTokenizer().encode("a\udcff") == [97, 255]
+
+
+def test_half_a_character_has_no_bytes(tmp_path, error_of):
+    assert error_of(tmp_path, ByteTokenizer().encode, "ab\ud800") == (
+        "the text must be made of whole characters, got half of one, '\\ud800', at 2"
+    )
+
+
+def test_bytes_are_told_by_their_name():
+    loaded = load_tokenizer("bytes")
+    assert (loaded.name, loaded.vocab_size, loaded.end_of_text) == ("bytes", 256, 0)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_byte_level_tokenizer_gives_back_any_text(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("file") / "tokenizer.json"
+    byte_level("<|endoftext|>").save(str(path))
+    loaded = FileTokenizer(path)
+    tokens = loaded.encode(text)
+    assert all(type(token) is int and 0 <= token < loaded.vocab_size for token in tokens)
+    assert loaded.decode(tokens) == text
+
+
+def test_the_file_is_what_the_package_reads(save):
+    loaded, text = byte_level("<|endoftext|>"), "hello <|endoftext|> wörld"
+    saved = save(loaded)
+    assert saved.encode(text) == loaded.encode(text).ids
+    assert saved.vocab_size == loaded.get_vocab_size()
+
+
+def test_incomplete_characters_and_ids_beyond_the_vocabulary_come_out_as_replacements(save):
+    saved = save(byte_level())
+    tokens = saved.encode("ö")
+    assert len(tokens) == 2
+    assert saved.decode([tokens[0], 10**6, *tokens, -1]) == "\ufffd\ufffdö\ufffd"
+
+
+@pytest.mark.parametrize("end", ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"])
+def test_the_token_between_documents_is_found_by_its_name(save, end):
+    saved = save(byte_level("<other>", end))
+    assert (saved.end_of_text, saved.decode([1])) == (1, end)
+
+
+def test_there_may_be_no_token_between_documents(save):
+    assert save(byte_level()).end_of_text is None
+
+
+def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_id(save):
+    assert save(words(models.WordLevel({"a": 0, "b": 7}, unk_token="[UNK]"))).vocab_size == 8
+
+
+def test_what_the_file_would_cut_off_or_pad_is_not(save):
+    loaded = byte_level()
+    length = len(loaded.encode("hello, hello").ids)
+    loaded.enable_truncation(2)
+    loaded.enable_padding(length=100)
+    assert len(save(loaded).encode("hello, hello")) == length
+
+
+@pytest.mark.parametrize(
+    ("model", "unknown"),
+    [
+        (models.WordLevel(LETTERS, unk_token="[UNK]"), [2]),
+        (models.WordPiece(LETTERS, unk_token="[UNK]"), [2]),
+        (models.Unigram([("a", -1.0), ("b", -1.0), ("[UNK]", 0.0)], unk_id=2), [2]),
+        (models.BPE(LETTERS, [], unk_token="[UNK]"), [2]),
+        (models.BPE({"a": 0, "b": 1}, []), []),
+    ],
+    ids=["word_level", "word_piece", "unigram", "bpe", "bpe_that_drops"],
+)
+def test_a_character_without_a_token_is_named(tmp_path, save, error_of, model, unknown):
+    saved = save(words(model))
+    assert saved.encode("a b") == [0, 1]
+    assert saved.encode_all("a 世 b é") == ([0, *unknown, 1, *unknown], [2, 6])
+    assert error_of(tmp_path, saved.encode, "a 世 b é") == (
+        "DIR/tokenizer.json: must have a token for '世', character 2 of the text; it has none\n"
+        "hint: leave the character out, or take a tokenizer that has all bytes"
+    )
+
+
+def test_bytes_to_fall_back_to_are_tokens_like_others(save):
+    vocabulary = {f"<0x{value:02X}>": value for value in range(256)}
+    saved = save(words(models.BPE({**vocabulary, "a": 256}, [], byte_fallback=True)))
+    assert saved.encode("a 世") == [256, *"世".encode()]
+
+
+def test_a_normalizer_that_joins_characters_loses_none(save):
+    loaded = words(models.BPE({"é": 0}, []))
+    loaded.normalizer = normalizers.NFC()
+    assert save(loaded).encode("e\u0301") == [0]
+
+
+def test_special_tokens_that_are_written_out_are_those_tokens(save):
+    loaded = byte_level()
+    loaded.add_special_tokens([AddedToken("<|user|>")])
+    saved = save(loaded)
+    assert saved.encode("<|user|>") == [saved.vocab_size - 1]
+
+
+def test_half_a_character_has_no_tokens(tmp_path, save, error_of):
+    assert error_of(tmp_path, save(byte_level()).encode, "ab\udcff") == (
+        "the text must be made of whole characters, got half of one, '\\udcff', at 2"
+    )
+
+
+def make_folder(path):
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda path: None, "must be bytes or a tokenizers JSON file, found nothing there"),
+        (make_folder, "must be bytes or a tokenizers JSON file, got a folder\nhint: give the tokenizer.json in it"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "must be a tokenizers JSON file, got something that is not text"),
+        (lambda path: path.write_text("{"), "must be a tokenizers JSON file, got: Expecting property name enclosed in "
+         "double quotes: line 1 column 2 (char 1)\n"
+         "hint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example"),
+        (lambda path: path.write_text(json.dumps(json.loads(Loaded(models.BPE()).to_str()))), "must be a tokenizer "
+         "with at least one token, got an empty vocabulary"),
+    ],
+    ids=["missing", "folder", "no_text", "no_json", "empty"],
+)  # fmt: skip
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, error_of, make, expected):
+    make(tmp_path / "t.json")
+    assert error_of(tmp_path, load_tokenizer, tmp_path / "t.json") == f"DIR/t.json: {expected}"
+
+
+def test_json_of_something_else_is_refused(tmp_path, error_of):
+    (tmp_path / "t.json").write_text("{}")
+    message = error_of(tmp_path, load_tokenizer, tmp_path / "t.json")
+    assert message.startswith("DIR/t.json: must be a tokenizers JSON file, got: ")
+    assert message.endswith("\nhint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example")
+
+
+def test_a_truncated_file_is_refused(tmp_path, error_of):
+    content = byte_level().to_str()
+    (tmp_path / "t.json").write_text(content[: len(content) // 2])
+    assert error_of(tmp_path, load_tokenizer, tmp_path / "t.json").startswith(
+        "DIR/t.json: must be a tokenizers JSON file, got: "
+    )
+
+
+def test_without_the_package_the_hint_says_how_to_get_it(tmp_path, error_of, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert error_of(tmp_path, load_tokenizer, tmp_path / "t.json") == (
+        "DIR/t.json: reading a tokenizer needs the package tokenizers, which is not installed\n"
+        "hint: pip install 'cstool[tokenizers]', or tokenizers itself"
+    )
+    assert load_tokenizer("bytes").vocab_size == 256
+
+
+def record(folder, **changes):
+    content = {"digest": "", "files": {}, "parts": {"train": {}, "val": {}}, "sequence_length": 4, **changes}
+    (folder / "train").mkdir()
+    (folder / "prepared.json").write_text(json.dumps(content))
+
+
+def test_a_data_set_knows_its_tokenizer(tmp_path):
+    record(tmp_path, tokenizer={"file": "tokenizer.json"})
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    for folder in (tmp_path, tmp_path / "train"):
+        assert tokenizer_of(folder).name == str(tmp_path / "tokenizer.json")
+
+
+def test_a_data_set_of_bytes_knows_that(tmp_path):
+    record(tmp_path)
+    assert (tokenizer_of(tmp_path).name, tokenizer_of(tmp_path / "train").name) == ("bytes", "bytes")
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{", '{"parts": 1}'])
+def test_other_folders_have_no_tokenizer(tmp_path, content):
+    if content is not None:
+        (tmp_path / "prepared.json").write_text(content)
+    (tmp_path / "train").mkdir()
+    assert tokenizer_of(tmp_path) is None
+    assert tokenizer_of(tmp_path / "train") is None
+
+
+def test_a_folder_beside_the_parts_is_not_of_the_data_set(tmp_path):
+    record(tmp_path)
+    assert tokenizer_of(tmp_path / "other") is None
