@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,19 @@ prepare_app = typer.Typer(cls=Group, no_args_is_help=True, help="Make a data set
 data_app.add_typer(prepare_app, name="prepare")
 
 
-@prepare_app.command("text", cls=Command)
+class PackingChoice(StrEnum):
+    """How documents become samples."""
+
+    stream = "stream"
+    documents = "documents"
+
+
+@prepare_app.command(
+    "text",
+    cls=Command,
+    epilog="Example: cstool data prepare text books/ --output datasets/books --sequence_length 128 "
+    "--train_tokenizer 4096",
+)
 def text(
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
     sequence_length: Annotated[int, typer.Option("--sequence_length", metavar="N", help="Tokens of a sample.")],
@@ -35,45 +48,67 @@ def text(
             show_default=False,
         ),
     ] = None,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", metavar="bytes|FILE", help="Bytes, or a tokenizers JSON file; it is copied.")
+    ] = "bytes",
+    train_tokenizer: Annotated[
+        int | None,
+        typer.Option(
+            "--train_tokenizer", metavar="VOCAB_SIZE", help="Train a byte-level BPE on the train part, and take that."
+        ),
+    ] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow_unknown", help="Count characters that no token stands for; else an error.")
+    ] = False,
+    packing: Annotated[
+        PackingChoice,
+        typer.Option("--packing", help="Documents back to back, or each the begin of a sample, its end padded."),
+    ] = PackingChoice.stream,
+    shuffle_seed: Annotated[
+        int | None,
+        typer.Option(
+            "--shuffle_seed", metavar="N", help="Seed of the order of the samples.", show_default="that of the text"
+        ),
+    ] = None,
     val_fraction: Annotated[
         float, typer.Option("--val_fraction", metavar="X", help="Share of the text that is held out.")
     ] = 0.05,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of held-out files.")] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", help="Processes that do the work; the files are the same.")
+    ] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different data set.")] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Make a byte-level text data set from any files, split into train and held-out by file.
+    """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by file.
 
-    Where no choice of whole files comes near the share, the end of the largest file is held out.
-    A data set made before from the same files with the same arguments is kept.
+    Where no choice of whole files comes near the share, the end of the largest file is held out. A data set made before
+    from the same files with the same arguments is kept; one that was begun is gone on with.
     """
     with errors_as_messages(debug):
-        from cstool.cli.render import bytes_text, print_json, print_table
-        from cstool.data import prepare_text
+        from cstool.cli.data_report import print_text_summary
+        from cstool.cli.render import print_json
+        from cstool.data import TextRequest, prepare_text
 
+        request = TextRequest(
+            sequence_length=sequence_length,
+            val_fraction=val_fraction,
+            seed=seed,
+            tokenizer=tokenizer,
+            train_vocab=train_tokenizer,
+            allow_unknown=allow_unknown,
+            packing=packing.value,
+            shuffle_seed=shuffle_seed,
+        )
         with progress_in_bytes("Preparing text") as progress:
             made = prepare_text(
-                sources or None,
-                output,
-                sequence_length=sequence_length,
-                val_fraction=val_fraction,
-                seed=seed,
-                overwrite=overwrite,
-                progress=progress,
+                sources or None, output, request, processes=processes, overwrite=overwrite, progress=progress
             )
         if as_json:
             print_json({**asdict(made), "path": str(made.path)})
-            return
-        print(f"{made.path}: {'already prepared' if made.already_prepared else f'prepared in {made.duration_s:.1f} s'}")
-        rows = [
-            (name, f"{part.files:,}", bytes_text(part.size_bytes), f"{part.samples:,}", f"{part.tokens:,}")
-            for name, part in (("train", made.train), ("val", made.val))
-        ]
-        columns = ("part", "files", "text", "samples", "tokens")
-        print_table(columns, rows, right=columns[1:])
-        if (share := f"{made.held_out_share:.1%}") != f"{val_fraction:.1%}":
-            print(f"Held out: {share} of the text, asked for {val_fraction:.1%}")
+        else:
+            print_text_summary(made, val_fraction)
 
 
 @data_app.command("baseline", cls=Command)

@@ -6,8 +6,10 @@ from cstool.data.dataset import Array, Dataset, Field, allocate
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.mnist import MnistDataset, open_mnist
 from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
+from cstool.data.samples import Packing
 from cstool.data.sink_tokens import SinkTokensDataset
-from cstool.data.text import Progress, TextPart, TextSummary, prepare_text
+from cstool.data.text import Progress, prepare_text
+from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
 from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
 
 __all__ = [
@@ -16,15 +18,18 @@ __all__ = [
     "MNIST_PROCESSOR",
     "Array",
     "ByteTokenizer",
+    "Continued",
     "Dataset",
     "Field",
     "FileTokenizer",
     "Hdf5TextDataset",
     "MnistDataset",
+    "Packing",
     "Progress",
     "Sampler",
     "SinkTokensDataset",
     "TextPart",
+    "TextRequest",
     "TextSummary",
     "Tokenizer",
     "allocate",

@@ -19,6 +19,7 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
+from cstool.atomic_file import sync_folder
 from cstool.data.dataset import Array, Field, names_in_folder
 from cstool.errors import DataError
 
@@ -174,7 +175,7 @@ def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequ
         ValueError: the chunks have another shape or number of samples.
         OSError: the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         offset = _lay_out(partial, sample_count, sequence_length)
         # Samples do not go through the HDF5 library: it may crash on a full disk instead of raising OSError.
@@ -198,6 +199,21 @@ def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequ
         partial.unlink(missing_ok=True)
 
 
+def holds_samples(path: Path, sample_count: int, sequence_length: int) -> bool:
+    """Tell whether a file of the layout is there, whole, with so many samples of S tokens."""
+    try:
+        file = _inspect(path)
+        with h5py.File(path, "r", locking="best-effort") as opened:
+            end_bytes = opened["data"].id.get_offset() + opened["data"].id.get_storage_size()
+    except (DataError, OSError):
+        return False
+    return (file.sample_count, file.sequence_length, end_bytes) == (
+        sample_count,
+        sequence_length,
+        path.stat().st_size,
+    )
+
+
 def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
     """Create a file with one contiguous, unwritten dataset; return where its samples begin [bytes]."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -211,15 +227,6 @@ def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
         space = h5py.h5s.create_simple((sample_count, 3, sequence_length))
         dataset = h5py.h5d.create(file.id, b"data", h5py.h5t.STD_I32LE, space, dcpl=properties)
         return int(dataset.get_offset())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames inside of a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _files_of(folder: Path, tried: str) -> Sequence[Path]:

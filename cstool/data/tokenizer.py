@@ -147,6 +147,9 @@ class FileTokenizer:
             DataError: the text has half a character.
         """
         try:
+            if self._unknown is None and not self._drops:  # where each token comes from need not be known
+                [encoding] = self._loaded.encode_batch_fast([text], add_special_tokens=False)
+                return [int(token) for token in encoding.ids], []
             encoding = self._loaded.encode(text, add_special_tokens=False)
         except TypeError:
             first = next(i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff")
@@ -156,14 +159,12 @@ class FileTokenizer:
             unknown = [
                 start for token, (start, _) in zip(tokens, encoding.offsets, strict=True) if token == self._unknown
             ]
-        elif self._drops:
+        else:
             covered = bytearray(len(text))
             for start, end in encoding.offsets:
                 covered[start:end] = b"\1" * (end - start)
             # Normalizers join marks with the letter before, which alone counts as covered then.
             unknown = [i for i, c in enumerate(text) if not covered[i] and not c.isspace() and not combining(c)]
-        else:
-            unknown = []
         return tokens, unknown
 
     def decode(self, tokens: Sequence[int]) -> str:
