@@ -138,11 +138,14 @@ def _cut_largest(
 
 
 def _character_start(file: SourceFile, place: int) -> int:
-    """Return the last byte up to `place` that begins a character of UTF-8; `place` itself where the text is none."""
-    first = max(0, place - 3)
-    content = read_bytes(file, first, place + 1)
+    """Return the last byte up to `place`, or the next one, that begins a character of UTF-8 but not the file.
+
+    It is `place` itself where the text is no UTF-8.
+    """
+    first = max(1, place - 3)
+    content = read_bytes(file, first, min(place + 4, file.size_bytes))
     starts = [first + i for i, byte in enumerate(content) if byte & 0xC0 != 0x80]
-    return starts[-1] if starts and starts[-1] else place
+    return max((start for start in starts if start <= place), default=min(starts, default=place))
 
 
 def read_bytes(file: SourceFile, start: int, stop: int) -> bytes:
