@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BYTE_VALUES = 256
 
-data_app = typer.Typer(cls=Group, no_args_is_help=True, help="Prepare data sets.")
+data_app = typer.Typer(cls=Group, no_args_is_help=True, help="Prepare data sets, look at them, and check them.")
 prepare_app = typer.Typer(cls=Group, no_args_is_help=True, help="Make a data set.")
 data_app.add_typer(prepare_app, name="prepare")
 
@@ -109,6 +109,90 @@ def text(
             print_json({**asdict(made), "path": str(made.path)})
         else:
             print_text_summary(made, val_fraction)
+
+
+@prepare_app.command("digits", cls=Command, epilog="Example: cstool data prepare digits --output datasets/mnist")
+def digits(
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
+    val_fraction: Annotated[
+        float, typer.Option("--val_fraction", metavar="X", help="Share of the pictures that is held out.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of held-out pictures.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different data set.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Make files of MNIST from scikit-learn's handwritten digits: 1,797 pictures of 28 x 28, scaled up from 8 x 8.
+
+    For params/fc_mnist.yaml where MNIST itself cannot be had. Needs the package scikit-learn (the extra `data`).
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.render import print_json
+        from cstool.data import prepare_digits
+
+        made = prepare_digits(output, val_fraction=val_fraction, seed=seed, overwrite=overwrite)
+        if as_json:
+            print_json({**asdict(made), "path": str(made.path)})
+            return
+        total = made.train + made.val
+        already = "already " if made.already_prepared else ""
+        print(f"{made.path}: {already}prepared, {total:,} pictures: {made.train:,} train, {made.val:,} val")
+
+
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a data set.", show_default=False)]
+
+
+@data_app.command("info", cls=Command, epilog="Example: cstool data info datasets/text")
+def info(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
+
+    Of folders with the vendor's HDF5 files and with the files of MNIST, too.
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.data_report import print_data_info
+        from cstool.cli.render import print_json
+        from cstool.data import data_info
+
+        found = data_info(folder)
+        if as_json:
+            print_json({**asdict(found), "path": str(found.path)})
+        else:
+            print_data_info(found)
+
+
+@data_app.command("check", cls=Command, epilog="Example: cstool data check datasets/text --json > check.json")
+def check(
+    folder: FolderArgument,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            "--vocab_size", metavar="N", min=1, help="What tokens must be below.", show_default="that of the record"
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Read all of a data set, and list everything that is wrong with it.
+
+    Damaged files, tokens outside of the vocabulary, masks other than 0 and 1; of what was made here also sizes, counts,
+    and labels that are not the next token. The exit code is 1 if something is wrong.
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.render import bytes_text, print_json
+        from cstool.data import check_data
+
+        with progress_in_bytes("Checking data") as progress:
+            checked = check_data(folder, vocab_size=vocab_size, progress=progress)
+        is_fine = not checked.findings
+        if as_json:
+            print_json({"ok": is_fine, **asdict(checked), "path": str(folder)})
+        elif is_fine:
+            size = bytes_text(checked.size_bytes)
+            print(f"{folder}: ok, {checked.samples:,} samples in {checked.files:,} files, {size}")
+        else:
+            print("\n".join(checked.findings))
+        if not is_fine:
+            raise typer.Exit(1)
 
 
 @data_app.command("baseline", cls=Command)

@@ -2,8 +2,11 @@
 
 from cstool.data.batches import Sampler, batches_per_epoch
 from cstool.data.bigram import BIGRAM_VOCAB_LIMIT, bigram_loss
+from cstool.data.check import DataCheck, check_data
 from cstool.data.dataset import Array, Dataset, Field, allocate
+from cstool.data.digits import DigitsSummary, prepare_digits
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
+from cstool.data.info import DataInfo, PartInfo, data_info
 from cstool.data.mnist import MnistDataset, open_mnist
 from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
 from cstool.data.samples import Packing
@@ -19,12 +22,16 @@ __all__ = [
     "Array",
     "ByteTokenizer",
     "Continued",
+    "DataCheck",
+    "DataInfo",
     "Dataset",
+    "DigitsSummary",
     "Field",
     "FileTokenizer",
     "Hdf5TextDataset",
     "MnistDataset",
     "Packing",
+    "PartInfo",
     "Progress",
     "Sampler",
     "SinkTokensDataset",
@@ -35,10 +42,13 @@ __all__ = [
     "allocate",
     "batches_per_epoch",
     "bigram_loss",
+    "check_data",
+    "data_info",
     "load_tokenizer",
     "open_dataset",
     "open_hdf5_text",
     "open_mnist",
+    "prepare_digits",
     "prepare_text",
     "tokenizer_of",
     "write_hdf5_text",

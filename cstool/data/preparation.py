@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,22 +105,45 @@ def put_in_place(partial: Path, output: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def made_before(
-    output: Path, is_record: Callable[[Path], dict[str, Any] | None] = read_record
-) -> dict[str, Any] | None:
-    """Return the record of a data set that was made before; None where there is nothing yet.
+def kept(output: Path, digest: str, overwrite: bool) -> dict[str, Any] | None:
+    """Return the record of the same data set, whole, made before; None where it is to be made.
 
     Args:
         output: where it goes
-        is_record: reads the record of a folder, None if there is none
+        digest: of all that the data set depends on
+        overwrite: whether another data set of this program is replaced
 
     Raises:
         DataError: there is something else, or it cannot be read.
     """
+    record = _made_before(output)
+    if record is not None and record["digest"] != digest and not overwrite:
+        raise DataError(
+            f"{output}: must not hold another data set, got one made from other text or with other arguments",
+            "add --overwrite to replace it, or give another --output",
+        )
+    if record is None or record["digest"] != digest:
+        return None
+    found = {name: (output / name).stat().st_size for name in record["files"] if (output / name).is_file()}
+    return record if found == record["files"] else None
+
+
+def cannot_write(output: Path, error: OSError, needed_bytes: int = 0) -> DataError:
+    """Return what says that a data set cannot be written, of so many bytes, if that is known."""
+    if error.errno == errno.ENOSPC:
+        takes = f"; the data set takes {needed_bytes:,} bytes" if needed_bytes else ""
+        return DataError(
+            f"{output}: must fit on its disk, which is full{takes}",
+            "free some space and give the same command, which goes on from what is finished; or give another --output",
+        )
+    return DataError(f"{output}: must be writable, got: {error.strerror or error}", "give another --output")
+
+
+def _made_before(output: Path) -> dict[str, Any] | None:
     try:
         if not any(output.iterdir()):
             return None
-        if (record := is_record(output)) is not None:
+        if (record := read_record(output)) is not None:
             return record
     except NotADirectoryError:
         raise DataError(f"{output}: must be a folder or not exist yet, got a file", "give another --output") from None
@@ -131,12 +155,6 @@ def made_before(
     raise DataError(
         f"{output}: must be empty or a data set made by this command, got other files", "give another --output"
     )
-
-
-def is_complete(folder: Path, record: Mapping[str, Any]) -> bool:
-    """Tell whether all files of a record are there, as long as they were."""
-    found = {name: (folder / name).stat().st_size for name in record["files"] if (folder / name).is_file()}
-    return bool(found == record["files"])
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ sample of its own, and the end of its last one is padded.
 
 from __future__ import annotations
 
-import errno
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +18,9 @@ from typing import Any
 from cstool.atomic_file import write_replacing
 from cstool.data.hdf5_text import holds_samples
 from cstool.data.preparation import (
-    is_complete,
+    cannot_write,
     keep_plan,
-    made_before,
+    kept,
     preparing,
     put_in_place,
     write_record,
@@ -90,23 +89,17 @@ def prepare_text(
     files = find_files(sources, threads=processes)
     digest = request.digest(files)
 
-    def kept() -> TextSummary | None:
-        record = made_before(output)
-        if record is not None and record["digest"] != digest and not overwrite:
-            raise DataError(
-                f"{output}: must not hold another data set, got one made from other text or with other arguments",
-                "add --overwrite to replace it, or give another --output",
-            )
-        if record is None or record["digest"] != digest or not is_complete(output, record):
+    def found() -> TextSummary | None:
+        if (record := kept(output, digest, overwrite)) is None:
             return None
         return summary(output, record, time.perf_counter() - began, already_prepared=True, continued=None)
 
-    if (found := kept()) is not None:
-        return found
+    if (made := found()) is not None:
+        return made
     try:
         with preparing(output) as partial:
-            if (found := kept()) is not None:  # made by who had the folder before
-                return found
+            if (made := found()) is not None:  # made by who had the folder before
+                return made
             keep_plan(partial, digest)
             work = _Work(partial, files, request, processes, progress)
             try:
@@ -115,14 +108,14 @@ def prepare_text(
                 shutil.rmtree(partial / "tokens", ignore_errors=True)
                 put_in_place(partial, output)
             except OSError as error:
-                raise _cannot_write(output, error, work.needed_bytes) from None
+                raise cannot_write(output, error, work.needed_bytes) from None
             except KeyboardInterrupt:
                 raise Interrupted(
                     f"{output}: stopped before it was complete",
                     "the same command goes on from the files that are finished",
                 ) from None
     except OSError as error:
-        raise _cannot_write(output, error, 0) from None
+        raise cannot_write(output, error) from None
     duration_s = time.perf_counter() - began
     return summary(output, record, duration_s, already_prepared=False, continued=work.continued)
 
@@ -273,13 +266,3 @@ class _Work:
         self._done_bytes += more_bytes
         if self._progress is not None and more_bytes:
             self._progress(min(round(self._done_bytes), self._total_bytes), self._total_bytes)
-
-
-def _cannot_write(output: Path, error: OSError, needed_bytes: int) -> DataError:
-    if error.errno == errno.ENOSPC:
-        takes = f"; the data set takes {needed_bytes:,} bytes" if needed_bytes else ""
-        return DataError(
-            f"{output}: must fit on its disk, which is full{takes}",
-            "free some space and give the same command, which goes on from what is finished; or give another --output",
-        )
-    return DataError(f"{output}: must be writable, got: {error.strerror or error}", "give another --output")

@@ -195,21 +195,21 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
         DataError: the tokenizer cannot be loaded, see `load_tokenizer`.
     """
     for folder in (data_dir, data_dir.resolve().parent):
-        record = read_record(folder)
-        if record is not None and (folder == data_dir or data_dir.resolve().name in record["parts"]):
+        record = read_record(folder) or {}
+        # Pictures have a record without a length.
+        if "sequence_length" in record and (folder == data_dir or data_dir.resolve().name in record["parts"]):
             file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
             return ByteTokenizer() if file is None else FileTokenizer(folder / file)
     return None
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return how the text data set in a folder was made; None if that is not said, or not by this program."""
+    """Return how the data set in a folder was made; None if that is not said, or not by this program."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    is_ours = isinstance(record, dict) and {"digest", "files", "parts", "sequence_length"} <= record.keys()
-    return record if is_ours else None
+    return record if isinstance(record, dict) and {"digest", "files", "parts"} <= record.keys() else None
 
 
 def _unknown_id(model: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:
