@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,26 +61,26 @@ def partial_folder(output: Path) -> Path:
     return output.with_name(f".{output.name}.partial")
 
 
-def keep_plan(partial: Path, digest: str) -> None:
+def keep_plan(partial: Path, plan: Sequence[str | int]) -> None:
     """Empty the folder of what another plan left; write down which one this is.
 
     Args:
         partial: from `preparing`
-        digest: of all that the data set depends on
+        plan: the digest of all that the data set depends on, and all that the files on the way to it depend on
 
     Raises:
         OSError: it cannot be written.
     """
-    plan = partial / _PLAN
+    path = partial / _PLAN
     with contextlib.suppress(OSError, ValueError):
-        if json.loads(plan.read_text(encoding="utf-8")) == {"digest": digest}:
+        if json.loads(path.read_text(encoding="utf-8")) == [*plan]:
             return
     for entry in partial.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
         elif entry.name != _LOCK:
             entry.unlink()
-    write_replacing(plan, json.dumps({"digest": digest}) + "\n")
+    write_replacing(path, json.dumps([*plan]) + "\n")
 
 
 def put_in_place(partial: Path, output: Path) -> None:

@@ -39,7 +39,16 @@ from cstool.data.text_request import (
 )
 from cstool.data.token_stream import ByteStream, ShardStream, TokenStream, holds_tokens
 from cstool.data.tokenizer import FileTokenizer, load_tokenizer
-from cstool.data.tokenizing import Shard, Tokenize, cut_documents, group_pieces, text_of, train_tokenizer
+from cstool.data.tokenizing import (
+    PIECE_BYTES,
+    SHARD_BYTES,
+    Shard,
+    Tokenize,
+    cut_documents,
+    group_pieces,
+    text_of,
+    train_tokenizer,
+)
 from cstool.data.workers import do_each
 from cstool.errors import DataError, Interrupted
 
@@ -100,7 +109,7 @@ def prepare_text(
         with preparing(output) as partial:
             if (made := found()) is not None:  # made by who had the folder before
                 return made
-            keep_plan(partial, digest)
+            keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES])
             work = _Work(partial, files, request, processes, progress)
             try:
                 record = {"digest": digest, **work.make()}

@@ -275,6 +275,15 @@ def test_what_another_command_began_is_not_gone_on_with(tmp_path, prepare, chang
     assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
 
 
+def test_what_was_begun_with_files_of_another_length_is_not_gone_on_with(tmp_path, prepare, monkeypatch):
+    monkeypatch.setattr(text, "FILE_SAMPLES", 1)
+    with pytest.raises(Interrupted):
+        prepare(progress=once_done(0.4, KeyboardInterrupt()))
+    monkeypatch.undo()
+    assert prepare().continued is None
+    assert [path.name for path in sorted((tmp_path / "text").rglob("*.h5"))] == ["data_00000.h5"] * 2
+
+
 def test_half_written_files_never_count(tmp_path, prepare):
     prepare(output=tmp_path / "straight")
     with pytest.raises(Interrupted):
