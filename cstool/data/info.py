@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from cstool.data.tokenizer import tokenizer_of
 
 SHOWN_TOKENS = 48
 """of the first sample"""
+SHOWN_SOURCES = 3
 COUNTED_SAMPLES = 4096
 """whose padding is counted where no record says it"""
 
@@ -99,7 +101,6 @@ def _text(found: DataFolder) -> DataInfo:
             counted,
         )
     tokenizer = tokenizer_of(found.path)
-    made_from = record.get("tokenizer", {}).get("made_from")
     return DataInfo(
         found.path,
         found.kind,
@@ -110,17 +111,18 @@ def _text(found: DataFolder) -> DataInfo:
         packing=record.get("packing", "stream") if record else None,
         shuffle_seed=record.get("shuffle_seed"),
         unknown_characters=record.get("unknown_characters", 0) if record else None,
-        source=_source(record.get("parts", {}), made_from) if record else None,
+        source=_source(record) if record else None,
         first_tokens=first,
         first_text=None if tokenizer is None or first is None else tokenizer.decode(first),
     )
 
 
-def _source(parts: dict[str, dict[str, int]], made_from: str | None) -> str:
-    files = sum(part["files"] for part in parts.values())
-    size_bytes = sum(part["size_bytes"] for part in parts.values())
-    tokenizer = "" if made_from is None else f", tokenizer from {made_from}"
-    return f"{files:,} files of text, {size_bytes:,} bytes{tokenizer}"
+def _source(record: Mapping[str, Any]) -> str:
+    names = record.get("sources", ["text"])
+    more = f" and {len(names) - SHOWN_SOURCES:,} more" if len(names) > SHOWN_SOURCES else ""
+    size_bytes = sum(part["size_bytes"] for part in record["parts"].values())
+    tokenizer = f", tokenizer from {record['tokenizer']['made_from']}" if "tokenizer" in record else ""
+    return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{tokenizer}"
 
 
 def _count(dataset: Dataset) -> tuple[int, int, list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import sysconfig
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,13 @@ def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
     if sources is None:
         return (Path(sysconfig.get_path("stdlib")).resolve(),)
     return tuple(source.resolve() for source in sources)
+
+
+def source_names(sources: Sequence[Path] | None) -> tuple[str, ...]:
+    """Return what the record of a text says of where it comes from."""
+    if sources is None:
+        return (f"the standard library of Python {platform.python_version()}",)
+    return tuple(_text_name(source) for source in sources)
 
 
 def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[SourceFile, ...]:

@@ -26,7 +26,7 @@ from cstool.data.preparation import (
     write_record,
 )
 from cstool.data.samples import SampleFile, Samples, WriteSamples
-from cstool.data.sources import SourceFile, find_files, split_text
+from cstool.data.sources import SourceFile, find_files, source_names, split_text
 from cstool.data.text_request import (
     FORMAT,
     Continued,
@@ -112,7 +112,7 @@ def prepare_text(
             keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES])
             work = _Work(partial, files, request, processes, progress)
             try:
-                record = {"digest": digest, **work.make()}
+                record = {"digest": digest, "sources": source_names(sources), **work.make()}
                 write_record(partial, record)
                 shutil.rmtree(partial / "tokens", ignore_errors=True)
                 put_in_place(partial, output)

@@ -207,7 +207,7 @@ def test_what_a_made_data_set_is(tmp_path, made):
         packing="documents",
         shuffle_seed=3,
         unknown_characters=0,
-        source="2 files of text, 352 bytes",
+        source=f"{folder.parent}/source, 352 bytes",
         first_tokens=data_info(folder).first_tokens,
         first_text=bytes(data_info(folder).first_tokens).decode(),
     )
@@ -217,8 +217,28 @@ def test_what_a_made_data_set_is(tmp_path, made):
 def test_what_a_tokenized_data_set_is(made):
     info = data_info(made(train_vocab=270))
     assert (info.tokenizer, info.vocab_size) == (f"{info.path}/tokenizer.json", 270)
-    assert info.source == "2 files of text, 352 bytes, tokenizer from the train part"
+    assert info.source == f"{info.path.parent}/source, 352 bytes, tokenizer from the train part"
     assert TEXT.startswith(info.first_text)
+
+
+def test_of_many_sources_some_are_told(tmp_path):
+    for name in "abcde":
+        (tmp_path / name).write_text(TEXT)
+    prepare_text([tmp_path / name for name in "abcde"], tmp_path / "text", TextRequest(sequence_length=16))
+    assert data_info(tmp_path / "text").source == ", ".join(f"{tmp_path}/{name}" for name in "abc") + (
+        " and 2 more, 880 bytes"
+    )
+
+
+def test_a_record_from_before_sources_were_in_it_is_read(made):
+    folder = made()
+    record = json.loads((folder / "prepared.json").read_text())
+    for key in ("sources", "packing", "shuffle_seed", "unknown_characters"):
+        del record[key]
+    (folder / "prepared.json").write_text(json.dumps(record))
+    info = data_info(folder)
+    assert (info.source, info.packing, info.tokenizer) == ("text, 352 bytes", "stream", "bytes")
+    assert check_data(folder).findings == []
 
 
 def test_what_a_folder_of_the_vendor_is(vendor, samples):
