@@ -207,20 +207,22 @@ def baseline(
     """Print the held-out loss of a bigram model of the same text: what a model has to beat."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.data import bigram_loss
+        from cstool.data import bigram_loss, read_record, vocab_size_of
 
+        vocab_size = vocab_size_of(read_record(folder) or {})
         with ExitStack() as stack:
-            train, val = (_open_bytes(folder / part, stack) for part in ("train", "val"))
-            loss = bigram_loss(train, val, BYTE_VALUES)
+            train, val = (_open(folder / part, vocab_size, stack) for part in ("train", "val"))
+            loss = bigram_loss(train, val, vocab_size)
         if as_json:
             print_json({"path": str(folder), "model": "bigram", "loss": loss})
         else:
-            print(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per byte")
+            unit = "byte" if vocab_size == BYTE_VALUES else "token"
+            print(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per {unit}")
 
 
-def _open_bytes(folder: Path, stack: ExitStack) -> Dataset:
+def _open(folder: Path, vocab_size: int, stack: ExitStack) -> Dataset:
     from cstool.data import open_dataset
 
-    dataset = open_dataset("GptHDF5MapDataProcessor", [folder], vocab_size=BYTE_VALUES)
+    dataset = open_dataset("GptHDF5MapDataProcessor", [folder], vocab_size=vocab_size)
     stack.callback(dataset.close)
     return dataset

@@ -8,12 +8,13 @@ from cstool.data.digits import DigitsSummary, prepare_digits
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.info import DataInfo, PartInfo, data_info
 from cstool.data.mnist import MnistDataset, open_mnist
+from cstool.data.parts import vocab_size_of
 from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
 from cstool.data.samples import Packing
 from cstool.data.sink_tokens import SinkTokensDataset
 from cstool.data.text import Progress, prepare_text
 from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
-from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
+from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, read_record, tokenizer_of
 
 __all__ = [
     "BIGRAM_VOCAB_LIMIT",
@@ -50,6 +51,8 @@ __all__ = [
     "open_mnist",
     "prepare_digits",
     "prepare_text",
+    "read_record",
     "tokenizer_of",
+    "vocab_size_of",
     "write_hdf5_text",
 ]

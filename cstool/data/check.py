@@ -21,13 +21,12 @@ from cstool.data.hdf5_text import (
     is_sample_file,
 )
 from cstool.data.mnist import open_mnist
-from cstool.data.parts import PICTURES, DataFolder, find_parts
+from cstool.data.parts import PICTURES, DataFolder, find_parts, vocab_size_of
 from cstool.data.text_request import digest_of
 from cstool.data.tokenizer import FileTokenizer
 from cstool.errors import DataError
 
 _BLOCK_TOKENS = 2**20
-_BYTE_VALUES = 256
 
 
 @dataclass
@@ -106,12 +105,12 @@ def _check_files(folder: Path, record: Mapping[str, Any], check: DataCheck) -> N
                 check.findings.append(f"{path}: must not be there, it is none of the files that were made")
 
 
-def _check_tokenizer(found: DataFolder, check: DataCheck) -> int | None:
+def _check_tokenizer(found: DataFolder, check: DataCheck) -> int:
     """Return the vocabulary that the record says."""
     assert found.record is not None
     tokenizer = found.record.get("tokenizer")
     if tokenizer is None:
-        return _BYTE_VALUES
+        return vocab_size_of(found.record)
     path = found.path / tokenizer["file"]
     try:
         if path.is_file() and digest_of(path) != tokenizer["digest"]:
@@ -119,8 +118,7 @@ def _check_tokenizer(found: DataFolder, check: DataCheck) -> int | None:
         FileTokenizer(path)
     except DataError as error:
         check.findings.append(error.message)
-    vocab_size: int = tokenizer["vocab_size"]
-    return vocab_size
+    return vocab_size_of(found.record)
 
 
 def _check_values(info: SampleFileInfo, vocab_size: int | None, *, is_ours: bool, check: DataCheck) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from cstool.data.dataset import names_in_folder
 from cstool.data.hdf5_text import is_sample_file
 from cstool.data.mnist import MNIST_PARTS
-from cstool.data.tokenizer import read_record
+from cstool.data.tokenizer import BYTE_VALUES, read_record
 from cstool.errors import DataError
 
 TEXT, PICTURES = "HDF5 text", "MNIST IDX"
@@ -61,6 +61,12 @@ def find_parts(folder: Path) -> DataFolder:
             f"{folder}: must be a folder with a data set, got none among its entries ({len(names):,})", _HINT
         )
     return DataFolder(folder, TEXT, inside, None)
+
+
+def vocab_size_of(record: Mapping[str, Any]) -> int:
+    """Return what the tokens of a text data set are below, as its record says."""
+    vocab_size: int = record["tokenizer"]["vocab_size"] if "tokenizer" in record else BYTE_VALUES
+    return vocab_size
 
 
 def _has_samples(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cstool.data.samples import BLOCK_TOKENS, Packing
 from cstool.data.sources import SourceFile, source_roots
-from cstool.data.tokenizer import BYTES
+from cstool.data.tokenizer import BYTE_VALUES, BYTES
 from cstool.data.tokenizing import LEAST_VOCAB, MOST_VOCAB
 from cstool.errors import DataError
 
@@ -49,7 +49,7 @@ class TextSummary:
     duration_s: float
     already_prepared: bool
     tokenizer: str = BYTES
-    vocab_size: int = 256
+    vocab_size: int = BYTE_VALUES
     unknown_characters: int = 0
     """that no token stands for"""
     continued: Continued | None = None
@@ -168,7 +168,7 @@ def summary(
         duration_s,
         already_prepared,
         tokenizer=BYTES if tokenizer is None else str(output / tokenizer["file"]),
-        vocab_size=256 if tokenizer is None else tokenizer["vocab_size"],
+        vocab_size=BYTE_VALUES if tokenizer is None else tokenizer["vocab_size"],
         unknown_characters=record.get("unknown_characters", 0),
         continued=continued,
     )

@@ -18,7 +18,7 @@ RECORD = "prepared.json"
 
 END_OF_TEXT = "<|endoftext|>"
 _ENDS_OF_TEXT = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>")
-_BYTE_VALUES = 256
+BYTE_VALUES = 256
 _REPLACEMENT = "\ufffd"
 
 
@@ -47,7 +47,7 @@ class ByteTokenizer:
     """Each byte of UTF-8 is a token; 0 is between documents."""
 
     name = BYTES
-    vocab_size = _BYTE_VALUES
+    vocab_size = BYTE_VALUES
     end_of_text: int | None = 0
 
     def encode(self, text: str) -> list[int]:
@@ -59,7 +59,7 @@ class ByteTokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of bytes."""
-        runs = groupby((int(token) for token in tokens), lambda token: 0 <= token < _BYTE_VALUES)
+        runs = groupby((int(token) for token in tokens), lambda token: 0 <= token < BYTE_VALUES)
         return "".join(
             bytes(run).decode("utf-8", "replace") if known else _REPLACEMENT * len(list(run)) for known, run in runs
         )
@@ -224,7 +224,7 @@ def _may_drop(document: Mapping[str, Any], ids: Mapping[str, int]) -> bool:
     from tokenizers.pre_tokenizers import ByteLevel
 
     if document["model"].get("byte_fallback"):
-        return not all(f"<0x{value:02X}>" in ids for value in range(_BYTE_VALUES))
+        return not all(f"<0x{value:02X}>" in ids for value in range(BYTE_VALUES))
     return not ('"ByteLevel"' in json.dumps(document.get("pre_tokenizer")) and set(ByteLevel.alphabet()) <= ids.keys())
 
 

@@ -155,6 +155,21 @@ def test_the_baseline_is_there_as_json(prepare, cstool, tmp_path):
     assert 0 < document["loss"] < 6
 
 
+def test_the_baseline_of_tokens_is_that_of_tokens(prepare, cstool, tmp_path):
+    prepare("--train_tokenizer", "258")
+    outcome = cstool("data", "baseline", str(tmp_path / "text"))
+    assert (outcome.code, outcome.stdout.split()[-3:]) == (0, ["nats", "per", "token"])
+
+
+def test_a_baseline_of_pictures_is_refused(cstool, tmp_path):
+    cstool("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
+    outcome = cstool("data", "baseline", str(tmp_path / "digits"))
+    assert (outcome.code, outcome.stderr.splitlines()[0]) == (
+        2,
+        f"error: {tmp_path}/digits/train: must be a folder with files *.h5, found nothing there",
+    )
+
+
 def test_a_baseline_of_nothing_says_how_to_make_a_data_set(cstool, tmp_path):
     message = (
         f"error: {tmp_path}/train: must be a folder with files *.h5, found nothing there\n"
