@@ -7,7 +7,7 @@ the masked half); the optimizer is the fused AdamW, several times as fast on a C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -50,12 +50,29 @@ class Block(nn.Module):
         x = x + self.output(context.transpose(1, 2).reshape(batch, sequence, hidden))
         return x + self.down(functional.gelu(self.up(self.norm2(x))))  # type: ignore[no-any-return]
 
+    def go_on(self, x: Tensor, cache: Tensor, before: int) -> Tensor:
+        """Return the output for new tokens, x (B, n, H), whose keys and values join those of `before` tokens.
+
+        cache is (2, B, A, capacity, D).
+        """
+        batch, sequence, hidden = x.shape
+        packed = self.query_key_value(self.norm1(x)).view(batch, sequence, 3, self.num_heads, -1)
+        query, key, value = packed.permute(2, 0, 3, 1, 4).unbind(0)
+        after = before + sequence
+        cache[0, :, :, before:after], cache[1, :, :, before:after] = key, value
+        context = functional.scaled_dot_product_attention(
+            query, cache[0, :, :, :after], cache[1, :, :, :after], is_causal=sequence > 1
+        )
+        x = x + self.output(context.transpose(1, 2).reshape(batch, sequence, hidden))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))  # type: ignore[no-any-return]
+
 
 class Gpt2(nn.Module):
     """The decoder, without dropout, its output layer tied to the token embedding."""
 
     def __init__(self, shape: Gpt2Shape) -> None:
         super().__init__()
+        self.shape = shape
         self.tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.positions = nn.Embedding(shape.max_position_embeddings, shape.hidden_size)
         self.blocks = nn.Sequential(*(Block(shape) for _ in range(shape.num_hidden_layers)))
@@ -70,6 +87,23 @@ class Gpt2(nn.Module):
         """Return logits (B, S, V) of ids (B, S)."""
         x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
         return functional.linear(self.norm(self.blocks(x)), self.tokens.weight)
+
+    @torch.inference_mode()
+    def generate(self, ids: Tensor, count: int) -> Iterator[list[int]]:
+        """Yield the likeliest next token of each sequence, so many times, after ids (B, n)."""
+        batch, before = ids.shape[0], 0
+        heads = self.shape.num_heads
+        shape = 2, batch, heads, ids.shape[1] + count, self.shape.hidden_size // heads
+        caches = [torch.empty(shape) for _ in self.blocks]
+        for _ in range(count):
+            after = before + ids.shape[1]
+            x = self.tokens(ids) + self.positions.weight[before:after]
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = block.go_on(x, cache, before)
+            # Of a prompt only the last token has a say.
+            logits = functional.linear(self.norm(x[:, -1]), self.tokens.weight)
+            ids, before = logits.argmax(dim=-1, keepdim=True), after
+            yield ids[:, 0].tolist()
 
 
 @dataclass(frozen=True)

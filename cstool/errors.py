@@ -72,8 +72,12 @@ class TraceError(CstoolError):
     """A trace cannot be recorded as asked, or not be written."""
 
 
+class InferenceError(CstoolError):
+    """A model cannot answer as asked."""
+
+
 class NonFiniteError(CstoolError):
-    """Training ran into NaN or infinity."""
+    """Training, or a model that answers, ran into NaN or infinity."""
 
     exit_code = 1
 

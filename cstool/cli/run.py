@@ -10,6 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cstool.cli.command import Command
+from cstool.cli.infer_options import (
+    BatchSizeOption,
+    InferFlags,
+    MaxTokensOption,
+    NoCacheOption,
+    OutputOption,
+    PromptFileOption,
+    PromptOption,
+    StopOption,
+    TemperatureOption,
+    TokenizerOption,
+    TopKOption,
+    TopPOption,
+    TruncatePromptOption,
+)
 from cstool.cli.report import DebugOption, errors_as_messages
 from cstool.cli.trace_option import RunTraceOption, check_trace_file, check_traced
 
@@ -26,6 +41,7 @@ class Mode(StrEnum):
     train = "train"
     eval = "eval"
     train_and_eval = "train_and_eval"
+    infer = "infer"
 
 
 class SparseKernels(StrEnum):
@@ -239,6 +255,18 @@ def run(
         ),
     ] = None,
     trace: RunTraceOption = None,
+    prompt: PromptOption = None,
+    prompt_file: PromptFileOption = None,
+    max_tokens: MaxTokensOption = None,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    stop: StopOption = None,
+    tokenizer: TokenizerOption = None,
+    truncate_prompt: TruncatePromptOption = None,
+    no_kv_cache: NoCacheOption = None,
+    batch_size: BatchSizeOption = None,
+    output: OutputOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout, the log on stderr.")
     ] = False,
@@ -279,12 +307,34 @@ def run(
         disable_version_check=disable_version_check,
     )
     lane_count = parse_lanes(lanes)
+    asked = InferFlags(
+        prompt=prompt,
+        prompt_file=prompt_file,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        stop=stop,
+        tokenizer=tokenizer,
+        truncate_prompt=truncate_prompt,
+        no_kv_cache=no_kv_cache,
+        batch_size=batch_size,
+        output=output,
+    )
     with errors_as_messages(debug):
+        if mode is not Mode.infer:
+            asked.check_mode(mode.value)
         if trace is not None:
             check_trace_file(trace)
         from cstool.params import load_all_params
 
         trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        if mode is Mode.infer:
+            from cstool.cli.infer import infer
+
+            # Of several trainers the last one has the model that the file comes to.
+            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lane_count, as_json=as_json)
+            return
         if trace is not None:
             check_traced(trainers, mode.value)
         from cstool import runtime

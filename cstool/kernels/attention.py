@@ -111,7 +111,8 @@ def _by_head(x: np.ndarray, form: Attention, heads: int) -> np.ndarray:
     return x.reshape(shape).transpose(0, 2, 3, 1, 4)
 
 
-def _slopes(slopes: tuple[float, ...], dtype: np.dtype) -> np.ndarray:
+def slopes_of(slopes: tuple[float, ...], dtype: np.dtype) -> np.ndarray:
+    """Return the slopes of all heads, (A,), or an empty array where there are none."""
     return shared_tables(("slopes", slopes, dtype), lambda: (np.array(slopes, dtype),))[0]
 
 
@@ -139,7 +140,7 @@ def attention_forward(
     """
     queries, contexts = _by_head(q, form, form.heads), _by_head(context, form, form.heads)
     keys, values = _by_head(k, form, form.kv_heads), _by_head(v, form, form.kv_heads)
-    draws, slopes = draws_of(dropout), _slopes(form.slopes, q.dtype)
+    draws, slopes = draws_of(dropout), slopes_of(form.slopes, q.dtype)
     for start, stop in _blocks(form.sequence):
         rows, first = stop - start, max(0, start + 1 - form.reach)
         lead = min(form.sinks, stop)
@@ -204,7 +205,7 @@ def attention_backward(
     tokens = q.shape[0]
     queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (q, delta_context, delta_q))
     keys, values, delta_keys, delta_values = (_by_head(x, form, form.kv_heads) for x in (k, v, delta_k, delta_v))
-    draws, slopes = draws_of(dropout), _slopes(form.slopes, q.dtype)
+    draws, slopes = draws_of(dropout), slopes_of(form.slopes, q.dtype)
     by_token = (tokens, form.heads, q.shape[1] // form.heads)
     dots = scratch("attention.dots", (form.heads, tokens))
     np.vecdot(delta_context.reshape(by_token), context.reshape(by_token), out=dots.T)

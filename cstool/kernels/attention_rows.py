@@ -13,7 +13,7 @@ from cstool.kernels.random import mask_elements, mask_memory
 
 
 @inlined
-def _bend(row, factor, cap, slope, distance):  # type: ignore[no-untyped-def]
+def bend(row, factor, cap, slope, distance):  # type: ignore[no-untyped-def]
     """Scale scores, cap them, and take away what distance costs: `distance` for the first, one less for each next."""
     if cap > 0:
         top = row.dtype.type(cap)
@@ -27,7 +27,7 @@ def _bend(row, factor, cap, slope, distance):  # type: ignore[no-untyped-def]
 
 @inlined
 def _delta_of_scores(row, delta, factor, cap, slope, distance, total, dot):  # type: ignore[no-untyped-def]
-    """Turn scores into probabilities, and the deltas of these into those of q k^T; see `_bend`."""
+    """Turn scores into probabilities, and the deltas of these into those of q k^T; see `bend`."""
     if cap > 0:
         one = row.dtype.type(1)
         top = row.dtype.type(cap)
@@ -73,8 +73,8 @@ def softmax_rows(scores, sample, head, first_row, lead, shift, reach, sequence, 
                 if cap > 0 or slopes.shape[0] > 0:
                     unit = one
                     slope = slopes[head + h] if slopes.shape[0] > 0 else zero
-                    _bend(sinks, factor, cap, slope, position)
-                    _bend(window, factor, cap, slope, position - shift - start)
+                    bend(sinks, factor, cap, slope, position)
+                    bend(window, factor, cap, slope, position - shift - start)
                 largest = sinks[0] if seen > 0 else window[0]
                 for j in range(sinks.shape[0]):
                     largest = maximum(largest, sinks[j])

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cstool.kernels._jit import reduction
+from cstool.kernels._jit import elementwise, reduction
 from cstool.kernels.exponential import bent_tanh, exp, maximum
 from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.linear import column_sum
@@ -105,6 +105,32 @@ def _delta_of_bent_logits(logits, first, labels, mask, scale, state, logits_scal
                 logits[t, j] = exp(logits[t, j] * factor - largest) * share
         if is_here:
             logits[t, label] -= weight
+
+
+@elementwise
+def _bend(logits, logits_scale, cap):  # type: ignore[no-untyped-def]
+    number = logits.dtype.type
+    factor, ceiling, slope = number(logits_scale), number(cap), number(logits_scale / cap)
+    for t in range(logits.shape[0]):
+        row = logits[t]
+        if cap < np.inf:
+            for j in range(row.shape[0]):
+                row[j] = ceiling * bent_tanh(row[j], slope)
+        else:
+            for j in range(row.shape[0]):
+                row[j] *= factor
+
+
+def bend_logits(logits: np.ndarray, logits_scale: float, logits_softcap: float | None) -> None:
+    """Turn what the output layer gives into logits, in place.
+
+    Args:
+        logits: (n, classes) float32
+        logits_scale: a number; 1.0 for none
+        logits_softcap: more than 0; None for none
+    """
+    if logits_scale != 1.0 or logits_softcap is not None:
+        _bend(logits, float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap))
 
 
 def _chunks(classes: int) -> Iterator[slice]:

@@ -59,6 +59,7 @@ def rotary_forward(
     frequencies: tuple[float, ...],
     amplitude: float,
     y: np.ndarray,
+    first: int = 0,
 ) -> None:
     """Turn pair i of each head, its elements 2i and 2i + 1, by position x frequencies[i]; pass on what is no pair.
 
@@ -69,9 +70,10 @@ def rotary_forward(
         frequencies: r / 2 angles [radians per position], r at most D
         amplitude: what the turned elements are multiplied by
         y: (T, n * D) float32, written; may be x
+        first: position of the first token, where x is a part of one sample
     """
     cosines, sines = rotary_table(sequence, frequencies, amplitude, x.dtype)
-    _turn(x, cosines, sines, 1.0, head_width, y)
+    _turn(x, cosines[first:], sines[first:], 1.0, head_width, y)
 
 
 def rotary_backward(

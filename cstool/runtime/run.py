@@ -87,7 +87,7 @@ def run(
         optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
         chooser = KernelChooser(sparse_kernels)
         sparsity = sparsity_rules(params, graph, chooser)
-        _prepare_model_dir(params.model_dir)
+        prepare_model_dir(params.model_dir)
         start = choose_start(params, checkpoint_path, load_checkpoint_states, trains=trains)
         backing = open_backing(params, graph, optimizer, sparsity, start, lanes)
         if backing.store is not None:
@@ -126,7 +126,7 @@ def run(
             )
         _prepare_systems(session, val_loader, "val_dataloader", trains=False)
         _prepare_systems(session, train_loader, "train_dataloader", trains=True)
-        _compile(progress)
+        prepare_kernels(progress)
         restore(session, start, strict)
         appliance.memoryx.reserve()
         _settle_kernels(session)
@@ -220,14 +220,15 @@ def _open_data(params: Params, mode: str, stack: ExitStack) -> _Data:
     trains = mode != "eval"
     train_loader = params.dataloader("train") if trains else None
     val_loader = params.dataloader("val" if trains else "eval") if mode != "train" else None
-    train_data, val_data = (_open(params, loader, stack) for loader in (train_loader, val_loader))
+    train_data, val_data = (open_loader(params, loader, stack) for loader in (train_loader, val_loader))
     if train_data is not None and train_loader is not None:
         where = f"{params.path}: trainer.fit.train_dataloader.batch_size"
         batches_per_epoch(train_data.sample_count, train_loader.batch_size, train_loader.drop_last, where)
     return _Data(train_loader, val_loader, train_data, val_data, _sequence_length(params, train_data, val_data))
 
 
-def _open(params: Params, loader: DataloaderParams | None, stack: ExitStack) -> Dataset | None:
+def open_loader(params: Params, loader: DataloaderParams | None, stack: ExitStack) -> Dataset | None:
+    """Open the data set of a dataloader, with its transforms; the stack closes it. None for no dataloader."""
     if loader is None:
         return None
     dataset: Dataset = open_dataset(
@@ -319,7 +320,7 @@ def _prepare_systems(session: Session, loader: DataloaderParams | None, section:
         )
 
 
-def _prepare_model_dir(folder: Path) -> None:
+def prepare_model_dir(folder: Path) -> None:
     """Make the folder, and clear it of what a killed writer left.
 
     Raises:
@@ -334,8 +335,8 @@ def _prepare_model_dir(folder: Path) -> None:
     sweep_temporary(folder)
 
 
-def _compile(progress: Progress) -> None:
-    """Compile the kernels, or load what an earlier run compiled."""
+def prepare_kernels(progress: Progress) -> None:
+    """Compile the kernels for this machine, or load what an earlier run compiled."""
     if kernels_cached():
         compile_kernels(lambda name, done, total: None)
         return

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from cstool.kernels._jit import elementwise, inlined
+from cstool.kernels._vectors import FLOAT_BYTES, LANES
 from cstool.kernels.scratch import Scratch
 from cstool.kernels.sparse._vectors import (
-    FLOAT_BYTES,
-    LANES,
     add_transpose,
     make_dot_row,
     make_gather_row,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from cstool.divisors import nearest_divisors
-from cstool.document.section import Count, Positive, Rate, Section, Whole, rule_error
+from cstool.document.section import Count, NotNegative, Positive, Rate, Section, Whole, rule_error
 from cstool.params.sections.decoder_parts import (
     GATED_NONLINEARITIES,
     NONLINEARITIES,
@@ -37,6 +37,8 @@ class DecoderParams(Section):
 
     Initializers left out are filled in: truncated normals of width `initializer_range`, for the layers that write to
     the residual stream divided by sqrt(2 num_hidden_layers) unless `initializer` is given, which then is for them too.
+
+    `max_tokens`, `temperature`, `top_k` and `top_p` are for inference: how much text is made, and how it is chosen.
     """
 
     name: Literal[
@@ -112,6 +114,10 @@ class DecoderParams(Section):
     ffn_output_layer_initializer_params: InitializerParams = Field(
         None, alias="ffn_output_layer_initializer", validate_default=True
     )
+    max_tokens: Count | None = None
+    temperature: NotNegative | None = None
+    top_k: Count | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     moe: MoeParams = Field(MoeParams(), exclude=True)
 
     _dropout_source: ClassVar[str] = "dropout_rate"

@@ -38,14 +38,10 @@ WITHOUT_EFFECT = PRECISION_KEYS | {
     # of older releases
     "alibi_implementation",
     "tf_summary",
-    # of generating text, which training and evaluation do not do
+    # of generating text: prompts, and texts to stop at, come with the command
     "loop_dim",
-    "max_tokens",
     "start_token",
     "stop_sequences",
-    "temperature",
-    "top_k",
-    "top_p",
 }
 """the vendor's keys that can change nothing here"""
 SUPPORTED: dict[str, tuple[Any, ...]] = {

@@ -1,0 +1,162 @@
+"""Alternate the generation of text by GPT-2 small, float32: cstool against PyTorch eager, each with its cache.
+
+Run from the project's folder, with the extra "bench" installed::
+
+    python -m benchmarks.generate --rounds 5
+
+Both sides have the same weights, random ones, and take the likeliest token every time, so they should say the same. A
+token alone reads all weights but the embedding's other rows once: memory bounds it. `--without_cache` has cstool
+against itself without its cache instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from benchmarks.step import FOLDER
+from cstool.inference.generate import generate
+from cstool.inference.kv_cache import KvCache
+from cstool.inference.sampling import Sampling
+from cstool.inference.team import Team
+from cstool.inference.walk import Walk
+from cstool.inference.weight_stream import WeightStream
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.runtime import Appliance
+
+GREEDY = Sampling(temperature=0.0)
+
+
+class Ours:
+    """GPT-2 small with random weights, resident.
+
+    Args:
+        threads: of this host
+        sequences: prompts at a time
+        capacity: tokens of each, at most
+    """
+
+    def __init__(self, threads: int, sequences: int, capacity: int) -> None:
+        params = load_params(FOLDER / "gpt2_small.yaml")
+        self.graph = build_graph(params.model, 1)
+        self.appliance = Appliance(
+            self.graph,
+            optimizer=None,
+            max_gradient_norm=None,
+            loss_scaling="num_tokens",
+            loss_weight=1.0,
+            seed=1,
+            lanes=threads,
+            memory_bytes=0,
+        )
+        self.appliance.memoryx.initialize(seed=1)
+        cache = KvCache(self.graph, sequences, capacity)
+        self.walk = Walk(self.graph, WeightStream(self.appliance.memoryx), Team(threads), cache, capacity)
+
+    def run(self, prompts: list[list[int]], count: int, *, uses_cache: bool = True) -> tuple[list[int], float, float]:
+        """Return the first sequence's tokens, the time to the first token, and that of the others [s]."""
+        made: list[int] = []
+        began = time.perf_counter()
+        first_s = 0.0
+        for token in generate(self.walk, prompts, max_tokens=count, sampling=GREEDY, uses_cache=uses_cache):
+            if token.prompt == 0:
+                made.append(token.token)
+            first_s = first_s or time.perf_counter() - began
+        return made, first_s, time.perf_counter() - began - first_s
+
+    def weight(self, name: str) -> np.ndarray:
+        """Return a weight."""
+        return np.concatenate([np.array(part) for part in self.appliance.memoryx.chunks(f"model.{name}")])
+
+
+def torch_side(ours: Ours, threads: int) -> Callable[[list[list[int]], int], tuple[list[int], float, float]]:
+    """Return what runs PyTorch's side, with our weights."""
+    import torch
+
+    from benchmarks.torch_models import Gpt2, Gpt2Shape
+
+    torch.set_num_threads(threads)
+    model = Gpt2(Gpt2Shape())
+
+    def put(parameter: torch.nn.Parameter, *names: str) -> None:
+        parameter.data.copy_(torch.from_numpy(np.concatenate([ours.weight(name) for name in names])))
+
+    put(model.tokens.weight, "embedding_layer.word_embeddings.weight")
+    put(model.positions.weight, "embedding_layer.position_embeddings.embed.weight")
+    for n, block in enumerate(model.blocks):
+        layer = f"transformer_decoder.layers.{n}"
+        for kind in ("weight", "bias"):
+            qkv = [f"{layer}.self_attn.proj_{part}_dense_layer.{kind}" for part in "qkv"]
+            put(getattr(block.query_key_value, kind), *qkv)
+            put(getattr(block.output, kind), f"{layer}.self_attn.proj_output_dense_layer.{kind}")
+            put(getattr(block.up, kind), f"{layer}.ffn.ffn.0.linear_layer.{kind}")
+            put(getattr(block.down, kind), f"{layer}.ffn.ffn.1.linear_layer.{kind}")
+            put(getattr(block.norm1, kind), f"{layer}.norm1.{kind}")
+            put(getattr(block.norm2, kind), f"{layer}.norm3.{kind}")
+    for kind in ("weight", "bias"):
+        put(getattr(model.norm, kind), f"transformer_decoder.norm.{kind}")
+
+    def run(prompts: list[list[int]], count: int) -> tuple[list[int], float, float]:
+        made: list[int] = []
+        began = time.perf_counter()
+        first_s = 0.0
+        for tokens in model.generate(torch.tensor(prompts), count):
+            made.append(tokens[0])
+            first_s = first_s or time.perf_counter() - began
+        return made, first_s, time.perf_counter() - began - first_s
+
+    return run
+
+
+def main() -> None:
+    """Run the comparison and print its report."""
+    parser = argparse.ArgumentParser(description="Generation by GPT-2 small: cstool against PyTorch eager, float32")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (default: 5)")
+    parser.add_argument("--tokens", type=int, default=256, help="tokens that are made (default: 256)")
+    parser.add_argument("--prompt_tokens", type=int, default=64, help="of each prompt (default: 64)")
+    parser.add_argument("--prompts", type=int, default=1, help="answered together (default: 1)")
+    parser.add_argument("--without_cache", action="store_true", help="against cstool without its cache")
+    arguments = parser.parse_args()
+    threads = len(os.sched_getaffinity(0))
+    prompts = np.random.default_rng(0).integers(0, 50257, (arguments.prompts, arguments.prompt_tokens)).tolist()
+    ours = Ours(threads, arguments.prompts, arguments.prompt_tokens + arguments.tokens)
+    if arguments.without_cache:
+        peer, theirs = "without the cache", lambda prompts, count: ours.run(prompts, count, uses_cache=False)
+    else:
+        peer, theirs = "PyTorch eager", torch_side(ours, threads)
+    sides = {"cstool": ours.run, peer: theirs}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    said: dict[str, list[int]] = {}
+    for number in range(arguments.rounds + 1):
+        for name, run in sides.items():
+            # Idle threads of OpenMP spin for a while; ours do not wait for them.
+            time.sleep(0.1)
+            said[name], first_s, rest_s = run(prompts, arguments.tokens if number else 8)
+            if number:
+                found[name].append((first_s, rest_s))
+    later = arguments.prompts * (arguments.tokens - 1)
+    weights_bytes = 4 * ours.graph.parameter_count
+    print(
+        f"GPT-2 small, {arguments.prompts} x ({arguments.prompt_tokens} + {arguments.tokens}) tokens, {threads} threads"
+    )
+    for name, times in found.items():
+        first_s, rest_s = (median(part) for part in zip(*times, strict=True))
+        passes_s = (arguments.tokens - 1) / rest_s
+        print(
+            f"{name:18} first token {first_s:.3f} s, then {later / rest_s:7.1f} tokens/s "
+            f"({weights_bytes * passes_s / 1e9:.1f} GB/s of weights)"
+        )
+    for what, index in (("first token", 0), ("tokens/s", 1)):
+        ratios = sorted(b[index] / a[index] for a, b in zip(found["cstool"], found[peer], strict=True))
+        print(f"{what:12} as fast as {peer}: {median(ratios):.2f} (from {ratios[0]:.2f} to {ratios[-1]:.2f})")
+    print("Both say the same." if said["cstool"] == said[peer] else "They do not say the same.")
+
+
+if __name__ == "__main__":
+    main()

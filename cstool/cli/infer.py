@@ -1,0 +1,179 @@
+"""`cstool run --mode infer`: text that goes on from prompts, shown as it comes, or the classes of a data set."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cstool.cli.infer_options import InferFlags
+from cstool.errors import InferenceError, Interrupted
+
+if TYPE_CHECKING:
+    from cstool.data import Tokenizer
+    from cstool.inference.answer import Answers, Completion, Request, Speed
+    from cstool.inference.model import InferenceModel
+    from cstool.params import Params
+
+_TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
+
+
+def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, lanes: int | None, as_json: bool) -> None:
+    """Answer, and show it.
+
+    Args:
+        params: of the run that trained the model
+        flags: what is asked for
+        checkpoint_path: None for the latest state in model_dir
+        lanes: host threads; None to choose
+        as_json: print one document on stdout
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+    from cstool.cli.render import print_json
+    from cstool.cli.run_log import run_log
+    from cstool.cli.screen import screen_on
+    from cstool.inference.model import InferenceModel
+    from cstool.params import DecoderParams
+
+    request, tokenizer = None, None
+    if isinstance(params.model, DecoderParams):
+        request, tokenizer = flags.request(params.model, params.seed), _tokenizer(params, flags)
+        _check_output(flags.output, (".jsonl",))
+    else:
+        for name in flags.typed:
+            if name.removeprefix("--") in _TEXT_FLAGS:
+                raise InferenceError(f"{name}: must be for a model that generates text, got {params.model.name}")
+        _check_output(flags.output, (".csv", ".h5"))
+    # The text is on stdout, alone, so that it can go on through a pipe.
+    with (
+        screen_on(sys.stderr) as screen,
+        run_log(params.model_dir, params.logging.log_level, screen.handler, params.resolved()),
+        InferenceModel(params, checkpoint_path=checkpoint_path, lanes=lanes, progress=screen.progress) as model,
+    ):
+        document: dict[str, Any] = {
+            "mode": "infer",
+            "model": params.model.name,
+            "parameters": model.graph.parameter_count,
+            "step": model.step,
+        }
+        if request is not None and tokenizer is not None:
+            answers, signal_name = _answer(model, tokenizer, request, shows=not as_json)
+            document |= answers.as_dict()
+            if flags.output is not None:
+                _write_lines(flags.output, answers.completions)
+        else:
+            from cstool.inference.predict import predict
+
+            predictions = predict(model, flags.output, batch_size=flags.batch_size, progress=screen.progress)
+            document |= predictions.as_dict()
+            signal_name = None
+        if as_json:
+            print_json(document)
+        if signal_name is not None:
+            raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
+
+
+def _tokenizer(params: Params, flags: InferFlags) -> Tokenizer:
+    """Return the tokenizer that was asked for, or that of the data set.
+
+    Raises:
+        InferenceError: nobody says which
+        DataError: it cannot be loaded
+    """
+    from cstool.data import load_tokenizer, tokenizer_of
+
+    if flags.tokenizer is not None:
+        return load_tokenizer(flags.tokenizer)
+    loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
+    folders = list(dict.fromkeys(folder for loader in loaders if loader is not None for folder in loader.data_dir))
+    for folder in folders:
+        if (found := tokenizer_of(folder)) is not None:
+            return found
+    where = ", ".join(map(str, folders)) or "the params, which name no data set"
+    raise InferenceError(
+        f"--tokenizer: must be given where the data set does not say how it was made, and {where} does not",
+        "bytes, or the tokenizer.json of the training data",
+    )
+
+
+def _check_output(path: Path | None, endings: tuple[str, ...]) -> None:
+    if path is not None and path.suffix not in endings:
+        raise InferenceError(f"--output {path}: must end in {' or '.join(endings)}, got {path.suffix or 'no ending'}")
+
+
+def _answer(
+    model: InferenceModel, tokenizer: Tokenizer, request: Request, *, shows: bool
+) -> tuple[Answers, str | None]:
+    """Let the model answer; return also the signal that stopped it, if one did."""
+    from cstool.cli.run_log import LOG
+    from cstool.inference.answer import answer
+    from cstool.runtime.stopping import StopRequest
+
+    is_alone = len(request.prompts) == 1
+
+    def show(_prompt: int, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    with StopRequest() as stop:
+        if shows and is_alone:
+            show(0, request.prompts[0])
+        answers = answer(
+            model,
+            tokenizer,
+            request,
+            stopped=lambda: stop.signal_name is not None,
+            **({"show": show} if shows and is_alone else {}),
+        )
+    if shows and is_alone:
+        show(0, "" if (request.prompts[0] + answers.completions[0].text).endswith("\n") else "\n")
+    elif shows:
+        for number, completion in enumerate(answers.completions, start=1):
+            print(f"--- prompt {number} of {len(request.prompts)}: {_ending(completion)}")
+            print(completion.prompt + completion.text)
+    for line in _summary(answers, request):
+        LOG.info(line)
+    return answers, stop.signal_name
+
+
+def _ending(completion: Completion) -> str:
+    count = len(completion.tokens)
+    return f"{count} token{'s' * (count != 1)}, ended by {completion.finish_reason}"
+
+
+def _summary(answers: Answers, request: Request) -> list[str]:
+    """Return what is said at the end, measured on this host."""
+    speed: Speed = answers.speed
+    rate = speed.tokens / max(speed.seconds, 1e-9)
+    lines = [
+        f"| Inference Device=CSX, Step={speed.passes}, Rate={speed.tokens_per_s:.2f} tokens/sec, "
+        f"GlobalRate={rate:.2f} tokens/sec"
+    ]
+    if len(request.prompts) == 1:
+        lines.append(f"The text has {_ending(answers.completions[0])}.")
+    weights = (
+        "weights in memory"
+        if speed.weights == "resident"
+        else f"{speed.streamed_bytes / max(1, speed.passes) / 1e9:,.2f} GB of weights streamed a pass"
+    )
+    lines.append(
+        f"On this host: {speed.prompt_tokens} prompt tokens, first token after {speed.first_token_s:.3g} s; "
+        f"{speed.tokens} tokens in {speed.seconds:.3g} s, {speed.tokens_per_s:.1f} tokens/s after the first; "
+        f"{weights}, {speed.kv_cache_bytes / 1e6:,.1f} MB of keys and values."
+    )
+    return lines
+
+
+def _write_lines(path: Path, completions: list[Completion]) -> None:
+    """Write completions as JSON objects, one to a line, all or nothing."""
+    from dataclasses import asdict
+
+    from cstool.atomic_file import write_replacing
+
+    try:
+        write_replacing(path, "".join(json.dumps(asdict(each)) + "\n" for each in completions))
+    except OSError as error:
+        raise InferenceError(f"--output {path}: must be writable, got: {error.strerror}") from None

@@ -1,0 +1,142 @@
+"""The flags of `cstool run --mode infer`, and what they ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cstool.errors import InferenceError
+
+if TYPE_CHECKING:
+    from cstool.inference.answer import Request
+    from cstool.params import DecoderParams
+
+MAX_TOKENS = 128
+"""tokens that follow a prompt where nobody says how many"""
+
+PromptOption = Annotated[
+    list[str] | None, typer.Option("--prompt", metavar="TEXT", help="infer: go on from this text; may be repeated.")
+]
+PromptFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt_file",
+        metavar="FILE",
+        help="infer: a prompt per line, or per object with a key prompt if it ends in .jsonl; - for stdin.",
+    ),
+]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option("--max_tokens", metavar="N", help=f"infer: tokens after each prompt, {MAX_TOKENS} if not said."),
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option("--temperature", metavar="T", help="infer: 0 takes the likeliest token; 1 if not said."),
+]
+TopKOption = Annotated[
+    int | None, typer.Option("--top_k", metavar="K", help="infer: draw from the K likeliest tokens only.")
+]
+TopPOption = Annotated[
+    float | None,
+    typer.Option("--top_p", metavar="P", help="infer: draw from the likeliest tokens, of probability P together."),
+]
+StopOption = Annotated[
+    list[str] | None, typer.Option("--stop", metavar="TEXT", help="infer: end at this text; may be repeated.")
+]
+TokenizerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="bytes|FILE",
+        help="infer: what turns text into tokens, if not what the data set was made with.",
+        show_default=False,
+    ),
+]
+TruncatePromptOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--truncate_prompt", help="infer: go on from the end of a prompt that is too long.", show_default=False
+    ),
+]
+NoCacheOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--no_kv_cache", help="infer: compute every token again for each that follows. Same tokens.", show_default=False
+    ),
+]
+BatchSizeOption = Annotated[
+    int | None,
+    typer.Option("--batch_size", metavar="N", help="infer: prompts answered together. Same tokens for any number."),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", metavar="FILE", help="infer: predicted classes go here, .csv or .h5; text goes here as .jsonl."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class InferFlags:
+    """The flags as typed; None where they were not."""
+
+    prompt: list[str] | None = None
+    prompt_file: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    stop: list[str] | None = None
+    tokenizer: str | None = None
+    truncate_prompt: bool | None = None
+    no_kv_cache: bool | None = None
+    batch_size: int | None = None
+    output: Path | None = None
+
+    @property
+    def typed(self) -> list[str]:
+        """The flags that were typed."""
+        return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) is not None]
+
+    def check_mode(self, mode: str) -> None:
+        """Check that none was typed where nothing is inferred.
+
+        Raises:
+            InferenceError: one was
+        """
+        if self.typed:
+            raise InferenceError(f"{self.typed[0]}: must go with --mode infer, got --mode {mode}")
+
+    def request(self, asked: DecoderParams, seed: int) -> Request:
+        """Return what is asked for: what was typed, else what the model section of the params says.
+
+        Args:
+            asked: that section
+            seed: of draws
+
+        Raises:
+            InferenceError: something of it cannot be
+        """
+        from cstool.cli.prompts import read_prompts
+        from cstool.inference.answer import Request
+        from cstool.inference.sampling import Sampling
+
+        prompts = read_prompts(self.prompt, self.prompt_file)
+        temperature = asked.temperature if self.temperature is None else self.temperature
+        return Request(
+            tuple(prompts),
+            self.max_tokens if self.max_tokens is not None else asked.max_tokens or MAX_TOKENS,
+            Sampling(
+                1.0 if temperature is None else temperature,
+                asked.top_k if self.top_k is None else self.top_k,
+                asked.top_p if self.top_p is None else self.top_p,
+                seed,
+            ),
+            tuple(self.stop or ()),
+            truncates=bool(self.truncate_prompt),
+            uses_cache=not self.no_kv_cache,
+            batch_size=self.batch_size,
+        )

@@ -1,0 +1,260 @@
+"""Texts that go on from prompts: tokens in and out, batch by batch, and how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cstool.data import Tokenizer
+from cstool.errors import InferenceError
+from cstool.inference.generate import generate
+from cstool.inference.kv_cache import cache_bytes
+from cstool.inference.model import InferenceModel
+from cstool.inference.sampling import Sampling
+from cstool.inference.text_stream import TextStream
+from cstool.params import DecoderParams
+
+MOST_AT_ONCE = 32
+"""prompts that are answered together where nobody says how many; more make each of them wait longer"""
+
+Show = Callable[[int, str], None]
+"""called with the number of a prompt and a piece of text that follows it"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Args:
+        prompts: texts
+        max_tokens: that follow each at most
+        sampling: how they are chosen
+        stops: texts that end what follows, and are no part of it
+        truncates: whether of a prompt that leaves no room its last tokens count; else it is an error
+        uses_cache: False computes all tokens again for each that follows
+        batch_size: prompts that are answered together; None for as many as there is memory for, and 32 at the most
+
+    Raises:
+        InferenceError: something of it cannot be
+    """
+
+    prompts: tuple[str, ...]
+    max_tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+    stops: tuple[str, ...] = ()
+    truncates: bool = False
+    uses_cache: bool = True
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for number, prompt in enumerate(self.prompts, start=1):
+            if not prompt:
+                which = f"prompt {number}" if len(self.prompts) > 1 else "prompt"
+                raise InferenceError(
+                    f"{which}: must have at least one character, got an empty one", "a newline is enough to go on from"
+                )
+        if self.max_tokens < 1:
+            raise InferenceError(f"max_tokens: must be at least 1, got {self.max_tokens}")
+        if "" in self.stops:
+            raise InferenceError("stop: must have at least one character, got an empty one")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InferenceError(f"batch_size: must be at least 1, got {self.batch_size}")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What followed a prompt."""
+
+    prompt: str
+    text: str
+    """without the prompt, and without what ended it"""
+    tokens: list[int]
+    """all that were chosen, those that ended it too"""
+    prompt_tokens: int
+    finish_reason: str
+    """stop (a text), end_of_text (the token between documents), length (max_tokens), context (no position is left),
+    interrupted"""
+
+
+@dataclass
+class Speed:
+    """Measured on this host."""
+
+    prompt_tokens: int = 0
+    tokens: int = 0
+    passes: int = 0
+    first_token_s: float = 0.0
+    """from the begin of a batch to the first token of its last prompt, the mean over batches [s]"""
+    seconds: float = 0.0
+    """of everything from the first prompt's first pass to the last token [s]"""
+    tokens_per_s: float = 0.0
+    """of the tokens after the first ones, all sequences together"""
+    kv_cache_bytes: int = 0
+    streamed_bytes: int = 0
+    """of weights; in memory they are read where they are, and count once"""
+    weights: str = "resident"
+    """resident: in memory; streamed: from a file, in every pass"""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model answered."""
+
+    completions: list[Completion]
+    speed: Speed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        return {"completions": [asdict(each) for each in self.completions], "host": asdict(self.speed)}
+
+
+def answer(
+    model: InferenceModel,
+    tokenizer: Tokenizer,
+    request: Request,
+    *,
+    show: Show = lambda prompt, text: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Answers:
+    """Let a model go on from prompts.
+
+    Args:
+        model: a decoder
+        tokenizer: that of its training data
+        request: what is asked for
+        show: is told pieces of text as they come
+        stopped: asked after each token; True ends everything with what there is
+
+    Raises:
+        InferenceError: the model is none that generates, or a prompt does not fit it
+        DataError: the tokenizer has no tokens for a prompt
+        NonFiniteError: the model does not give finite logits
+    """
+    prompts = [_tokens(model, tokenizer, request, number) for number in range(len(request.prompts))]
+    capacity = min(model.context, max(map(len, prompts)) + request.max_tokens)
+    fitting = model.sequences_that_fit(capacity)
+    together = min(request.batch_size or min(MOST_AT_ONCE, fitting), fitting, len(prompts))
+    speed = Speed(
+        prompt_tokens=sum(map(len, prompts)),
+        kv_cache_bytes=cache_bytes(model.graph, together, capacity),
+        weights="resident" if model.stream.is_resident else "streamed",
+    )
+    completions: list[Completion] = []
+    walk = model.walk(together, capacity)
+    began, later_s, later = time.perf_counter(), 0.0, 0
+    firsts: list[float] = []
+    for first in range(0, len(prompts), together):
+        batch = _Batch(tokenizer, request, first, prompts[first : first + together], show)
+        batch_began = time.perf_counter()
+        for token in generate(
+            walk,
+            batch.prompts,
+            first_prompt=first,
+            max_tokens=request.max_tokens,
+            sampling=request.sampling,
+            finish=batch.finish,
+            uses_cache=request.uses_cache,
+        ):
+            batch.take(token.prompt, token.finish_reason)
+            if batch.first_s is None and all(batch.made.values()):
+                batch.first_s = time.perf_counter() - batch_began
+            if stopped():
+                break
+        took = time.perf_counter() - batch_began
+        firsts.append(batch.first_s or took)
+        later_s += took - firsts[-1]
+        made = sum(map(len, batch.made.values()))
+        later += max(0, made - len(batch.prompts))
+        speed.tokens += made
+        completions += batch.completions()
+        if stopped():
+            break
+    speed.seconds = time.perf_counter() - began
+    speed.passes = walk.passes
+    speed.first_token_s = sum(firsts) / len(firsts)
+    speed.tokens_per_s = later / later_s if later and later_s else speed.tokens / max(speed.seconds, 1e-9)
+    speed.streamed_bytes = model.stream.streamed_bytes
+    return Answers(completions, speed)
+
+
+class _Batch:
+    """Prompts that are answered together, and their texts so far."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, request: Request, first: int, prompts: Sequence[Sequence[int]], show: Show
+    ) -> None:
+        self.prompts = prompts
+        self.made: dict[int, list[int]] = {first + k: [] for k in range(len(prompts))}
+        self.first_s: float | None = None
+        self._request = request
+        self._end = tokenizer.end_of_text
+        self._show = show
+        self._texts = {first + k: TextStream(tokenizer, prompt, request.stops) for k, prompt in enumerate(prompts)}
+        self._reasons: dict[int, str] = {}
+
+    def finish(self, prompt: int, tokens: Sequence[int]) -> str | None:
+        """Take the last of the tokens that followed a prompt, and say why it is the last."""
+        self.made[prompt] = list(tokens)
+        if tokens[-1] == self._end:
+            return "end_of_text"
+        if text := self._texts[prompt].add(tokens[-1]):
+            self._show(prompt, text)
+        return "stop" if self._texts[prompt].is_stopped else None
+
+    def take(self, prompt: int, reason: str | None) -> None:
+        """Note why a sequence has ended."""
+        if reason is None:
+            return
+        self._reasons[prompt] = reason
+        if text := self._texts[prompt].finish():
+            self._show(prompt, text)
+
+    def completions(self) -> list[Completion]:
+        """Return what followed, of sequences that were cut short what there is."""
+        for prompt in self._texts.keys() - self._reasons.keys():
+            self.take(prompt, "interrupted")
+        return [
+            Completion(
+                self._request.prompts[prompt],
+                stream.text,
+                self.made[prompt],
+                len(self.prompts[k]),
+                self._reasons[prompt],
+            )
+            for k, (prompt, stream) in enumerate(self._texts.items())
+        ]
+
+
+def _tokens(model: InferenceModel, tokenizer: Tokenizer, request: Request, number: int) -> list[int]:
+    """Return the tokens of a prompt.
+
+    Raises:
+        InferenceError: there is none, one is unknown to the model, or they leave no room for one that follows
+    """
+    if not isinstance(model.params.model, DecoderParams):
+        raise InferenceError(
+            f"prompt: must be for a model that generates text, got {model.params.model.name}",
+            "without a prompt it predicts the classes of its validation data",
+        )
+    which = f"prompt {number + 1}" if len(request.prompts) > 1 else "prompt"
+    tokens = tokenizer.encode(request.prompts[number])
+    if not tokens:
+        raise InferenceError(f"{which}: must have at least one token, got {request.prompts[number]!r}, which has none")
+    vocabulary = model.params.model.vocab_size
+    if (largest := max(tokens)) >= vocabulary:
+        raise InferenceError(
+            f"{which}: its tokens must be below the model's vocab_size ({vocabulary:,}), got {largest:,}",
+            f"{tokenizer.name} has {tokenizer.vocab_size:,} tokens: --tokenizer names that of the training data",
+        )
+    if len(tokens) >= model.context:
+        most = model.context - 1
+        if not request.truncates:
+            raise InferenceError(
+                f"{which}: must leave room for a token in the model's context of {model.context:,}, got "
+                f"{len(tokens):,} tokens",
+                f"--truncate_prompt goes on from its last {most:,}",
+            )
+        return tokens[-most:]
+    return tokens

@@ -1,0 +1,116 @@
+"""A trained model, ready to answer: its checkpoint in MemoryX, in memory or in a file, and threads to walk it."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+
+from cstool.errors import ClusterError
+from cstool.inference.kv_cache import KvCache, cache_bytes
+from cstool.inference.team import Team
+from cstool.inference.walk import Walk
+from cstool.inference.weight_stream import WeightStream
+from cstool.models import build_graph
+from cstool.params import DecoderParams, Params
+from cstool.runtime.appliance import Appliance
+from cstool.runtime.checkpoints import choose_start, restore
+from cstool.runtime.grains import available_cores
+from cstool.runtime.host_memory import available_memory_bytes
+from cstool.runtime.kernel_choice import KernelChooser
+from cstool.runtime.memoryx_store import open_backing
+from cstool.runtime.progress import Progress
+from cstool.runtime.run import prepare_kernels, prepare_model_dir
+from cstool.runtime.session import RunResult, Session
+from cstool.runtime.sparsity_rules import sparsity_rules
+
+log = logging.getLogger("cstool")
+
+CACHE_SHARE = 0.5
+"""of the free memory, what the keys and values of all sequences may take"""
+
+
+class InferenceModel:
+    """A model that answers. Use as a context manager.
+
+    Args:
+        params: of the run that trained it
+        checkpoint_path: None for the latest state in model_dir
+        lanes: host threads; None for as many as there are cores
+        progress: is told what is going on
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+
+    def __init__(
+        self, params: Params, *, checkpoint_path: Path | None = None, lanes: int | None = None, progress: Progress
+    ) -> None:
+        self.params = params
+        # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
+        self.graph = build_graph(params.model, 1 if isinstance(params.model, DecoderParams) else None)
+        chooser = KernelChooser("auto")
+        sparsity = sparsity_rules(params, self.graph, chooser)
+        with ExitStack() as stack:
+            prepare_model_dir(params.model_dir)
+            start = choose_start(params, checkpoint_path, None, trains=False)
+            backing = open_backing(params, self.graph, None, sparsity, start, lanes)
+            appliance = stack.enter_context(
+                Appliance(
+                    self.graph,
+                    optimizer=None,
+                    max_gradient_norm=None,
+                    loss_scaling="num_tokens",
+                    loss_weight=1.0,
+                    seed=params.seed,
+                    sparsity=sparsity,
+                    lanes=lanes,
+                    store=backing.store,
+                    waiting_bytes=backing.waiting_bytes,
+                    memory_bytes=0,
+                )
+            )
+            prepare_kernels(progress)
+            result = RunResult("infer", params.model.name, self.graph.parameter_count)
+            session = Session(params, self.graph, appliance, progress, result, chooser=chooser)
+            restore(session, start, strict=True)
+            self.step = session.position.step
+            """of the training that it comes from"""
+            self.memoryx = appliance.memoryx
+            self.memoryx.begin_evaluation(self.step, None)
+            self.team = Team(lanes or available_cores())
+            stack.callback(self.team.close)
+            self.stream = WeightStream(self.memoryx)
+            stack.callback(self.stream.close)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> InferenceModel:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a sequence, its prompt among them."""
+        return self.params.model.max_position_embeddings if isinstance(self.params.model, DecoderParams) else 1
+
+    def sequences_that_fit(self, capacity: int) -> int:
+        """Return for how many sequences of so many tokens there is memory.
+
+        Raises:
+            ClusterError: not for one
+        """
+        free_bytes, one_bytes = available_memory_bytes(), cache_bytes(self.graph, 1, capacity)
+        if one_bytes > CACHE_SHARE * free_bytes:
+            raise ClusterError(
+                f"a sequence of {capacity:,} tokens: its keys and values must fit half of the free memory "
+                f"({int(CACHE_SHARE * free_bytes):,} bytes), got {one_bytes:,} bytes",
+                "a smaller --max_tokens needs less",
+            )
+        return int(CACHE_SHARE * free_bytes / max(1, one_bytes)) if one_bytes else 2**31
+
+    def walk(self, sequences: int, capacity: int) -> Walk:
+        """Return what runs passes over so many sequences, each of up to `capacity` tokens."""
+        cache = KvCache(self.graph, sequences, capacity) if cache_bytes(self.graph, 1, 1) else None
+        return Walk(self.graph, self.stream, self.team, cache, capacity)

@@ -1,0 +1,189 @@
+"""The classes that a model predicts for a data set, into a CSV or an HDF5 file."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import h5py
+import numpy as np
+
+from cstool.atomic_file import sync_folder
+from cstool.data import Sampler, batches_per_epoch
+from cstool.errors import InferenceError, NonFiniteError
+from cstool.inference.model import InferenceModel
+from cstool.kernels.cached_attention import News
+from cstool.runtime.inputs import Batch, InputWorker
+from cstool.runtime.progress import Progress
+from cstool.runtime.run import open_loader
+
+log = logging.getLogger("cstool")
+TASK = "Predicting"
+Array = np.ndarray[Any, Any]
+
+_NO_TOKENS = News(*(np.zeros(0, np.int64) for _ in News._fields))
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was predicted, and how well; times are of this host."""
+
+    path: str
+    samples: int
+    accuracy: float
+    seconds: float
+    samples_per_s: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        found = asdict(self)
+        host = {name: found.pop(name) for name in ("seconds", "samples_per_s")}
+        return {"predictions": found, "host": host}
+
+
+class _Table(Protocol):
+    def write(self, first: int, labels: Array, probabilities: Array) -> None:
+        """Write the next samples, from number `first` on."""
+
+
+def predict(
+    model: InferenceModel, path: Path | None = None, *, batch_size: int | None = None, progress: Progress
+) -> Predictions:
+    """Write for every sample of the validation data its label, the likeliest class and all probabilities.
+
+    Args:
+        model: that classifies samples
+        path: of a .csv or .h5 file, replaced in one go; None for predictions_<step>.csv in model_dir
+        batch_size: samples that go through the model together; None for that of the dataloader. The numbers do not
+            depend on it
+        progress: is told how far it is
+
+    Raises:
+        InferenceError: the file cannot be written
+        DataError: the data set cannot be read
+        NonFiniteError: a logit is not finite
+    """
+    params = model.params
+    loader = params.dataloader("eval")
+    size = batch_size or loader.batch_size
+    path = path or params.model_dir / f"predictions_{model.step}.csv"
+    began, correct, done = time.perf_counter(), 0, 0
+    with ExitStack() as stack:
+        dataset = open_loader(params, loader, stack)
+        assert dataset is not None
+        log.info(dataset.describe())
+        batches = batches_per_epoch(dataset.sample_count, size, drop_last=False)
+        count = dataset.sample_count
+        if params.loop.eval_steps is not None:
+            batches = min(batches, params.loop.eval_steps)
+            count = min(count, batches * size)
+        # In the order of the data set, so that the number of a row is that of its sample.
+        sampler = Sampler(dataset.sample_count, size, shuffle=False, seed=0, drop_last=False)
+        walk = model.walk(0, 0)
+        fields = [tensor.name for tensor in model.graph.inputs if tensor.name not in ("labels", "mask")]
+        table = stack.enter_context(_table(path, count, walk.classes))
+        worker = stack.enter_context(InputWorker(dataset, sampler, 0, batches))
+        progress.start(TASK, batches)
+        for number in range(1, batches + 1):
+            batch: Batch = worker.next()
+            rows = slice(0, batch.samples)
+            logits = walk.run({name: batch.arrays[name][rows] for name in fields}, _NO_TOKENS, np.arange(batch.samples))
+            if not np.isfinite(logits).all():
+                bad = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
+                raise NonFiniteError(
+                    f"sample {done + bad}: the logits must be finite, got {logits[bad][~np.isfinite(logits[bad])][0]}"
+                )
+            labels = batch.arrays["labels"][rows].reshape(-1)
+            table.write(done, labels, _probabilities(logits))
+            correct += int((logits.argmax(axis=1) == labels).sum())
+            done += batch.samples
+            progress.advance(TASK, number)
+        progress.finish(TASK)
+    seconds = time.perf_counter() - began
+    found = Predictions(str(path), done, correct / done, seconds, done / max(seconds, 1e-9))
+    log.info(
+        f"| Inference Device=CSX, Step={batches}, Rate={found.samples_per_s:.2f} samples/sec, "
+        f"GlobalRate={found.samples_per_s:.2f} samples/sec"
+    )
+    log.info(f"{path}: {done:,} predictions, {found.accuracy:.2%} of them right.")
+    return found
+
+
+def _probabilities(logits: Array) -> Array:
+    shares: Array = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
+@contextmanager
+def _table(path: Path, samples: int, classes: int) -> Iterator[_Table]:
+    """Open a table, which replaces `path` when it is whole.
+
+    Raises:
+        InferenceError: it cannot be written
+    """
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with (_Hdf5Table if path.suffix == ".h5" else _CsvTable)(aside, samples, classes) as table:
+            yield table
+        aside.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise InferenceError(f"{path}: must be writable, got: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+class _CsvTable:
+    """A line per sample: its number, its label, the likeliest class, the probability of each."""
+
+    def __init__(self, path: Path, samples: int, classes: int) -> None:  # noqa: ARG002 - as of the other one
+        self._file = path.open("w", newline="")
+        self._lines = csv.writer(self._file, lineterminator="\n")
+        self._lines.writerow(["sample", "label", "prediction", *(f"probability_{k}" for k in range(classes))])
+
+    def __enter__(self) -> _CsvTable:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    def write(self, first: int, labels: Array, probabilities: Array) -> None:
+        """See `_Table.write`."""
+        likeliest = probabilities.argmax(axis=1)
+        for k, (label, prediction, row) in enumerate(zip(labels, likeliest, probabilities, strict=True)):
+            self._lines.writerow([first + k, label, prediction, *(f"{share:.6g}" for share in row)])
+
+
+class _Hdf5Table:
+    """Datasets `label` and `prediction`, (n,) int32, and `probability`, (n, classes) float32."""
+
+    def __init__(self, path: Path, samples: int, classes: int) -> None:
+        self._file = h5py.File(path, "w")
+        for name, shape, dtype in (
+            ("label", (samples,), np.int32),
+            ("prediction", (samples,), np.int32),
+            ("probability", (samples, classes), np.float32),
+        ):
+            self._file.create_dataset(name, shape, dtype)
+
+    def __enter__(self) -> _Hdf5Table:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    def write(self, first: int, labels: Array, probabilities: Array) -> None:
+        """See `_Table.write`."""
+        rows = slice(first, first + len(labels))
+        self._file["label"][rows] = labels
+        self._file["prediction"][rows] = probabilities.argmax(axis=1)
+        self._file["probability"][rows] = probabilities

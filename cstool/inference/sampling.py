@@ -1,0 +1,100 @@
+"""The choice of the next token from its logits.
+
+A draw is keyed by the seed, the number of the prompt and the position, so it does not depend on what else is asked for,
+nor in which order.
+
+Source: Fan, Lewis, Dauphin, "Hierarchical neural story generation", 2018, section 5.3 (top_k); Holtzman et al., "The
+curious case of neural text degeneration", 2020, section 3.1 (top_p).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cstool.errors import InferenceError
+from cstool.philox import key_of, philox4x32
+
+Array = np.ndarray[Any, Any]
+
+FEW = 1024
+"""likeliest tokens that are looked at first for `top_p`; mostly they suffice, and the others are not sorted"""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Args:
+        temperature: logits are divided by it; 0 takes the likeliest token, the first of several
+        top_k: only so many of the likeliest tokens are drawn from; None for all
+        top_p: only the likeliest tokens that together have this probability; None for all
+        seed: of the draws
+
+    Raises:
+        InferenceError: a number is out of its range
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < np.inf:
+            raise InferenceError(
+                f"temperature: must be 0 or more, got {self.temperature:g}", "0 takes the likeliest token every time"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise InferenceError(f"top_k: must be at least 1, got {self.top_k}", "leave it out to draw from all tokens")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise InferenceError(f"top_p: must be above 0 and at most 1, got {self.top_p:g}", "1 draws from all tokens")
+
+    def choose(self, logits: Array, prompt: int, position: int) -> int:
+        """Return the next token.
+
+        Args:
+            logits: (V,) float32, finite
+            prompt: number of the prompt
+            position: of the token, in its sequence
+        """
+        if self.temperature == 0:
+            return int(logits.argmax())
+        tokens, shares = self.distribution(logits)
+        counter = np.array([[position & 0xFFFFFFFF, prompt & 0xFFFFFFFF, 0, 0]], np.uint32)
+        high, low, *_ = philox4x32(counter, key_of(self.seed, "sampling"))[0].tolist()
+        draw = ((high << 32 | low) >> 11) * 2.0**-53
+        sums = np.cumsum(shares)
+        return int(tokens[min(int(np.searchsorted(sums, draw * sums[-1], side="right")), len(tokens) - 1)])
+
+    def distribution(self, logits: Array) -> tuple[Array, Array]:
+        """Return the tokens that are drawn from, and their weights, which need not add up to 1.
+
+        Where a limit falls between equally likely tokens, those with the smaller numbers are in.
+        """
+        scaled = logits.astype(np.float64) / self.temperature
+        scaled -= scaled.max()
+        tokens = np.arange(len(scaled)) if self.top_k is None else _likeliest(scaled, self.top_k)
+        if self.top_p is None or self.top_p == 1:
+            return tokens, np.exp(scaled[tokens])
+        total = np.exp(scaled[tokens]).sum()
+        for count in (FEW, len(tokens)):
+            ordered = tokens[_likeliest(scaled[tokens], count)]
+            ordered = ordered[np.argsort(-scaled[ordered], kind="stable")]
+            sums = np.cumsum(np.exp(scaled[ordered]))
+            enough = int(np.searchsorted(sums, self.top_p * total)) + 1
+            if enough <= len(ordered):
+                break
+        return ordered[:enough], np.exp(scaled[ordered[:enough]])
+
+
+def _likeliest(scaled: Array, count: int) -> Array:
+    """Return the positions of so many largest numbers, ascending; of equal ones, the first."""
+    if count >= len(scaled):
+        return np.arange(len(scaled))
+    least = np.partition(scaled, len(scaled) - count)[len(scaled) - count]
+    above = np.flatnonzero(scaled > least)
+    level = np.flatnonzero(scaled == least)[: count - len(above)]
+    return np.sort(np.concatenate([above, level]))

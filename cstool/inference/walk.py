@@ -1,0 +1,256 @@
+"""One pass over the ops of a model, forward, for the rows that are asked for: new tokens, or samples of a data set.
+
+Each op runs on all rows, with the kernels of training where these go row by row, and with those of `rowwise` and
+`cached_attention` elsewhere. So what a row gives does not depend on the rows beside it, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.inference.kv_cache import KvCache
+from cstool.inference.team import Team
+from cstool.inference.weight_stream import WeightStream
+from cstool.ir import Graph, OpKind, Panel
+from cstool.kernels.attention import Attention
+from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
+from cstool.kernels.call import Call
+from cstool.kernels.embedding import position_forward, sinusoids
+from cstool.kernels.loss import bend_logits
+from cstool.kernels.payload import Weights
+from cstool.kernels.rotary import rotary_forward
+from cstool.kernels.rowwise import LONE_ROWS, rowwise_linear
+from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
+from cstool.runtime.csx import GrainSlot, Scratch, aligned_empty
+from cstool.runtime.lanes import stages
+from cstool.runtime.plan import PlannedOp, make_plan
+
+Array = np.ndarray[Any, Any]
+_RunOp = Callable[[PlannedOp, Call, News], None]
+
+SPARSE_DENSITY = 1 / 3
+"""density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
+reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
+MOST_LAYOUTS = 4
+"""layouts that are kept, for passes of so many different sizes"""
+
+
+class _Product(NamedTuple):
+    """y = x weight^T + bias."""
+
+    x: Array
+    weight: Weights
+    bias: Array | None
+    y: Array
+
+
+class _Layout:
+    """The memory of a pass over so many rows, and its calls."""
+
+    def __init__(self, graph: Graph, rows: int, scratch: Scratch) -> None:
+        self.plan = make_plan(graph, rows, trains=False)
+        self.slot = GrainSlot(self.plan, aligned_empty(self.plan.slot_bytes), seed=0)
+        for call in self.slot.calls:
+            call.scratch = scratch
+        *ops, self.head = zip(self.plan.ops, self.slot.calls, strict=True)
+        # Linear ops that read the same are one group: query, key and value, a layer and its gate.
+        self.groups = [list(group) for _, group in groupby(ops, _group_of)]
+        self.panels = [panel for planned in self.plan.ops for panel in (*planned.vector_panels, *planned.matrix_panels)]
+        """in the order in which a pass takes them, where they stream"""
+        last = self.plan.ops[-1]
+        self.head_panels = len(last.vector_panels) + len(last.matrix_panels)
+
+
+class Walk:
+    """Runs passes.
+
+    Args:
+        graph: the model for samples of one token, or of none
+        stream: where weights come from
+        team: threads
+        cache: keys and values so far; None for models without attention
+        capacity: most tokens of a sequence; positions are below it
+    """
+
+    def __init__(self, graph: Graph, stream: WeightStream, team: Team, cache: KvCache | None, capacity: int) -> None:
+        self.graph = graph
+        self.stream = stream
+        self.team = team
+        self.cache = cache
+        self.capacity = capacity
+        self.classes = graph.weights[graph.ops[-1].weights[0]].shape[0]
+        self._scratches = [Scratch() for _ in range(team.size)]
+        self._scores = [np.empty((BLOCK_TOKENS if cache else 0, capacity), np.float32) for _ in range(team.size)]
+        self._layouts: dict[int, _Layout] = {}
+        self.passes = 0
+        self._run_op: dict[OpKind, _RunOp] = {
+            OpKind.POSITION_EMBEDDING: self._position,
+            OpKind.FIXED_POSITION_EMBEDDING: self._fixed_position,
+            OpKind.ROTARY: self._rotary,
+            OpKind.ATTENTION: self._attention,
+        }
+
+    def run(self, inputs: Mapping[str, Array], news: News, wanted: Array) -> Array:
+        """Run a pass.
+
+        Args:
+            inputs: by name, (T, ...): of every row
+            news: which rows are whose; not looked at in models without positions
+            wanted: (n,) integers: rows whose logits are asked for
+
+        Returns:
+            (n, classes) float32, as the loss has them in training
+        """
+        self.passes += 1
+        layout = self._layout(len(next(iter(inputs.values()))))
+        for name, value in inputs.items():
+            np.copyto(layout.slot.arrays[name], value)
+        self.stream.begin_pass(layout.panels if len(wanted) else layout.panels[: -layout.head_panels])
+        # An overflow is found in the logits.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for group in layout.groups:
+                kind = group[0][0].op.kind
+                if kind is OpKind.LINEAR:
+                    self._linear(group)
+                    continue
+                (planned, call), run_op = group[0], self._run_op.get(kind, self._as_in_training)
+                run_op(planned, call, news)
+            return self._logits(*layout.head, wanted)
+
+    def _layout(self, rows: int) -> _Layout:
+        found = self._layouts.pop(rows, None)
+        if found is None:
+            if len(self._layouts) >= MOST_LAYOUTS:
+                del self._layouts[next(iter(self._layouts))]
+            found = _Layout(self.graph, rows, self._scratches[0])
+        # The one that was used last is the last to go.
+        self._layouts[rows] = found
+        return found
+
+    def _as_in_training(self, planned: PlannedOp, call: Call, _news: News) -> None:
+        with self.stream.lent(planned.vector_panels) as vectors:
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                with self.stream.lent([] if panel is None else [panel]) as matrix:
+                    call.hold([*matrix, *vectors], panel, is_first, is_last)
+                    planned.kernel.forward(call)
+            call.let_go()
+
+    def _linear(self, group: Sequence[tuple[PlannedOp, Call]]) -> None:
+        """Run linear ops that read the same; a panel at a time where weights stream, all at once where they stay."""
+        products = [(planned, call, panel) for planned, call in group for panel in planned.matrix_panels]
+        for part in [products] if self.stream.is_resident else [[product] for product in products]:
+            vectors = [vector for planned, _, _ in part for vector in planned.vector_panels]
+            with self.stream.lent([panel for _, _, panel in part]) as weights, self.stream.lent(vectors) as biases:
+                by_panel = dict(zip(vectors, biases, strict=True))
+                self._multiply(
+                    [
+                        _Product(
+                            call.inputs[0],
+                            weight,
+                            _rows_of(by_panel[planned.vector_panels[0]], panel) if planned.vector_panels else None,
+                            call.outputs[0][:, panel.start : panel.stop],
+                        )
+                        for (planned, call, panel), weight in zip(part, weights, strict=True)
+                    ]
+                )
+
+    def _multiply(self, products: Sequence[_Product]) -> None:
+        """Compute several products; the team shares the rows of all dense weights together."""
+        dense: list[tuple[Array, _Product]] = []
+        for product in products:
+            weight = product.weight
+            if isinstance(weight, SparseMatrix) and weight.pattern.density <= SPARSE_DENSITY:
+                sparse_linear_forward(
+                    product.x, weight.pattern, weight.values, product.bias, product.y, self._scratches[0]
+                )
+            else:
+                dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
+        edges = list(accumulate((len(weight) for weight, _ in dense), initial=0))
+
+        def part(start: int, stop: int, _member: int) -> None:
+            for (weight, product), first, last in zip(dense, edges, edges[1:], strict=False):
+                here, there = max(start, first), min(stop, last)
+                if here < there:
+                    rowwise_linear(product.x, weight, product.bias, product.y, here - first, there - first)
+
+        self.team.share(part, edges[-1], sum(weight.size for weight, _ in dense), LONE_ROWS)
+
+    def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
+        for panel in planned.matrix_panels:
+            with self.stream.lent([panel]) as (table,):
+                self._add_positions(call, table, panel.start, news)
+
+    def _fixed_position(self, _planned: PlannedOp, call: Call, news: News) -> None:
+        x = call.inputs[0]
+        self._add_positions(call, sinusoids(self.capacity, x.shape[1], x.dtype), 0, news)
+
+    def _add_positions(self, call: Call, table: Weights, first: int, news: News) -> None:
+        """Add rows of a table that begins with position `first`."""
+        assert isinstance(table, np.ndarray)
+        for rows, before in _sequences(news):
+            position_forward(call.inputs[0][rows], table, self.capacity, call.outputs[0][rows], None, first - before)
+
+    def _rotary(self, planned: PlannedOp, call: Call, news: News) -> None:
+        a = planned.op.attributes
+        for rows, before in _sequences(news):
+            rotary_forward(
+                call.inputs[0][rows],
+                a["head_width"],
+                self.capacity,
+                a["frequencies"],
+                a["amplitude"],
+                call.outputs[0][rows],
+                before,
+            )
+
+    def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
+        assert self.cache is not None
+        q, k, v = call.inputs
+        keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
+        append(k, news, keys)
+        append(v, news, values)
+        attributes = planned.op.attributes
+        parts = {name: attributes[name] for name in Attention._fields if name != "sequence"}
+        form = Attention(**parts, sequence=self.capacity)
+        seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
+
+        def part(start: int, stop: int, member: int) -> None:
+            cached_attention(q, news, keys, values, form, (start, stop), call.outputs[0], self._scores[member])
+
+        self.team.share(part, len(news.slots) * form.heads, 2 * seen)
+
+    def _logits(self, planned: PlannedOp, call: Call, wanted: Array) -> Array:
+        logits = np.empty((len(wanted), self.classes), np.float32)
+        if not len(wanted):
+            return logits
+        x = np.ascontiguousarray(call.inputs[0][wanted])
+        with self.stream.lent(planned.vector_panels) as vectors:
+            (bias,) = vectors or (None,)
+            for panel in planned.matrix_panels:
+                with self.stream.lent([panel]) as (weight,):
+                    self._multiply([_Product(x, weight, _rows_of(bias, panel), logits[:, panel.start : panel.stop])])
+        a = planned.op.attributes
+        bend_logits(logits, a["logits_scale"], a["logits_softcap"])
+        return logits
+
+
+def _group_of(op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
+    """Return what ops of a group have in common."""
+    found = op[0].op
+    return found.kind, found.inputs if found.kind is OpKind.LINEAR else found.outputs
+
+
+def _rows_of(bias: Weights | None, panel: Panel) -> Array | None:
+    return bias[panel.start : panel.stop] if isinstance(bias, np.ndarray) else None
+
+
+def _sequences(news: News) -> list[tuple[slice, int]]:
+    """Return the rows of each sequence, and how many tokens it had before."""
+    return [
+        (slice(start, start + count), before)
+        for start, count, before in zip(*(part.tolist() for part in news[1:]), strict=True)
+    ]

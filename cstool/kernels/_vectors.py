@@ -1,0 +1,125 @@
+"""What is written in LLVM's own vectors of 16 floats is made of this: memory, loops, products, sums across lanes.
+
+Numba keeps an accumulator that is an array in memory, which costs nine tenths of the speed; a value of LLVM stays in
+registers. Nothing here asks for an instruction set: where a CPU has no registers of 512 bits, LLVM makes several of
+each vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+LANES = 16
+"""floats of a vector: one cache line"""
+FLOAT_BYTES = 4
+VECTOR_BYTES = LANES * FLOAT_BYTES
+FOUR = 4
+"""vectors whose lanes are summed up together"""
+
+BYTE, INT32, INT64, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+VECTOR = ir.VectorType(FLOAT, LANES)
+QUAD = ir.VectorType(FLOAT, FOUR)
+CONTRACT = ("contract",)
+
+Builder = Any
+Value = Any
+
+
+class Memory:
+    """Floats in memory from an address on."""
+
+    def __init__(self, builder: Builder, address: Value) -> None:
+        self.builder = builder
+        self.address = address
+
+    def _pointer(self, offset_bytes: Value, to: Any) -> Value:
+        if isinstance(offset_bytes, int):
+            offset_bytes = ir.Constant(INT64, offset_bytes)
+        return self.builder.inttoptr(self.builder.add(self.address, offset_bytes), to.as_pointer())
+
+    def at(self, offset_bytes: Value) -> Memory:
+        return Memory(self.builder, self.builder.add(self.address, offset_bytes))
+
+    def load(self, offset_bytes: Value, of: Any = VECTOR, align: int = FLOAT_BYTES) -> Value:
+        loaded = self.builder.load(self._pointer(offset_bytes, of))
+        loaded.align = align
+        return loaded
+
+    def store(self, offset_bytes: Value, value: Value, align: int = FLOAT_BYTES) -> None:
+        self.builder.store(value, self._pointer(offset_bytes, value.type)).align = align
+
+    def load_tile(self, vectors: int) -> list[Value]:
+        """Return the tile's vectors of one feature, which is where this memory begins."""
+        return [self.load(v * VECTOR_BYTES, align=VECTOR_BYTES) for v in range(vectors)]
+
+    def store_tile(self, values: Sequence[Value]) -> None:
+        for v, value in enumerate(values):
+            self.store(v * VECTOR_BYTES, value, align=VECTOR_BYTES)
+
+
+def shuffle(b: Builder, first: Value, second: Value | None, lanes: Sequence[int]) -> Value:
+    """Return the lanes asked for of two vectors laid end to end."""
+    other = ir.Constant(first.type, ir.Undefined) if second is None else second
+    return b.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, len(lanes)), list(lanes)))
+
+
+def splat(b: Builder, number: Value) -> Value:
+    one = b.insert_element(ir.Constant(VECTOR, ir.Undefined), number, ir.Constant(INT32, 0))
+    return shuffle(b, one, None, [0] * LANES)
+
+
+def multiply_add(b: Builder, x: Value, y: Value, total: Value) -> Value:
+    return b.fadd(b.fmul(x, y, flags=CONTRACT), total, flags=CONTRACT)
+
+
+def loop(
+    b: Builder, start: Value, stop: Value, step: int, carried: Sequence[Value], body: Callable[..., Sequence[Value]]
+) -> list[Value]:
+    """Emit `for i in range(start, stop, step)`, whose body turns the carried values into their next ones."""
+    before = b.block
+    head, inside, after = (b.function.append_basic_block(name) for name in ("head", "inside", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    i = b.phi(INT64)
+    i.add_incoming(start, before)
+    values = [b.phi(value.type) for value in carried]
+    for phi, value in zip(values, carried, strict=True):
+        phi.add_incoming(value, before)
+    b.cbranch(b.icmp_signed("<", i, stop), inside, after)
+    b.position_at_end(inside)
+    following = body(i, *values)
+    for phi, value in zip(values, following, strict=True):
+        phi.add_incoming(value, b.block)
+    i.add_incoming(b.add(i, ir.Constant(INT64, step)), b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return values
+
+
+def generated(emit: Callable[..., None], arguments: int) -> Any:
+    """Return the signature and the generator of an intrinsic that takes 64-bit numbers and returns nothing."""
+
+    def generate(context: Any, builder: Builder, _signature: Any, values: Sequence[Value]) -> Any:
+        emit(builder, *values)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * arguments), generate
+
+
+def sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:
+    """Return the sums of the lanes of four vectors as one vector of four."""
+    halves = [*range(8), *range(16, 24)]
+    quarters = [lane + j for lane in (0, 8, 16, 24) for j in range(4)]
+
+    def folded(first: Value, second: Value, lanes: Sequence[int], distance: int) -> Value:
+        return b.fadd(shuffle(b, first, second, lanes), shuffle(b, first, second, [i + distance for i in lanes]))
+
+    two, other_two = (folded(vectors[i], vectors[i + 1], halves, 8) for i in (0, 2))
+    four = folded(two, other_two, quarters, 4)
+    for distance in (2, 1):
+        four = b.fadd(four, shuffle(b, four, None, [lane ^ distance for lane in range(LANES)]))
+    return shuffle(b, four, None, [0, 4, 8, 12])

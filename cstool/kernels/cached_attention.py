@@ -1,0 +1,168 @@
+"""Attention of new tokens to those that a cache of keys and values holds, for inference.
+
+The new tokens of several sequences lie one after the other; each sequence has a cache of its own, as many tokens long
+as it has had so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
+context of a token has the same bits whether the tokens before it came with it or were in the cache.
+
+Source: Pope et al., "Efficiently scaling transformer inference", 2022, section 3.3 (the cache); for the rest see
+`attention`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cstool.kernels._jit import elementwise, reduction
+from cstool.kernels._vectors import FLOAT_BYTES
+from cstool.kernels.attention import Attention, slopes_of
+from cstool.kernels.attention_rows import bend
+from cstool.kernels.exponential import exp, maximum
+from cstool.kernels.rowwise import add_weighted, dots
+
+BLOCK_TOKENS = 32
+"""most new tokens of a sequence that go through the keys together"""
+
+
+class News(NamedTuple):
+    """The new tokens of several sequences, one sequence after the other; all are (B,) int64.
+
+    Args:
+        slots: the place of each sequence in the caches
+        starts: its first row among the new tokens
+        counts: how many it has there
+        before: tokens that its cache has already
+    """
+
+    slots: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    before: np.ndarray
+
+
+@elementwise
+def _append(x, news, cache):  # type: ignore[no-untyped-def]
+    for k in range(news.slots.shape[0]):
+        for i in range(news.counts[k]):
+            row, target = x[news.starts[k] + i], cache[news.slots[k], news.before[k] + i]
+            for j in range(x.shape[1]):
+                target[j] = row[j]
+
+
+def append(x: np.ndarray, news: News, cache: np.ndarray) -> None:
+    """Write the keys, or values, of new tokens behind those of their sequences.
+
+    Args:
+        x: (T, W) float32
+        news: which tokens are whose
+        cache: (slots, capacity, W) float32
+    """
+    _append(x, news, cache)
+
+
+@reduction
+def _soften(sinks, window, factor, cap, slope, sinks_distance, window_distance):  # type: ignore[no-untyped-def]
+    """Turn the scores of two ranges of keys into probabilities over both."""
+    one = factor * 0 + 1
+    unit = factor
+    if cap > 0 or slope != 0:
+        unit = one
+        bend(sinks, factor, cap, slope, sinks_distance)
+        bend(window, factor, cap, slope, window_distance)
+    largest = window[0]
+    for j in range(sinks.shape[0]):
+        largest = maximum(largest, sinks[j])
+    for j in range(window.shape[0]):
+        largest = maximum(largest, window[j])
+    total = factor * 0
+    for j in range(sinks.shape[0]):
+        sinks[j] = exp((sinks[j] - largest) * unit)
+        total += sinks[j]
+    for j in range(window.shape[0]):
+        window[j] = exp((window[j] - largest) * unit)
+        total += window[j]
+    share = one / total
+    for j in range(sinks.shape[0]):
+        sinks[j] *= share
+    for j in range(window.shape[0]):
+        window[j] *= share
+
+
+@elementwise
+def _attend(  # type: ignore[no-untyped-def]
+    q, news, keys, values, pairs, heads, sharing, reach, sinks, scale, cap, slopes, context, scores
+):
+    width = q.shape[1] // heads
+    factor, zero = q.dtype.type(scale), q.dtype.type(0)
+    q_stride, key_stride, score_stride = q.strides[0], keys.strides[1], scores.strides[0]
+    for pair in range(pairs[0], pairs[1]):
+        k, head = pair // heads, pair % heads
+        b, count, start_row, had = news.slots[k], news.counts[k], news.starts[k], news.before[k]
+        shift = head // sharing * width
+        slope = slopes[head] if slopes.shape[0] > 0 else zero
+        head_keys = keys.ctypes.data + b * keys.strides[0] + shift * FLOAT_BYTES
+        head_values = values[b, :, shift : shift + width]
+        for block in range(0, count, BLOCK_TOKENS):
+            tokens = min(BLOCK_TOKENS, count - block)
+            row, position = start_row + block, had + block
+            # Of the columns of scores, `lead` are sinks, the others the keys from the first that this block sees.
+            begin = max(0, position + 1 - reach)
+            lead = min(sinks, begin)
+            queries = q.ctypes.data + row * q_stride + head * width * FLOAT_BYTES
+            columns = scores.ctypes.data
+            dots(queries, q_stride, tokens, head_keys, key_stride, lead, columns, score_stride, width)
+            columns += lead * FLOAT_BYTES
+            window_keys, seen = head_keys + begin * key_stride, position + tokens - begin
+            dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width)
+            for i in range(tokens):
+                here = position + i
+                start = max(0, here + 1 - reach)
+                # Sinks that its own window has not are the first columns in either case: keys from 0 on.
+                apart = scores[i, : min(sinks, start)]
+                window = scores[i, start - begin + lead : here + 1 - begin + lead]
+                _soften(apart, window, factor, cap, slope, here, here - start)
+                target = context[row + i, head * width : (head + 1) * width]
+                for d in range(width):
+                    target[d] = zero
+                add_weighted(apart, head_values, 0, target)
+                add_weighted(window, head_values, start, target)
+
+
+def cached_attention(
+    q: np.ndarray,
+    news: News,
+    keys: np.ndarray,
+    values: np.ndarray,
+    form: Attention,
+    pairs: tuple[int, int],
+    context: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Compute the contexts of new tokens, whose keys and values are in the caches already.
+
+    Args:
+        q: (T, A * D) float32
+        news: which tokens are whose
+        keys, values: (slots, capacity, kv_heads * D) float32
+        form: how scores are made; `sequence` is the longest that a sequence may become
+        pairs: which of the pairs of sequence and head, those of a sequence after one another
+        context: (T, A * D) float32; the columns of the pairs' heads are written
+        scores: (BLOCK_TOKENS, capacity) float32, scratch
+    """
+    _attend(
+        q,
+        news,
+        keys,
+        values,
+        pairs,
+        form.heads,
+        form.heads // form.kv_heads,
+        form.reach,
+        form.sinks,
+        float(form.scale),
+        float(form.softcap or 0.0),
+        slopes_of(form.slopes, q.dtype),
+        context,
+        scores,
+    )

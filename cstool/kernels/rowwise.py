@@ -1,0 +1,224 @@
+"""Matrix products of which each row of the result depends on its own row of x alone, to the bit.
+
+A BLAS chooses its kernels, and with them the order of sums, by the shape of the whole product. Here every element of
+the result is summed in one order, whatever stands beside it: 16 partial sums along the row, then these together, then
+what is left of the row. So a token gets the same bits alone, in a batch, and as a part of its whole prompt.
+
+Single-threaded, without the interpreter lock; ranges of the rows of a weight may go to different threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
+
+from cstool.kernels._jit import elementwise
+from cstool.kernels._vectors import (
+    FLOAT,
+    FLOAT_BYTES,
+    FOUR,
+    INT32,
+    INT64,
+    LANES,
+    VECTOR,
+    VECTOR_BYTES,
+    Builder,
+    Memory,
+    Value,
+    generated,
+    loop,
+    multiply_add,
+    splat,
+    sums_of_four,
+)
+
+ROWS = FOUR
+"""rows of the weight that a tile has"""
+TOKENS = 4
+"""rows of x that a tile has, as far as there are so many: 16 sums hide the time that each multiply and add takes"""
+LONE_ROWS = 8
+"""rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
+
+
+def _make_dot_tile(tokens: int, rows: int) -> Any:
+    """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width), which writes a tile of x weight^T.
+
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4.
+    """
+
+    def emit(
+        b: Builder, x: Value, x_stride: Value, weight: Value, weight_stride: Value, y: Value, y_stride: Value, n: Value
+    ) -> None:
+        def lines(address: Value, stride: Value, count: int) -> list[Memory]:
+            return [Memory(b, b.add(address, b.mul(stride, ir.Constant(INT64, i)))) for i in range(count)]
+
+        xs, weights = lines(x, x_stride, tokens), lines(weight, weight_stride, rows)
+        whole = b.and_(n, ir.Constant(INT64, -LANES))
+
+        def body(i: Value, *sums: Value) -> Sequence[Value]:
+            offset = b.mul(i, ir.Constant(INT64, FLOAT_BYTES))
+            left, right = [m.load(offset) for m in xs], [m.load(offset) for m in weights]
+            return [multiply_add(b, left[k // rows], right[k % rows], total) for k, total in enumerate(sums)]
+
+        zeros = [ir.Constant(VECTOR, [0.0] * LANES)] * (tokens * rows)
+        sums = loop(b, ir.Constant(INT64, 0), whole, LANES, zeros, body)
+        for t, line in enumerate(lines(y, y_stride, tokens)):
+            for r in range(0, rows, FOUR):
+                group = [sums[t * rows + min(r + j, rows - 1)] for j in range(FOUR)]
+                quad = sums_of_four(b, group)
+                for j in range(min(FOUR, rows)):
+                    begun = b.extract_element(quad, ir.Constant(INT32, j))
+                    (total,) = loop(b, whole, n, 1, [begun], _rest(b, xs[t], weights[r + j]))
+                    line.store((r + j) * FLOAT_BYTES, total)
+
+    def dot(_t: Any, _x: Any, _xs: Any, _weight: Any, _ws: Any, _y: Any, _ys: Any, _n: Any) -> Any:
+        return generated(emit, 7)
+
+    return intrinsic(dot)
+
+
+def _rest(b: Builder, x: Memory, weight: Memory) -> Any:
+    """Return the body of a loop over the last elements of a row, one by one."""
+
+    def body(i: Value, total: Value) -> Sequence[Value]:
+        offset = b.mul(i, ir.Constant(INT64, FLOAT_BYTES))
+        return [multiply_add(b, x.load(offset, FLOAT), weight.load(offset, FLOAT), total)]
+
+    return body
+
+
+_dot_tile: Any = _make_dot_tile(TOKENS, ROWS)
+_dot_rows: Any = _make_dot_tile(1, LONE_ROWS)
+_dot_one: Any = _make_dot_tile(1, 1)
+
+
+@elementwise
+def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width):  # type: ignore[no-untyped-def]
+    """Write x weight^T, (tokens, rows), for addresses and strides in bytes.
+
+    The last rows of a weight are computed again with those before them where their number does not divide evenly.
+    """
+    whole = tokens - tokens % TOKENS
+    if whole:
+        for r in range(0, rows if rows >= ROWS else 0, ROWS):
+            at = min(r, rows - ROWS)
+            for t in range(0, whole, TOKENS):
+                _dot_tile(
+                    x + t * x_stride,
+                    x_stride,
+                    weight + at * weight_stride,
+                    weight_stride,
+                    y + t * y_stride + at * FLOAT_BYTES,
+                    y_stride,
+                    width,
+                )
+    first = whole if rows >= ROWS else 0
+    for r in range(0, rows if rows >= LONE_ROWS else 0, LONE_ROWS):
+        at = min(r, rows - LONE_ROWS)
+        for t in range(first, tokens):
+            _dot_rows(
+                x + t * x_stride,
+                x_stride,
+                weight + at * weight_stride,
+                weight_stride,
+                y + t * y_stride + at * FLOAT_BYTES,
+                y_stride,
+                width,
+            )
+    if rows < LONE_ROWS:
+        for t in range(first, tokens):
+            for r in range(rows):
+                row = weight + r * weight_stride
+                _dot_one(
+                    x + t * x_stride, x_stride, row, weight_stride, y + t * y_stride + r * FLOAT_BYTES, y_stride, width
+                )
+
+
+def _make_weighted_sum(vectors: int) -> Any:
+    """Return sum(shares, count, rows, stride, y), which adds rows, each times its share, to so many vectors of y.
+
+    The sums stay in registers; each goes over the rows in their order.
+    """
+
+    def emit(b: Builder, shares: Value, count: Value, rows: Value, stride: Value, y: Value) -> None:
+        weights, target = Memory(b, shares), Memory(b, y)
+        places = [v * VECTOR_BYTES for v in range(vectors)]
+
+        def body(i: Value, *sums: Value) -> Sequence[Value]:
+            share = splat(b, weights.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT))
+            row = Memory(b, b.add(rows, b.mul(i, stride)))
+            return [multiply_add(b, share, row.load(p), total) for p, total in zip(places, sums, strict=True)]
+
+        begun = [target.load(place) for place in places]
+        for place, total in zip(places, loop(b, ir.Constant(INT64, 0), count, 1, begun, body), strict=True):
+            target.store(place, total)
+
+    def weighted(_t: Any, _shares: Any, _count: Any, _rows: Any, _stride: Any, _y: Any) -> Any:
+        return generated(emit, 5)
+
+    return intrinsic(weighted)
+
+
+WIDE = 4
+"""vectors whose weighted sums are made together"""
+_sum_wide: Any = _make_weighted_sum(WIDE)
+_sum_narrow: Any = _make_weighted_sum(1)
+
+
+@elementwise
+def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
+    """Add rows of a matrix from `first` on, each times its share, one after the other."""
+    count, width, stride = shares.shape[0], y.shape[0], rows.strides[0]
+    begin, at, target = shares.ctypes.data, rows.ctypes.data + first * stride, y.ctypes.data
+    done = 0
+    while done + WIDE * LANES <= width:
+        _sum_wide(begin, count, at + done * FLOAT_BYTES, stride, target + done * FLOAT_BYTES)
+        done += WIDE * LANES
+    while done + LANES <= width:
+        _sum_narrow(begin, count, at + done * FLOAT_BYTES, stride, target + done * FLOAT_BYTES)
+        done += LANES
+    for j in range(count):
+        for d in range(done, width):
+            y[d] += shares[j] * rows[first + j, d]
+
+
+@elementwise
+def _linear(x, weight, bias, y, start, stop):  # type: ignore[no-untyped-def]
+    dots(
+        x.ctypes.data,
+        x.strides[0],
+        x.shape[0],
+        weight.ctypes.data + start * weight.strides[0],
+        weight.strides[0],
+        stop - start,
+        y.ctypes.data + start * FLOAT_BYTES,
+        y.strides[0],
+        x.shape[1],
+    )
+    if bias.shape[0] > 0:
+        for t in range(y.shape[0]):
+            for r in range(start, stop):
+                y[t, r] += bias[r]
+
+
+_NO_BIAS = np.zeros(0, np.float32)
+
+
+def rowwise_linear(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, start: int, stop: int
+) -> None:
+    """Compute outputs `start` to `stop` of y = x weight^T + bias.
+
+    Args:
+        x: (T, in) float32, rows contiguous
+        weight: (rows, in) float32, rows contiguous
+        bias: (rows,) float32 or None
+        y: (T, rows) float32, rows contiguous; columns `start` to `stop` are written
+        start, stop: rows of the weight
+    """
+    if stop > start:
+        _linear(x, weight, _NO_BIAS if bias is None else bias, y, start, stop)
