@@ -154,6 +154,7 @@ class _Work:
 
     def make(self) -> dict[str, Any]:
         """Make all files but the record; return that."""
+        self._tell(0)
         request = self._request
         streams: dict[str, TokenStream] = {}
         made: dict[str, Any] = {}
@@ -273,5 +274,5 @@ class _Work:
 
     def _tell(self, more_bytes: float) -> None:
         self._done_bytes += more_bytes
-        if self._progress is not None and more_bytes:
+        if self._progress is not None:
             self._progress(min(round(self._done_bytes), self._total_bytes), self._total_bytes)

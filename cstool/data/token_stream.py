@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,10 @@ from cstool.errors import DataError
 
 _HEAD = 3
 """numbers at the head of a file of tokens: the first document, how many there are, characters without a token"""
+
+
+MAPPED_FILES = 1024
+"""of tokens, mapped into memory at a time; below the usual limit of 65,530 by far"""
 
 
 class TokenStream(Protocol):
@@ -81,10 +85,9 @@ class ShardStream:
         self.unknown_characters = 0
         """that no token stands for"""
         edges = [0]
-        for i, path in enumerate(paths):
+        for path in paths:
             if (shard := _open_shard(path)) is None:
                 raise DataError(f"{path}: must hold tokens, got a damaged file", "remove it, and run it again")
-            self._shards[i] = shard
             first, count, unknown = shard[:_HEAD].tolist()
             self.document_tokens[first : first + count] += shard[_HEAD : _HEAD + count]
             self.unknown_characters += unknown
@@ -92,12 +95,12 @@ class ShardStream:
         self._edges = np.array(edges)
 
     @cached_property
-    def _shards(self) -> dict[int, Array]:
-        return {}
+    def _map(self) -> Callable[[Path], Array]:
+        return lru_cache(MAPPED_FILES)(_map_shard)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the open files to this process."""
-        return {name: value for name, value in vars(self).items() if name != "_shards"}
+        """Leave the mapped files to this process."""
+        return {name: value for name, value in vars(self).items() if name != "_map"}
 
     def read(self, start: int, stop: int) -> Array:
         """Return the tokens from `start` to `stop`."""
@@ -107,9 +110,8 @@ class ShardStream:
             begin, end = int(self._edges[i]), int(self._edges[i + 1])
             if begin >= stop:
                 break
-            if i not in self._shards:
-                self._shards[i] = np.load(self._paths[i], mmap_mode="r", allow_pickle=False)
-            tokens = self._shards[i][-(end - begin) :] if end > begin else self._shards[i][:0]
+            shard = self._map(self._paths[i])
+            tokens = shard[len(shard) - (end - begin) :]
             pieces.append(tokens[max(start - begin, 0) : stop - begin])
         return np.concatenate(pieces) if len(pieces) != 1 else pieces[0]
 
@@ -136,6 +138,11 @@ def holds_tokens(path: Path, first: int, documents: int) -> bool:
     """Tell whether a file of `write_shard` is there, whole, of these documents."""
     shard = _open_shard(path)
     return shard is not None and shard[:2].tolist() == [first, documents]
+
+
+def _map_shard(path: Path) -> Array:
+    shard: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return shard
 
 
 def _open_shard(path: Path) -> Array | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from cstool.data.tokenizer import END_OF_TEXT, FileTokenizer
 from cstool.errors import DataError
 
 PIECE_BYTES = 2**20
-SHARD_BYTES = 2**22
+SHARD_BYTES = 2**20
 """text of a file of tokens, at least"""
 LEAST_VOCAB, MOST_VOCAB = 257, 2**20
 """that can be trained: all bytes and the end of a text, and what ids of 32 bits and memory are good for"""
@@ -105,6 +105,10 @@ class Tokenize:
     tokenizer: Path
     allow_unknown: bool
 
+    @cached_property
+    def _loaded(self) -> FileTokenizer:
+        return FileTokenizer(self.tokenizer)
+
     def __call__(self, shard: Shard) -> None:
         """Make one file.
 
@@ -112,7 +116,7 @@ class Tokenize:
             DataError: the text is not UTF-8, or has characters without a token.
             OSError: the file cannot be written.
         """
-        tokenizer = _load(self.tokenizer)
+        tokenizer = self._loaded
         counts, unknown_characters = [0] * shard.documents, 0
         tokens = []
         for piece in shard.pieces:
@@ -181,11 +185,6 @@ def text_of(file: SourceFile, piece: Piece) -> str:
             f"{offset:,}",
             "convert the file (iconv -t UTF-8) or leave it out; --tokenizer bytes takes any file",
         ) from None
-
-
-@cache
-def _load(path: Path) -> FileTokenizer:
-    return FileTokenizer(path)
 
 
 def _unknown(file: SourceFile, piece: Piece, text: str, place: int) -> DataError:

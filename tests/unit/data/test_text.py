@@ -179,7 +179,7 @@ def test_progress_counts_the_bytes_of_the_text_to_the_end(prepare, changes, ways
     prepare(progress=lambda *state: told.append(state), **changes)
     total = sum(len(content) for content in SOURCE.values()) * ways + (12 if changes else 0)
     assert ([t for _, t in told], told[-1][0]) == ([total] * len(told), total)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
 def test_a_file_that_grows_while_it_is_read_is_reported(tmp_path, source, prepare, error_of):
@@ -264,6 +264,16 @@ def test_what_is_damaged_in_the_meantime_is_made_again(tmp_path, prepare, name, 
     summary = prepare(train_vocab=260)
     assert summary.continued == (Continued(1, 2, 2, 2) if name.startswith("train") else Continued(2, 2, 1, 2))
     assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+
+
+def test_each_of_several_in_one_process_has_a_tokenizer_and_tokens_of_its_own(tmp_path, prepare):
+    for vocab in (262, 258):
+        prepare(output=tmp_path / f"straight{vocab}", train_vocab=vocab)
+        prepare(train_vocab=vocab, overwrite=True)
+        assert content_of(tmp_path / "text") == content_of(tmp_path / f"straight{vocab}")
+    (tmp_path / "source" / "a").write_bytes(b"other words")
+    prepare(train_vocab=258, overwrite=True)
+    assert content_of(tmp_path / "text") != content_of(tmp_path / "straight258")
 
 
 @pytest.mark.parametrize("changes", [{"sequence_length": 5}, {"shuffle_seed": 1}, {"train_vocab": 260}], ids=str)
