@@ -262,6 +262,11 @@ def inspect_file(path: Path) -> SampleFileInfo:
         raise DataError(f"{path}: must be an HDF5 file, got a folder", "rename the folder") from None
     except PermissionError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
+    except BlockingIOError:
+        raise DataError(
+            f"{path}: must not be written to while it is read, another process has it open for that",
+            "wait until the file is finished",
+        ) from None
     except (OSError, RuntimeError, KeyError) as error:
         raise DataError(
             f"{path}: must be a whole HDF5 file, got a truncated or damaged one", "make or copy it again"

@@ -213,3 +213,25 @@ def test_a_preparation_that_is_killed_goes_on(
     )
     assert content_of(output) == content_of(tmp_path / "straight")
     assert not partial.exists()
+
+
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_a_data_file_that_somebody_writes_is_named(cstool: Cstool, tmp_path: Path, source: Path, command: str) -> None:
+    prepare(cstool, source, tmp_path / "out", "--val_fraction", 0)
+    path = tmp_path / "out" / "train" / "data_00000.h5"
+    script = "import h5py, sys; file = h5py.File(sys.argv[1], 'a'); print(flush=True); sys.stdin.read()"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    message = (
+        "TMP/out/train/data_00000.h5: must not be written to while it is read, another process has it open for that"
+    )
+    outcome = cstool("data", command, tmp_path / "out")
+    writer.communicate()
+    if command == "info":
+        assert outcome == (2, "", error(message, "wait until the file is finished"))
+    else:
+        assert (outcome.code, outcome.stdout.splitlines()[0], outcome.stderr) == (1, message, "")
+    assert cstool("data", command, tmp_path / "out").code == 0
