@@ -49,7 +49,8 @@ class InferenceModel:
         self.params = params
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
         self.graph = build_graph(params.model, 1 if isinstance(params.model, DecoderParams) else None)
-        chooser = KernelChooser("auto")
+        # Which kernel computes with a sparse weight is for the walk to say.
+        chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, self.graph, chooser)
         with ExitStack() as stack:
             prepare_model_dir(params.model_dir)
@@ -89,11 +90,6 @@ class InferenceModel:
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
-
-    @property
-    def context(self) -> int:
-        """Most tokens of a sequence, its prompt among them."""
-        return self.params.model.max_position_embeddings if isinstance(self.params.model, DecoderParams) else 1
 
     def sequences_that_fit(self, capacity: int) -> int:
         """Return for how many sequences of so many tokens there is memory.

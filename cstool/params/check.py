@@ -24,6 +24,7 @@ from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ScalePe
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
     CALLBACKS,
+    COMPUTE_NORM,
     FLAG_CALLBACKS,
     LOGGERS,
     OTHER_CALLBACKS,
@@ -37,6 +38,7 @@ from cstool.params.sections.trainer import (
     LoopParams,
     MemoryxParams,
     PrecisionParams,
+    TensorBoardLogger,
     TrainerKeys,
     ValidateAllKeys,
     ValidateKeys,
@@ -76,6 +78,7 @@ class _Checker:
         self._longest: int | None = None
         self._processor: dict[str, str] = {}
         self._micro_batch = MicroBatchChoice(document, problems)
+        self._compute_norm = False
 
     def params(self) -> Params | None:
         """Return the params; None if there are problems."""
@@ -104,7 +107,7 @@ class _Checker:
         backend = check(BackendParams, init.get("backend"), (*_INIT, "backend"))
         check(AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
         states = self._callbacks(init.get("callbacks"))
-        self._loggers(init.get("loggers"))
+        tensorboard = self._loggers(init.get("loggers"))
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
         fit = self._keys(FitKeys, keys.get("fit"), ("trainer", "fit"))
         train = self._dataloader(fit.get("train_dataloader"), ("trainer", "fit", "train_dataloader"), "train", seed)
@@ -124,6 +127,11 @@ class _Checker:
             resolve_path(written, self._path.parent) if (written := run.get("ckpt_path")) else None
             for run in (fit, validate)
         ]
+        model_dir = Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem)))
+        events_dir = None
+        if tensorboard is not None:
+            written_dir = tensorboard.summary_dir
+            events_dir = model_dir / "events" if written_dir is None else Path(os.path.abspath(written_dir))
         return Params(
             model=model,
             optimizer=optimizer,
@@ -136,7 +144,9 @@ class _Checker:
             logging=logging,
             seed=seed,
             activation_checkpointing=init.get("activation_checkpointing") or "auto",
-            model_dir=Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem))),
+            model_dir=model_dir,
+            events_dir=events_dir,
+            computes_norms=self._compute_norm,
             num_csx=backend.cluster_config.num_csx,
             micro_batch_size=micro_batch_size,
             compile_dir=None if backend.compile_dir is None else Path(os.path.abspath(backend.compile_dir)),
@@ -276,6 +286,10 @@ class _Checker:
                 if isinstance(section, LoadCheckpointStates):
                     states = section.load_checkpoint_states
                     continue
+            elif name == COMPUTE_NORM:
+                self._compute_norm = value is not None
+                self._problems.check_keys(value or {}, key, ())
+                continue
             elif value is not None:
                 self._problems.check_keys(value, key, value if name in FLAG_CALLBACKS else CALLBACKS[name])
                 if name in MICRO_BATCH_CALLBACKS and isinstance(value, dict) and value:
@@ -285,11 +299,18 @@ class _Checker:
             self._note_arguments(value, key)
         return states
 
-    def _loggers(self, raw: Any) -> None:
-        for name, value, key in self._entries(raw, (*_INIT, "loggers"), sorted(LOGGERS), ()):
+    def _loggers(self, raw: Any) -> TensorBoardLogger | None:
+        """Check the loggers; return that of events, which is there unless it is null."""
+        found: TensorBoardLogger | None = TensorBoardLogger()
+        known = sorted([*LOGGERS, TensorBoardLogger.__name__])
+        for name, value, key in self._entries(raw, (*_INIT, "loggers"), known, ()):
+            if name == TensorBoardLogger.__name__:
+                found = None if value is None else self._problems.check(TensorBoardLogger, value, key)
+                continue
             if value is not None:
                 self._problems.check_keys(value, key, LOGGERS[name])
             self._note_arguments(value, key)
+        return found
 
     def _entries(
         self, raw: Any, key: Key, names: Sequence[str], others: Sequence[str]

@@ -22,6 +22,7 @@ from cstool.params.sections.sparsity import SHARES, SparsityParams
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
     CALLBACKS,
+    COMPUTE_NORM,
     FLAG_CALLBACKS,
     LOGGERS,
     OTHER_CALLBACKS,
@@ -35,6 +36,7 @@ from cstool.params.sections.trainer import (
     LoopParams,
     MemoryxParams,
     PrecisionParams,
+    TensorBoardLogger,
     TrainerKeys,
     ValidateAllKeys,
     ValidateKeys,
@@ -78,6 +80,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
     (PrecisionParams, "enabled"): (f"true, false ({_FOR_THE_COMPILER})", "true"),
+    (TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (
         "a number, a list of numbers or a mapping",
@@ -212,7 +215,7 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     yield [(f"{init}.checkpoint", CheckpointParams)]
     yield [(f"{init}.memoryx", MemoryxParams)]
     yield [(f"{init}.logging", LoggingParams)]
-    yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_arguments(LOGGERS)))]
+    yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_loggers()))]
     yield [(f"{init}.backend", BackendParams)]
     yield [(f"{init}.autorestart", AutorestartParams)]
     yield [("trainer.fit", FitKeys), ("trainer.validate", ValidateKeys)]
@@ -245,7 +248,13 @@ def _arguments(entries: Mapping[str, Iterable[str]]) -> Iterator[KeyFate]:
     for name, arguments in entries.items():
         yield from (KeyFate(f"{name}.{key}", "noted", "any") for key in arguments)
         if not arguments:
-            yield KeyFate(name, "noted", "{}")
+            yield KeyFate(name, "acted on" if name == COMPUTE_NORM else "noted", "{}")
+
+
+def _loggers() -> Iterator[KeyFate]:
+    yield from _arguments(LOGGERS)
+    for key in _fates(TensorBoardLogger):
+        yield replace(key, name=f"{TensorBoardLogger.__name__}.{key.name}")
 
 
 def _inner_sections(section: type[Section]) -> Iterator[tuple[str, type[Section]]]:

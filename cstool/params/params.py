@@ -17,11 +17,13 @@ from cstool.params.sections.optimizers import SGD, Adam
 from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import (
+    COMPUTE_NORM,
     CheckpointParams,
     LoggingParams,
     LoopParams,
     MemoryxParams,
     PrecisionParams,
+    TensorBoardLogger,
 )
 
 
@@ -47,6 +49,8 @@ class Params:
         compile_only: compile, and train nothing
         validate_only: check that every op has a kernel, and compile nothing
         sparsity_place: place and key of `sparsity`
+        events_dir: where event files for TensorBoard go, absolute; None for none
+        computes_norms: whether they have the norms of weights and gradients
     """
 
     model: FcMnistParams | DecoderParams
@@ -61,6 +65,8 @@ class Params:
     seed: int
     activation_checkpointing: str
     model_dir: Path
+    events_dir: Path | None
+    computes_norms: bool
     num_csx: int
     micro_batch_size: int | None
     compile_dir: Path | None
@@ -146,8 +152,12 @@ class Params:
             callbacks.append({"LoadCheckpointStates": {"load_checkpoint_states": self.load_checkpoint_states}})
         if self.micro_batch_size is not None:
             callbacks.append({"ScopedTrainFlags": {MICRO_BATCH_FLAG: self.micro_batch_size}})
+        if self.computes_norms:
+            callbacks.append({COMPUTE_NORM: {}})
         if callbacks:
             init["callbacks"] = callbacks
+        summary_dir = None if self.events_dir is None else {"summary_dir": str(self.events_dir)}
+        init["loggers"] = [{TensorBoardLogger.__name__: summary_dir}]
         fit: dict[str, Any] = {}
         for name in ("train_dataloader", "val_dataloader"):
             if (dataloader := getattr(self, name)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -25,17 +25,21 @@ from cstool.params import DataloaderParams, DecoderParams, Params
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.checkpoints import choose_start, restore
 from cstool.runtime.evaluate import evaluate
+from cstool.runtime.events import Events, evaluation_scalars
 from cstool.runtime.file_traffic import traffic_of
 from cstool.runtime.grains import check_systems, grain_samples
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.memoryx_store import open_backing, streamed_activation_bytes
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.progress import Progress
-from cstool.runtime.session import Modelled, Recomputed, RunResult, Session, peak_resident_bytes
+from cstool.runtime.session import Modelled, Recomputed, RunResult, Session
 from cstool.runtime.sparsity_rules import sparsity_rules
 from cstool.runtime.sparsity_table import sparsity_table, table_lines
 from cstool.runtime.state import parse_states
+from cstool.runtime.step_statistics import StepStatistics
 from cstool.runtime.stopping import StopRequest
+from cstool.runtime.summary import conclude
+from cstool.runtime.time_split import EVALUATION, TimeSplit
 from cstool.runtime.train import train
 from cstool.runtime.wording import counted
 from cstool.sparsity import assign_groups
@@ -56,6 +60,8 @@ def run(
     lanes: int | None = None,
     sparse_kernels: str = "auto",
     trace: Path | None = None,
+    log_folder: Path | None = None,
+    command: Callable[[Mapping[str, str | None]], str] | None = None,
     progress: Progress,
 ) -> RunResult:
     """Do what a params file asks for.
@@ -70,11 +76,14 @@ def run(
         lanes: host threads; None to choose
         sparse_kernels: one of `SPARSE_KERNELS`
         trace: the file that a trace of a few training steps goes to; None for no trace
+        log_folder: of the log of this run, for `performance.json`; None for none
+        command: writes the command that began the run with other flags, for what to type next; None for nothing
         progress: is told what is going on
 
     Raises:
         CstoolError: whatever the user can act on
     """
+    times = TimeSplit()
     parse_states(load_checkpoint_states or params.load_checkpoint_states or "all")
     trains = mode != "eval"
     with ExitStack() as stack:
@@ -114,7 +123,21 @@ def run(
         )
         result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
         result.modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
-        session = Session(params, graph, appliance, progress, result, trace=trace, chooser=chooser)
+        events = stack.enter_context(Events(params.events_dir))
+        session = Session(
+            params,
+            graph,
+            appliance,
+            progress,
+            result,
+            trace=trace,
+            chooser=chooser,
+            events=events,
+            times=times,
+            log_folder=log_folder,
+            command=command,
+        )
+        appliance.memoryx.statistics = StepStatistics(with_norms=params.computes_norms)
         for warning in params.warnings:
             log.warning(warning)
         for note in params.notes:
@@ -149,18 +172,25 @@ def run(
             )
             if found is not None:
                 result.evaluations.append(found.as_dict())
-            return time.perf_counter() - began
+                metrics = {"loss": found.loss, "accuracy": found.accuracy}
+                if session.tokens_per_sample > 1:
+                    metrics["lm_perplexity"] = found.as_dict()["perplexity"]
+                events.scalars(found.step, evaluation_scalars(metrics))
+            return times.move(time.perf_counter() - began, EVALUATION)
 
-        if train_data is not None and train_loader is not None:
-            train(session, train_data, train_loader, None if val_data is None else evaluate_now, stop)
-        if val_data is not None:
-            evaluate_now()
-        if stop.signal_name is not None and val_data is not None:
-            raise Interrupted(
-                f"stopped by {stop.signal_name} during the evaluation after step {session.position.step}",
-                "--mode eval repeats it",
-            )
-        result.last_step = session.position.step
+        try:
+            if train_data is not None and train_loader is not None:
+                train(session, train_data, train_loader, None if val_data is None else evaluate_now, stop)
+            if val_data is not None:
+                evaluate_now()
+            if stop.signal_name is not None and val_data is not None:
+                raise Interrupted(
+                    f"stopped by {stop.signal_name} during the evaluation after step {session.position.step}",
+                    "--mode eval repeats it",
+                )
+        except Interrupted:
+            conclude(session)
+            raise
         result.sparsity = sparsity_table(appliance.memoryx)
         if not trains:
             result.streamed_bytes_per_step = sum(systems.streamed_bytes for systems in appliance.systems)
@@ -174,8 +204,7 @@ def run(
         result.memoryx = traffic_of(appliance.memoryx)
         if result.memoryx is not None:
             log.info(result.memoryx.line())
-        result.memory_bytes = dict(appliance.memory_account())
-        result.peak_resident_bytes = peak_resident_bytes()
+        conclude(session)
         return result
 
 

@@ -126,6 +126,8 @@ def run_params(params: Params, groups: Sequence[SparsityParams], model_dir: Path
         checkpoint_path=None,
         eval_checkpoint_path=None,
         eval_dataloader=None,
+        events_dir=None,
+        computes_norms=False,
         load_checkpoint_states="all",
         compile_only=False,
         validate_only=False,

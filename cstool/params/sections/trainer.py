@@ -326,12 +326,23 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
     "WeightCompression": ("compressions",),
 }
 """the vendor's other callbacks that change no result, and their arguments"""
+COMPUTE_NORM = "ComputeNorm"
+"""the one of them that is acted on: it has norms written to the events"""
 OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")
 """the vendor's callbacks that change what is trained, or evaluate something else"""
+
+
+class TensorBoardLogger(Section):
+    """Where event files go (`summary_dir`: None is `events` in model_dir)."""
+
+    summary_dir: Annotated[str, Field(min_length=1)] | None = None
+
+    without_effect: ClassVar[frozenset[str]] = frozenset({"legacy_event_dirs"})
+
+
 LOGGERS: dict[str, tuple[str, ...]] = {
     "ProgressLogger": (),
     "TelemetryLogger": ("max_buffer_size", "max_buffer_seconds"),
-    "TensorBoardLogger": ("summary_dir", "legacy_event_dirs"),
     "WandbLogger": ("project", "group", "run_id", "run_name", "job_type", "tags", "resume", "entity"),
 }
-"""the vendor's loggers and their arguments"""
+"""the vendor's other loggers and their arguments"""

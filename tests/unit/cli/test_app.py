@@ -105,7 +105,7 @@ def test_the_package_runs_as_a_module():
         ),
         (
             ["run", "--params", "x.yaml", "--mode", "trian"],
-            "error: --mode: must be one of train, eval, train_and_eval, got 'trian'\nhint: did you mean train?\n",
+            "error: --mode: must be one of train, eval, train_and_eval, infer, got 'trian'\nhint: did you mean train?\n",
         ),
         (
             ["run", "--params", "x.yaml", "--logging", "debgu"],

@@ -15,7 +15,7 @@ from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
 from cstool.params.sections.optimizers import Optimizer
 from cstool.params.sections.schedules import Schedule, _Decay
 from cstool.params.sections.sparsity import CyclingShare
-from cstool.params.sections.trainer import CALLBACK_SECTIONS
+from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
 from tests.unit.params.conftest import SMALL
 
 TABLES = key_tables()
@@ -102,9 +102,10 @@ NO_MAPPINGS = {Optimizer, Schedule, _Decay, CyclingShare}
 def test_no_section_of_the_schema_is_left_out():
     # The loader itself knows model_name, which is the model's name in old files.
     listed = {frozenset(key.name for key in table.keys if key.name != "model_name") for table in TABLES}
-    for name, section in CALLBACK_SECTIONS.items():
+    named = {**CALLBACK_SECTIONS, TensorBoardLogger.__name__: TensorBoardLogger}
+    for name, section in named.items():
         assert any({f"{name}.{key}" for key in section.field_keys()} <= keys for keys in listed)
-    for section in {*sections()} - NO_MAPPINGS - {*CALLBACK_SECTIONS.values()}:
+    for section in {*sections()} - NO_MAPPINGS - {*named.values()}:
         hidden = {field.alias or name for name, field in section.model_fields.items() if field.exclude}
         known = set(section.known_keys()) - hidden - {name for owner, name in BY_PLACE if owner is section}
         if known and section.__module__.startswith("cstool.params."):

@@ -126,7 +126,7 @@ NOTED = (
     "init_method job_labels job_priority job_time_sec lazy_initialization legacy_event_dirs log_initialization "
     "log_input_summaries main_process_id max_checkpoints keep_checkpoint_max mgmt_address mgmt_namespace mode "
     "mount_dirs num_act_servers num_wgt_servers num_workers_per_csx precision_opt_level python_paths "
-    "retrace_every_iteration summary_dir sync_batchnorm target_device transfer_processes use_cs_grad_accum variant "
+    "retrace_every_iteration sync_batchnorm target_device transfer_processes use_cs_grad_accum variant "
     "wsc_log_level check_loss_values compile_crd_memory_gi execute_crd_memory_gi wrk_memory_gi act_memory_gi "
     "cmd_memory_gi wgt_memory_gi chf_memory_gi"
 ).split()
@@ -140,6 +140,16 @@ def test_a_key_of_runconfig_that_changes_nothing_here_is_noted_as_it_was_written
     dropped = value is None and name not in ("dist_addr", "mode", "use_cs_grad_accum", "variant")
     assert params.notes == (() if dropped else (f"runconfig.{name}: accepted, no effect",))
     assert params == old({})
+
+
+def test_the_folder_of_events_is_acted_on(old, folder: Path) -> None:
+    params = old({"runconfig.summary_dir": "curves"})
+    assert (params.events_dir, params.notes) == (folder / "curves", ())
+
+
+def test_summaries_of_the_optimizer_are_norms_in_the_events(old) -> None:
+    assert old({"optimizer.log_summaries": True}).computes_norms
+    assert not old({"optimizer.log_summaries": False}).computes_norms
 
 
 def test_how_far_to_compile_is_acted_on(old, folder: Path) -> None:

@@ -155,7 +155,19 @@ def test_the_log_has_a_line_every_log_steps_and_for_the_first_and_last(
 
 def test_the_log_says_where_the_loop_begins_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 8})
-    assert caplog.messages[0] == "Starting train loop 1 of 1, from global step 4 to 8 (5 steps)"
+    assert caplog.messages[:11] == [
+        "=" * 75,
+        "Trainer Fit Summary",
+        "-" * 75,
+        "Trainer will run 1 train loop.",
+        "Train steps per train loop:",
+        "* 1 loop of 5 steps",
+        "for a total of 5 train steps.",
+        "No checkpoints will be taken: trainer.init.checkpoint.steps says how often.",
+        "Progress will be logged every 8 steps.",
+        "=" * 75,
+        "Starting train loop 1 of 1, from global step 4 to 8 (5 steps)",
+    ]
     assert caplog.messages[-3] == "Training completed successfully!"
     assert re.fullmatch(r"Processed 20 training sample\(s\) in \d+\.\d{9} seconds\.", caplog.messages[-2])
     assert caplog.messages[-1].startswith("Nothing was predicted for this host: ")

@@ -100,8 +100,8 @@ def test_keys_about_the_real_cluster_are_noted(load) -> None:
 def test_callbacks_that_change_no_result_are_noted(load) -> None:
     callbacks = [
         {"ScopedValidateFlags": {"csx.performance.micro_batch_size": 88}},
-        {"ComputeNorm": None},
-        {"computenorm": {}},
+        {"CheckLoss": None},
+        {"checkloss": {}},
         {"KeepNCheckpoints": {"n": 3}},
         {"SaveCheckpointState": {"k": 2, "checkpoint_states": ["model"]}},
         {"LogOptimizerParamGroup": {"keys": "lr"}},
@@ -110,8 +110,8 @@ def test_callbacks_that_change_no_result_are_noted(load) -> None:
         f"trainer.init.callbacks.{key}: accepted, no effect"
         for key in (
             "0.ScopedValidateFlags.csx.performance.micro_batch_size",
-            "1.ComputeNorm",
-            "2.computenorm",
+            "1.CheckLoss",
+            "2.checkloss",
             "3.KeepNCheckpoints.n",
             "4.SaveCheckpointState.k",
             "4.SaveCheckpointState.checkpoint_states",
@@ -134,12 +134,33 @@ def test_all_states_are_loaded_unless_the_callback_names_some(load, callback) ->
     assert load({"init.callbacks": [{"LoadCheckpointStates": callback}]}).load_checkpoint_states == "all"
 
 
-def test_loggers_are_noted(load) -> None:
-    loggers = [{"ProgressLogger": {}}, {"WandbLogger": {"project": "p"}}, {"TensorBoardLogger": None}]
+@pytest.mark.parametrize(
+    ("callbacks", "computes"), [([], False), ([{"ComputeNorm": {}}], True), ([{"ComputeNorm": None}], False)]
+)
+def test_norms_are_computed_where_the_callback_is_there(load, callbacks, computes) -> None:
+    params = load({"init.callbacks": callbacks})
+    assert (params.computes_norms, params.notes) == (computes, ())
+
+
+@pytest.mark.parametrize("value", [{}, {"summary_dir": None}])
+def test_events_are_in_model_dir_by_default(load, value) -> None:
+    params = load({"init.loggers": [{"TensorBoardLogger": value}]})
+    assert params.events_dir == load({}).events_dir == params.model_dir / "events"
+
+
+def test_events_can_go_elsewhere_or_nowhere(load) -> None:
+    loggers = [{"TensorBoardLogger": {"summary_dir": "curves", "legacy_event_dirs": True}}]
+    params = load({"init.loggers": loggers})
+    assert params.events_dir == Path("curves").absolute()
+    assert params.notes == ("trainer.init.loggers.0.TensorBoardLogger.legacy_event_dirs: accepted, no effect",)
+    assert load({"init.loggers": [{"TensorBoardLogger": None}]}).events_dir is None
+
+
+def test_other_loggers_are_noted(load) -> None:
+    loggers = [{"ProgressLogger": {}}, {"WandbLogger": {"project": "p"}}]
     assert load({"init.loggers": loggers}).notes == (
         "trainer.init.loggers.0.ProgressLogger: accepted, no effect",
         "trainer.init.loggers.1.WandbLogger.project: accepted, no effect",
-        "trainer.init.loggers.2.TensorBoardLogger: accepted, no effect",
     )
 
 
