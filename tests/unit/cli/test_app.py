@@ -34,6 +34,9 @@ import cstool as package
         "data",
         "data prepare",
         "data prepare text",
+        "data prepare digits",
+        "data info",
+        "data check",
         "data baseline",
     ],
 )
