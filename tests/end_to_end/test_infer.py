@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.data import prepare_text
+from cstool.data import TextRequest, prepare_text
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import gpt_params, run_file
@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "source.txt").write_text(TEXT)
-    prepare_text([folder / "source.txt"], folder / "text", sequence_length=64, val_fraction=0.1)
+    prepare_text([folder / "source.txt"], folder / "text", TextRequest(64, val_fraction=0.1))
     loop: dict[str, Any] = {"max_steps": 60}
     model = {"vocab_size": 256, "hidden_size": 64, "filter_size": 128, "max_position_embeddings": 64}
     file = gpt_params(
