@@ -58,7 +58,10 @@ ColorOption = Annotated[ColorChoice, typer.Option("--color_by", help="What the c
 compile_app = typer.Typer(cls=CompileGroup, invoke_without_command=True, no_args_is_help=True)
 
 
-@compile_app.callback(epilog="Example: cstool compile --params params/gpt2_small.yaml --plot gpt2_small.svg")
+@compile_app.callback(
+    epilog="Example: cstool compile --params params/gpt2_small.yaml --plot gpt2_small.svg\n"
+    "Example: cstool compile --params params/gpt2_small.yaml --system cs3 --num_csx 2 --out gpt2_small.json"
+)
 def compile_(
     ctx: typer.Context,
     params: Annotated[
@@ -145,7 +148,7 @@ def compile_(
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
 
 
-@compile_app.command("diff", cls=Command, epilog="Example: cstool compile diff a.json b.json && echo the same")
+@compile_app.command("diff", cls=Command, epilog="Example: cstool compile diff a.json b.json")
 def diff(
     old: Annotated[Path, typer.Argument(metavar="A", help="An artifact.", show_default=False)],
     new: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
@@ -173,7 +176,7 @@ def diff(
         raise typer.Exit(1)
 
 
-@compile_app.command("show", cls=Command, epilog="Example: cstool compile show cs_123.json --plot floorplan.png")
+@compile_app.command("show", cls=Command, epilog="Example: cstool compile show gpt2_small.json --plot floorplan.png")
 def show(
     file: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What was compiled.", show_default=False)],
     plot: PlotOption = None,

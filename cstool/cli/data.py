@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 BYTE_VALUES = 256
 
-data_app = typer.Typer(cls=Group, no_args_is_help=True, help="Prepare data sets.")
-prepare_app = typer.Typer(cls=Group, no_args_is_help=True, help="Make a data set.")
+_EPILOG = "Example: cstool data prepare text --output datasets/text --sequence_length 128"
+data_app = typer.Typer(cls=Group, no_args_is_help=True, help="Prepare data sets.", epilog=_EPILOG)
+prepare_app = typer.Typer(cls=Group, no_args_is_help=True, help="Make a data set.", epilog=_EPILOG)
 data_app.add_typer(prepare_app, name="prepare")
 
 
-@prepare_app.command("text", cls=Command)
+@prepare_app.command(
+    "text", cls=Command, epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128"
+)
 def text(
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
     sequence_length: Annotated[int, typer.Option("--sequence_length", metavar="N", help="Tokens of a sample.")],
@@ -76,7 +79,7 @@ def text(
             print(f"Held out: {share} of the text, asked for {val_fraction:.1%}")
 
 
-@data_app.command("baseline", cls=Command)
+@data_app.command("baseline", cls=Command, epilog="Example: cstool data baseline datasets/text")
 def baseline(
     folder: Annotated[
         Path,

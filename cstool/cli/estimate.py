@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from cstool.params import Params
 
 SPARSITY_KEY = "trainer.init.sparsity"
-EXAMPLE = "Example: cstool estimate --params params/gpt3_175b.yaml --num_csx 1,2,4..192 --tokens 300B"
+EPILOG = """\
+Example: cstool estimate --params params/gpt3_175b.yaml --num_csx 1,2,4..192 --tokens 300B
+Example: cstool estimate --params params/gpt3_xl.yaml --sparsity 0,0.5,0.9"""
 FLAGS = {"set_": "--set", "as_json": "--json"}
 """flags whose parameters are called something else"""
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set")

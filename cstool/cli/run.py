@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from cstool.ir import Artifact
     from cstool.params import Params
 
+EPILOG = """\
+Example: cstool run --params params/gpt_tiny.yaml --num_steps 100
+Example: cstool run --params params/gpt_tiny.yaml --mode eval --num_csx 2
+Example: cstool run --params params/gpt_tiny.yaml --mode infer --prompt "def " --max_tokens 100"""
 LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
 
 
@@ -281,7 +285,7 @@ def run(
     job_labels: Annotated[list[str] | None, typer.Option("--job_labels", hidden=True)] = None,
     disable_version_check: Annotated[bool | None, typer.Option("--disable_version_check", hidden=True)] = None,
 ) -> None:
-    """Train or evaluate the model of a params file.
+    """Train or evaluate the model of a params file, or let it write.
 
     Without a checkpoint given, a run continues from the latest one in its model_dir.
     Only flags that are typed override the file. A file with several trainers runs them in order.

@@ -13,7 +13,12 @@ from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 if TYPE_CHECKING:
     from cstool.arch import System
 
-system_app = typer.Typer(cls=Group, no_args_is_help=True, help="Show the systems that models are compiled for.")
+system_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Show the systems that models are compiled for.",
+    epilog="Example: cstool system list\nExample: cstool system show cs3",
+)
 _UNITS = {
     "hz": "Hz",
     "s": "s",
@@ -28,7 +33,7 @@ _UNITS = {
 """how names of numbers end -> unit"""
 
 
-@system_app.command("list", cls=Command, epilog="Example: cstool system list")
+@system_app.command("list", cls=Command, epilog="Example: cstool system list\nExample: cstool system list --json")
 def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the systems that need no file of one's own."""
     with errors_as_messages(debug):
@@ -55,7 +60,9 @@ def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         print_table(columns, rows, right=("fabric", "PEs", "MemoryX", "systems at most", "power"))
 
 
-@system_app.command("show", cls=Command, epilog="Example: cstool system show cs2")
+@system_app.command(
+    "show", cls=Command, epilog="Example: cstool system show cs3\nExample: cstool system show my_system.yaml"
+)
 def show(
     name: Annotated[
         str, typer.Argument(metavar="NAME|FILE", help="cs1, cs2, cs3, or a system file.", show_default=False)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PLOT_ENDINGS = (".svg", ".png")
 
 
+EPILOG = "Example: cstool validate --params params/gpt_tiny.yaml --sparsity 0.5 --num_steps 20 --plot sparse.svg"
+
+
 def validate(
     params: Annotated[Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).")],
     sparsity: Annotated[
