@@ -13,6 +13,7 @@ from cstool import __version__
 from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group
 from cstool.cli.compile import compile_app
+from cstool.cli.completion import VARIABLE, normalize_typed_flags
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
 from cstool.cli.estimate import EPILOG as ESTIMATE_EPILOG
@@ -48,7 +49,6 @@ app = typer.Typer(
     cls=RootGroup,
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={
@@ -107,6 +107,8 @@ def _drop_output() -> None:
 def main() -> int:
     """Run the command that the process was started with and return its exit code."""
     try:
+        if VARIABLE in os.environ:
+            normalize_typed_flags(os.environ)
         code = typer.main.get_command(app).main(sys.argv[1:], prog_name="cstool", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:

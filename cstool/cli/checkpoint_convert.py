@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cstool.cli.completion import complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.screen import progress_in_bytes
 from cstool.errors import CheckpointError
@@ -61,7 +62,11 @@ def convert(
     params: Annotated[
         Path | None,
         typer.Option(
-            "-p", "--params", metavar="FILE", help="Params file of the model, where SOURCE does not say which it is."
+            "-p",
+            "--params",
+            metavar="FILE",
+            help="Params file of the model, where SOURCE does not say which it is.",
+            autocompletion=complete_params,
         ),
     ] = None,
     sparsity: Annotated[

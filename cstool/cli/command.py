@@ -9,6 +9,7 @@ from typing import Any
 from typer import TyperException
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from cstool.cli.completion import with_hyphens
 from cstool.cli.help_text import new_formatter, write_epilog, write_rows, write_text
 
 _NO_BRACES = str.maketrans("", "", "{}")
@@ -31,6 +32,11 @@ class Command(TyperCommand):
         """Return the words of the usage line; an argument that must be given has no brackets."""
         pieces = [piece.translate(_NO_BRACES) for piece in super().collect_usage_pieces(ctx)]
         return [piece.replace("......", "...") for piece in pieces]
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what a word may become, flags spelled as they are begun."""
+        offered: list[Any] = super().shell_complete(ctx, incomplete)
+        return offered or with_hyphens(super().shell_complete, ctx, incomplete)
 
     def get_help(self, ctx: Any) -> str:
         """Return the help, fitted to the terminal."""
@@ -55,6 +61,11 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """A group that shows of each of its commands the short help, or else the whole first paragraph."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what a word may become, flags spelled as they are begun."""
+        offered: list[Any] = super().shell_complete(ctx, incomplete)
+        return offered or with_hyphens(super().shell_complete, ctx, incomplete)
 
     def get_help(self, ctx: Any) -> str:
         """Return the help, fitted to the terminal."""

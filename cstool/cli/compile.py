@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cstool.cli.command import Command, Group
+from cstool.cli.completion import complete_artifact, complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import (
     CompileDirOption,
@@ -65,7 +66,14 @@ compile_app = typer.Typer(cls=CompileGroup, invoke_without_command=True, no_args
 def compile_(
     ctx: typer.Context,
     params: Annotated[
-        Path | None, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML); no data is needed.")
+        Path | None,
+        typer.Option(
+            "--params",
+            "-p",
+            metavar="FILE",
+            help="Params file (YAML); no data is needed.",
+            autocompletion=complete_params,
+        ),
     ] = None,
     system: SystemOption = "cs2",
     num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
@@ -150,8 +158,12 @@ def compile_(
 
 @compile_app.command("diff", cls=Command, epilog="Example: cstool compile diff a.json b.json")
 def diff(
-    old: Annotated[Path, typer.Argument(metavar="A", help="An artifact.", show_default=False)],
-    new: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    old: Annotated[
+        Path, typer.Argument(metavar="A", help="An artifact.", show_default=False, autocompletion=complete_artifact)
+    ],
+    new: Annotated[
+        Path, typer.Argument(metavar="B", help="Another one.", show_default=False, autocompletion=complete_artifact)
+    ],
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -178,7 +190,12 @@ def diff(
 
 @compile_app.command("show", cls=Command, epilog="Example: cstool compile show gpt2_small.json --plot floorplan.png")
 def show(
-    file: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What was compiled.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ARTIFACT", help="What was compiled.", show_default=False, autocompletion=complete_artifact
+        ),
+    ],
     plot: PlotOption = None,
     color_by: ColorOption = ColorChoice.work,
     as_json: JsonOption = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cstool.cli.command import Command, Group
+from cstool.cli.completion import complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import RunCommand
 from cstool.errors import ParamsError
@@ -27,7 +28,13 @@ config_app = typer.Typer(
 )
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Params file (YAML); no data is needed.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Params file (YAML); no data is needed.",
+        show_default=False,
+        autocompletion=complete_params,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

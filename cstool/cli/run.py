@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cstool.cli.command import Command
+from cstool.cli.completion import complete_artifact, complete_checkpoint, complete_params, complete_system
 from cstool.cli.infer_options import (
     BatchSizeOption,
     InferFlags,
@@ -90,7 +91,13 @@ RecomputeOption = Annotated[
 
 
 SystemOption = Annotated[
-    str, typer.Option("--system", metavar="NAME|FILE", help="What each CSX is: cs1, cs2, cs3, or a system file.")
+    str,
+    typer.Option(
+        "--system",
+        metavar="NAME|FILE",
+        help="What each CSX is: cs1, cs2, cs3, or a system file.",
+        autocompletion=complete_system,
+    ),
 ]
 ExecutionModeOption = Annotated[
     ExecutionModeChoice, typer.Option("--execution_mode", help="How the model uses the modelled wafer.")
@@ -175,7 +182,9 @@ FLAG_KEYS = {
 
 
 def run(
-    params: Annotated[Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).")],
+    params: Annotated[
+        Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).", autocompletion=complete_params)
+    ],
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="What to do.")] = Mode.train,
     model_dir: Annotated[
         Path | None,
@@ -184,7 +193,12 @@ def run(
     num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
     checkpoint_path: Annotated[
         Path | None,
-        typer.Option("--checkpoint_path", metavar="FILE", help="Start from this checkpoint, not from the latest."),
+        typer.Option(
+            "--checkpoint_path",
+            metavar="FILE",
+            help="Start from this checkpoint, not from the latest.",
+            autocompletion=complete_checkpoint,
+        ),
     ] = None,
     load_checkpoint_states: Annotated[
         str | None,
@@ -229,7 +243,10 @@ def run(
         typer.Option("--validate_only", help="Check that every op has a kernel, do not compile.", show_default=False),
     ] = None,
     artifact: Annotated[
-        Path | None, typer.Option("--artifact", metavar="FILE", help="Run what was compiled before.")
+        Path | None,
+        typer.Option(
+            "--artifact", metavar="FILE", help="Run what was compiled before.", autocompletion=complete_artifact
+        ),
     ] = None,
     lanes: Annotated[
         str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Results do not depend on it.")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cstool.cli.command import Command, Group
+from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from cstool.arch import System
@@ -65,7 +69,13 @@ def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 )
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="NAME|FILE", help="cs1, cs2, cs3, or a system file.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="cs1, cs2, cs3, or a system file.",
+            show_default=False,
+            autocompletion=complete_system,
+        ),
     ],
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -100,8 +110,9 @@ def show(
         for status in used:
             print(f"  {status:<2}  {STATUSES[status]}")
         print("\nsources")
+        width = min(100, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 100
         for key, _, _, source in numbers:
-            print(textwrap.fill(f"{key}: {source}", 100, initial_indent="  ", subsequent_indent="      "))
+            print(textwrap.fill(f"{key}: {source}", width, initial_indent="  ", subsequent_indent="      "))
 
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:
