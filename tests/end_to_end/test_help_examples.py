@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -16,14 +15,9 @@ import yaml
 
 from cstool.cli.app import app
 from cstool.cli.help_text import examples_of
-from cstool.models import build_graph
-from cstool.params import load_params
-from cstool.runtime import Appliance
-from cstool.runtime.optimizer import make_optimizer
-from cstool.runtime.state import Position, save_state, state_values
 from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 
-PROJECT = Path(__file__).parents[2]
 INTEROP = PROJECT / "tests" / "interop"
 SMALL = {"hidden_size": 16, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 32}
 
@@ -46,18 +40,8 @@ def test_every_command_has_one_to_three_examples_of_itself(name: str) -> None:
     assert all(example.startswith(name) for example in examples)
 
 
-def run(*arguments: str) -> int:
-    """Run `cstool` in this process and return its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["cstool", *arguments])
-        from cstool.cli import main
-
-        return main()
-
-
-def write_params(folder: Path) -> None:
-    """Write the params files that examples name, those that train with few weights and short steps."""
-    shutil.copytree(PROJECT / "params", folder / "params")
+def shrink(folder: Path) -> None:
+    """Give the params files that examples train with few weights and short steps."""
     file = folder / "params" / "gpt_tiny.yaml"
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     init, fit = document["trainer"]["init"], document["trainer"]["fit"]
@@ -70,37 +54,19 @@ def write_params(folder: Path) -> None:
     (folder / "params" / "gpt2_small.yaml").write_bytes(file.read_bytes())
 
 
-def save_checkpoints(file: Path, steps: tuple[int, ...]) -> None:
-    """Save what a run would have saved after these steps, the weights as they are at first."""
-    params = load_params(file)
-    graph, optimizer = build_graph(params.model, 128), make_optimizer(params.optimizer, None)
-    settings = {"max_gradient_norm": 1.0, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}
-    with Appliance(graph, optimizer=optimizer, **settings) as appliance:
-        appliance.memoryx.initialize(1)
-        params.model_dir.mkdir(parents=True)
-        for step in steps:
-            of_run = {"model_name": params.model.name, "seed": 1, "choices": {}, "params": params.resolved()}
-            values = state_values(appliance.memoryx, Position(step, step), **of_run)
-            save_state(params.model_dir / f"checkpoint_{step}.mdl", appliance.memoryx, values)
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of somebody who worked before: books, a data set, three checkpoints, files from elsewhere."""
     folder = tmp_path_factory.mktemp("work")
     write_params(folder)
-    (folder / "books").mkdir()
-    library = Path(sysconfig.get_path("stdlib"))
-    for name in ("argparse", "ast", "configparser", "copy", "csv", "heapq", "queue", "tarfile"):
-        shutil.copy(library / f"{name}.py", folder / "books" / f"{name}.txt")
+    shrink(folder)
+    write_data(folder)
+    save_checkpoints(folder / "params" / "gpt_tiny.yaml", folder / "checkpoints" / "gpt_tiny", (200, 400, 600))
     shutil.copy(INTEROP / "gpt2_small_legacy.yaml", folder / "params_gpt2.yaml")
     shutil.copy(PROJECT / "cstool" / "arch" / "systems" / "cs2.yaml", folder / "my_system.yaml")
     (folder / "kept").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        text = ("--output", "datasets/text", "--sequence_length", "128")
-        assert run("data", "prepare", "text", "books", *text) == 0
-        save_checkpoints(Path("params/gpt_tiny.yaml"), (200, 400, 600))
         last = "checkpoints/gpt_tiny/checkpoint_600.mdl"
         assert run("checkpoint", "copy", last, "kept") == 0
         assert run("checkpoint", "convert", last, "gpt2_folder", "--to", "hf") == 0
