@@ -1,4 +1,4 @@
-"""Small files that are there whole, or as they were before."""
+"""Small files, and links, that are there whole, or as they were before."""
 
 from __future__ import annotations
 
@@ -26,6 +26,21 @@ def write_replacing(path: Path, content: str | bytes) -> None:
             os.unlink(temporary)
         raise
     sync_folder(path.parent)
+
+
+def replace_link(link: Path, target: Path) -> None:
+    """Make a symbolic link, or replace one, in one go; where that cannot be, nothing happens.
+
+    Links are for convenience: a copied folder may have folders in their place, a file system may have none.
+    """
+    aside = link.with_name(f".{link.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        aside.unlink(missing_ok=True)
+        try:
+            aside.symlink_to(target)
+            aside.replace(link)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

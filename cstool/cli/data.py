@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,14 +19,35 @@ if TYPE_CHECKING:
 
 BYTE_VALUES = 256
 
-_EPILOG = "Example: cstool data prepare text --output datasets/text --sequence_length 128"
-data_app = typer.Typer(cls=Group, no_args_is_help=True, help="Prepare data sets.", epilog=_EPILOG)
-prepare_app = typer.Typer(cls=Group, no_args_is_help=True, help="Make a data set.", epilog=_EPILOG)
+data_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Prepare data sets, look at them, and check them.",
+    epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128\n"
+    "Example: cstool data info datasets/text",
+)
+prepare_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Make a data set.",
+    epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128\n"
+    "Example: cstool data prepare digits --output datasets/mnist",
+)
 data_app.add_typer(prepare_app, name="prepare")
 
 
+class PackingChoice(StrEnum):
+    """How documents become samples."""
+
+    stream = "stream"
+    documents = "documents"
+
+
 @prepare_app.command(
-    "text", cls=Command, epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128"
+    "text",
+    cls=Command,
+    epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128\n"
+    "Example: cstool data prepare text books/ --output datasets/books --sequence_length 128 --train_tokenizer 4096",
 )
 def text(
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
@@ -38,45 +60,151 @@ def text(
             show_default=False,
         ),
     ] = None,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", metavar="bytes|FILE", help="Bytes, or a tokenizers JSON file; it is copied.")
+    ] = "bytes",
+    train_tokenizer: Annotated[
+        int | None,
+        typer.Option(
+            "--train_tokenizer", metavar="VOCAB_SIZE", help="Train a byte-level BPE on the train part, and take that."
+        ),
+    ] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow_unknown", help="Count characters that no token stands for; else an error.")
+    ] = False,
+    packing: Annotated[
+        PackingChoice,
+        typer.Option("--packing", help="Documents back to back, or each the begin of a sample, its end padded."),
+    ] = PackingChoice.stream,
+    shuffle_seed: Annotated[
+        int | None,
+        typer.Option(
+            "--shuffle_seed", metavar="N", help="Seed of the order of the samples.", show_default="that of the text"
+        ),
+    ] = None,
     val_fraction: Annotated[
         float, typer.Option("--val_fraction", metavar="X", help="Share of the text that is held out.")
     ] = 0.05,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of held-out files.")] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", help="Processes that do the work; the files are the same.")
+    ] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different data set.")] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Make a byte-level text data set from any files, split into train and held-out by file.
+    """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by file.
 
-    Where no choice of whole files comes near the share, the end of the largest file is held out.
-    A data set made before from the same files with the same arguments is kept.
+    Where no choice of whole files comes near the share, the end of the largest file is held out. A data set made before
+    from the same files with the same arguments is kept; one that was begun is gone on with.
     """
     with errors_as_messages(debug):
-        from cstool.cli.render import bytes_text, print_json, print_table
-        from cstool.data import prepare_text
+        from cstool.cli.data_report import print_text_summary
+        from cstool.cli.render import print_json
+        from cstool.data import TextRequest, prepare_text
 
+        request = TextRequest(
+            sequence_length=sequence_length,
+            val_fraction=val_fraction,
+            seed=seed,
+            tokenizer=tokenizer,
+            train_vocab=train_tokenizer,
+            allow_unknown=allow_unknown,
+            packing=packing.value,
+            shuffle_seed=shuffle_seed,
+        )
         with progress_in_bytes("Preparing text") as progress:
             made = prepare_text(
-                sources or None,
-                output,
-                sequence_length=sequence_length,
-                val_fraction=val_fraction,
-                seed=seed,
-                overwrite=overwrite,
-                progress=progress,
+                sources or None, output, request, processes=processes, overwrite=overwrite, progress=progress
             )
         if as_json:
             print_json({**asdict(made), "path": str(made.path)})
+        else:
+            print_text_summary(made, val_fraction)
+
+
+@prepare_app.command("digits", cls=Command, epilog="Example: cstool data prepare digits --output datasets/mnist")
+def digits(
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
+    val_fraction: Annotated[
+        float, typer.Option("--val_fraction", metavar="X", help="Share of the pictures that is held out.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of held-out pictures.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a different data set.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Make files of MNIST from scikit-learn's handwritten digits: 1,797 pictures of 28 x 28, scaled up from 8 x 8.
+
+    For params/fc_mnist.yaml where MNIST itself cannot be had. Needs the package scikit-learn (the extra `data`).
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.render import print_json
+        from cstool.data import prepare_digits
+
+        made = prepare_digits(output, val_fraction=val_fraction, seed=seed, overwrite=overwrite)
+        if as_json:
+            print_json({**asdict(made), "path": str(made.path)})
             return
-        print(f"{made.path}: {'already prepared' if made.already_prepared else f'prepared in {made.duration_s:.1f} s'}")
-        rows = [
-            (name, f"{part.files:,}", bytes_text(part.size_bytes), f"{part.samples:,}", f"{part.tokens:,}")
-            for name, part in (("train", made.train), ("val", made.val))
-        ]
-        columns = ("part", "files", "text", "samples", "tokens")
-        print_table(columns, rows, right=columns[1:])
-        if (share := f"{made.held_out_share:.1%}") != f"{val_fraction:.1%}":
-            print(f"Held out: {share} of the text, asked for {val_fraction:.1%}")
+        total = made.train + made.val
+        already = "already " if made.already_prepared else ""
+        print(f"{made.path}: {already}prepared, {total:,} pictures: {made.train:,} train, {made.val:,} val")
+
+
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a data set.", show_default=False)]
+
+
+@data_app.command("info", cls=Command, epilog="Example: cstool data info datasets/text")
+def info(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
+
+    Of folders with the vendor's HDF5 files and with the files of MNIST, too.
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.data_report import print_data_info
+        from cstool.cli.render import print_json
+        from cstool.data import data_info
+
+        found = data_info(folder)
+        if as_json:
+            print_json({**asdict(found), "path": str(found.path)})
+        else:
+            print_data_info(found)
+
+
+@data_app.command("check", cls=Command, epilog="Example: cstool data check datasets/text --json > check.json")
+def check(
+    folder: FolderArgument,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            "--vocab_size", metavar="N", min=1, help="What tokens must be below.", show_default="that of the record"
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Read all of a data set, and list everything that is wrong with it.
+
+    Damaged files, tokens outside of the vocabulary, masks other than 0 and 1; of what was made here also sizes, counts,
+    and labels that are not the next token. The exit code is 1 if something is wrong.
+    """
+    with errors_as_messages(debug):
+        from cstool.cli.render import bytes_text, print_json
+        from cstool.data import check_data
+
+        with progress_in_bytes("Checking data") as progress:
+            checked = check_data(folder, vocab_size=vocab_size, progress=progress)
+        is_fine = not checked.findings
+        if as_json:
+            print_json({"ok": is_fine, **asdict(checked), "path": str(folder)})
+        elif is_fine:
+            size = bytes_text(checked.size_bytes)
+            print(f"{folder}: ok, {checked.samples:,} samples in {checked.files:,} files, {size}")
+        else:
+            print("\n".join(checked.findings))
+        if not is_fine:
+            raise typer.Exit(1)
 
 
 @data_app.command("baseline", cls=Command, epilog="Example: cstool data baseline datasets/text")
@@ -91,20 +219,22 @@ def baseline(
     """Print the held-out loss of a bigram model of the same text: what a model has to beat."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.data import bigram_loss
+        from cstool.data import bigram_loss, read_record, vocab_size_of
 
+        vocab_size = vocab_size_of(read_record(folder) or {})
         with ExitStack() as stack:
-            train, val = (_open_bytes(folder / part, stack) for part in ("train", "val"))
-            loss = bigram_loss(train, val, BYTE_VALUES)
+            train, val = (_open(folder / part, vocab_size, stack) for part in ("train", "val"))
+            loss = bigram_loss(train, val, vocab_size)
         if as_json:
             print_json({"path": str(folder), "model": "bigram", "loss": loss})
         else:
-            print(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per byte")
+            unit = "byte" if vocab_size == BYTE_VALUES else "token"
+            print(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per {unit}")
 
 
-def _open_bytes(folder: Path, stack: ExitStack) -> Dataset:
+def _open(folder: Path, vocab_size: int, stack: ExitStack) -> Dataset:
     from cstool.data import open_dataset
 
-    dataset = open_dataset("GptHDF5MapDataProcessor", [folder], vocab_size=BYTE_VALUES)
+    dataset = open_dataset("GptHDF5MapDataProcessor", [folder], vocab_size=vocab_size)
     stack.callback(dataset.close)
     return dataset

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.cli.infer_options import InferFlags
-from cstool.errors import InferenceError, Interrupted
+from cstool.errors import CheckpointError, InferenceError, Interrupted
 
 if TYPE_CHECKING:
     from cstool.data import Tokenizer
@@ -35,6 +36,7 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     from cstool.cli.render import print_json
     from cstool.cli.run_log import run_log
     from cstool.cli.screen import screen_on
+    from cstool.inference.answer import encode_prompts
     from cstool.inference.model import InferenceModel
     from cstool.params import DecoderParams
 
@@ -42,6 +44,8 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     if isinstance(params.model, DecoderParams):
         request, tokenizer = flags.request(params.model, params.seed), _tokenizer(params, flags)
         _check_output(flags.output, (".jsonl",))
+        # What is wrong with a prompt is said before anything is read.
+        encode_prompts(params.model, tokenizer, request)
     else:
         for name in flags.typed:
             if name.removeprefix("--") in _TEXT_FLAGS:
@@ -76,6 +80,34 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
 
 
+def params_of(checkpoint: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]]) -> Params:
+    """Return the params that a checkpoint was trained with; logs go to its folder unless they say otherwise.
+
+    Args:
+        checkpoint: a file
+        overrides, flags: as for `load_params`
+
+    Raises:
+        CheckpointError: it cannot be read, or does not have them
+        ParamsError: what it has cannot be run with, or what was typed is wrong
+    """
+    import yaml
+
+    from cstool.params import parse_params
+    from cstool.store import open_checkpoint
+
+    with open_checkpoint(checkpoint) as reader:
+        metadata: Any = reader.values().get("__metadata__")
+    try:
+        document = metadata[-1]["params"]
+        document["trainer"]["init"]["model_dir"] = str(checkpoint.absolute().parent)
+    except (LookupError, TypeError):
+        raise CheckpointError(
+            f"{checkpoint}: must have the params of its model, it has none", "--params names the file of the model"
+        ) from None
+    return parse_params(yaml.safe_dump(document, sort_keys=False), str(checkpoint), overrides=overrides, flags=flags)
+
+
 def _tokenizer(params: Params, flags: InferFlags) -> Tokenizer:
     """Return the tokenizer that was asked for, or that of the data set.
 
@@ -87,8 +119,9 @@ def _tokenizer(params: Params, flags: InferFlags) -> Tokenizer:
 
     if flags.tokenizer is not None:
         return load_tokenizer(flags.tokenizer)
-    loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
-    folders = list(dict.fromkeys(folder for loader in loaders if loader is not None for folder in loader.data_dir))
+    training = () if params.train_dataloader is None else (params.train_dataloader,)
+    loaders = (*training, *params.val_dataloaders, *params.eval_dataloaders)
+    folders = list(dict.fromkeys(folder for loader in loaders for folder in loader.data_dir))
     for folder in folders:
         if (found := tokenizer_of(folder)) is not None:
             return found
@@ -140,12 +173,15 @@ def _answer(
 
 
 def _ending(completion: Completion) -> str:
-    count = len(completion.tokens)
-    return f"{count} token{'s' * (count != 1)}, ended by {completion.finish_reason}"
+    from cstool.runtime.wording import counted
+
+    return f"{counted(len(completion.tokens), 'token')}, ended by {completion.finish_reason}"
 
 
 def _summary(answers: Answers, request: Request) -> list[str]:
     """Return what is said at the end, measured on this host."""
+    from cstool.runtime.wording import counted, format_bytes
+
     speed: Speed = answers.speed
     rate = speed.tokens / max(speed.seconds, 1e-9)
     lines = [
@@ -154,15 +190,12 @@ def _summary(answers: Answers, request: Request) -> list[str]:
     ]
     if len(request.prompts) == 1:
         lines.append(f"The text has {_ending(answers.completions[0])}.")
-    weights = (
-        "weights in memory"
-        if speed.weights == "resident"
-        else f"{speed.streamed_bytes / max(1, speed.passes) / 1e9:,.2f} GB of weights streamed a pass"
-    )
+    pass_bytes = speed.streamed_bytes // max(1, speed.passes)
+    weights = "weights in memory" if speed.weights == "resident" else f"{format_bytes(pass_bytes)} of weights a pass"
     lines.append(
-        f"On this host: {speed.prompt_tokens} prompt tokens, first token after {speed.first_token_s:.3g} s; "
-        f"{speed.tokens} tokens in {speed.seconds:.3g} s, {speed.tokens_per_s:.1f} tokens/s after the first; "
-        f"{weights}, {speed.kv_cache_bytes / 1e6:,.1f} MB of keys and values."
+        f"On this host: {counted(speed.prompt_tokens, 'prompt token')}, first token after {speed.first_token_s:.3g} s; "
+        f"{counted(speed.tokens, 'token')} in {speed.seconds:.3g} s, {speed.tokens_per_s:.1f} tokens/s after the first"
+        f"; {weights}, {format_bytes(speed.kv_cache_bytes)} of keys and values."
     )
     return lines
 

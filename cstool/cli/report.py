@@ -56,6 +56,13 @@ def print_error(text: str, label: str = "error") -> None:
         print(line if line.startswith("hint: ") else f"{label}: {line}", file=sys.stderr)
 
 
+def missing_option(context: typer.Context, *names: str) -> typer.TyperException:
+    """Return the error of an option that must be given in some cases only, worded as where it must be in all."""
+    error: Any = typer.TyperException(f"Missing option {' / '.join(map(repr, names))}.")
+    error.ctx, error.exit_code = context, 2
+    return error  # type: ignore[no-any-return]
+
+
 def print_usage_error(error: typer.TyperException) -> None:
     """Print what is wrong with the command line: one line, and a hint."""
     context = getattr(error, "ctx", None)

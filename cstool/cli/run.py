@@ -26,7 +26,7 @@ from cstool.cli.infer_options import (
     TopPOption,
     TruncatePromptOption,
 )
-from cstool.cli.report import DebugOption, errors_as_messages
+from cstool.cli.report import DebugOption, errors_as_messages, missing_option
 from cstool.cli.trace_option import RunTraceOption, check_trace_file, check_traced
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Mode(StrEnum):
     train = "train"
     eval = "eval"
     train_and_eval = "train_and_eval"
+    eval_all = "eval_all"
     infer = "infer"
 
 
@@ -182,9 +183,18 @@ FLAG_KEYS = {
 
 
 def run(
+    context: typer.Context,
     params: Annotated[
-        Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).", autocompletion=complete_params)
-    ],
+        Path | None,
+        typer.Option(
+            "--params",
+            "-p",
+            metavar="FILE",
+            help="Params file (YAML); to infer, a checkpoint given by --checkpoint_path has them.",
+            show_default=False,
+            autocompletion=complete_params,
+        ),
+    ] = None,
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="What to do.")] = Mode.train,
     model_dir: Annotated[
         Path | None,
@@ -349,7 +359,14 @@ def run(
             check_trace_file(trace)
         from cstool.params import load_all_params
 
-        trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        if params is not None:
+            trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        elif mode is Mode.infer and checkpoint_path is not None:
+            from cstool.cli.infer import params_of
+
+            trainers = (params_of(checkpoint_path, set_ or (), flags),)
+        else:
+            raise missing_option(context, "--params", "-p")
         if mode is Mode.infer:
             from cstool.cli.infer import infer
 
@@ -361,6 +378,7 @@ def run(
         from cstool import runtime
         from cstool.cli.render import print_json
         from cstool.cli.run_log import LOG, run_log
+        from cstool.cli.same_command import same_command
         from cstool.cli.screen import screen_on
         from cstool.models.following import check_following
 
@@ -372,7 +390,7 @@ def run(
         for number, trainer in enumerate(trainers, start=1):
             with (
                 screen_on(sys.stderr if as_json else sys.stdout) as screen,
-                run_log(trainer.model_dir, trainer.logging.log_level, screen.handler, trainer.resolved()),
+                run_log(trainer.model_dir, trainer.logging.log_level, screen.handler, trainer.resolved()) as log_folder,
             ):
                 if len(trainers) > 1:
                     LOG.info("Trainer %d of %d (trainer.%d of the file)", number, len(trainers), number - 1)
@@ -393,6 +411,9 @@ def run(
                     lanes=lane_count,
                     sparse_kernels=sparse_kernels.value,
                     trace=trace,
+                    log_folder=log_folder,
+                    # Flags are of all trainers of a file: none of them goes on alone.
+                    command=same_command(context) if len(trainers) == 1 else None,
                     progress=screen.progress,
                 )
             results.append(result.as_dict())

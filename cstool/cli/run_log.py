@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from cstool.atomic_file import replace_link
 from cstool.errors import CstoolError
 
 LOG = logging.getLogger("cstool")
@@ -77,19 +77,7 @@ def _new_folder(model_dir: Path) -> Path:
             (logs / name).mkdir()
         except FileExistsError:
             continue
-        _point(logs / "latest", Path(name))
-        _point(model_dir / "latest_run.log", Path("cerebras_logs") / name / "run.log")
+        replace_link(logs / "latest", Path(name))
+        replace_link(model_dir / "latest_run.log", Path("cerebras_logs") / name / "run.log")
         return logs / name
     raise FileExistsError(17, "too many runs in one second", str(logs / started))
-
-
-def _point(link: Path, target: Path) -> None:
-    aside = link.with_name(f".{link.name}.{os.getpid()}")
-    # The links are for convenience: a copied model_dir may hold folders in their place, a file system may have none.
-    with suppress(OSError):
-        aside.unlink(missing_ok=True)
-        try:
-            aside.symlink_to(target)
-            aside.replace(link)
-        finally:
-            aside.unlink(missing_ok=True)

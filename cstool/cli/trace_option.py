@@ -62,5 +62,5 @@ def check_traced(trainers: Sequence[Params], mode: str) -> None:
     for key in ("validate_only", "compile_only"):
         if getattr(trainers[0], key):
             raise TraceError(f"--trace: must be for a run, got {key}", "nothing runs with it")
-    if mode == "eval":
-        raise TraceError("--trace: must be for training, got --mode eval", "train_and_eval trains, too")
+    if mode in ("eval", "eval_all"):
+        raise TraceError(f"--trace: must be for training, got --mode {mode}", "train_and_eval trains, too")

@@ -146,7 +146,7 @@ def load_compiled(params: Params, path: Path) -> Artifact:
         ArtifactError: it cannot be used, or was compiled for another number of systems or another batch
     """
     artifact = read_artifact(path)
-    loader = params.train_dataloader or params.eval_dataloader
+    loader = params.compiled_dataloader
     asked = {"num_csx": params.num_csx, "batch_size": artifact.batch_size if loader is None else loader.batch_size}
     for name, value in asked.items():
         if getattr(artifact, name) != value:
@@ -187,7 +187,7 @@ def make_request(
     Raises:
         CompileError: there is no batch, or the systems do not divide it, or are more than a cluster has
     """
-    loader = params.train_dataloader or params.eval_dataloader
+    loader = params.compiled_dataloader
     if loader is None:
         raise CompileError(f"{params.path}: trainer.fit.train_dataloader is missing: its batch_size is compiled for")
     batch_size, num_csx = loader.batch_size, params.num_csx

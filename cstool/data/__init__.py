@@ -2,13 +2,19 @@
 
 from cstool.data.batches import Sampler, batches_per_epoch
 from cstool.data.bigram import BIGRAM_VOCAB_LIMIT, bigram_loss
+from cstool.data.check import DataCheck, check_data
 from cstool.data.dataset import Array, Dataset, Field, allocate
+from cstool.data.digits import DigitsSummary, prepare_digits
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
+from cstool.data.info import DataInfo, PartInfo, data_info
 from cstool.data.mnist import MnistDataset, open_mnist
+from cstool.data.parts import vocab_size_of
 from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
+from cstool.data.samples import Packing
 from cstool.data.sink_tokens import SinkTokensDataset
-from cstool.data.text import Progress, TextPart, TextSummary, prepare_text
-from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
+from cstool.data.text import Progress, prepare_text
+from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
+from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, read_record, tokenizer_of
 
 __all__ = [
     "BIGRAM_VOCAB_LIMIT",
@@ -16,25 +22,37 @@ __all__ = [
     "MNIST_PROCESSOR",
     "Array",
     "ByteTokenizer",
+    "Continued",
+    "DataCheck",
+    "DataInfo",
     "Dataset",
+    "DigitsSummary",
     "Field",
     "FileTokenizer",
     "Hdf5TextDataset",
     "MnistDataset",
+    "Packing",
+    "PartInfo",
     "Progress",
     "Sampler",
     "SinkTokensDataset",
     "TextPart",
+    "TextRequest",
     "TextSummary",
     "Tokenizer",
     "allocate",
     "batches_per_epoch",
     "bigram_loss",
+    "check_data",
+    "data_info",
     "load_tokenizer",
     "open_dataset",
     "open_hdf5_text",
     "open_mnist",
+    "prepare_digits",
     "prepare_text",
+    "read_record",
     "tokenizer_of",
+    "vocab_size_of",
     "write_hdf5_text",
 ]

@@ -19,11 +19,12 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
+from cstool.atomic_file import sync_folder
 from cstool.data.dataset import Array, Field, names_in_folder
 from cstool.errors import DataError
 
 INPUT_IDS, MASK, LABELS = range(3)
-_FEATURES = ("input_ids", "attention_mask", "labels")
+FEATURES = ("input_ids", "attention_mask", "labels")
 _TOKEN_LIMIT = 2**31
 
 OPEN_FILES_LIMIT = 64
@@ -33,7 +34,9 @@ _PREPARE_HINT = "`cstool data prepare text --output DIR --sequence_length N` mak
 
 
 @dataclass(frozen=True)
-class _File:
+class SampleFileInfo:
+    """What a file of samples says of itself."""
+
     path: Path
     sample_count: int
     sequence_length: int
@@ -43,7 +46,7 @@ class Hdf5TextDataset:
     """Samples of checked files, in the order of the files. Built by `open_hdf5_text`."""
 
     def __init__(
-        self, folders: Sequence[Path], files: Sequence[_File], sequence_length: int, vocab_size: int | None
+        self, folders: Sequence[Path], files: Sequence[SampleFileInfo], sequence_length: int, vocab_size: int | None
     ) -> None:
         self.fields: Mapping[str, Field] = MappingProxyType(
             {
@@ -115,7 +118,7 @@ class Hdf5TextDataset:
         i, position = (int(found) for found in np.argwhere((values < 0) | (values >= limit))[0])
         file = int(np.searchsorted(self._edges, rows[i], side="right")) - 1
         raise DataError(
-            f"{self._paths[file]}: {_FEATURES[feature]} must be in [0, {limit}), "
+            f"{self._paths[file]}: {FEATURES[feature]} must be in [0, {limit}), "
             f"got {values[i, position]} in sample {rows[i] - self._edges[file]:,} at position {position:,}",
             None if feature == MASK else "vocab_size of the model must be that of the data set",
         )
@@ -143,7 +146,7 @@ def open_hdf5_text(
     Raises:
         DataError: files are missing, damaged or do not fit.
     """
-    files = [_inspect(path) for folder in folders for path in _files_of(folder, tried)]
+    files = [inspect_file(path) for folder in folders for path in _files_of(folder, tried)]
     length = files[0].sequence_length
     for file in files:
         if file.sequence_length != length:
@@ -174,7 +177,7 @@ def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequ
         ValueError: the chunks have another shape or number of samples.
         OSError: the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         offset = _lay_out(partial, sample_count, sequence_length)
         # Samples do not go through the HDF5 library: it may crash on a full disk instead of raising OSError.
@@ -198,6 +201,21 @@ def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequ
         partial.unlink(missing_ok=True)
 
 
+def holds_samples(path: Path, sample_count: int, sequence_length: int) -> bool:
+    """Tell whether a file of the layout is there, whole, with so many samples of S tokens."""
+    try:
+        file = inspect_file(path)
+        with h5py.File(path, "r", locking="best-effort") as opened:
+            end_bytes = opened["data"].id.get_offset() + opened["data"].id.get_storage_size()
+    except (DataError, OSError):
+        return False
+    return (file.sample_count, file.sequence_length, end_bytes) == (
+        sample_count,
+        sequence_length,
+        path.stat().st_size,
+    )
+
+
 def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
     """Create a file with one contiguous, unwritten dataset; return where its samples begin [bytes]."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -213,26 +231,26 @@ def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
         return int(dataset.get_offset())
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames inside of a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _files_of(folder: Path, tried: str) -> Sequence[Path]:
     names = names_in_folder(folder, "files *.h5", tried, _PREPARE_HINT)
-    if found := [folder / name for name in names if name.endswith(".h5") and not name.startswith(".")]:
+    if found := [folder / name for name in names if is_sample_file(name)]:
         return found
     inside = next((folder / name for name in names if any((folder / name).glob("*.h5"))), None)
     hint = _PREPARE_HINT if inside is None else f"{inside} has some"
     raise DataError(f"{folder}: must be a folder with files *.h5, got none among its entries ({len(names):,})", hint)
 
 
-def _inspect(path: Path) -> _File:
-    """Check a file, all but the values of its samples."""
+def is_sample_file(name: str) -> bool:
+    """Tell whether a file of this name belongs to a data set."""
+    return name.endswith(".h5") and not name.startswith(".")
+
+
+def inspect_file(path: Path) -> SampleFileInfo:
+    """Check a file, all but the values of its samples.
+
+    Raises:
+        DataError: it is damaged, or of another kind.
+    """
     try:
         with path.open("rb"):
             pass
@@ -244,13 +262,18 @@ def _inspect(path: Path) -> _File:
         raise DataError(f"{path}: must be an HDF5 file, got a folder", "rename the folder") from None
     except PermissionError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
+    except BlockingIOError:
+        raise DataError(
+            f"{path}: must not be written to while it is read, another process has it open for that",
+            "wait until the file is finished",
+        ) from None
     except (OSError, RuntimeError, KeyError) as error:
         raise DataError(
             f"{path}: must be a whole HDF5 file, got a truncated or damaged one", "make or copy it again"
         ) from error
 
 
-def _inspect_content(path: Path, file: h5py.File) -> _File:
+def _inspect_content(path: Path, file: h5py.File) -> SampleFileInfo:
     # `get` would take a damaged dataset for a missing one.
     data = file["data"] if "data" in file else None  # noqa: SIM401
     if not isinstance(data, h5py.Dataset):
@@ -260,7 +283,7 @@ def _inspect_content(path: Path, file: h5py.File) -> _File:
     if data.ndim != 3 or data.shape[1] != 3 or data.shape[2] == 0:
         raise DataError(
             f'{path}: dataset "data" must have the shape (samples, 3, tokens), got {data.shape}',
-            f"the three are {', '.join(_FEATURES)}",
+            f"the three are {', '.join(FEATURES)}",
         )
     if data.dtype != np.int32:
         raise DataError(f'{path}: dataset "data" must be int32, got {data.dtype}')
@@ -273,4 +296,4 @@ def _inspect_content(path: Path, file: h5py.File) -> _File:
             f"{path}: attribute n_examples must be the number of samples ({count:,}), got {announced}",
             "the file was not written to its end, or was changed; make it again",
         )
-    return _File(path, count, data.shape[2])
+    return SampleFileInfo(path, count, data.shape[2])

@@ -24,9 +24,11 @@ CLASS_COUNT = 10
 PIXEL_MEAN, PIXEL_STD = 0.1307, 0.3081
 """of pixel / 255 over the training images; Source: Cerebras Model Zoo 2.10.0, fc_mnist, MNISTDataProcessor"""
 
-_PARTS = {"train": "train", "val": "t10k"}
+MNIST_PARTS = {"train": "train", "val": "t10k"}
+"""what the names of the files of a part begin with"""
+
 _CONTENT = "MNIST files such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
-_HINT = "copy the four files of MNIST there, as they are published"
+_HINT = "copy the four files of MNIST there, as they are published; `cstool data prepare digits` makes smaller ones"
 
 
 class MnistDataset:
@@ -36,13 +38,15 @@ class MnistDataset:
         origin: where they come from, for `describe`
         pixels: (n, 784) uint8
         labels: (n,) uint8
+        files: that they were read from
     """
 
-    def __init__(self, origin: str, pixels: Array, labels: Array) -> None:
+    def __init__(self, origin: str, pixels: Array, labels: Array, files: Sequence[Path]) -> None:
         self.fields: Mapping[str, Field] = MappingProxyType(
             {"x": Field((SIDE * SIDE,), "float32"), "mask": Field((), "float32"), "labels": Field((), "int32")}
         )
         self.sample_count = len(labels)
+        self.files = tuple(files)
         self._origin = origin
         self._pixels = pixels
         self._labels = labels
@@ -75,7 +79,7 @@ def open_mnist(folders: Sequence[Path], *, split: str = "train", tried: str = ""
     Raises:
         DataError: files are missing, damaged or do not belong together.
     """
-    if split not in _PARTS:
+    if split not in MNIST_PARTS:
         raise DataError(f"split: must be train or val, got {split}")
     if len(folders) != 1:
         raise DataError(f"data_dir: must be one folder for MNIST, got {len(folders)}")
@@ -83,21 +87,21 @@ def open_mnist(folders: Sequence[Path], *, split: str = "train", tried: str = ""
     if "MNIST" in names and (folder / "MNIST" / "raw").is_dir():
         folder = folder / "MNIST" / "raw"
         names = names_in_folder(folder, _CONTENT, tried, _HINT)
-    present = [part for part in _PARTS.values() if _file_of(part, "images-idx3", names)]
+    present = [part for part in MNIST_PARTS.values() if _file_of(part, "images-idx3", names)]
     if not present:
         raise DataError(
             f"{folder}: must be a folder with {_CONTENT}, got none among its entries ({len(names):,})", _HINT
         )
-    if _PARTS[split] in present and len(present) == len(_PARTS):
-        pixels, labels = _read_pair(folder, _PARTS[split], names)
-        return MnistDataset(f"{folder} ({_PARTS[split]}-*)", pixels, labels)
-    pixels, labels = _read_pair(folder, present[0], names)
+    if MNIST_PARTS[split] in present and len(present) == len(MNIST_PARTS):
+        pixels, labels, files = _read_pair(folder, MNIST_PARTS[split], names)
+        return MnistDataset(f"{folder} ({MNIST_PARTS[split]}-*)", pixels, labels, files)
+    pixels, labels, files = _read_pair(folder, present[0], names)
     if len(labels) < 2:
         raise DataError(f"{folder}: must hold at least two samples to split in train and val, got {len(labels)}")
     edge = max(1, len(labels) * 4 // 5)
     which, rows = ("first 80 %", slice(edge)) if split == "train" else ("last 20 %", slice(edge, None))
     origin = f"{folder} ({which} of {present[0]}-*, the only files there)"
-    return MnistDataset(origin, pixels[rows], labels[rows])
+    return MnistDataset(origin, pixels[rows], labels[rows], files)
 
 
 def _file_of(part: str, kind: str, names: Sequence[str]) -> str | None:
@@ -105,7 +109,7 @@ def _file_of(part: str, kind: str, names: Sequence[str]) -> str | None:
     return next((name for name in (plain, f"{plain}.gz") if name in names), None)
 
 
-def _read_pair(folder: Path, part: str, names: Sequence[str]) -> tuple[Array, Array]:
+def _read_pair(folder: Path, part: str, names: Sequence[str]) -> tuple[Array, Array, tuple[Path, Path]]:
     images_name, labels_name = (_file_of(part, kind, names) for kind in ("images-idx3", "labels-idx1"))
     if images_name is None or labels_name is None:
         missing = f"{part}-labels-idx1-ubyte"
@@ -122,7 +126,7 @@ def _read_pair(folder: Path, part: str, names: Sequence[str]) -> tuple[Array, Ar
     if labels.max() >= CLASS_COUNT:
         sample = int(np.argmax(labels >= CLASS_COUNT))
         raise DataError(f"{labels_path}: labels must be in [0, {CLASS_COUNT}), got {labels[sample]} in sample {sample}")
-    return images.reshape(len(images), SIDE * SIDE), labels
+    return images.reshape(len(images), SIDE * SIDE), labels, (images_path, labels_path)
 
 
 def _read_idx(path: Path, magic: int) -> Array:

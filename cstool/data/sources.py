@@ -1,11 +1,13 @@
-"""The files that a text data set is made of: found, digested, split into two parts, and read as one stream."""
+"""The files that a text data set is made of: found, digested, split into two parts, and read by ranges of bytes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import sysconfig
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +33,8 @@ class SourceFile:
     bytes_before: int = 0
     """of the file, that are not of this piece"""
     bytes_after: int = 0
+    changed_ns: int = 0
+    """when the file was last written to, as its file system says"""
 
 
 def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
@@ -40,7 +44,14 @@ def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
     return tuple(source.resolve() for source in sources)
 
 
-def find_files(sources: Sequence[Path] | None) -> tuple[SourceFile, ...]:
+def source_names(sources: Sequence[Path] | None) -> tuple[str, ...]:
+    """Return what the record of a text says of where it comes from."""
+    if sources is None:
+        return (f"the standard library of Python {platform.python_version()}",)
+    return tuple(_text_name(source) for source in sources)
+
+
+def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[SourceFile, ...]:
     """Find and digest the files of a text, sorted by name.
 
     Folders are walked; hidden entries, `__pycache__` and empty files are left out.
@@ -48,9 +59,10 @@ def find_files(sources: Sequence[Path] | None) -> tuple[SourceFile, ...]:
     Args:
         sources: files and folders; None for the .py files of the running Python's standard library, without its
             tests and installed packages
+        threads: that digest them
 
     Raises:
-        DataError: a source does not exist, a file cannot be read, or there are no files.
+        DataError: a source does not exist, a file cannot be read or changes, or there are no files.
     """
     if sources is None:
         (library,) = source_roots(None)
@@ -63,24 +75,26 @@ def find_files(sources: Sequence[Path] | None) -> tuple[SourceFile, ...]:
             for path, name in _entries(source):
                 found.setdefault(path.resolve(), name)
         what = f"{', '.join(str(source) for source in sources)}: must hold files of text"
-    files = [_digest(path, name) for path, name in sorted(found.items(), key=lambda item: (item[1], item[0]))]
-    files = [file for file in files if file.size_bytes]
+    listed = sorted(found.items(), key=lambda item: (item[1], item[0]))
+    with ThreadPoolExecutor(threads) as pool:
+        files = [file for file in pool.map(_digest, *zip(*listed, strict=True)) if file.size_bytes] if listed else []
     if not files:
         raise DataError(f"{what}, got none", "give files, or folders with files that are not empty")
     return tuple(files)
 
 
 def split_text(
-    files: Sequence[SourceFile], val_fraction: float, seed: int
+    files: Sequence[SourceFile], val_fraction: float, seed: int, *, whole_characters: bool = False
 ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
     """Split files into train and held-out ones, so that about `val_fraction` of the bytes is held out.
 
     The files with the lowest keyed hashes of their names are held out, so a file added later does not move the
     others. Where that gives a part far less than its share of the bytes, files are held out in the order of their
-    hashes as long as that brings the share nearer; and where no whole files do, the end of the largest one.
+    hashes as long as that brings the share nearer; and where no whole files do, the end of the largest one, with
+    `whole_characters` from where a character of UTF-8 begins.
 
     Raises:
-        DataError: the largest file is too short to be cut.
+        DataError: the largest file is too short to be cut, or cannot be read.
     """
     if val_fraction == 0:
         return tuple(files), ()
@@ -97,7 +111,7 @@ def split_text(
                 held_out.add(file)
                 held_out_bytes += file.size_bytes
         if not _is_fair(held_out, total_bytes, wanted_bytes):
-            return _cut_largest(files, round(wanted_bytes))
+            return _cut_largest(files, round(wanted_bytes), whole_characters)
     return tuple(f for f in files if f not in held_out), tuple(f for f in files if f in held_out)
 
 
@@ -111,7 +125,9 @@ def _is_fair(held_out: Collection[SourceFile], total_bytes: int, wanted_bytes: f
     )
 
 
-def _cut_largest(files: Sequence[SourceFile], tail_bytes: int) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
+def _cut_largest(
+    files: Sequence[SourceFile], tail_bytes: int, whole_characters: bool
+) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
     largest = max(files, key=lambda file: file.size_bytes)
     if largest.size_bytes < 2 * _LEAST_PIECE_BYTES:
         raise DataError(
@@ -121,37 +137,54 @@ def _cut_largest(files: Sequence[SourceFile], tail_bytes: int) -> tuple[tuple[So
         )
     tail_bytes = min(max(tail_bytes, _LEAST_PIECE_BYTES), largest.size_bytes - _LEAST_PIECE_BYTES)
     head_bytes = largest.size_bytes - tail_bytes
+    if whole_characters:
+        head_bytes = _character_start(largest, head_bytes)
+        tail_bytes = largest.size_bytes - head_bytes
     head = replace(largest, size_bytes=head_bytes, bytes_after=tail_bytes)
     tail = replace(largest, size_bytes=tail_bytes, bytes_before=head_bytes)
     return tuple(head if file is largest else file for file in files), (tail,)
 
 
-def stream_bytes(files: Sequence[SourceFile]) -> Iterator[bytes]:
-    """Yield the bytes of files in blocks of bounded size, with one 0 byte between files.
+def _character_start(file: SourceFile, place: int) -> int:
+    """Return the last byte up to `place`, or the next one, that begins a character of UTF-8 but not the file.
+
+    It is `place` itself where the text is no UTF-8.
+    """
+    first = max(1, place - 3)
+    content = read_bytes(file, first, min(place + 4, file.size_bytes))
+    starts = [first + i for i, byte in enumerate(content) if byte & 0xC0 != 0x80]
+    return max((start for start in starts if start <= place), default=min(starts, default=place))
+
+
+def read_bytes(file: SourceFile, start: int, stop: int) -> bytes:
+    """Return bytes `start` to `stop` of a file, or of a piece of one.
 
     Raises:
-        DataError: a file cannot be read, or is not the one that was digested.
+        DataError: the file cannot be read, or is not the one that was digested.
     """
-    for i, file in enumerate(files):
-        if i:
-            yield b"\0"
-        end = file.bytes_before + file.size_bytes
-        position = 0
-        for block in _blocks(file.path):
-            if piece := block[max(0, file.bytes_before - position) : max(0, end - position)]:
-                yield piece
-            position += len(block)
-        if position != end + file.bytes_after:
-            raise DataError(
-                f"{file.path}: must not change while it is read, had {end + file.bytes_after:,} bytes and now "
-                f"{position:,}",
-                "run it again",
-            )
+    try:
+        with file.path.open("rb", buffering=0) as stream:
+            _check_unchanged(file, os.fstat(stream.fileno()))
+            content = os.pread(stream.fileno(), stop - start, file.bytes_before + start)
+            # One call need not return all that there is.
+            while len(content) < stop - start and (
+                more := os.pread(stream.fileno(), stop - start - len(content), file.bytes_before + start + len(content))
+            ):
+                content += more
+            _check_unchanged(file, os.fstat(stream.fileno()))
+    except OSError as error:
+        raise DataError(f"{file.path}: must be readable, got: {error.strerror}") from None
+    return content
 
 
-def stream_length_bytes(files: Sequence[SourceFile]) -> int:
-    """Return how many bytes `stream_bytes` yields."""
-    return sum(file.size_bytes for file in files) + max(0, len(files) - 1)
+def _check_unchanged(file: SourceFile, status: os.stat_result) -> None:
+    size_bytes = file.bytes_before + file.size_bytes + file.bytes_after
+    if (status.st_size, status.st_mtime_ns) != (size_bytes, file.changed_ns):
+        now = f"now {status.st_size:,}" if status.st_size != size_bytes else "was written to meanwhile"
+        raise DataError(
+            f"{file.path}: must not change while it is read, had {size_bytes:,} bytes and {now}",
+            "run it again when nobody writes to the file",
+        )
 
 
 def _entries(source: Path) -> Iterator[tuple[Path, str]]:
@@ -183,16 +216,15 @@ def _text_name(path: Path) -> str:
 
 def _digest(path: Path, name: str) -> SourceFile:
     digest, size_bytes = hashlib.blake2b(digest_size=16), 0
-    for block in _blocks(path):
-        digest.update(block)
-        size_bytes += len(block)
-    return SourceFile(path, name, size_bytes, digest.hexdigest())
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as stream:
+        with path.open("rb", buffering=0) as stream:
+            before = os.fstat(stream.fileno())
             while block := stream.read(_BLOCK_BYTES):
-                yield block
+                digest.update(block)
+                size_bytes += len(block)
+            after = os.fstat(stream.fileno())
     except OSError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
+    file = SourceFile(path, name, before.st_size, digest.hexdigest(), changed_ns=before.st_mtime_ns)
+    _check_unchanged(file, after)
+    return replace(file, size_bytes=size_bytes)

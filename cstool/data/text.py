@@ -1,319 +1,278 @@
-"""Make a byte-level language-model data set from any files.
+"""Make a language-model data set from text: of bytes from any files, or of the tokens of UTF-8 text.
 
-Each part, train and held-out, is the bytes of its files with one 0 byte between files, cut into samples of S
-tokens: input_ids are bytes i to i + S, labels the bytes one later. The end of the last sample is padded, mask 0.
+Each part, train and held-out, is the tokens of its files one after another, with a token between files: 0 for bytes,
+the end-of-text token of a tokenizer. That stream is cut into samples of S tokens: input_ids are tokens i to i + S,
+labels the tokens one later. The end of the last sample is padded, mask 0. Packed by documents, each file begins a
+sample of its own, and the end of its last one is padded.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import json
-import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cstool.data.dataset import Array
-from cstool.data.hdf5_text import INPUT_IDS, LABELS, MASK, sync_folder, write_hdf5_text
-from cstool.data.sources import (
-    SourceFile,
-    find_files,
-    source_roots,
-    split_text,
-    stream_bytes,
-    stream_length_bytes,
+from cstool.atomic_file import write_replacing
+from cstool.data.hdf5_text import holds_samples
+from cstool.data.preparation import (
+    cannot_write,
+    keep_plan,
+    kept,
+    preparing,
+    put_in_place,
+    write_record,
 )
-from cstool.errors import DataError
+from cstool.data.samples import SampleFile, Samples, WriteSamples
+from cstool.data.sources import SourceFile, find_files, source_names, split_text
+from cstool.data.text_request import (
+    FORMAT,
+    Continued,
+    TextPart,
+    TextRequest,
+    TextSummary,
+    check_places,
+    digest_of,
+    summary,
+)
+from cstool.data.token_stream import ByteStream, ShardStream, TokenStream, holds_tokens
+from cstool.data.tokenizer import FileTokenizer, load_tokenizer
+from cstool.data.tokenizing import (
+    PIECE_BYTES,
+    SHARD_BYTES,
+    Shard,
+    Tokenize,
+    cut_documents,
+    group_pieces,
+    text_of,
+    train_tokenizer,
+)
+from cstool.data.workers import do_each
+from cstool.errors import DataError, Interrupted
 
 FILE_SAMPLES = 8192
 """largest number of samples in a file"""
 
-RECORD = "prepared.json"
-
-_FORMAT = 2
-_BLOCK_TOKENS = 2**20
+TOKENIZER_FILE = "tokenizer.json"
+PARTS = ("train", "val")
 
 Progress = Callable[[int, int], None]
-"""called with (bytes done, bytes in all)"""
-
-
-@dataclass(frozen=True)
-class TextPart:
-    """What the train or the held-out part consists of; `size_bytes` is that of its text."""
-
-    files: int
-    size_bytes: int
-    samples: int
-    tokens: int
-    """unmasked positions"""
-
-
-@dataclass(frozen=True)
-class TextSummary:
-    """What `prepare_text` made, or found made."""
-
-    path: Path
-    train: TextPart
-    val: TextPart
-    duration_s: float
-    already_prepared: bool
-
-    @property
-    def held_out_share(self) -> float:
-        """Share of the bytes of the text that is held out."""
-        return self.val.size_bytes / (self.train.size_bytes + self.val.size_bytes)
+"""called with (bytes of text done, bytes in all), once for each of the three ways that the text may go"""
 
 
 def prepare_text(
     sources: Sequence[Path] | None,
     output: Path,
+    request: TextRequest,
     *,
-    sequence_length: int,
-    val_fraction: float = 0.05,
-    seed: int = 1,
+    processes: int = 1,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> TextSummary:
     """Make a data set `output`/train/*.h5 and `output`/val/*.h5, completely or not at all, in bounded memory.
 
-    One that was made before from the same text with the same arguments is kept.
+    One that was made before from the same text with the same arguments is kept. One that was begun is gone on with,
+    from the files that are finished. The same files come of any number of processes.
 
     Args:
         sources: files and folders (see `find_files`); None for the running Python's standard library
         output: a folder that does not exist, is empty, or was made by this function
-        sequence_length: S, from 2 to 2**20
-        val_fraction: share of the bytes that is held out, in [0, 1), see `split_text`; with 0 there is no val part
-        seed: of the choice of held-out files
+        request: what to make
+        processes: that do the work
         overwrite: whether a different data set made before is replaced
         progress: told how far it is
 
     Raises:
         DataError: an argument is out of range, the text cannot be read, or the data set cannot be written.
+        Interrupted: Ctrl-C, when something was finished.
     """
     began = time.perf_counter()
     output = output.resolve()
-    _check_arguments(sources, output, sequence_length, val_fraction)
-    files = find_files(sources)
-    digest = _digest(files, sequence_length, val_fraction, seed)
-    made = _read_record(output)
-    if made is not None and made["digest"] == digest and _is_complete(output, made):
-        return _summary(output, made, began, already_prepared=True)
-    if made is not None and made["digest"] != digest and not overwrite:
-        raise DataError(
-            f"{output}: must not hold another data set, got one made from other text or with other arguments",
-            "add --overwrite to replace it, or give another --output",
-        )
-    split = dict(zip(("train", "val"), split_text(files, val_fraction, seed), strict=True))
-    parts = {name: _plan(name, part_files, sequence_length) for name, part_files in split.items()}
-    needed_bytes = sum(part.samples for part in parts.values()) * 3 * sequence_length * 4
+    request.check()
+    if processes < 1:
+        raise DataError(f"--processes: must be at least 1, got {processes}")
+    check_places(sources, output)
+    load_tokenizer(request.tokenizer)
+    files = find_files(sources, threads=processes)
+    digest = request.digest(files)
+
+    def found() -> TextSummary | None:
+        if (record := kept(output, digest, overwrite)) is None:
+            return None
+        return summary(output, record, time.perf_counter() - began, already_prepared=True, continued=None)
+
+    if (made := found()) is not None:
+        return made
     try:
-        with _partial_folder(output) as partial:
-            written = _write_parts(partial, split, parts, sequence_length, progress)
-            record = {
-                "digest": digest,
-                "format": _FORMAT,
-                "sequence_length": sequence_length,
-                "val_fraction": val_fraction,
-                "seed": seed,
-                "parts": {name: asdict(part) for name, part in parts.items()},
-                "files": written,
+        with preparing(output) as partial:
+            if (made := found()) is not None:  # made by who had the folder before
+                return made
+            keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES])
+            work = _Work(partial, files, request, processes, progress)
+            try:
+                record = {"digest": digest, "sources": source_names(sources), **work.make()}
+                write_record(partial, record)
+                shutil.rmtree(partial / "tokens", ignore_errors=True)
+                put_in_place(partial, output)
+            except OSError as error:
+                raise cannot_write(output, error, work.needed_bytes) from None
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    f"{output}: stopped before it was complete",
+                    "the same command goes on from the files that are finished",
+                ) from None
+    except OSError as error:
+        raise cannot_write(output, error) from None
+    duration_s = time.perf_counter() - began
+    return summary(output, record, duration_s, already_prepared=False, continued=work.continued)
+
+
+class _Work:
+    """The making of one data set in a folder that this process alone has."""
+
+    def __init__(
+        self,
+        partial: Path,
+        files: Sequence[SourceFile],
+        request: TextRequest,
+        processes: int,
+        progress: Progress | None,
+    ) -> None:
+        self._partial, self._request, self._processes, self._progress = partial, request, processes, progress
+        split = split_text(files, request.val_fraction, request.seed, whole_characters=not request.is_bytes)
+        self._split = dict(zip(PARTS, split, strict=True))
+        self._done_bytes = 0.0
+        text_bytes = sum(file.size_bytes for file in files)
+        train_bytes = sum(file.size_bytes for file in self._split["train"])
+        trained_bytes = train_bytes if request.train_vocab is not None else 0
+        self._total_bytes = text_bytes * (1 if request.is_bytes else 2) + trained_bytes
+        self.needed_bytes = 0
+        """of the files of samples, once that is known"""
+        self.continued: Continued | None = None
+
+    def make(self) -> dict[str, Any]:
+        """Make all files but the record; return that."""
+        self._tell(0)
+        request = self._request
+        streams: dict[str, TokenStream] = {}
+        made: dict[str, Any] = {}
+        tokenized = of_tokenized = 0
+        if request.is_bytes:
+            streams = {part: ByteStream(files) for part, files in self._split.items()}
+            has_ends, unknown_characters = True, 0
+        else:
+            path = self._place_tokenizer()
+            loaded = FileTokenizer(path)
+            streams, unknown_characters, tokenized, of_tokenized = self._tokenize(path)
+            has_ends = loaded.end_of_text is not None
+            made["tokenizer"] = {
+                "file": TOKENIZER_FILE,
+                "made_from": "the train part" if request.train_vocab is not None else request.tokenizer,
+                "vocab_size": loaded.vocab_size,
+                "digest": digest_of(path),
             }
-            _write_record(partial, record)
-            _put_in_place(partial, output)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DataError(
-                f"{output}: must fit on its disk, which is full; the data set takes {needed_bytes:,} bytes",
-                "free some space, or give another --output",
-            ) from None
-        raise DataError(
-            f"{output}: must be writable, got: {error.strerror or error}", "give another --output"
-        ) from None
-    return _summary(output, record, began, already_prepared=False)
+        samples = {
+            part: Samples(
+                stream.document_tokens,
+                has_ends=has_ends,
+                sequence_length=request.sequence_length,
+                packing=request.packing,
+            )
+            for part, stream in streams.items()
+        }
+        self._check_parts(samples)
+        written, found = self._write(WriteSamples(streams, samples, request.shuffle_seed))
+        if found or tokenized:
+            self.continued = Continued(found, len(written), tokenized, of_tokenized)
+        parts = {
+            part: TextPart(len(files), sum(f.size_bytes for f in files), samples[part].count, samples[part].tokens)
+            for part, files in self._split.items()
+        }
+        return {
+            "format": FORMAT,
+            "sequence_length": request.sequence_length,
+            "val_fraction": request.val_fraction,
+            "seed": request.seed,
+            "packing": request.packing,
+            "shuffle_seed": request.shuffle_seed,
+            "unknown_characters": unknown_characters,
+            "parts": {name: asdict(part) for name, part in parts.items()},
+            "files": written,
+            **made,
+        }
 
+    def _place_tokenizer(self) -> Path:
+        """Copy the tokenizer, or train it, unless that was done."""
+        path = self._partial / TOKENIZER_FILE
+        if self._request.train_vocab is None:
+            write_replacing(path, Path(self._request.tokenizer).read_bytes())
+        elif not path.exists():
+            train_tokenizer(path, self._train_texts(), self._request.train_vocab)
+        else:
+            self._tell(sum(file.size_bytes for file in self._split["train"]))
+        return path
 
-def cut_samples(stream: Iterator[bytes], sequence_length: int, block_samples: int) -> Iterator[Array]:
-    """Cut a stream of bytes into blocks of samples.
+    def _train_texts(self) -> Iterator[str]:
+        files = self._split["train"]
+        for piece in cut_documents(files):
+            yield text_of(files[piece.document], piece)
+            self._tell(piece.stop - piece.start)
 
-    Yields:
-        (block_samples, 3, S) int32, fewer samples in the last block
-    """
-    waiting = bytearray()
-    step = block_samples * sequence_length
-    for block in stream:
-        waiting += block
-        # A sample's last label is the next one's first input: that byte stays.
-        while len(waiting) > step:
-            yield _samples(waiting[: step + 1], sequence_length)
-            del waiting[:step]
-    if len(waiting) > 1:
-        yield _samples(waiting, sequence_length)
+    def _tokenize(self, tokenizer: Path) -> tuple[dict[str, TokenStream], int, int, int]:
+        """Make the files of tokens that are not there; return streams, unknown characters, files that were, and all."""
+        folder = self._partial / "tokens"
+        folder.mkdir(exist_ok=True)
+        shards = [
+            Shard(folder / f"{part}_{number:05d}.npy", part, pieces)
+            for part, files in self._split.items()
+            for number, pieces in enumerate(group_pieces(cut_documents(files)))
+        ]
+        missing = [shard for shard in shards if not holds_tokens(shard.path, shard.first, shard.documents)]
+        self._tell(sum(shard.size_bytes for shard in shards) - sum(shard.size_bytes for shard in missing))
+        task = Tokenize(self._split, tokenizer, self._request.allow_unknown)
+        do_each(task, missing, self._processes, lambda shard: self._tell(shard.size_bytes))
+        streams = {
+            part: ShardStream([shard.path for shard in shards if shard.part == part], len(files))
+            for part, files in self._split.items()
+        }
+        unknown_characters = sum(stream.unknown_characters for stream in streams.values())
+        return {**streams}, unknown_characters, len(shards) - len(missing), len(shards)
 
+    def _check_parts(self, samples: dict[str, Samples]) -> None:
+        unit = "bytes" if self._request.is_bytes else "tokens"
+        for part, files in self._split.items():
+            if files and samples[part].count == 0:
+                raise DataError(
+                    f"{files[0].path}: the {part} part must have at least 2 {unit}, got fewer", "give more text"
+                )
 
-def _samples(text: bytearray, sequence_length: int) -> Array:
-    values = np.frombuffer(text, np.uint8)
-    tokens = len(values) - 1
-    count = -(-tokens // sequence_length)
-    features = np.zeros((3, count * sequence_length), np.int32)
-    features[INPUT_IDS, :tokens] = values[:-1]
-    features[MASK, :tokens] = 1
-    features[LABELS, :tokens] = values[1:]
-    return np.ascontiguousarray(features.reshape(3, count, sequence_length).transpose(1, 0, 2))
+    def _write(self, task: WriteSamples) -> tuple[dict[str, int], int]:
+        """Write the files of samples that are not there; return the sizes of all [bytes], and how many were."""
+        jobs = []
+        for part, samples in task.samples.items():
+            if samples.count:
+                (self._partial / part).mkdir(exist_ok=True)
+            for number, first in enumerate(range(0, samples.count, FILE_SAMPLES)):
+                path = self._partial / part / f"data_{number:05d}.h5"
+                jobs.append(SampleFile(path, part, first, min(FILE_SAMPLES, samples.count - first)))
+        length = self._request.sequence_length
+        self.needed_bytes = sum(samples.count for samples in task.samples.values()) * 3 * length * 4
+        missing = [job for job in jobs if not holds_samples(job.path, job.count, length)]
+        text_bytes = sum(file.size_bytes for files in self._split.values() for file in files)
+        sample_bytes = text_bytes / max(1, sum(samples.count for samples in task.samples.values()))
 
+        def tell(job: SampleFile) -> None:
+            self._tell(job.count * sample_bytes)
 
-def _check_arguments(sources: Sequence[Path] | None, output: Path, sequence_length: int, val_fraction: float) -> None:
-    if sequence_length < 2:
-        raise DataError(f"sequence_length: must be at least 2, got {sequence_length}")
-    if sequence_length > _BLOCK_TOKENS:
-        raise DataError(f"sequence_length: must be at most {_BLOCK_TOKENS:,}, got {sequence_length:,}")
-    if not 0 <= val_fraction < 1:
-        raise DataError(f"val_fraction: must be at least 0 and less than 1, got {val_fraction}")
-    for source in source_roots(sources):
-        if output.is_relative_to(source) or source.is_relative_to(output):
-            raise DataError(f"{output}: must lie apart from the sources, got {source} as one", "give another --output")
+        for job in set(jobs).difference(missing):
+            tell(job)
+        do_each(task, missing, self._processes, tell)
+        sizes_bytes = {f"{job.part}/{job.path.name}": job.path.stat().st_size for job in jobs}
+        return sizes_bytes, len(jobs) - len(missing)
 
-
-def _digest(files: Sequence[SourceFile], sequence_length: int, val_fraction: float, seed: int) -> str:
-    content = [_FORMAT, sequence_length, float(val_fraction), seed, [(f.name, f.size_bytes, f.digest) for f in files]]
-    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
-
-
-def _plan(name: str, files: Sequence[SourceFile], sequence_length: int) -> TextPart:
-    length_bytes = stream_length_bytes(files)
-    if files and length_bytes < 2:
-        raise DataError(
-            f"{files[0].path}: the {name} part must have at least 2 bytes, got {length_bytes}", "give more text"
-        )
-    tokens = max(0, length_bytes - 1)
-    return TextPart(len(files), sum(file.size_bytes for file in files), -(-tokens // sequence_length), tokens)
-
-
-def _write_parts(
-    folder: Path,
-    split: dict[str, tuple[SourceFile, ...]],
-    parts: dict[str, TextPart],
-    sequence_length: int,
-    progress: Progress | None,
-) -> dict[str, int]:
-    """Write the files of all parts; return their sizes [bytes] by name."""
-    total_bytes, done_bytes = sum(stream_length_bytes(files) for files in split.values()), 0
-    block_samples = FILE_SAMPLES
-    while block_samples > 1 and block_samples * sequence_length > _BLOCK_TOKENS:
-        block_samples //= 2
-
-    def told(stream: Iterator[bytes]) -> Iterator[bytes]:
-        nonlocal done_bytes
-        for block in stream:
-            yield block
-            done_bytes += len(block)
-            if progress is not None:
-                progress(done_bytes, total_bytes)
-
-    written = {}
-    for name, files in split.items():
-        if not files:
-            continue
-        (folder / name).mkdir()
-        blocks = cut_samples(told(stream_bytes(files)), sequence_length, block_samples)
-        for number, start in enumerate(range(0, parts[name].samples, FILE_SAMPLES)):
-            count = min(FILE_SAMPLES, parts[name].samples - start)
-            path = folder / name / f"data_{number:05d}.h5"
-            write_hdf5_text(path, islice(blocks, FILE_SAMPLES // block_samples), count, sequence_length)
-            written[f"{name}/{path.name}"] = path.stat().st_size
-        # Whatever is left makes the stream check its last file, and report the end.
-        for _ in blocks:
-            pass
-    return written
-
-
-def _read_record(output: Path) -> dict[str, Any] | None:
-    """Return the record of a data set made before; None where there is nothing yet."""
-    try:
-        if not any(output.iterdir()):
-            return None
-        record: dict[str, Any] = json.loads((output / RECORD).read_text())
-        if {"digest", "files", "parts"} <= record.keys():
-            return record
-    except NotADirectoryError:
-        raise DataError(f"{output}: must be a folder or not exist yet, got a file", "give another --output") from None
-    except FileNotFoundError:
-        if not output.exists():
-            return None
-    except (ValueError, AttributeError):
-        pass
-    except OSError as error:
-        raise DataError(f"{output}: must be readable, got: {error.strerror}") from None
-    # Never replaced, whatever the arguments: it may be somebody's work.
-    raise DataError(
-        f"{output}: must be empty or a data set made by this command, got other files", "give another --output"
-    )
-
-
-def _write_record(folder: Path, record: dict[str, Any]) -> None:
-    with (folder / RECORD).open("w") as stream:
-        stream.write(json.dumps(record, indent=1, sort_keys=True) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    sync_folder(folder)
-
-
-def _is_complete(output: Path, record: dict[str, Any]) -> bool:
-    sizes_bytes = {name: (output / name).stat().st_size for name in record["files"] if (output / name).is_file()}
-    return bool(sizes_bytes == record["files"])
-
-
-def _summary(output: Path, record: dict[str, Any], began: float, *, already_prepared: bool) -> TextSummary:
-    train, val = (TextPart(**record["parts"][name]) for name in ("train", "val"))
-    return TextSummary(output, train, val, time.perf_counter() - began, already_prepared)
-
-
-@contextmanager
-def _partial_folder(output: Path) -> Iterator[Path]:
-    """Make a folder beside `output`, and remove it at the end if it is still there."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in output.parent.iterdir():
-        found = re.fullmatch(re.escape(f".{output.name}.") + r"(\d+)\.(partial|previous)", leftover.name)
-        if found and not _is_another_running(int(found[1])):
-            shutil.rmtree(leftover, ignore_errors=True)
-    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
-    partial.mkdir()
-    try:
-        yield partial
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _is_another_running(process: int) -> bool:
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _put_in_place(partial: Path, output: Path) -> None:
-    """Rename `partial` to `output`; what was there before is removed afterwards."""
-    previous = output.with_name(f".{output.name}.{os.getpid()}.previous")
-    with suppress(FileNotFoundError):
-        output.rename(previous)
-    try:
-        partial.rename(output)
-    except OSError:
-        with suppress(FileNotFoundError):
-            previous.rename(output)
-        raise
-    sync_folder(output.parent)
-    shutil.rmtree(previous, ignore_errors=True)
+    def _tell(self, more_bytes: float) -> None:
+        self._done_bytes += more_bytes
+        if self._progress is not None:
+            self._progress(min(round(self._done_bytes), self._total_bytes), self._total_bytes)

@@ -18,7 +18,7 @@ RECORD = "prepared.json"
 
 END_OF_TEXT = "<|endoftext|>"
 _ENDS_OF_TEXT = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>")
-_BYTE_VALUES = 256
+BYTE_VALUES = 256
 _REPLACEMENT = "\ufffd"
 
 
@@ -47,7 +47,7 @@ class ByteTokenizer:
     """Each byte of UTF-8 is a token; 0 is between documents."""
 
     name = BYTES
-    vocab_size = _BYTE_VALUES
+    vocab_size = BYTE_VALUES
     end_of_text: int | None = 0
 
     def encode(self, text: str) -> list[int]:
@@ -59,7 +59,7 @@ class ByteTokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of bytes."""
-        runs = groupby((int(token) for token in tokens), lambda token: 0 <= token < _BYTE_VALUES)
+        runs = groupby((int(token) for token in tokens), lambda token: 0 <= token < BYTE_VALUES)
         return "".join(
             bytes(run).decode("utf-8", "replace") if known else _REPLACEMENT * len(list(run)) for known, run in runs
         )
@@ -147,6 +147,9 @@ class FileTokenizer:
             DataError: the text has half a character.
         """
         try:
+            if self._unknown is None and not self._drops:  # where each token comes from need not be known
+                [encoding] = self._loaded.encode_batch_fast([text], add_special_tokens=False)
+                return [int(token) for token in encoding.ids], []
             encoding = self._loaded.encode(text, add_special_tokens=False)
         except TypeError:
             first = next(i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff")
@@ -156,14 +159,12 @@ class FileTokenizer:
             unknown = [
                 start for token, (start, _) in zip(tokens, encoding.offsets, strict=True) if token == self._unknown
             ]
-        elif self._drops:
+        else:
             covered = bytearray(len(text))
             for start, end in encoding.offsets:
                 covered[start:end] = b"\1" * (end - start)
             # Normalizers join marks with the letter before, which alone counts as covered then.
             unknown = [i for i, c in enumerate(text) if not covered[i] and not c.isspace() and not combining(c)]
-        else:
-            unknown = []
         return tokens, unknown
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -194,21 +195,21 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
         DataError: the tokenizer cannot be loaded, see `load_tokenizer`.
     """
     for folder in (data_dir, data_dir.resolve().parent):
-        record = read_record(folder)
-        if record is not None and (folder == data_dir or data_dir.resolve().name in record["parts"]):
+        record = read_record(folder) or {}
+        # Pictures have a record without a length.
+        if "sequence_length" in record and (folder == data_dir or data_dir.resolve().name in record["parts"]):
             file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
             return ByteTokenizer() if file is None else FileTokenizer(folder / file)
     return None
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return how the text data set in a folder was made; None if that is not said, or not by this program."""
+    """Return how the data set in a folder was made; None if that is not said, or not by this program."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    is_ours = isinstance(record, dict) and {"digest", "files", "parts", "sequence_length"} <= record.keys()
-    return record if is_ours else None
+    return record if isinstance(record, dict) and {"digest", "files", "parts"} <= record.keys() else None
 
 
 def _unknown_id(model: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:
@@ -223,7 +224,7 @@ def _may_drop(document: Mapping[str, Any], ids: Mapping[str, int]) -> bool:
     from tokenizers.pre_tokenizers import ByteLevel
 
     if document["model"].get("byte_fallback"):
-        return not all(f"<0x{value:02X}>" in ids for value in range(_BYTE_VALUES))
+        return not all(f"<0x{value:02X}>" in ids for value in range(BYTE_VALUES))
     return not ('"ByteLevel"' in json.dumps(document.get("pre_tokenizer")) and set(ByteLevel.alphabet()) <= ids.keys())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -69,12 +69,14 @@ class Problems:
         got = "" if value is _MISSING else f", got {show(value)}"
         self._add(key, "{key} " + f"{rule}{got}", hint)
 
-    def add_unsupported(self, key: Key, value: Any, choices: tuple[Any, ...] = ()) -> None:
-        """Add the problem of a vendor's key or value that cannot be had here."""
+    def add_unsupported(
+        self, key: Key, value: Any, choices: tuple[Any, ...] = (), instead: str = "leave it out"
+    ) -> None:
+        """Add the problem of a vendor's key or value that cannot be had here; `instead` is for where there are none."""
         text = "" if isinstance(value, dict | list) else f": {show(value).strip(chr(39))}"
         names = [show(choice).strip("'") for choice in choices]
         near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
-        hint = f"did you mean {near[0]}?" if near else f"supported: {', '.join(names)}" if names else "leave it out"
+        hint = f"did you mean {near[0]}?" if near else f"supported: {', '.join(names)}" if names else instead
         self._add(key, "not supported: {key}" + text, hint)
 
     def note(self, key: Key) -> None:
@@ -120,12 +122,12 @@ class Problems:
         return self.check(section, {name: value}, key)
 
     def only_entry(
-        self, data: Any, key: Key, names: Collection[str], others: Collection[str] = ()
+        self, data: Any, key: Key, names: Collection[str], others: Collection[str] | Mapping[str, str] = ()
     ) -> tuple[str, Any, Key] | None:
         """Return name, value and key of a mapping that must hold one of `names` and nothing else.
 
         Args:
-            others: names that the vendor has, and that cannot be had here
+            others: names that the vendor has, and that cannot be had here; with what to do instead, where that helps
         """
         hint: str | None = f"the names are {', '.join(names)}"
         if not isinstance(data, dict):
@@ -148,7 +150,8 @@ class Problems:
                 self.add(where, "is missing", hint=hint)
             elif name is not None:
                 choices = tuple(names) if len(names) <= _MAX_HINTED_KEYS else ()
-                self.add_unsupported(where, {} if stands_at is None else written, choices)
+                instead = others[name] if isinstance(others, Mapping) else "leave it out"
+                self.add_unsupported(where, {} if stands_at is None else written, choices, instead)
             else:
                 self.add(where, "is not a known name", _MISSING if stands_at is None else written, hint)
             return None

@@ -82,7 +82,7 @@ def loader_of(params: Params) -> DataloaderParams:
     Raises:
         EstimateError: the file has none
     """
-    loader = params.train_dataloader or params.eval_dataloader
+    loader = params.compiled_dataloader
     if loader is None:
         raise EstimateError(
             f"{params.path}: trainer.fit.train_dataloader is missing: its batch_size is what a step is",

@@ -32,7 +32,8 @@ class Request:
         max_tokens: that follow each at most
         sampling: how they are chosen
         stops: texts that end what follows, and are no part of it
-        truncates: whether of a prompt that leaves no room its last tokens count; else it is an error
+        truncates: whether of a prompt that leaves no room its last tokens count, as many as leave room for
+            `max_tokens` or for half the context; else it is an error
         uses_cache: False computes all tokens again for each that follows
         batch_size: prompts that are answered together; None for as many as there is memory for, and 32 at the most
 
@@ -132,8 +133,14 @@ def answer(
         DataError: the tokenizer has no tokens for a prompt
         NonFiniteError: the model does not give finite logits
     """
-    prompts = [_tokens(model, tokenizer, request, number) for number in range(len(request.prompts))]
-    capacity = min(model.context, max(map(len, prompts)) + request.max_tokens)
+    decoder = model.params.model
+    if not isinstance(decoder, DecoderParams):
+        raise InferenceError(
+            f"prompt: must be for a model that generates text, got {decoder.name}",
+            "without a prompt it predicts the classes of its validation data",
+        )
+    prompts = encode_prompts(decoder, tokenizer, request)
+    capacity = min(decoder.max_position_embeddings, max(map(len, prompts)) + request.max_tokens)
     fitting = model.sequences_that_fit(capacity)
     together = min(request.batch_size or min(MOST_AT_ONCE, fitting), fitting, len(prompts))
     speed = Speed(
@@ -227,34 +234,39 @@ class _Batch:
         ]
 
 
-def _tokens(model: InferenceModel, tokenizer: Tokenizer, request: Request, number: int) -> list[int]:
-    """Return the tokens of a prompt.
+def encode_prompts(decoder: DecoderParams, tokenizer: Tokenizer, request: Request) -> list[list[int]]:
+    """Return the tokens of each prompt.
+
+    Args:
+        decoder: the model section of the params
+        tokenizer: of its training data
+        request: what is asked for
 
     Raises:
-        InferenceError: there is none, one is unknown to the model, or they leave no room for one that follows
+        InferenceError: a prompt has no token, one that the model does not know, or so many that none can follow
+        DataError: the tokenizer has no tokens for a prompt
     """
-    if not isinstance(model.params.model, DecoderParams):
-        raise InferenceError(
-            f"prompt: must be for a model that generates text, got {model.params.model.name}",
-            "without a prompt it predicts the classes of its validation data",
-        )
+    return [_encode(decoder, tokenizer, request, number) for number in range(len(request.prompts))]
+
+
+def _encode(decoder: DecoderParams, tokenizer: Tokenizer, request: Request, number: int) -> list[int]:
     which = f"prompt {number + 1}" if len(request.prompts) > 1 else "prompt"
     tokens = tokenizer.encode(request.prompts[number])
     if not tokens:
         raise InferenceError(f"{which}: must have at least one token, got {request.prompts[number]!r}, which has none")
-    vocabulary = model.params.model.vocab_size
-    if (largest := max(tokens)) >= vocabulary:
+    if (largest := max(tokens)) >= decoder.vocab_size:
         raise InferenceError(
-            f"{which}: its tokens must be below the model's vocab_size ({vocabulary:,}), got {largest:,}",
-            f"{tokenizer.name} has {tokenizer.vocab_size:,} tokens: --tokenizer names that of the training data",
+            f"{which}: its tokens must be below the model's vocab_size ({decoder.vocab_size:,}), got {largest:,}",
+            f"the tokenizer ({tokenizer.name}) has {tokenizer.vocab_size:,} tokens: --tokenizer names that of the "
+            "training data",
         )
-    if len(tokens) >= model.context:
-        most = model.context - 1
-        if not request.truncates:
-            raise InferenceError(
-                f"{which}: must leave room for a token in the model's context of {model.context:,}, got "
-                f"{len(tokens):,} tokens",
-                f"--truncate_prompt goes on from its last {most:,}",
-            )
-        return tokens[-most:]
-    return tokens
+    context = decoder.max_position_embeddings
+    if len(tokens) < context:
+        return tokens
+    rest = max(context - request.max_tokens, context // 2, 1)
+    if not request.truncates:
+        raise InferenceError(
+            f"{which}: must leave room for a token in the model's context of {context:,}, got {len(tokens):,} tokens",
+            f"--truncate_prompt goes on from its last {rest:,}",
+        )
+    return tokens[-rest:]

@@ -14,15 +14,15 @@ from cstool.inference.weight_stream import WeightStream
 from cstool.models import build_graph
 from cstool.params import DecoderParams, Params
 from cstool.runtime.appliance import Appliance
-from cstool.runtime.checkpoints import choose_start, restore
 from cstool.runtime.grains import available_cores
 from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.kernel_choice import KernelChooser
 from cstool.runtime.memoryx_store import open_backing
 from cstool.runtime.progress import Progress
-from cstool.runtime.run import prepare_kernels, prepare_model_dir
 from cstool.runtime.session import RunResult, Session
+from cstool.runtime.setup import prepare_kernels, prepare_model_dir
 from cstool.runtime.sparsity_rules import sparsity_rules
+from cstool.runtime.start import choose_start, restore
 
 log = logging.getLogger("cstool")
 
@@ -49,7 +49,8 @@ class InferenceModel:
         self.params = params
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
         self.graph = build_graph(params.model, 1 if isinstance(params.model, DecoderParams) else None)
-        chooser = KernelChooser("auto")
+        # Which kernel computes with a sparse weight is for the walk to say.
+        chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, self.graph, chooser)
         with ExitStack() as stack:
             prepare_model_dir(params.model_dir)
@@ -89,11 +90,6 @@ class InferenceModel:
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
-
-    @property
-    def context(self) -> int:
-        """Most tokens of a sequence, its prompt among them."""
-        return self.params.model.max_position_embeddings if isinstance(self.params.model, DecoderParams) else 1
 
     def sequences_that_fit(self, capacity: int) -> int:
         """Return for how many sequences of so many tokens there is memory.

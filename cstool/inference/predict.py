@@ -20,9 +20,9 @@ from cstool.data import Sampler, batches_per_epoch
 from cstool.errors import InferenceError, NonFiniteError
 from cstool.inference.model import InferenceModel
 from cstool.kernels.cached_attention import News
+from cstool.runtime.data_sets import open_samples
 from cstool.runtime.inputs import Batch, InputWorker
 from cstool.runtime.progress import Progress
-from cstool.runtime.run import open_loader
 
 log = logging.getLogger("cstool")
 TASK = "Predicting"
@@ -71,13 +71,13 @@ def predict(
         NonFiniteError: a logit is not finite
     """
     params = model.params
-    loader = params.dataloader("eval")
+    # Of several data sets, the first.
+    loader, *_ = params.dataloaders("eval")
     size = batch_size or loader.batch_size
     path = path or params.model_dir / f"predictions_{model.step}.csv"
     began, correct, done = time.perf_counter(), 0, 0
     with ExitStack() as stack:
-        dataset = open_loader(params, loader, stack)
-        assert dataset is not None
+        dataset = open_samples(params, loader, stack)
         log.info(dataset.describe())
         batches = batches_per_epoch(dataset.sample_count, size, drop_last=False)
         count = dataset.sample_count

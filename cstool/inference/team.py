@@ -49,7 +49,7 @@ class Team:
             unit: what is not cut
         """
         units = -(-count // unit)
-        shares = min(self.size, units) if numbers >= WORTH_SHARING else 1
+        shares = min(self.size, max(units, 1)) if numbers >= WORTH_SHARING else 1
         edges = [min(count, unit * (units * k // shares)) for k in range(shares + 1)]
         for orders, start, stop in zip(self._orders, edges[1:], edges[2:], strict=False):
             orders.put((part, start, stop))

@@ -11,6 +11,7 @@ import numpy as np
 from cstool.kernels import (
     activation,
     attention,
+    cached_attention,
     embedding,
     gated,
     loss,
@@ -19,6 +20,7 @@ from cstool.kernels import (
     random,
     residual,
     rotary,
+    rowwise,
     scale,
     sparse,
 )
@@ -110,6 +112,18 @@ def _sparse_linear() -> None:
         sparse.sparse_linear_backward(x, y, pattern, values, _float32(2, 8), True, _float32(8), _lend)
 
 
+def _inference() -> None:
+    x = _float32(2, 8)
+    rowwise.rowwise_linear(x, _float32(4, 8), None, _float32(2, 4), 0, 4)
+    one = np.zeros(1, np.int64)
+    news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 4, 8)
+    cached_attention.append(x, news, cache)
+    scores = _float32(cached_attention.BLOCK_TOKENS, 4)
+    form = attention.Attention(2, 2, 4, 0.5)
+    cached_attention.cached_attention(x, news, cache, cache, form, (0, 2), _float32(2, 8), scores)
+    loss.bend_logits(x, 2.0, None)
+
+
 def _random() -> None:
     random.dropout_apply(None, _float32(2, 8), _float32(2, 8))
     random.fill("uniform", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
@@ -127,6 +141,7 @@ _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("softmax loss", _loss),
     ("optimizer", _optimizer),
     ("sparse linear", _sparse_linear),
+    ("inference", _inference),
 )
 
 

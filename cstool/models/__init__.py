@@ -37,6 +37,7 @@ def declared_sequence_length(params: Params) -> int | None:
     """
     if not isinstance(params.model, DecoderParams):
         return None
-    loaders = (params.train_dataloader, params.val_dataloader, params.eval_dataloader)
-    lengths = [loader.sample_length for loader in loaders if loader is not None]
+    train = () if params.train_dataloader is None else (params.train_dataloader,)
+    loaders = (*train, *params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)
+    lengths = [loader.sample_length for loader in loaders]
     return next((length for length in lengths if length is not None), params.model.max_position_embeddings)

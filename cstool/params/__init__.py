@@ -3,21 +3,32 @@
 `load_params` is the way in; `Params` is what everything else gets.
 """
 
+from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
 from cstool.params.load import load_all_params, load_params, parse_params
 from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.params.sections.dataloader import DataloaderParams
+from cstool.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.params.sections.parallel_decoder import ParallelDecoderParams
-from cstool.params.sections.schedules import Schedule
+from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.params.sections.trainer import CheckpointParams, LoggingParams, LoopParams, MemoryxParams, PrecisionParams
+from cstool.params.sections.trainer import (
+    CheckpointParams,
+    EarlyStopping,
+    LoggingParams,
+    LoopParams,
+    MemoryxParams,
+    PrecisionParams,
+    SaveCheckpointState,
+)
 
 __all__ = [
+    "ALL_STATES",
+    "STATES",
     "GATED_NONLINEARITIES",
     "NONLINEARITIES",
     "SGD",
@@ -27,6 +38,7 @@ __all__ = [
     "DataloaderParams",
     "DecoderParams",
     "FcMnistParams",
+    "EarlyStopping",
     "InitializerParams",
     "LoggingParams",
     "LoopParams",
@@ -35,10 +47,14 @@ __all__ = [
     "Params",
     "PrecisionParams",
     "ResolvedPath",
+    "SaveCheckpointState",
     "Schedule",
     "SparsityParams",
+    "data_set_names",
     "load_all_params",
     "load_params",
     "parse_params",
+    "parse_states",
     "resolve_path",
+    "written_states",
 ]

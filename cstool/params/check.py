@@ -12,18 +12,21 @@ from cstool.document.document import Document, Key, dotted
 from cstool.document.problems import Problems
 from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy
+from cstool.params.check_callbacks import Callbacks, check_callbacks
+from cstool.params.check_dataloaders import DataloaderCheck
 from cstool.params.check_sparsity import check_sparsity
 from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MicroBatchChoice
 from cstool.params.params import Params
-from cstool.params.paths import resolve_path
-from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
+from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, FcMnistParams
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, SGD, Adam
-from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ScalePerParamLR, Schedule, SequentialLR
+from cstool.params.sections.schedule import Schedule
+from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ChainedScheduler, ScalePerParamLR, SequentialLR
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
     CALLBACKS,
+    COMPUTE_NORM,
     FLAG_CALLBACKS,
     LOGGERS,
     OTHER_CALLBACKS,
@@ -32,11 +35,11 @@ from cstool.params.sections.trainer import (
     CheckpointParams,
     FitKeys,
     InitKeys,
-    LoadCheckpointStates,
     LoggingParams,
     LoopParams,
     MemoryxParams,
     PrecisionParams,
+    TensorBoardLogger,
     TrainerKeys,
     ValidateAllKeys,
     ValidateKeys,
@@ -44,6 +47,7 @@ from cstool.params.sections.trainer import (
 
 _TRAINER: Key = ("trainer",)
 _INIT: Key = ("trainer", "init")
+_VALIDATE_ALL: Key = ("trainer", "validate_all")
 
 
 def check_trainer(document: Document, problems: Problems, path: Path, warnings: tuple[str, ...]) -> Params | None:
@@ -72,10 +76,8 @@ class _Checker:
         self._problems = problems
         self._path = path
         self._warnings = warnings
-        self._vocab_size: int | None = None
-        self._longest: int | None = None
-        self._processor: dict[str, str] = {}
         self._micro_batch = MicroBatchChoice(document, problems)
+        self._compute_norm = False
 
     def params(self) -> Params | None:
         """Return the params; None if there are problems."""
@@ -84,11 +86,6 @@ class _Checker:
         raw = keys.get("init")
         init = self._keys(InitKeys, raw, _INIT) if raw is not None else {}
         model = self._model(init.get("model"))
-        self._vocab_size = getattr(model, "vocab_size", None)
-        self._longest = getattr(model, "max_position_embeddings", None)
-        if isinstance(model, FcMnistParams):
-            # Old files leave out what can only be one.
-            self._processor = {"data_processor": "MNISTDataProcessor"}
         optimizer = self._optimizer(init.get("optimizer"))
         schedules = self._schedules(init.get("schedulers"))
         if optimizer and schedules == () and optimizer.learning_rate is None:
@@ -103,16 +100,24 @@ class _Checker:
         logging = check(LoggingParams, init.get("logging"), (*_INIT, "logging"))
         backend = check(BackendParams, init.get("backend"), (*_INIT, "backend"))
         check(AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
-        states = self._callbacks(init.get("callbacks"))
-        self._loggers(init.get("loggers"))
+        callbacks = self._callbacks(init.get("callbacks"))
+        tensorboard = self._loggers(init.get("loggers"))
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
+        loaders = DataloaderCheck(self._problems, self._micro_batch, model, seed)
         fit = self._keys(FitKeys, keys.get("fit"), ("trainer", "fit"))
-        train = self._dataloader(fit.get("train_dataloader"), ("trainer", "fit", "train_dataloader"), "train", seed)
-        val = self._dataloaders(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"), seed)
+        train = loaders.training(fit.get("train_dataloader"), ("trainer", "fit", "train_dataloader"))
+        val = loaders.held_out(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"))
         validate = self._keys(ValidateKeys, keys.get("validate"), ("trainer", "validate"))
-        key = ("trainer", "validate", "val_dataloader")
-        own = self._dataloader(validate.get("val_dataloader"), key, "val", seed)
-        self._validate_all(keys.get("validate_all"), seed)
+        own = loaders.held_out(validate.get("val_dataloader"), ("trainer", "validate", "val_dataloader"))
+        validate_all = self._keys(ValidateAllKeys, keys.get("validate_all"), _VALIDATE_ALL)
+        several = loaders.held_out(validate_all.get("val_dataloaders"), (*_VALIDATE_ALL, "val_dataloaders"))
+        checkpoints = self._checkpoint_paths(validate_all.get("ckpt_paths"))
+        if loop is not None and checkpoint is not None:
+            self._warnings += tuple(
+                check_callbacks(
+                    callbacks, self._problems, loop=loop, checkpoint=checkpoint, model=model, val=val, sparsity=sparsity
+                )
+            )
         micro_batch_size = self._micro_batch.size(None if train is None else train.batch_size)
         if self._problems.any_found:
             return None
@@ -124,6 +129,11 @@ class _Checker:
             resolve_path(written, self._path.parent) if (written := run.get("ckpt_path")) else None
             for run in (fit, validate)
         ]
+        model_dir = Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem)))
+        events_dir = None
+        if tensorboard is not None:
+            written_dir = tensorboard.summary_dir
+            events_dir = model_dir / "events" if written_dir is None else Path(os.path.abspath(written_dir))
         return Params(
             model=model,
             optimizer=optimizer,
@@ -136,18 +146,25 @@ class _Checker:
             logging=logging,
             seed=seed,
             activation_checkpointing=init.get("activation_checkpointing") or "auto",
-            model_dir=Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem))),
+            model_dir=model_dir,
+            events_dir=events_dir,
+            computes_norms=self._compute_norm,
             num_csx=backend.cluster_config.num_csx,
             micro_batch_size=micro_batch_size,
             compile_dir=None if backend.compile_dir is None else Path(os.path.abspath(backend.compile_dir)),
             compile_only=backend.compile_only,
             validate_only=backend.validate_only,
             train_dataloader=train,
-            val_dataloader=val,
-            eval_dataloader=own or val,
+            val_dataloaders=val,
+            eval_dataloaders=own or val,
+            eval_all_dataloaders=several or own or val,
             checkpoint_path=paths[0],
             eval_checkpoint_path=paths[1] or paths[0],
-            load_checkpoint_states=states,
+            eval_all_checkpoint_paths=checkpoints,
+            load_checkpoint_states=callbacks.states,
+            keep_checkpoints=callbacks.keep,
+            saved_states=tuple(callbacks.saved),
+            early_stopping=callbacks.stopping,
             path=self._path,
             text=self._document.text,
             notes=self._problems.notes,
@@ -254,7 +271,8 @@ class _Checker:
         if entry is None:
             return None
         name, value, key = entry
-        if SCHEDULES[name] is SequentialLR and isinstance(value, dict) and isinstance(value.get("schedulers"), list):
+        has_parts = SCHEDULES[name] in (SequentialLR, ChainedScheduler) and isinstance(value, dict)
+        if has_parts and isinstance(value.get("schedulers"), list):
             key_below: Key = (*key, "schedulers")
             parts = [self._schedule(part, (*key_below, index)) for index, part in enumerate(value["schedulers"])]
             if None in parts:
@@ -266,30 +284,60 @@ class _Checker:
             value = {**value, "scheduler": inner}
         return self._problems.check(SCHEDULES[name], value, key)
 
-    def _callbacks(self, raw: Any) -> str:
-        """Check the callbacks; return the states that LoadCheckpointStates names."""
-        states = "all"
+    def _callbacks(self, raw: Any) -> Callbacks:
+        """Check the callbacks; return those that are acted on."""
+        found = Callbacks()
         known = sorted([*CALLBACKS, *FLAG_CALLBACKS, *CALLBACK_SECTIONS])
         for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, OTHER_CALLBACKS):
-            if name in CALLBACK_SECTIONS and value is not None:
-                section = self._problems.check(CALLBACK_SECTIONS[name], value, key)
-                if isinstance(section, LoadCheckpointStates):
-                    states = section.load_checkpoint_states
-                    continue
-            elif value is not None:
+            if name in CALLBACK_SECTIONS:
+                if value is None:
+                    # With the vendor it takes away what is there by default; of these, nothing is.
+                    self._problems.note(key)
+                elif (section := self._problems.check(CALLBACK_SECTIONS[name], value, key)) is not None:
+                    found.take(section, key)
+                continue
+            if name == COMPUTE_NORM:
+                self._compute_norm = value is not None
+                self._problems.check_keys(value or {}, key, ())
+                continue
+            if value is not None:
                 self._problems.check_keys(value, key, value if name in FLAG_CALLBACKS else CALLBACKS[name])
                 if name in MICRO_BATCH_CALLBACKS and isinstance(value, dict) and value:
                     value = self._micro_batch.take_from_flags(name, value, key)
                     if not value:
                         continue
             self._note_arguments(value, key)
-        return states
+        return found
 
-    def _loggers(self, raw: Any) -> None:
-        for name, value, key in self._entries(raw, (*_INIT, "loggers"), sorted(LOGGERS), ()):
+    def _checkpoint_paths(self, raw: Any) -> tuple[ResolvedPath, ...]:
+        """Return the checkpoints of validate_all."""
+        key: Key = (*_VALIDATE_ALL, "ckpt_paths")
+        written = [] if raw is None else raw if isinstance(raw, list) else [raw]
+        if not all(isinstance(path, str) and path for path in written):
+            self._problems.add(key, "must be a path or a list of paths", raw)
+            return ()
+        if raw == []:
+            self._problems.add(
+                key, "must hold at least one path", raw, "without the key, all of model_dir are evaluated"
+            )
+        paths = [resolve_path(path, self._path.parent) for path in written]
+        for index, path in enumerate(paths):
+            if path in paths[:index]:
+                self._problems.add((*key, index), f"is the same file as ckpt_paths.{paths.index(path)}", written[index])
+        return tuple(paths)
+
+    def _loggers(self, raw: Any) -> TensorBoardLogger | None:
+        """Check the loggers; return that of events, which is there unless it is null."""
+        found: TensorBoardLogger | None = TensorBoardLogger()
+        known = sorted([*LOGGERS, TensorBoardLogger.__name__])
+        for name, value, key in self._entries(raw, (*_INIT, "loggers"), known, ()):
+            if name == TensorBoardLogger.__name__:
+                found = None if value is None else self._problems.check(TensorBoardLogger, value, key)
+                continue
             if value is not None:
                 self._problems.check_keys(value, key, LOGGERS[name])
             self._note_arguments(value, key)
+        return found
 
     def _entries(
         self, raw: Any, key: Key, names: Sequence[str], others: Sequence[str]
@@ -310,66 +358,3 @@ class _Checker:
             self._problems.note((*key, argument))
         if not value:
             self._problems.note(key)
-
-    def _validate_all(self, raw: Any, seed: int) -> None:
-        """Check what is evaluated later, and note that nothing is now."""
-        key: Key = ("trainer", "validate_all")
-        if raw is None:
-            return
-        keys = self._keys(ValidateAllKeys, raw, key)
-        self._dataloaders(keys.get("val_dataloaders"), (*key, "val_dataloaders"), seed)
-        paths = keys.get("ckpt_paths")
-        written = paths if isinstance(paths, list) else [paths]
-        if paths is not None and not all(isinstance(path, str) and path for path in written):
-            self._problems.add((*key, "ckpt_paths"), "must be a path or a list of paths", paths)
-        self._problems.note(key)
-
-    def _dataloaders(self, raw: Any, key: Key, seed: int) -> DataloaderParams | None:
-        """Check a dataloader or a list of them; return the first, which is the one that counts."""
-        if not isinstance(raw, list):
-            return self._dataloader(raw, key, "val", seed)
-        if not raw:
-            self._problems.add(key, "must hold at least one dataloader", raw)
-        loaders = [self._dataloader(part, (*key, index), "val", seed) for index, part in enumerate(raw)]
-        for index in range(1, len(raw)):
-            self._problems.note((*key, index))
-        return loaders[0] if loaders else None
-
-    def _dataloader(self, raw: Any, key: Key, split: str, seed: int) -> DataloaderParams | None:
-        if raw is None:
-            return None
-        if isinstance(raw, dict):
-            if split == "train":
-                raw = self._micro_batch.take_from_loader(raw, key)
-            defaults = {"split": split, "shuffle_seed": seed, **self._processor}
-            raw = {**raw, **{name: value for name, value in defaults.items() if raw.get(name) is None}}
-            size = raw.get("vocab_size")
-            if type(size) is int and self._vocab_size is not None and size != self._vocab_size:
-                rule = f"must be the vocab_size of the model ({self._vocab_size})"
-                self._problems.add((*key, "vocab_size"), rule, size, "leave it out")
-            if isinstance(transforms := raw.get("data_transforms"), list):
-                below: Key = (*key, "data_transforms")
-                checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
-                raw["data_transforms"] = [each for each in checked if each is not None]
-        return self._fitting(self._problems.check(DataloaderParams, raw, key), key)
-
-    def _fitting(self, loader: DataloaderParams | None, key: Key) -> DataloaderParams | None:
-        """Check that the samples of a dataloader fit the positions of the model."""
-        if loader is None or self._longest is None:
-            return loader
-        longest = self._longest - loader.added_tokens
-        sinks = f" less {loader.added_tokens} sink tokens" if loader.added_tokens else ""
-        if loader.max_sequence_length is not None and loader.max_sequence_length > longest:
-            rule = f"must be at most the max_position_embeddings of the model ({self._longest}){sinks}"
-            self._problems.add((*key, "max_sequence_length"), rule, loader.max_sequence_length)
-        elif longest < 1:
-            rule = f"must leave tokens of the max_position_embeddings of the model ({self._longest}), and add"
-            self._problems.add((*key, "data_transforms"), f"{rule} {loader.added_tokens}")
-        return loader
-
-    def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:
-        sinks = self._problems.check(SinkTokensParams, raw if raw is not None else [], key)
-        if sinks is not None and self._vocab_size is not None and sinks.sink_token_id >= self._vocab_size:
-            rule = f"must be less than the vocab_size of the model ({self._vocab_size})"
-            self._problems.add((*key, "sink_token_id"), rule, sinks.sink_token_id)
-        return sinks

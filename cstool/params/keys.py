@@ -17,17 +17,20 @@ from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
-from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
+from cstool.params.sections.schedule import Schedule
+from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
 from cstool.params.sections.sparsity import SHARES, SparsityParams
 from cstool.params.sections.trainer import (
     CALLBACK_SECTIONS,
     CALLBACKS,
+    COMPUTE_NORM,
     FLAG_CALLBACKS,
     LOGGERS,
     OTHER_CALLBACKS,
     AutorestartParams,
     BackendParams,
     CheckpointParams,
+    EarlyStopping,
     FitKeys,
     InitKeys,
     LoadCheckpointStates,
@@ -35,6 +38,8 @@ from cstool.params.sections.trainer import (
     LoopParams,
     MemoryxParams,
     PrecisionParams,
+    SaveCheckpointState,
+    TensorBoardLogger,
     TrainerKeys,
     ValidateAllKeys,
     ValidateKeys,
@@ -68,6 +73,7 @@ class KeyTable:
 
 _FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
 _ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
+_STATES = "all, or some of model, optimizer, dataloader"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
     (InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
@@ -78,6 +84,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
     (PrecisionParams, "enabled"): (f"true, false ({_FOR_THE_COMPILER})", "true"),
+    (TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (
         "a number, a list of numbers or a mapping",
@@ -87,6 +94,14 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (SparsityParams, "samples"): ("a whole number from 1", "1 for dropconnect"),
     (SparsityParams, "mask_checkpoint"): ("a path", "must be given for init_method from_checkpoint"),
     (SparsityParams, "rewind_checkpoint"): ("a path", ""),
+    (LoadCheckpointStates, "load_checkpoint_states"): (_STATES, "all"),
+    (SaveCheckpointState, "checkpoint_states"): (_STATES, "model"),
+    (EarlyStopping, "mode"): ("", "max for an accuracy, else min"),
+    (EarlyStopping, "monitor"): ("a metric of the evaluations, as the log has it", "eval/loss"),
+    (FitKeys, "val_dataloader"): ("a dataloader or a list of them", ""),
+    (ValidateKeys, "val_dataloader"): ("a dataloader or a list of them", "those of trainer.fit"),
+    (ValidateAllKeys, "val_dataloaders"): ("a dataloader or a list of them", "those of trainer.validate"),
+    (ValidateAllKeys, "ckpt_paths"): ("a path or a list of paths", "all checkpoints in model_dir"),
     (SparsityParams, "param_filter"): ("a pattern of names or a list of them", "all but embeddings and output layer"),
 }
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
@@ -157,7 +172,7 @@ def legacy_tables() -> tuple[KeyTable, ...]:
         ],
         "optimizer.learning_rate": [
             KeyFate("scheduler", "acted on", f"{_join(tuple(SCHEDULES))}, with or without LR"),
-            KeyFate("main_scheduler", "refused", "sequential"),
+            KeyFate("main_scheduler", "acted on", "sequential, chained", "sequential"),
             *moved(dict.fromkeys(("steps", "decay_steps"), "trainer.init.schedulers.*.LinearLR.total_iters")),
         ],
         "runconfig": [
@@ -212,11 +227,11 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     yield [(f"{init}.checkpoint", CheckpointParams)]
     yield [(f"{init}.memoryx", MemoryxParams)]
     yield [(f"{init}.logging", LoggingParams)]
-    yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_arguments(LOGGERS)))]
+    yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_loggers()))]
     yield [(f"{init}.backend", BackendParams)]
     yield [(f"{init}.autorestart", AutorestartParams)]
     yield [("trainer.fit", FitKeys), ("trainer.validate", ValidateKeys)]
-    yield [("trainer.validate_all", list(_fates(ValidateAllKeys, "noted")))]
+    yield [("trainer.validate_all", ValidateAllKeys)]
     loaders = ("fit.train_dataloader", "fit.val_dataloader", "validate.val_dataloader", "validate_all.val_dataloaders")
     yield [(f"trainer.{loader}", DataloaderParams) for loader in loaders]
     for_training, *others = (f"trainer.{loader}" for loader in loaders)
@@ -233,8 +248,7 @@ def _entries(names: Iterable[str], others: Iterable[str]) -> list[KeyFate]:
 
 def _callbacks() -> Iterator[KeyFate]:
     for name, section in CALLBACK_SECTIONS.items():
-        fate = "acted on" if section is LoadCheckpointStates else "noted"
-        yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section, fate))
+        yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section))
     for name in MICRO_BATCH_CALLBACKS:
         yield KeyFate(f"{name}.{MICRO_BATCH_FLAG}", "acted on", MICRO_BATCH_VALUES, "the largest that fits")
     yield from _arguments({**dict.fromkeys(FLAG_CALLBACKS, ("*",)), **CALLBACKS})
@@ -245,7 +259,13 @@ def _arguments(entries: Mapping[str, Iterable[str]]) -> Iterator[KeyFate]:
     for name, arguments in entries.items():
         yield from (KeyFate(f"{name}.{key}", "noted", "any") for key in arguments)
         if not arguments:
-            yield KeyFate(name, "noted", "{}")
+            yield KeyFate(name, "acted on" if name == COMPUTE_NORM else "noted", "{}")
+
+
+def _loggers() -> Iterator[KeyFate]:
+    yield from _arguments(LOGGERS)
+    for key in _fates(TensorBoardLogger):
+        yield replace(key, name=f"{TensorBoardLogger.__name__}.{key.name}")
 
 
 def _inner_sections(section: type[Section]) -> Iterator[tuple[str, type[Section]]]:
@@ -272,7 +292,7 @@ def _fates(section: type[Section], fate: str = "acted on") -> Iterator[KeyFate]:
         if field.exclude or choices == ():
             continue
         if field.annotation is Any and not field.metadata and fate == "acted on":
-            yield KeyFate(name, "see below", "", _default(field))
+            yield KeyFate(name, "see below", *IN_WORDS.get((section, name), ("", _default(field))))
             continue
         values = _values(field.annotation, field.metadata) if choices is None else _join(refused.pop(name))
         if name in section.null_counts and "null" not in values:

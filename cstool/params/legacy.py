@@ -239,13 +239,13 @@ class LegacyConversion:
             schedule = self._convert_schedule(part, key, written if isinstance(rate, dict) else (*written, 0))
         else:
             del optimizer["learning_rate"]
-            kinds = [part.get("main_scheduler") for part in rate if isinstance(part, dict)]
-            chained = [index for index, kind in enumerate(kinds) if str(kind).lower() in ("chained", "chainedlr")]
-            kind = "ChainedScheduler" if chained else "SequentialLR"
+            kinds = [part.get("main_scheduler") if isinstance(part, dict) else None for part in rate]
+            index = next((index for index, kind in enumerate(kinds) if kind is not None), None)
+            kind = "SequentialLR" if index is None else _main_scheduler(kinds[index])
             self.moved[key] = written
             self.moved[*key, kind] = written
-            if chained:
-                self.names[*key, kind] = (*written, chained[0], "main_scheduler")
+            if index is not None:
+                self.names[*key, kind] = (*written, index, "main_scheduler")
             key = (*key, kind, "schedulers")
             self.moved[key] = written
             parts = [self._convert_schedule(part, (*key, n), (*written, n)) for n, part in enumerate(rate)]
@@ -311,6 +311,12 @@ class LegacyConversion:
             path = "ckpt_paths" if run == "validate_all" else "ckpt_path"
             section[path] = checkpoint
             self.moved["trainer", run, path] = ("runconfig", "checkpoint_path")
+
+
+def _main_scheduler(written: Any) -> str:
+    """Return the schedule that holds those of a list; what is not known stays as it is, for the schema to refuse."""
+    name = str(written).lower().removesuffix("lr")
+    return {"sequential": "SequentialLR", "chained": "ChainedScheduler"}.get(name, str(written))
 
 
 def _name_of(written: Any, names: Mapping[str, Any], others: Collection[str], suffix: str = "") -> str:

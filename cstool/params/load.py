@@ -41,13 +41,24 @@ def load_params(
     return loaded[0]
 
 
-def parse_params(text: str, name: str) -> Params:
+def parse_params(
+    text: str,
+    name: str,
+    *,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+) -> Params:
     """Check the text of a params file of one trainer, whose relative paths start from the working directory.
+
+    Args:
+        text: YAML
+        name: in errors
+        overrides, flags: as for `load_params`
 
     Raises:
         ParamsError: with all problems at once, under `name`
     """
-    return _load(parse_document(text, name), Path(name), (), {}, several=False)[0]
+    return _load(parse_document(text, name), Path(name), overrides, flags or {}, several=False)[0]
 
 
 def load_all_params(

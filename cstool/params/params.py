@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.errors import ParamsError
+from cstool.params.checkpoint_states import ALL_STATES, written_states
 from cstool.params.micro_batch import MICRO_BATCH_FLAG
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections.dataloader import DataloaderParams
@@ -14,14 +15,18 @@ from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.learning_rates import learning_rate_scale
 from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import SGD, Adam
-from cstool.params.sections.schedules import Schedule
+from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import (
+    COMPUTE_NORM,
     CheckpointParams,
+    EarlyStopping,
     LoggingParams,
     LoopParams,
     MemoryxParams,
     PrecisionParams,
+    SaveCheckpointState,
+    TensorBoardLogger,
 )
 
 
@@ -30,13 +35,18 @@ class Params:
     """What was asked for. Two are equal if they ask for the same, whatever the file.
 
     Args:
-        val_dataloader: for evaluation between training steps
-        eval_dataloader: for mode eval: that of `validate`, else `val_dataloader`
+        val_dataloaders: for evaluation between training steps
+        eval_dataloaders: for mode eval: those of `validate`, else `val_dataloaders`
+        eval_all_dataloaders: for mode eval_all: those of `validate_all`, else `eval_dataloaders`
         checkpoint_path: to start from; None leaves it to `checkpoint.autoload_last_checkpoint`
         eval_checkpoint_path: to evaluate alone: that of `validate`, else `checkpoint_path`
+        eval_all_checkpoint_paths: for mode eval_all; none for all checkpoints in `model_dir`
         activation_checkpointing: whether training recomputes the activations of layers on this host: `always`, `never`,
             or `auto`, where they do not fit the memory otherwise
-        load_checkpoint_states: which parts of them to load, as the flag of that name has them: `all`, or names
+        load_checkpoint_states: which parts of them to load
+        keep_checkpoints: how many checkpoints of a run stay; None for all
+        saved_states: what is saved beside checkpoints
+        early_stopping: when to stop before the last step; None for never
         path: of the file, as given
         text: of the file, as read
         notes: what was accepted and has no effect
@@ -47,6 +57,8 @@ class Params:
         compile_only: compile, and train nothing
         validate_only: check that every op has a kernel, and compile nothing
         sparsity_place: place and key of `sparsity`
+        events_dir: where event files for TensorBoard go, absolute; None for none
+        computes_norms: whether they have the norms of weights and gradients
     """
 
     model: FcMnistParams | DecoderParams
@@ -61,17 +73,24 @@ class Params:
     seed: int
     activation_checkpointing: str
     model_dir: Path
+    events_dir: Path | None
+    computes_norms: bool
     num_csx: int
     micro_batch_size: int | None
     compile_dir: Path | None
     compile_only: bool
     validate_only: bool
     train_dataloader: DataloaderParams | None
-    val_dataloader: DataloaderParams | None
-    eval_dataloader: DataloaderParams | None
+    val_dataloaders: tuple[DataloaderParams, ...]
+    eval_dataloaders: tuple[DataloaderParams, ...]
+    eval_all_dataloaders: tuple[DataloaderParams, ...]
     checkpoint_path: ResolvedPath | None
     eval_checkpoint_path: ResolvedPath | None
-    load_checkpoint_states: str
+    eval_all_checkpoint_paths: tuple[ResolvedPath, ...]
+    load_checkpoint_states: frozenset[str]
+    keep_checkpoints: int | None
+    saved_states: tuple[SaveCheckpointState, ...]
+    early_stopping: EarlyStopping | None
     path: Path = field(compare=False)
     text: str = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(compare=False, repr=False)
@@ -103,21 +122,39 @@ class Params:
         """Return what the learning rate of a weight is multiplied by."""
         return learning_rate_scale(self.model, self.optimizer.adjust_learning_rate, weight)
 
-    def resolve(self, written: str | Path) -> ResolvedPath:
-        """Resolve a path against the folder of the params file, then the working directory."""
-        return resolve_path(written, self.path.parent)
-
-    def dataloader(self, purpose: str) -> DataloaderParams:
-        """Return the dataloader for `train`, `val` (evaluation between training steps) or `eval`.
+    def dataloaders(self, purpose: str) -> tuple[DataloaderParams, ...]:
+        """Return the dataloader for `train`, or those for `val` (between training steps), `eval` or `eval_all`.
 
         Raises:
             ParamsError: the file has none.
         """
-        found = {"train": self.train_dataloader, "val": self.val_dataloader, "eval": self.eval_dataloader}[purpose]
-        if found is None:
+        found = {
+            "train": () if self.train_dataloader is None else (self.train_dataloader,),
+            "val": self.val_dataloaders,
+            "eval": self.eval_dataloaders,
+            "eval_all": self.eval_all_dataloaders,
+        }[purpose]
+        if not found:
             name = "train_dataloader" if purpose == "train" else "val_dataloader"
             raise ParamsError([(f"{self.path}: trainer.fit.{name} is missing", None)])
         return found
+
+    def place_of(self, loaders: tuple[DataloaderParams, ...], index: int) -> str:
+        """Return the file and the key at which one of some dataloaders that are evaluated stands."""
+        key = "trainer.validate_all.val_dataloaders"
+        for name, others in (("validate", self.eval_dataloaders), ("fit", self.val_dataloaders)):
+            key = f"trainer.{name}.val_dataloader" if loaders == others else key
+        return f"{self.path}: {key}" + (f".{index}" if len(loaders) > 1 else "")
+
+    @property
+    def compiled_dataloader(self) -> DataloaderParams | None:
+        """That of training, else the first that is evaluated: its batches are those that are compiled for."""
+        held_out = (*self.eval_dataloaders, *self.eval_all_dataloaders)
+        return self.train_dataloader or next(iter(held_out), None)
+
+    def resolve(self, written: str | Path) -> ResolvedPath:
+        """Resolve a path against the folder of the params file, then the working directory."""
+        return resolve_path(written, self.path.parent)
 
     def resolved(self) -> dict[str, Any]:
         """Return the whole as a trainer-layout file: defaults filled in, paths absolute, plain YAML types."""
@@ -142,24 +179,49 @@ class Params:
             "logging": self.logging.dump(),
         }
         callbacks: list[dict[str, Any]] = []
-        if self.load_checkpoint_states != "all":
-            callbacks.append({"LoadCheckpointStates": {"load_checkpoint_states": self.load_checkpoint_states}})
+        if self.load_checkpoint_states != ALL_STATES:
+            callbacks.append(
+                {"LoadCheckpointStates": {"load_checkpoint_states": written_states(self.load_checkpoint_states)}}
+            )
         if self.micro_batch_size is not None:
             callbacks.append({"ScopedTrainFlags": {MICRO_BATCH_FLAG: self.micro_batch_size}})
+        if self.computes_norms:
+            callbacks.append({COMPUTE_NORM: {}})
+        if self.keep_checkpoints is not None:
+            callbacks.append({"KeepNCheckpoints": {"n": self.keep_checkpoints}})
+        callbacks += [{"SaveCheckpointState": callback.dump()} for callback in self.saved_states]
+        if self.early_stopping is not None:
+            callbacks.append({"EarlyStopping": self.early_stopping.dump()})
         if callbacks:
             init["callbacks"] = callbacks
+        summary_dir = None if self.events_dir is None else {"summary_dir": str(self.events_dir)}
+        init["loggers"] = [{TensorBoardLogger.__name__: summary_dir}]
         fit: dict[str, Any] = {}
-        for name in ("train_dataloader", "val_dataloader"):
-            if (dataloader := getattr(self, name)) is not None:
-                fit[name] = dataloader.dump()
+        if self.train_dataloader is not None:
+            fit["train_dataloader"] = self.train_dataloader.dump()
+        if self.val_dataloaders:
+            fit["val_dataloader"] = _dumped(self.val_dataloaders)
         if self.checkpoint_path is not None:
             fit["ckpt_path"] = str(self.checkpoint_path.path)
         trainer = {"init": init, "fit": fit}
         validate: dict[str, Any] = {}
-        if self.eval_dataloader is not None:
-            validate["val_dataloader"] = self.eval_dataloader.dump()
+        if self.eval_dataloaders:
+            validate["val_dataloader"] = _dumped(self.eval_dataloaders)
         if self.eval_checkpoint_path is not None:
             validate["ckpt_path"] = str(self.eval_checkpoint_path.path)
         if validate:
             trainer["validate"] = validate
+        validate_all: dict[str, Any] = {}
+        if self.eval_all_dataloaders != self.eval_dataloaders:
+            validate_all["val_dataloaders"] = _dumped(self.eval_all_dataloaders)
+        if self.eval_all_checkpoint_paths:
+            validate_all["ckpt_paths"] = [str(found.path) for found in self.eval_all_checkpoint_paths]
+        if validate_all:
+            trainer["validate_all"] = validate_all
         return {"trainer": trainer}
+
+
+def _dumped(loaders: tuple[DataloaderParams, ...]) -> Any:
+    """Return dataloaders as they stand in a file: one alone as a mapping."""
+    dumped = [loader.dump() for loader in loaders]
+    return dumped[0] if len(dumped) == 1 else dumped

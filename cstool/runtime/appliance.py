@@ -134,13 +134,14 @@ class Appliance:
         """The systems that have been prepared, one entry per batch size and purpose."""
         return list(self._systems.values())
 
-    def prepare(self, batch_size: int, *, trains: bool, where: str) -> Systems:
+    def prepare(self, batch_size: int, *, trains: bool, where: str, kinds: int = 1) -> Systems:
         """Lay out the systems for batches of a size.
 
         Args:
             batch_size: of the global batch
             trains: whether there is a backward pass
             where: the dataloader that an error names
+            kinds: of batches that are evaluated, this one included: they share the memory for that
 
         Raises:
             ClusterError: the grains do not divide over the systems, or one does not fit the memory
@@ -159,16 +160,16 @@ class Appliance:
                 memoryx=self.memoryx,
                 seed=self.seed,
                 trains=trains,
-                memory_bytes=self._room_bytes(trains),
+                memory_bytes=self._room_bytes(trains, kinds),
                 recompute=self._recompute,
                 apart=STAGES_APART if self._waiting_bytes is None else 1,
             )
         return found
 
-    def _room_bytes(self, trains: bool) -> int:
+    def _room_bytes(self, trains: bool, kinds: int) -> int:
         """Return what the activations of one more kind of batch may take [bytes]."""
-        if not trains and self.memoryx.optimizer is not None:
-            return self._memory_bytes // EVALUATION_PART
+        if not trains:
+            return self._memory_bytes // (kinds if self.memoryx.optimizer is None else EVALUATION_PART * kinds)
         return self._memory_bytes - sum(other.activation_bytes for other in self._systems.values())
 
     def train_step(self, batch: Batch, step: int, learning_rate: float) -> TrainStep:

@@ -57,7 +57,7 @@ def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
         traffic.read_bytes,
         traffic.written_bytes,
         traffic.busy_s,
-        memoryx.waited_s + memoryx.room_waited_s + memoryx.commit_waited_s,
+        memoryx.lanes_waited_s + memoryx.commit_waited_s,
         store.cache.ahead_bytes,
         None if store.record is None else store.record.step,
     )

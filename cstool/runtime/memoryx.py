@@ -36,6 +36,7 @@ from cstool.runtime.dropconnect import Draw, DroppedWeight
 from cstool.runtime.optimizer import Optimizer, Step
 from cstool.runtime.recorder import NOTHING, Recorder
 from cstool.runtime.sparse_weights import SparseWeight, SparsityRules
+from cstool.runtime.step_statistics import StepStatistics
 from cstool.runtime.swarmx import BufferPool
 from cstool.runtime.waiting import Room, WaitingGradients
 from cstool.store import FileStore, Store, write_snapshot
@@ -98,6 +99,8 @@ class MemoryX:
         """time that steps waited for the commit before the last one [s]"""
         self.recorder: Recorder | None = None
         """takes down updates and commits; None where nobody wants to know"""
+        self.statistics = StepStatistics()
+        """of the step, where anybody looks at it"""
         self._workers = workers
         self._uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""
@@ -186,6 +189,11 @@ class MemoryX:
         """Time that lanes waited until gradients before theirs had gone [s], summed over the lanes."""
         return self._room.waited_s
 
+    @property
+    def lanes_waited_s(self) -> float:
+        """Time that lanes waited for panels, updates and room for gradients [s], summed over the lanes."""
+        return self.waited_s + self.room_waited_s
+
     def reserve(self) -> None:
         """Make room in the store for gradients that will wait there; the weights are there already."""
         if self.optimizer is None:
@@ -231,6 +239,7 @@ class MemoryX:
             try:
                 span = self.span(panel)
                 array = self.store.borrow(f"model.{panel.weight}", *span)
+                self.statistics.add_weights(panel, array)
                 loan.out.set_result((span, array, self._as_streamed(panel, array)))
             except BaseException as error:
                 loan.out.set_exception(error)
@@ -338,8 +347,10 @@ class MemoryX:
             gradient = self.buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
             collect(sparse.pattern(panel), self._dense_gradients[panel], gradient)
         self._room.take(gradient.nbytes)
-        if self.max_gradient_norm is not None:
+        if self.max_gradient_norm is not None or self.statistics.looks_at_norms:
             self._sum_squares[panel] = sum_squares(gradient.reshape(-1))
+            self.statistics.add_gradient(panel, self._sum_squares[panel])
+        if self.max_gradient_norm is not None:
             self._waiting.keep(panel, self.span(panel), gradient)
         elif sparse is not None and sparse.changes_after(self._step.number):
             # It waits for those of the other panels, which need room, too.

@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
-from cstool.params import Params
+from cstool.params import ALL_STATES, Params
 from cstool.runtime.appliance import (
     ACTIVATION_SHARE,
     in_flight_bytes,
     state_bytes,
     update_threads,
 )
-from cstool.runtime.checkpoints import Start, is_whole, way_on_from_damage
 from cstool.runtime.grains import available_cores
 from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
+from cstool.runtime.start import Start, is_whole, way_on_from_damage
 from cstool.runtime.wording import format_bytes
 from cstool.store import FILE_NAME, FileStore, committed_step, is_store, list_checkpoints
 from cstool.store.file import TILE_BYTES
@@ -69,7 +69,7 @@ def open_backing(
     if chosen == "ram":
         return Backing()
     rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes)
-    adopts = start.committed is not None and start.states == "all"
+    adopts = start.committed is not None and start.states == ALL_STATES
     path = params.model_dir / FILE_NAME
     if optimizer is None and not adopts:
         path = params.model_dir / EVALUATION_NAME

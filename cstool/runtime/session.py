@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import resource
+import secrets
 import sys
 from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,10 +16,13 @@ from typing import Any, NamedTuple
 from cstool.ir import Graph
 from cstool.params import Params
 from cstool.runtime.appliance import Appliance
+from cstool.runtime.events import Events
 from cstool.runtime.file_traffic import FileTraffic
 from cstool.runtime.kernel_choice import KernelChooser
+from cstool.runtime.patience import Patience
 from cstool.runtime.progress import Progress
 from cstool.runtime.state import Position
+from cstool.runtime.time_split import TimeSplit
 
 COMPARED_STEPS = 1000
 """last steps of a run, at the most, whose times are compared with what was predicted"""
@@ -64,23 +70,45 @@ class RunResult:
     losses: list[float] = field(default_factory=list)
     """of every step that was run"""
     samples: int = 0
+    tokens: int = 0
+    """unmasked ones"""
     seconds: float = 0.0
     """of training, without checkpoints and evaluation"""
     step_s: float = 0.0
     """of training, on average"""
+    median_step_s: float = 0.0
+    """of the steps but the first, which meets cold caches; of a long run over the last"""
     step_seconds: list[float] = field(default_factory=list)
     """of every step that was run; an update that overlaps the next step counts there"""
     samples_per_s: float = 0.0
     tokens_per_s: float = 0.0
+    last_rate: float = 0.0
+    """the smoothed rate of the last log line [samples/s]"""
     input_wait_s: float = 0.0
+    """that training waited for batches"""
     stream_wait_s: float = 0.0
+    """that a lane waited, on average, for weights and their updates in training, and steps for commits"""
     streamed_bytes_per_step: int = 0
     """weights that MemoryX sent out: forward, backward, and forward again for layers that are recomputed"""
     dense_streamed_bytes_per_step: int = 0
     """what it would have been with the zeros of sparse weights"""
     checkpoint_s: float = 0.0
+    """that checkpoints took, whether training stood still for them or not"""
+    wall_s: float = 0.0
+    """of the run, from the opening of its data to its summary"""
+    time_s: dict[str, float] = field(default_factory=dict)
+    """what it was spent on; the parts add up to it"""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    stopped_early: dict[str, Any] | None = None
+    """why training ended before its last step; None where it did not"""
     checkpoints: list[str] = field(default_factory=list)
+    model_dir: str = ""
+    log: str | None = None
+    """the log of the run; None for a run without"""
+    events: str | None = None
+    """folder of its event files; None where it wrote none"""
+    commands: dict[str, str] = field(default_factory=dict)
+    """what to type next: continue, evaluate; nothing where nothing was saved"""
     memory_bytes: dict[str, int] = field(default_factory=dict)
     """what the appliance allocated, by purpose"""
     peak_resident_bytes: int = 0
@@ -139,8 +167,36 @@ class Session:
     """the checkpoint that is being made"""
     committed_step: int | None = None
     """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """of the last evaluation, by tag"""
+    evaluated_step: int | None = None
+    """after which that was"""
+    run_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    """tells the checkpoints of this run, all its interruptions included, from those of others"""
+    patience: Patience | None = None
+    """None where nothing stops the run early"""
     saved_step: int | None = None
     """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
+    events: Events = field(default_factory=lambda: Events(None))
+    """writes scalars for TensorBoard"""
+    times: TimeSplit = field(default_factory=TimeSplit)
+    """where the time of the run goes"""
+    last_step: int | None = None
+    """with which training ends; None before it is known"""
+    log_folder: Path | None = None
+    """where the log of the run is; None for a run without"""
+    command: Callable[[Mapping[str, str | None]], str] | None = None
+    """writes the command that began the run with other flags; None where there was none"""
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """1 where a sample is not a sequence."""
+        return math.prod(self.graph.tensors[self.graph.loss].shape)
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps training has not come to."""
+        return 0 if self.last_step is None else max(0, self.last_step - self.position.step)
 
 
 def peak_resident_bytes() -> int:

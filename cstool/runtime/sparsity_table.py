@@ -34,6 +34,19 @@ def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:
     ]
 
 
+def sparsity_scalars(memoryx: MemoryX) -> dict[str, float]:
+    """Return how sparse the weights were that streamed in the step that was looked at, those that are alike together.
+
+    Source of the tags: the vendor's LogSparsity.
+    """
+    streamed = memoryx.statistics.streamed_numbers()
+    numbers: dict[str, tuple[int, int]] = {}
+    for name, sparse in memoryx.sparse.items():
+        kept, size = numbers.get(starred(name), (0, 0))
+        numbers[starred(name)] = kept + streamed[name], size + sparse.weight.size
+    return {f"sparsity/{name}/actual": 1 - kept / size for name, (kept, size) in numbers.items()}
+
+
 def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the table as lines of a log; none for no rows."""
     if not rows:

@@ -17,15 +17,12 @@ import cstool
 from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
+from cstool.params import written_states
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.sparse_state import SparseTensors, add_indices, checked_indices, describe_sparsity, indices_bytes
 from cstool.store import SPARSITY, CheckpointReader, CheckpointWriter, CommittedStore, FileStore
 
 Array = np.ndarray[Any, Any]
-STATES = ("model", "optimizer", "dataloader")
-"""parts of a checkpoint that can be asked for by name; `optimizer` includes the step and so the learning rate"""
-
-
 ANOTHER_FOLDER = "the file is of another model or optimizer: choose another --model_dir"
 
 
@@ -129,7 +126,7 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
 
 
 def load_state(
-    reader: CheckpointReader | CommittedStore, memoryx: MemoryX, graph: Graph, *, states: str, strict: bool
+    reader: CheckpointReader | CommittedStore, memoryx: MemoryX, graph: Graph, *, states: frozenset[str], strict: bool
 ) -> tuple[Position, dict[str, Any]]:
     """Read a checkpoint into MemoryX.
 
@@ -137,7 +134,7 @@ def load_state(
         reader: the open checkpoint
         memoryx: receives the tensors
         graph: what they must fit
-        states: "all" or a comma-separated list of `STATES`
+        states: which parts of it
         strict: whether the checkpoint must hold exactly the weights of the model
 
     Returns:
@@ -147,22 +144,21 @@ def load_state(
         CheckpointError: naming the first tensor that is missing, superfluous, or of another shape; or states that
             cannot be had apart
     """
-    wanted = parse_states(states)
     sparse = SparseTensors(reader)
     stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
     _check_fits(reader.path, {**stored, **sparse.shapes}, graph, strict)
     trains = memoryx.optimizer is not None
-    if trains and (sparse.shapes or memoryx.sparse) and "optimizer" in wanted and "model" not in wanted:
+    if trains and (sparse.shapes or memoryx.sparse) and "optimizer" in states and "model" not in states:
         raise CheckpointError(
-            f"--load_checkpoint_states: must have model in it where weights are sparse, got {states}",
+            f"--load_checkpoint_states: must have model in it where weights are sparse, got {written_states(states)}",
             "the optimizer state of a sparse weight goes with its mask",
         )
-    if trains and strict and "optimizer" in wanted:
+    if trains and strict and "optimizer" in states:
         _check_optimizer(reader.path, stored, memoryx)
     for weight in graph.weights:
-        arrays = [name for name in memoryx.arrays_of(weight) if name.partition(".")[0] in wanted and name in stored]
+        arrays = [name for name in memoryx.arrays_of(weight) if name.partition(".")[0] in states and name in stored]
         if weight in memoryx.sparse or f"model.{weight}" in sparse.shapes:
-            sparse.load(memoryx, weight, arrays, keeps_state="optimizer" in wanted)
+            sparse.load(memoryx, weight, arrays, keeps_state="optimizer" in states)
             continue
         for name in arrays:
             _check_layout(reader, name, memoryx)
@@ -173,24 +169,9 @@ def load_state(
     else:
         parts = {"global_step": "optimizer", "dataloader": "dataloader"}
         missing = {"global_step": 0, "dataloader": {"batches_streamed": 0, "batch_size": 0}}
-        wants = {key: reader.value(key) if part in wanted else missing[key] for key, part in parts.items()}
+        wants = {key: reader.value(key) if part in states else missing[key] for key, part in parts.items()}
         position = _position(reader.path, wants)
     return position, values
-
-
-def parse_states(states: str) -> set[str]:
-    """Return the parts of a checkpoint that `--load_checkpoint_states` asks for.
-
-    Raises:
-        CheckpointError: there is no such part
-    """
-    if states == "all":
-        return set(STATES)
-    wanted = {state.strip() for state in states.split(",")}
-    if unknown := wanted - set(STATES):
-        name = min(unknown) or "an empty name"
-        raise CheckpointError(f"--load_checkpoint_states: must be all or some of {', '.join(STATES)}, got {name}")
-    return wanted
 
 
 def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, strict: bool) -> None:

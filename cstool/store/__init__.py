@@ -1,6 +1,6 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
-from cstool.store.checkpoint_copy import copy_checkpoint
+from cstool.store.checkpoint_copy import copy_checkpoint, copy_states
 from cstool.store.checkpoint_delete import Pruning, check_deletable, delete_checkpoints, plan_pruning, size_bytes
 from cstool.store.checkpoint_diff import (
     CheckpointDiff,
@@ -18,7 +18,14 @@ from cstool.store.checkpoint_writer import CheckpointWriter
 from cstool.store.committed_store import CommittedStore, committed_step
 from cstool.store.file import FileStore
 from cstool.store.file_layout import FILE_NAME, is_store
-from cstool.store.folder import CheckpointEntry, checkpoint_path, latest_checkpoint, list_checkpoints, sweep_temporary
+from cstool.store.folder import (
+    CheckpointEntry,
+    checkpoint_path,
+    free_path,
+    latest_checkpoint,
+    list_checkpoints,
+    sweep_temporary,
+)
 from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.protocol import Store
 from cstool.store.ram import RamStore, aligned_empty
@@ -54,11 +61,13 @@ __all__ = [
     "check_deletable",
     "checkpoint_path",
     "copy_checkpoint",
+    "copy_states",
     "delete_checkpoints",
     "describe_checkpoint",
     "diff_checkpoints",
     "find_checkpoint",
     "find_checkpoints",
+    "free_path",
     "is_store",
     "latest_checkpoint",
     "list_checkpoints",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from cstool.store.checkpoint_index import has_index, register_checkpoint
@@ -11,6 +12,9 @@ from cstool.store.committed_store import CommittedStore
 from cstool.store.folder import TEMPLATE
 from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.saved_state import Meter, Progress, SavedState, no_progress
+
+PARTS = ("model", "optimizer", "dataloader")
+"""first parts of the keys of a checkpoint that can be left out"""
 
 
 def copy_checkpoint(
@@ -36,20 +40,47 @@ def copy_checkpoint(
     with open_checkpoint(source, older=older) as state:
         if path.is_dir() or os.fspath(destination).endswith(os.sep):
             path /= _name_of(state)
-        total_bytes, values = sum(map(state.nbytes, state.tensor_names())), state.values()
-        meter = Meter(total_bytes, progress)
-        with CheckpointWriter(path, total_bytes, state.cstool_version) as writer:
-            for key in state.keys():  # noqa: SIM118 - a method, not a mapping's
-                if key in values:
-                    writer.add_value(key, values[key])
-                elif (target := state.link_of(key)) is not None:
-                    writer.link(key, target)
-                else:
-                    writer.add_pieces(key, state.shape(key), state.dtype(key), meter.through(state.pieces(key)))
-        step = values.get("global_step")
+        _copy(state, path, state.keys(), progress)
+        step = state.values().get("global_step")
         if type(step) is int and has_index(path.parent):
             register_checkpoint(path.parent, step, path)
     return path
+
+
+def copy_states(source: Path, destination: Path, states: Collection[str]) -> int:
+    """Copy parts of a checkpoint, and what says where it is from; no index knows of that.
+
+    Args:
+        source: the checkpoint
+        destination: a file that is not there yet
+        states: the parts, those of `PARTS`
+
+    Returns:
+        bytes of the tensors that were copied
+
+    Raises:
+        CheckpointError: the source is damaged, or the copy cannot be written; then there is none
+    """
+    left_out = set(PARTS).difference(states)
+    with open_checkpoint(source) as state:
+        keys = [key for key in state.keys() if key.partition(".")[0] not in left_out]  # noqa: SIM118
+        return _copy(state, destination, keys, no_progress)
+
+
+def _copy(state: SavedState, path: Path, keys: Collection[str], progress: Progress) -> int:
+    """Write what a saved state has at some keys into a checkpoint; return the bytes of its tensors."""
+    values = state.values()
+    total_bytes = sum(state.nbytes(name) for name in state.tensor_names() if name in set(keys))
+    meter = Meter(total_bytes, progress)
+    with CheckpointWriter(path, total_bytes, state.cstool_version) as writer:
+        for key in keys:
+            if key in values:
+                writer.add_value(key, values[key])
+            elif (target := state.link_of(key)) is not None:
+                writer.link(key, target)
+            else:
+                writer.add_pieces(key, state.shape(key), state.dtype(key), meter.through(state.pieces(key)))
+    return total_bytes
 
 
 def _name_of(state: SavedState) -> str:

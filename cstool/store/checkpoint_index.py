@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,10 +20,11 @@ INDEX_NAME = "checkpoints_index.yaml"
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A checkpoint in the index; `file` is relative to the folder of the index."""
+    """A checkpoint in the index; `file` is relative to the folder of the index, `run` tells those of a run."""
 
     step: int
     file: str
+    run: str | None = None
 
 
 def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
@@ -32,14 +34,27 @@ def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
     """
     try:
         document = yaml.safe_load((Path(folder) / INDEX_NAME).read_text(encoding="utf-8"))
-        entries = [IndexEntry(int(entry["step"]), str(entry["file"])) for entry in document["checkpoints"]]
-    except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError):
+        entries = [_entry(found) for found in document["checkpoints"]]
+    except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError):
         return []
     return [entry for entry in entries if (Path(folder) / entry.file).is_file()]
 
 
-def register_checkpoint(folder: str | os.PathLike[str], step: int, path: str | os.PathLike[str]) -> list[IndexEntry]:
+def _entry(found: Mapping[str, Any]) -> IndexEntry:
+    run = found.get("run")
+    return IndexEntry(int(found["step"]), str(found["file"]), None if run is None else str(run))
+
+
+def register_checkpoint(
+    folder: str | os.PathLike[str], step: int, path: str | os.PathLike[str], run: str | None = None
+) -> list[IndexEntry]:
     """Enter a checkpoint in the index of a folder; entries whose file is gone are dropped.
+
+    Args:
+        folder: of the index
+        step: of the checkpoint
+        path: of the checkpoint
+        run: of which it is, where that counts
 
     Returns:
         the index
@@ -47,7 +62,7 @@ def register_checkpoint(folder: str | os.PathLike[str], step: int, path: str | o
     Raises:
         CheckpointError: the index cannot be written
     """
-    new = IndexEntry(step, os.path.relpath(path, folder))
+    new = IndexEntry(step, os.path.relpath(path, folder), run)
     return _update(Path(folder), [new], f"the checkpoint {path} itself is complete")
 
 
@@ -72,7 +87,7 @@ def _update(folder: Path, new: list[IndexEntry], comfort: str) -> list[IndexEntr
     try:
         with _locked(index.with_name(f"{INDEX_NAME}.lock")):
             entries = [*(entry for entry in read_index(folder) if entry.file not in names), *new]
-            document = {"checkpoints": [asdict(entry) for entry in entries]}
+            document = {"checkpoints": [{k: v for k, v in asdict(entry).items() if v is not None} for entry in entries]}
             write_replacing(index, yaml.safe_dump(document, sort_keys=False))
     except OSError as error:
         raise CheckpointError(

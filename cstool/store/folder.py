@@ -45,7 +45,11 @@ def checkpoint_path(
         ValueError: the template is not a file name with {step} in it
     """
     _pattern(template)
-    plain = Path(model_dir) / template.replace("{step}", str(step))
+    return free_path(Path(model_dir) / template.replace("{step}", str(step)), now)
+
+
+def free_path(plain: Path, now: datetime.datetime | None = None) -> Path:
+    """Return a path that is not taken: with the time (None: the present one) in its name where the plain one is."""
     path, time_stamp = plain, now or datetime.datetime.now()
     while os.path.lexists(path):
         path = plain.with_name(f"{plain.stem}_{time_stamp:%Y%m%d_%H%M%S}{plain.suffix}")

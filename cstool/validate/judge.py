@@ -69,7 +69,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
         )
     comparisons = _compare(params, request, graph, points, dense, found, num_steps, progress)
     groups = _by_weight(params, first, graph)
-    loader = params.dataloader("train")
+    loader = params.dataloaders("train")[0]
     setting = Setting(
         model=params.model.name,
         parameters=graph.parameter_count,
@@ -175,7 +175,7 @@ def _compare(
             groups,
             dense,
             sparse,
-            batch_size=params.dataloader("train").batch_size,
+            batch_size=params.dataloaders("train")[0].batch_size,
             num_steps=num_steps,
             optimizer_arrays=optimizer_state_arrays(params.optimizer),
             ceiling_of=lambda rows, columns, density: measure(rows, columns, round(density, DENSITY_DIGITS)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cstool.errors import CstoolError, ParamsError
-from cstool.params import Params, SparsityParams
+from cstool.params import ALL_STATES, Params, SparsityParams
 from cstool.params.sections.sparsity import ConstantShare
 
 NUM_STEPS = 100
@@ -125,8 +125,16 @@ def run_params(params: Params, groups: Sequence[SparsityParams], model_dir: Path
         memoryx=params.memoryx.model_copy(update={"store": "ram"}),
         checkpoint_path=None,
         eval_checkpoint_path=None,
-        eval_dataloader=None,
-        load_checkpoint_states="all",
+        events_dir=None,
+        computes_norms=False,
+        val_dataloaders=params.val_dataloaders[:1],
+        eval_dataloaders=(),
+        eval_all_dataloaders=(),
+        eval_all_checkpoint_paths=(),
+        load_checkpoint_states=ALL_STATES,
+        keep_checkpoints=None,
+        saved_states=(),
+        early_stopping=None,
         compile_only=False,
         validate_only=False,
         notes=(),
@@ -140,13 +148,17 @@ def check_params(params: Params) -> tuple[str, ...]:
     Raises:
         ParamsError: it has no training data, or no data held out
     """
-    params.dataloader("train")
-    if params.val_dataloader is None:
+    params.dataloaders("train")
+    if not params.val_dataloaders:
         rule = "trainer.fit.val_dataloader is missing: validate compares the losses on data that are held out"
         raise ParamsError([(f"{params.path}: {rule}", None)])
     notes = []
     if params.checkpoint_path is not None:
         notes.append("trainer.fit.ckpt_path does not count: every run begins with the weights that the seed gives")
+    if len(params.val_dataloaders) > 1:
+        notes.append("of several val_dataloaders the first counts: one loss is compared with one")
+    if params.early_stopping is not None:
+        notes.append("EarlyStopping does not count: every run trains as many steps")
     if params.memoryx.store == "file":
         notes.append("memoryx does not count: the runs keep weights and optimizer state in main memory")
     return tuple(notes)

@@ -22,4 +22,5 @@ def error(message: str, hint: str | None = None) -> str:
 def kept(model_dir: Path) -> dict[str, bytes]:
     """Return the files of a model_dir beside logs and locks, by name."""
     files = model_dir.iterdir() if model_dir.is_dir() else ()
-    return {f.name: f.read_bytes() for f in files if f.is_file() and f.suffix != ".lock" and f.name != "latest_run.log"}
+    links = ("latest_run.log", "performance.json")
+    return {f.name: f.read_bytes() for f in files if f.is_file() and f.suffix != ".lock" and f.name not in links}

@@ -174,8 +174,9 @@ def truncate(folder: Path) -> None:
          "(samples, 3, tokens), got (30, 2, 128)", "the three are input_ids, attention_mask, labels")),
         (lambda folder: write_h5(folder, samples(token=64)), error("TMP/d/part.h5: input_ids must be in [0, 64), got "
          "64 in sample 0 at position 0", "vocab_size of the model must be that of the data set")),
-        (lambda folder: write_h5(folder, samples(length=256)), error("TMP/params.yaml: the samples must have at most "
-         "max_position_embeddings (128) tokens, got 256", "max_sequence_length: 128 in the dataloader cuts them")),
+        (lambda folder: write_h5(folder, samples(length=256)), error("TMP/params.yaml: trainer.fit.train_dataloader: "
+         "the samples must have at most max_position_embeddings (128) tokens, got 256",
+         "max_sequence_length: 128 in the dataloader cuts them")),
     ],
     ids=["missing", "no_files", "file", "truncated", "empty", "no_samples", "count", "shape", "vocabulary", "length"],
 )  # fmt: skip
@@ -213,16 +214,17 @@ def test_training_and_validation_samples_of_different_lengths_are_refused(
     write_h5(tmp_path / "d", samples(length=64))
     file = gpt_params(tmp_path, data, fit__val_dataloader=loader(tmp_path / "d"))
     assert cstool("run", "-p", file, "--mode", "train_and_eval").stderr == error(
-        "TMP/params.yaml: training and validation samples must have the same number of tokens, got 128 and 64",
-        "max_sequence_length: 64 in both dataloaders makes them alike",
+        "TMP/params.yaml: trainer.fit.val_dataloader: the samples must have as many tokens as those of "
+        "trainer.fit.train_dataloader (128), got 64",
+        "max_sequence_length: 64 in every dataloader makes them alike",
     )
 
 
 def test_an_image_model_does_not_take_text(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
     file = gpt_params(tmp_path, data, init__model={"name": "fc_mnist", "hidden_size": 32})
     assert cstool("run", "-p", file).stderr == error(
-        "TMP/params.yaml: data_processor must deliver x, labels, mask for the model fc_mnist, got one with "
-        "input_ids, mask, labels",
+        "TMP/params.yaml: trainer.fit.train_dataloader.data_processor must deliver x, labels, mask for the model "
+        "fc_mnist, got one with input_ids, mask, labels",
         "MNISTDataProcessor does",
     )
 

@@ -13,7 +13,7 @@ import yaml
 
 from cstool.data import write_hdf5_text
 from cstool.models import build_graph
-from cstool.params import DecoderParams
+from cstool.params import ALL_STATES, DecoderParams
 from cstool.runtime import Appliance
 from cstool.runtime.inputs import Batch
 from cstool.runtime.state import load_state
@@ -63,7 +63,7 @@ def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: A
     usual = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
     with Appliance(graph, optimizer=None, **usual) as appliance, CheckpointReader(checkpoint) as reader:
         systems = appliance.prepare(len(ids), trains=False, where="the test")
-        load_state(reader, appliance.memoryx, graph, states="all", strict=True)
+        load_state(reader, appliance.memoryx, graph, states=ALL_STATES, strict=True)
         mask = np.ones(ids.shape, np.float32)
         appliance.evaluate(Batch(0, {"input_ids": ids, "labels": labels, "mask": mask}, len(ids), ids.size), 0)
         slots = sorted((slot for csx in systems.csx for slot in csx.slots), key=lambda slot: slot.grain or 0)

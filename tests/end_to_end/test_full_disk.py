@@ -5,7 +5,6 @@ In the expected messages TMP is the folder of the test.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
@@ -18,6 +17,7 @@ import pytest
 
 from cstool.runtime.appliance import Appliance
 from cstool.store import committed_step
+from tests.end_to_end.disk import Disk
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import bits, latest_bits
@@ -45,29 +45,6 @@ def store_bytes(tmp_path_factory: pytest.TempPathFactory, data: Path) -> int:
     folder = tmp_path_factory.mktemp("sized")
     run_small(params(folder, data))
     return (folder / "model_dir" / "memoryx.h5").stat().st_size
-
-
-class Disk:
-    """A small file system of its own, where the model_dir of a test is."""
-
-    def __init__(self, place: Path, size_bytes: int) -> None:
-        self.place = place
-        place.mkdir()
-        self._mount(f"size={size_bytes}")
-
-    def grow(self, size_bytes: int) -> None:
-        self._mount(f"remount,size={size_bytes}")
-
-    def fill(self) -> None:
-        """Leave no page to anybody."""
-        with contextlib.suppress(OSError), (self.place / "filler").open("wb", buffering=0) as filler:
-            while True:
-                filler.write(bytes(4096))
-
-    def _mount(self, options: str) -> None:
-        command = ["mount", "-t", "tmpfs", "-o", options, "cstool-test", str(self.place)]
-        if subprocess.run(command, capture_output=True).returncode:
-            pytest.skip("no file system can be mounted here")
 
 
 @pytest.fixture

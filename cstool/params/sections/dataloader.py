@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -89,3 +92,20 @@ class DataloaderParams(Section):
     def tried(self) -> str:
         """All places where the folders were looked for, for messages."""
         return ", ".join(str(path) for folder in self.folders for path in folder.tried)
+
+
+def data_set_names(loaders: Sequence[DataloaderParams]) -> tuple[str, ...]:
+    """Return a name for each data set of a list: that of its first folder, with as much before it as tells them apart.
+
+    What is no letter, digit, dot or dash becomes an underscore, so that a name can stand in that of a metric. Data
+    sets of the same folder are numbered.
+    """
+    parts = [loader.folders[0].path.parts for loader in loaders]
+    found: list[str] = []
+    for own in parts:
+        depths = range(1, len(own))
+        depth = next((d for d in depths if all(own == other or own[-d:] != other[-d:] for other in parts)), 1)
+        name = re.sub(r"[^\w.-]", "_", "_".join(own[-depth:]))
+        numbered = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
+        found.append(next(free for free in numbered if free not in found))
+    return tuple(found)

@@ -14,31 +14,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import override
 
-from cstool.document.section import Count, List, NotNegative, Section, Whole, rule_error
-
-
-def _power(number: float, exponent: float) -> float:
-    try:
-        return float(number**exponent)
-    except OverflowError:
-        return math.inf
-
-
-class Schedule(Section):
-    """A learning rate for every step, counted from 0."""
-
-    @abstractmethod
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step."""
-
-    @property
-    def length(self) -> int | None:
-        """Steps until the next schedule of a sequence takes over; None if nothing says so."""
-        return getattr(self, "total_iters", None)
-
-    def entry(self) -> dict[str, Any]:
-        """Return the schedule as an entry of the file's `schedulers`."""
-        return {type(self).__name__: self.dump()}
+from cstool.document.section import Count, List, NotNegative, Whole, rule_error
+from cstool.params.sections.cycles import CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from cstool.params.sections.schedule import Schedule, power
 
 
 class ConstantLR(Schedule):
@@ -92,7 +70,7 @@ class PolynomialLR(LinearLR):
 
     @override
     def _left(self, progress: float) -> float:
-        return _power(1 - progress, self.power)
+        return power(1 - progress, self.power)
 
 
 class CosineDecayLR(_Decay):
@@ -113,8 +91,8 @@ class ExponentialLR(Schedule):
 
     @override
     def rate(self, step: int) -> float:
-        power = step // self.total_iters if self.staircase else step / self.total_iters
-        return self.initial_learning_rate * _power(self.decay_rate, power)
+        times = step // self.total_iters if self.staircase else step / self.total_iters
+        return self.initial_learning_rate * power(self.decay_rate, times)
 
 
 class InverseExponentialTimeDecayLR(Schedule):
@@ -128,7 +106,7 @@ class InverseExponentialTimeDecayLR(Schedule):
 
     @override
     def rate(self, step: int) -> float:
-        powered = _power(step, self.step_exponent)
+        powered = power(step, self.step_exponent)
         times = powered // self.total_iters if self.staircase else powered / self.total_iters
         return self.initial_learning_rate / (1 + self.decay_rate * times)
 
@@ -145,6 +123,17 @@ class InverseSquareRootDecayLR(Schedule):
         return self.initial_learning_rate * self.scale / math.sqrt(max(step, self.warmup_steps))
 
 
+class MultiplicativeLR(Schedule):
+    """Times coefficient at every step."""
+
+    initial_learning_rate: NotNegative
+    coefficient: NotNegative
+
+    @override
+    def rate(self, step: int) -> float:
+        return self.initial_learning_rate * power(self.coefficient, step)
+
+
 class StepLR(Schedule):
     """Times gamma every step_size steps."""
 
@@ -154,7 +143,7 @@ class StepLR(Schedule):
 
     @override
     def rate(self, step: int) -> float:
-        return self.initial_learning_rate * _power(self.gamma, step // self.step_size)
+        return self.initial_learning_rate * power(self.gamma, step // self.step_size)
 
 
 def _increasing(milestones: tuple[int, ...]) -> tuple[int, ...]:
@@ -175,7 +164,7 @@ class MultiStepLR(Schedule):
     @override
     def rate(self, step: int) -> float:
         passed = sum(step >= milestone for milestone in self.milestones)
-        return self.initial_learning_rate * _power(self.gamma, passed)
+        return self.initial_learning_rate * power(self.gamma, passed)
 
 
 class PiecewiseConstantLR(Schedule):
@@ -250,6 +239,36 @@ class SequentialLR(Schedule):
         return {"schedulers": [s.entry() for s in self.schedulers], "milestones": list(self.milestones)}
 
 
+class ChainedScheduler(Schedule):
+    """Several schedules at once: the rate of the first, times what the others make of their initial rate."""
+
+    schedulers: Annotated[tuple[Schedule, ...], List, Field(min_length=1)]
+
+    @field_validator("schedulers")
+    @classmethod
+    def _others_have_an_initial_rate(cls, schedulers: tuple[Schedule, ...]) -> tuple[Schedule, ...]:
+        for schedule in schedulers[1:]:
+            if not getattr(schedule, "initial_learning_rate", 0):
+                name = type(schedule).__name__
+                raise rule_error(
+                    f"needs an initial_learning_rate above 0 in every schedule after the first, {name} has none",
+                    "what counts of these is the rate over the initial one",
+                )
+        return schedulers
+
+    @override
+    def rate(self, step: int) -> float:
+        first, *others = self.schedulers
+        rate = first.rate(step)
+        for schedule in others:
+            rate *= schedule.rate(step) / float(getattr(schedule, "initial_learning_rate"))  # noqa: B009
+        return rate
+
+    @override
+    def dump(self) -> dict[str, Any]:
+        return {"schedulers": [schedule.entry() for schedule in self.schedulers]}
+
+
 class ScalePerParamLR(Schedule):
     """Another schedule. The factors of `adjust_learning_rate`, for which the vendor has it, count with any schedule."""
 
@@ -269,16 +288,10 @@ class ScalePerParamLR(Schedule):
         return {"scheduler": self.scheduler.entry()}
 
 
-OTHER_SCHEDULES = (
-    "ChainedScheduler",
-    "CosineAnnealingLR",
-    "CosineAnnealingWarmRestarts",
-    "CyclicLR",
-    "LambdaLR",
-    "MultiplicativeLR",
-    "OneCycleLR",
-)
-"""the vendor's schedules that cannot be had"""
+OTHER_SCHEDULES: dict[str, str] = {
+    "LambdaLR": "its rates come from a function in Python: PiecewiseConstantLR and SequentialLR take numbers alone"
+}
+"""the vendor's schedules that cannot be had, and what to do instead"""
 SCHEDULES: dict[str, type[Schedule]] = {
     schedule.__name__: schedule
     for schedule in (
@@ -292,7 +305,13 @@ SCHEDULES: dict[str, type[Schedule]] = {
         PiecewiseConstantLR,
         StepLR,
         MultiStepLR,
+        MultiplicativeLR,
+        CosineAnnealingLR,
+        CosineAnnealingWarmRestarts,
+        CyclicLR,
+        OneCycleLR,
         SequentialLR,
+        ChainedScheduler,
         ScalePerParamLR,
     )
 }

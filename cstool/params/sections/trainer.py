@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,13 +10,15 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PlainSerializer,
     PlainValidator,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from cstool.document.section import MAX_STEPS, Count, Positive, Section, Whole, rule_error
+from cstool.document.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, rule_error
+from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
 
 
 class PrecisionParams(Section):
@@ -92,13 +95,18 @@ class LoopParams(Section):
             return {**data, "num_epochs": 1}
         return data
 
+    def checkpoints(self, every: int) -> int | None:
+        """Return how many checkpoints a run from step 0 makes; None where its length depends on the data."""
+        steps = self.num_steps or self.max_steps
+        return None if steps is None else -(-steps // every)
+
     def eval_interval(self, steps: int) -> int | None:
         """Return the number of steps between evaluations in a run of `steps`; None for no evaluation on the way."""
         if not self.eval_frequency:
             return None
         if isinstance(self.eval_frequency, int):
             return self.eval_frequency
-        return max(1, round(self.eval_frequency * steps))
+        return max(1, math.ceil(self.eval_frequency * steps))
 
 
 class CheckpointParams(Section):
@@ -271,37 +279,78 @@ class ValidateAllKeys(Section):
     ckpt_paths: Any = None
 
 
-def _states(value: Any) -> Any:
-    states = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else []
-    if not states or not all(isinstance(state, str) and state.strip() for state in states):
+def _states(value: Any) -> frozenset[str]:
+    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(state, str) for state in value)):
         raise rule_error("must be all, or names of states", "for example model")
-    return ",".join(state.strip() for state in states)
+    try:
+        return parse_states(value)
+    except ValueError as error:
+        raise rule_error(str(error).partition(", got ")[0]) from None
+
+
+States = Annotated[frozenset[str], PlainValidator(_states), PlainSerializer(written_states)]
 
 
 class LoadCheckpointStates(Section):
     """Which parts of a checkpoint to load: `all`, or names with commas between them."""
 
-    load_checkpoint_states: Annotated[str, BeforeValidator(_states)] = "all"
+    load_checkpoint_states: States = ALL_STATES
 
 
 class KeepNCheckpoints(Section):
-    """How many checkpoints of a run the vendor keeps."""
+    """How many checkpoints of a run stay: once a newer one is whole, the oldest beyond these is deleted."""
 
     n: Count | None = None
 
 
 class SaveCheckpointState(Section):
-    """A second file that the vendor writes beside every k-th checkpoint, with parts of it."""
+    """A second file beside every k-th checkpoint, with parts of it; KeepNCheckpoints leaves it alone."""
 
     k: Count
-    checkpoint_states: Annotated[str, BeforeValidator(_states)] = "model"
-    checkpoint_name: Annotated[str, Field(min_length=1)] = "{checkpoint_states}_{ckpt_name}"
+    checkpoint_states: States = frozenset({"model"})
+    checkpoint_name: str = "{checkpoint_states}_{ckpt_name}"
+
+    @field_validator("checkpoint_name")
+    @classmethod
+    def _holds_the_name_of_the_checkpoint(cls, name: str) -> str:
+        rest = name.replace("{ckpt_name}", "", 1).replace("{checkpoint_states}", "", 1)
+        if "{ckpt_name}" not in name or not rest + name.replace("{ckpt_name}", "", 1) or re.search("[{}/]", rest):
+            raise rule_error(
+                "must be a file name that holds {ckpt_name} and more", "for example {checkpoint_states}_{ckpt_name}"
+            )
+        return name
+
+    def file_name(self, checkpoint: str) -> str:
+        """Return the name of the file beside a checkpoint of a name."""
+        states = "_".join(state for state in STATES if state in self.checkpoint_states)
+        return self.checkpoint_name.replace("{checkpoint_states}", states).replace("{ckpt_name}", checkpoint)
+
+
+class EarlyStopping(Section):
+    """When to stop before the last step: after `patience` evaluations in a row without an improvement. It is ours.
+
+    `monitor` is a metric as the log has it, such as eval/loss; `min_delta` is what counts as an improvement; `mode`
+    says whether less or more of it is better, and is max for an accuracy, min for all else.
+    """
+
+    monitor: str = "eval/loss"
+    patience: Count
+    min_delta: NotNegative = 0.0
+    mode: Annotated[Literal["min", "max"], Field(validate_default=True)] = None  # type: ignore[assignment]
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _fill_mode(cls, mode: Any, info: ValidationInfo) -> Any:
+        if mode is None:
+            return "max" if str(info.data.get("monitor")).endswith("/accuracy") else "min"
+        return mode
 
 
 CALLBACK_SECTIONS: dict[str, type[Section]] = {
-    section.__name__: section for section in (LoadCheckpointStates, KeepNCheckpoints, SaveCheckpointState)
+    section.__name__: section
+    for section in (LoadCheckpointStates, KeepNCheckpoints, SaveCheckpointState, EarlyStopping)
 }
-"""the vendor's callbacks whose arguments are checked"""
+"""the callbacks that are acted on"""
 FLAG_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags", "ScopedValidateFlags")
 """those that take any argument: flags of the vendor's compiler and cluster"""
 CALLBACKS: dict[str, tuple[str, ...]] = {
@@ -326,12 +375,23 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
     "WeightCompression": ("compressions",),
 }
 """the vendor's other callbacks that change no result, and their arguments"""
+COMPUTE_NORM = "ComputeNorm"
+"""the one of them that is acted on: it has norms written to the events"""
 OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")
 """the vendor's callbacks that change what is trained, or evaluate something else"""
+
+
+class TensorBoardLogger(Section):
+    """Where event files go (`summary_dir`: None is `events` in model_dir)."""
+
+    summary_dir: Annotated[str, Field(min_length=1)] | None = None
+
+    without_effect: ClassVar[frozenset[str]] = frozenset({"legacy_event_dirs"})
+
+
 LOGGERS: dict[str, tuple[str, ...]] = {
     "ProgressLogger": (),
     "TelemetryLogger": ("max_buffer_size", "max_buffer_seconds"),
-    "TensorBoardLogger": ("summary_dir", "legacy_event_dirs"),
     "WandbLogger": ("project", "group", "run_id", "run_name", "job_type", "tags", "resume", "entity"),
 }
-"""the vendor's loggers and their arguments"""
+"""the vendor's other loggers and their arguments"""

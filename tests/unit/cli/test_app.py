@@ -106,7 +106,7 @@ def test_the_package_runs_as_a_module():
         ),
         (
             ["run", "--params", "x.yaml", "--mode", "trian"],
-            "error: --mode: must be one of train, eval, train_and_eval, infer, got 'trian'\n"
+            "error: --mode: must be one of train, eval, train_and_eval, eval_all, infer, got 'trian'\n"
             "hint: did you mean train?\n",
         ),
         (

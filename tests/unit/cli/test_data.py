@@ -53,6 +53,79 @@ def test_the_summary_is_there_as_json(prepare, tmp_path):
     assert document["train"]["files"] + document["val"]["files"] == 20
 
 
+def test_a_summary_tells_of_the_tokenizer(prepare, golden, tmp_path):
+    outcome = prepare("--train_tokenizer", "258", "--packing", "documents", "--shuffle_seed", "1")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/prepare_tokens.txt", re.sub(r"in \d+\.\d s", "in S s", outcome.stdout.replace(str(tmp_path), "DIR")))
+
+
+def test_info_says_what_a_data_set_is(prepare, cstool, golden, tmp_path):
+    prepare("--train_tokenizer", "258", "--packing", "documents", "--shuffle_seed", "1")
+    outcome = cstool("data", "info", str(tmp_path / "text"))
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/data_info.txt", outcome.stdout.replace(str(tmp_path), "DIR"))
+
+
+def test_info_is_there_as_json(prepare, cstool, golden, tmp_path):
+    prepare()
+    outcome = cstool("data", "info", str(tmp_path / "text"), "--json")
+    golden("cli/data_info.json", outcome.stdout.replace(str(tmp_path), "DIR"))
+
+
+def test_of_a_folder_of_others_info_says_what_it_can(prepare, cstool, tmp_path, monkeypatch):
+    prepare()
+    monkeypatch.setattr("cstool.data.info.COUNTED_SAMPLES", 10)
+    (tmp_path / "text" / "prepared.json").rename(tmp_path / "away")
+    assert cstool("data", "info", str(tmp_path / "text" / "val")).stdout.splitlines()[-3:] == [
+        "",
+        "part  files     size  samples  tokens                padding",
+        "val       1  8.6 KiB       35       -  0.00% of the first 10",
+    ]
+
+
+def test_check_is_one_line_or_all_findings(prepare, cstool, tmp_path):
+    prepare()
+    folder = tmp_path / "text"
+    assert cstool("data", "check", str(folder)) == (0, f"{folder}: ok, 107 samples in 2 files, 24.1 KiB\n", "")
+    assert cstool("data", "check", str(folder), "--vocab_size", "98") == (
+        1,
+        "".join(
+            f"{folder}/{part}/data_00000.h5: {name} must be in [0, 98), got 98 in sample 0 at position {place}, and "
+            f"{more} more\n"
+            for part, mores in (("train", (562, 563)), ("val", (274, 275)))
+            for (name, place), more in zip((("input_ids", 1), ("labels", 0)), mores, strict=True)
+        ),
+        "",
+    )
+
+
+def test_check_is_there_as_json(prepare, cstool, tmp_path):
+    prepare()
+    outcome = cstool("data", "check", str(tmp_path / "text"), "--json")
+    document = json.loads(outcome.stdout)
+    assert (outcome.code, document["ok"], document["findings"], document["samples"]) == (0, True, [], 107)
+    (tmp_path / "text" / "val" / "data_00000.h5").unlink()
+    outcome = cstool("data", "check", str(tmp_path / "text"), "--json")
+    document = json.loads(outcome.stdout)
+    assert (outcome.code, outcome.stderr, document["ok"], len(document["findings"])) == (1, "", False, 3)
+
+
+def test_digits_are_told_in_one_line(cstool, tmp_path):
+    command = ("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
+    line = "prepared, 1,797 pictures: 1,438 train, 359 val\n"
+    assert cstool(*command) == (0, f"{tmp_path}/digits: {line}", "")
+    assert cstool(*command) == (0, f"{tmp_path}/digits: already {line}", "")
+    assert json.loads(cstool(*command, "--json").stdout) == {
+        "path": f"{tmp_path}/digits", "train": 1438, "val": 359, "already_prepared": True
+    }  # fmt: skip
+
+
+def test_info_counts_the_pictures_of_each_class(cstool, golden, tmp_path):
+    cstool("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
+    outcome = cstool("data", "info", str(tmp_path / "digits"))
+    golden("cli/data_info_digits.txt", outcome.stdout.replace(str(tmp_path), "DIR"))
+
+
 def test_other_arguments_need_overwrite(prepare, tmp_path):
     prepare()
     message = (
@@ -80,6 +153,21 @@ def test_the_baseline_is_there_as_json(prepare, cstool, tmp_path):
     document = json.loads(cstool("data", "baseline", str(tmp_path / "text"), "--json").stdout)
     assert (document["path"], document["model"]) == (f"{tmp_path}/text", "bigram")
     assert 0 < document["loss"] < 6
+
+
+def test_the_baseline_of_tokens_is_that_of_tokens(prepare, cstool, tmp_path):
+    prepare("--train_tokenizer", "258")
+    outcome = cstool("data", "baseline", str(tmp_path / "text"))
+    assert (outcome.code, outcome.stdout.split()[-3:]) == (0, ["nats", "per", "token"])
+
+
+def test_a_baseline_of_pictures_is_refused(cstool, tmp_path):
+    cstool("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
+    outcome = cstool("data", "baseline", str(tmp_path / "digits"))
+    assert (outcome.code, outcome.stderr.splitlines()[0]) == (
+        2,
+        f"error: {tmp_path}/digits/train: must be a folder with files *.h5, found nothing there",
+    )
 
 
 def test_a_baseline_of_nothing_says_how_to_make_a_data_set(cstool, tmp_path):

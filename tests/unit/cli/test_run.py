@@ -69,7 +69,7 @@ def test_without_flags_the_file_decides(cstool, called):
 
 def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_chooses(cstool, called):
     cstool("run", "--params", "x.yaml")
-    del called["params"], called["artifact"], called["progress"]
+    del called["params"], called["artifact"], called["progress"], called["command"], called["log_folder"]
     assert called == {
         "mode": "train",
         "checkpoint_path": None,
@@ -85,7 +85,7 @@ def test_flags_of_the_run_reach_the_runtime(cstool, called):
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
         *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never", "--trace", "a.json"),
     )
-    del called["params"], called["artifact"], called["progress"]
+    del called["params"], called["artifact"], called["progress"], called["command"], called["log_folder"]
     assert called == {
         "mode": "train_and_eval",
         "checkpoint_path": Path("a.mdl"),

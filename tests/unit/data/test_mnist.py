@@ -7,7 +7,9 @@ import pytest
 
 from cstool.data import allocate, open_mnist
 
-HINT = "hint: copy the four files of MNIST there, as they are published"
+HINT = (
+    "hint: copy the four files of MNIST there, as they are published; `cstool data prepare digits` makes smaller ones"
+)
 CONTENT = "MNIST files such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
 
 

@@ -7,12 +7,10 @@ import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data import sources
-from cstool.data.sources import SourceFile, find_files, split_text, stream_bytes, stream_length_bytes
+from cstool.data.sources import SourceFile, find_files, read_bytes, split_text
 
 
 def make(folder, **content):
@@ -96,7 +94,7 @@ def test_sources_without_text_are_refused(tmp_path, error_of):
 
 
 def test_an_unreadable_file_is_reported(tmp_path, error_of, monkeypatch):
-    def refuse(*args):
+    def refuse(*args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
     make(tmp_path, a=b"1")
@@ -190,36 +188,61 @@ def test_a_file_that_is_too_short_cannot_be_cut(tmp_path, error_of):
     )
 
 
-@pytest.mark.parametrize("block_bytes", [1, 3, 4, 100])
-def test_the_pieces_of_a_file_are_the_bytes_before_the_cut_and_those_after_it(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(sources, "_BLOCK_BYTES", block_bytes)
+def test_the_pieces_of_a_file_are_the_bytes_before_the_cut_and_those_after_it(tmp_path):
     make(tmp_path, a=b"0123456789")
     parts = split_text(find_files([tmp_path]), 0.3, 1)
-    assert [b"".join(stream_bytes(part)) for part in parts] == [b"0123456", b"789"]
+    assert [read_bytes(piece, 0, piece.size_bytes) for (piece,) in parts] == [b"0123456", b"789"]
 
 
-def test_the_stream_is_the_files_with_one_zero_byte_between(tmp_path):
-    make(tmp_path, a=b"one", b=b"two", c=b"3")
-    assert b"".join(stream_bytes(find_files([tmp_path]))) == b"one\0two\x003"
+@given(text=st.text("aé世🎉", min_size=8), fraction=st.floats(0.01, 0.99))
+def test_whole_characters_are_cut_between_them(tmp_path_factory, text, fraction):
+    folder = tmp_path_factory.mktemp("text")
+    make(folder, a=text.encode())
+    parts = split_text(find_files([folder]), fraction, 1, whole_characters=True)
+    assert "".join(read_bytes(piece, 0, piece.size_bytes).decode() for (piece,) in parts) == text
 
 
-def test_the_stream_comes_in_bounded_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "_BLOCK_BYTES", 4)
-    make(tmp_path, a=b"0123456789", b=b"x")
-    assert list(stream_bytes(find_files([tmp_path]))) == [b"0123", b"4567", b"89", b"\0", b"x"]
+def test_bytes_that_are_no_text_are_cut_anywhere(tmp_path):
+    make(tmp_path, a=b"\x80" * 10)
+    ((head,), (tail,)) = split_text(find_files([tmp_path]), 0.3, 1, whole_characters=True)
+    assert (head.size_bytes, tail.size_bytes) == (7, 3)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_length_of_the_stream_is_known_before(tmp_path, count):
-    make(tmp_path, **{f"f{i}": b"text" for i in range(3)})
-    files = find_files([tmp_path])[:count]
-    assert stream_length_bytes(files) == len(b"".join(stream_bytes(files)))
+@given(start=st.integers(0, 10), length=st.integers(0, 10))
+def test_a_range_is_read_of_a_file(tmp_path_factory, start, length):
+    folder = tmp_path_factory.mktemp("text")
+    make(folder, a=b"0123456789")
+    (file,) = find_files([folder])
+    assert read_bytes(file, start, min(start + length, 10)) == b"0123456789"[start : start + length]
+
+
+def test_any_number_of_threads_finds_the_same_files(tmp_path):
+    make(tmp_path, **{f"f{i}": b"text" * i for i in range(9)})
+    assert find_files([tmp_path], threads=3) == find_files([tmp_path])
 
 
 def test_a_file_that_changes_while_it_is_read_is_reported(tmp_path, error_of):
     make(tmp_path, a=b"one")
-    files = find_files([tmp_path])
+    (file,) = find_files([tmp_path])
     make(tmp_path, a=b"four")
-    assert error_of(tmp_path, list, stream_bytes(files)) == (
-        "DIR/a: must not change while it is read, had 3 bytes and now 4\nhint: run it again"
+    assert error_of(tmp_path, read_bytes, file, 0, 3) == (
+        "DIR/a: must not change while it is read, had 3 bytes and now 4\n"
+        "hint: run it again when nobody writes to the file"
+    )
+
+
+def test_a_file_that_grows_while_it_is_digested_is_reported(tmp_path, error_of, monkeypatch):
+    make(tmp_path, a=b"one")
+    status = os.fstat
+
+    def grow(descriptor):
+        found = status(descriptor)
+        with (tmp_path / "a").open("ab") as stream:
+            stream.write(b"!")
+        return found
+
+    monkeypatch.setattr(os, "fstat", grow)
+    assert error_of(tmp_path, find_files, [tmp_path]) == (
+        "DIR/a: must not change while it is read, had 3 bytes and now 4\n"
+        "hint: run it again when nobody writes to the file"
     )

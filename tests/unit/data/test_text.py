@@ -5,15 +5,25 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cstool.data import TextPart, allocate, open_hdf5_text, prepare_text, text
-from cstool.data.text import cut_samples
+from cstool.data import (
+    Continued,
+    TextPart,
+    TextRequest,
+    TextSummary,
+    allocate,
+    hdf5_text,
+    open_hdf5_text,
+    prepare_text,
+    text,
+)
+from cstool.errors import Interrupted
 
 SOURCE = {"a": b"hello world", "b": b"0123456789", "c": b"x"}
 
@@ -30,11 +40,15 @@ def source(tmp_path):
 
 @pytest.fixture
 def prepare(tmp_path, source):
-    """Prepare the source with samples of 4 tokens; arguments may be changed."""
+    """Prepare the source with samples of 4 tokens; arguments and what is asked for may be changed."""
+    asked = {field.name for field in fields(TextRequest)}
 
     def call(**changes):
-        arguments = {"sources": [source], "output": tmp_path / "text", "sequence_length": 4, "val_fraction": 0.5}
-        return prepare_text(**arguments | changes)
+        request = {"sequence_length": 4, "val_fraction": 0.5}
+        request |= {name: value for name, value in changes.items() if name in asked}
+        others = {name: value for name, value in changes.items() if name not in asked}
+        arguments = {"sources": [source], "output": tmp_path / "text", "request": TextRequest(**request)}
+        return prepare_text(**arguments | others)
 
     return call
 
@@ -57,28 +71,6 @@ def text_of(folder):
     return bytes([out["input_ids"][0, 0], *out["labels"][counted].tolist()])
 
 
-def test_inputs_are_the_bytes_and_labels_the_bytes_one_later():
-    (block,) = cut_samples(iter([b"abcdef", b"ghi"]), 4, 10)
-    assert block.tolist() == [
-        [list(b"abcd"), [1, 1, 1, 1], list(b"bcde")],
-        [list(b"efgh"), [1, 1, 1, 1], list(b"fghi")],
-    ]
-
-
-def test_the_last_sample_is_padded_with_mask_zero():
-    (block,) = cut_samples(iter([b"abc"]), 4, 10)
-    assert block.tolist() == [[[97, 98, 0, 0], [1, 1, 0, 0], [98, 99, 0, 0]]]
-
-
-@given(text=st.binary(max_size=60), length=st.integers(2, 9), block=st.integers(1, 4), cut=st.integers(1, 20))
-def test_samples_do_not_depend_on_the_blocks_they_are_made_in(text, length, block, cut):
-    pieces = (text[i : i + cut] for i in range(0, len(text), cut))
-    whole = list(cut_samples(iter([text]), length, 1000))
-    parts = list(cut_samples(pieces, length, block))
-    assert all(len(part) == block for part in parts[:-1])
-    assert [sample.tolist() for part in parts for sample in part] == [s.tolist() for part in whole for s in part]
-
-
 def test_each_part_is_its_files_with_zero_bytes_between(tmp_path, prepare):
     prepare()
     assert (text_of(tmp_path / "text" / "train"), text_of(tmp_path / "text" / "val")) == (
@@ -89,7 +81,7 @@ def test_each_part_is_its_files_with_zero_bytes_between(tmp_path, prepare):
 
 def test_the_summary_counts_both_parts(tmp_path, prepare):
     summary = prepare()
-    assert replace(summary, duration_s=0.0) == text.TextSummary(
+    assert replace(summary, duration_s=0.0) == TextSummary(
         tmp_path / "text", TextPart(2, 12, 3, 12), TextPart(1, 10, 3, 9), duration_s=0.0, already_prepared=False
     )
 
@@ -181,41 +173,166 @@ def test_nothing_is_held_out_of_a_fraction_of_zero(tmp_path, prepare):
     assert sorted(p.name for p in (tmp_path / "text").iterdir()) == ["prepared.json", "train"]
 
 
-def test_progress_counts_the_bytes_of_both_parts_to_the_end(prepare):
+@pytest.mark.parametrize(("changes", "ways"), [({}, 1), ({"train_vocab": 260}, 2)], ids=["bytes", "trained"])
+def test_progress_counts_the_bytes_of_the_text_to_the_end(prepare, changes, ways):
     told = []
-    prepare(progress=lambda *state: told.append(state))
-    total = sum(len(content) for content in SOURCE.values()) + 1
+    prepare(progress=lambda *state: told.append(state), **changes)
+    total = sum(len(content) for content in SOURCE.values()) * ways + (12 if changes else 0)
     assert ([t for _, t in told], told[-1][0]) == ([total] * len(told), total)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def test_progress_comes_to_the_end_when_the_last_sample_is_whole(source, prepare, monkeypatch):
-    monkeypatch.setattr(text, "FILE_SAMPLES", 1)
-    (source / "b").write_bytes(b"0123456789abcdef+")
-    told = []
-    prepare(sources=[source / "b"], val_fraction=0, progress=lambda *state: told.append(state))
-    assert told == [(17, 17)]
-
-
-def test_a_file_that_grows_while_it_is_read_is_reported_and_leaves_nothing(tmp_path, source, prepare, error_of):
+def test_a_file_that_grows_while_it_is_read_is_reported(tmp_path, source, prepare, error_of):
     def grow(done, total):
         (source / "b").write_bytes(b"0" * 1000)
 
     assert error_of(tmp_path, prepare, progress=grow) == (
-        "DIR/source/b: must not change while it is read, had 10 bytes and now 1,000\nhint: run it again"
+        "DIR/source/b: must not change while it is read, had 10 bytes and now 1,000\n"
+        "hint: run it again when nobody writes to the file"
     )
+    assert not (tmp_path / "text").exists()
+
+
+def test_a_file_that_others_write_to_is_reported_whatever_its_length(tmp_path, source, prepare, error_of):
+    def write(done, total):
+        (source / "b").write_bytes(b"9876543210")
+        os.utime(source / "b", ns=(0, 0))
+
+    assert error_of(tmp_path, prepare, progress=write) == (
+        "DIR/source/b: must not change while it is read, had 10 bytes and was written to meanwhile\n"
+        "hint: run it again when nobody writes to the file"
+    )
+
+
+def test_a_file_that_is_removed_meanwhile_is_reported(tmp_path, source, prepare, error_of):
+    assert error_of(tmp_path, prepare, progress=lambda done, total: (source / "b").unlink(missing_ok=True)) == (
+        "DIR/source/b: must be readable, got: No such file or directory"
+    )
+
+
+def once_done(part, error):
+    """Return a progress that raises an error after so much of the text."""
+
+    def tell(done, total):
+        if done >= part * total:
+            raise error
+
+    return tell
+
+
+def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path, prepare):
+    prepare(output=tmp_path / "straight")
+    with pytest.raises(Interrupted) as raised:
+        prepare(progress=once_done(0.1, KeyboardInterrupt()))
+    assert str(raised.value) == (
+        f"{tmp_path}/text: stopped before it was complete\n"
+        "hint: the same command goes on from the files that are finished"
+    )
+    assert (raised.value.exit_code, (tmp_path / "text").exists()) == (130, False)
+    finished = tmp_path / ".text.partial" / "train" / "data_00000.h5"
+    number = finished.stat().st_ino
+    assert prepare().continued == Continued(1, 2, 0, 0)
+    assert (tmp_path / "text" / "train" / "data_00000.h5").stat().st_ino == number
+    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "straight", "text"]
+
+
+def test_a_tokenized_text_goes_on_from_its_tokens_and_its_tokenizer(tmp_path, prepare):
+    prepare(output=tmp_path / "straight", train_vocab=260)
+    with pytest.raises(Interrupted):
+        prepare(train_vocab=260, progress=once_done(0.4, KeyboardInterrupt()))
+    summary = prepare(train_vocab=260)
+    assert summary.continued == Continued(0, 2, 1, 2)
+    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def write_zeros(path):
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("damage", [cut_short, write_zeros, os.unlink], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("name", ["train/data_00000.h5", "tokens/train_00000.npy"])
+def test_what_is_damaged_in_the_meantime_is_made_again(tmp_path, prepare, name, damage):
+    prepare(output=tmp_path / "straight", train_vocab=260)
+    with pytest.raises(Interrupted):
+        prepare(train_vocab=260, progress=once_done(0.99, KeyboardInterrupt()))
+    damage(tmp_path / ".text.partial" / name)
+    summary = prepare(train_vocab=260)
+    assert summary.continued == (Continued(1, 2, 2, 2) if name.startswith("train") else Continued(2, 2, 1, 2))
+    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+
+
+def test_each_of_several_in_one_process_has_a_tokenizer_and_tokens_of_its_own(tmp_path, prepare):
+    for vocab in (262, 258):
+        prepare(output=tmp_path / f"straight{vocab}", train_vocab=vocab)
+        prepare(train_vocab=vocab, overwrite=True)
+        assert content_of(tmp_path / "text") == content_of(tmp_path / f"straight{vocab}")
+    (tmp_path / "source" / "a").write_bytes(b"other words")
+    prepare(train_vocab=258, overwrite=True)
+    assert content_of(tmp_path / "text") != content_of(tmp_path / "straight258")
+
+
+@pytest.mark.parametrize("changes", [{"sequence_length": 5}, {"shuffle_seed": 1}, {"train_vocab": 260}], ids=str)
+def test_what_another_command_began_is_not_gone_on_with(tmp_path, prepare, changes):
+    prepare(output=tmp_path / "straight", **changes)
+    with pytest.raises(Interrupted):
+        prepare(progress=once_done(0.1, KeyboardInterrupt()))
+    assert prepare(**changes).continued is None
+    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+
+
+def test_what_was_begun_with_files_of_another_length_is_not_gone_on_with(tmp_path, prepare, monkeypatch):
+    monkeypatch.setattr(text, "FILE_SAMPLES", 1)
+    with pytest.raises(Interrupted):
+        prepare(progress=once_done(0.4, KeyboardInterrupt()))
+    monkeypatch.undo()
+    assert prepare().continued is None
+    assert [path.name for path in sorted((tmp_path / "text").rglob("*.h5"))] == ["data_00000.h5"] * 2
+
+
+def test_half_written_files_never_count(tmp_path, prepare):
+    prepare(output=tmp_path / "straight")
+    with pytest.raises(Interrupted):
+        prepare(progress=once_done(0.1, KeyboardInterrupt()))
+    for name in ("train/.data_00000.h5.77.partial", "tokenizer.json.1234.tmp"):
+        (tmp_path / ".text.partial" / name).write_bytes(b"half")
+    prepare()
+    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+
+
+def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, prepare, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(text, "do_each", stop)
+    with pytest.raises(Interrupted):
+        prepare()
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
-def test_an_interruption_in_the_middle_leaves_nothing(tmp_path, prepare, stop):
-    def interrupt(done, total):
-        if done > total / 2:
-            raise stop
+@pytest.mark.parametrize("changes", [{}, {"shuffle_seed": 1}, {"train_vocab": 260, "packing": "documents"}], ids=str)
+def test_any_number_of_processes_makes_the_same_files(tmp_path, prepare, monkeypatch, changes):
+    prepare(output=tmp_path / "one", **changes)
+    prepare(processes=2, **changes)
+    assert content_of(tmp_path / "text") == content_of(tmp_path / "one")
 
-    with pytest.raises(stop):
-        prepare(progress=interrupt)
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+def test_a_second_preparation_of_the_same_data_set_is_refused(tmp_path, prepare, error_of):
+    messages = []
+
+    def again(done, total):
+        messages.append(error_of(tmp_path, prepare))
+
+    prepare(progress=again)
+    assert re.sub(r" on \S+ since [-\d]+ [:\d]+", " on HOST since WHEN", messages[0]) == (
+        f"DIR/.text.partial: must be used by one preparation at a time, it is in use by process {os.getpid()} on HOST "
+        "since WHEN\nhint: wait for it, stop it, or give another --output"
+    )
+    assert text_of(tmp_path / "text" / "val") == SOURCE["b"]
 
 
 def test_an_interruption_while_replacing_keeps_the_data_set_before(tmp_path, prepare):
@@ -224,7 +341,7 @@ def test_an_interruption_while_replacing_keeps_the_data_set_before(tmp_path, pre
 
     prepare()
     before = content_of(tmp_path / "text")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted):
         prepare(sequence_length=5, overwrite=True, progress=interrupt)
     assert content_of(tmp_path / "text") == before
 
@@ -232,50 +349,64 @@ def test_an_interruption_while_replacing_keeps_the_data_set_before(tmp_path, pre
 def test_a_rename_that_fails_keeps_the_data_set_before(tmp_path, prepare, monkeypatch, error_of):
     prepare()
     before = content_of(tmp_path / "text")
-    rename = text.Path.rename
+    rename = Path.rename
 
     def fail(path, target):
         if path.name.endswith(".partial"):
             raise OSError(errno.EIO, "Input/output error")
         return rename(path, target)
 
-    monkeypatch.setattr(text.Path, "rename", fail)
+    monkeypatch.setattr(Path, "rename", fail)
     assert error_of(tmp_path, prepare, sequence_length=5, overwrite=True) == (
         "DIR/text: must be writable, got: Input/output error\nhint: give another --output"
     )
-    assert content_of(tmp_path) == {f"text/{n}": c for n, c in before.items()} | {
-        f"source/{n}": c for n, c in SOURCE.items()
-    }
+    assert content_of(tmp_path / "text") == before
+    monkeypatch.undo()
+    assert prepare(sequence_length=5, overwrite=True).continued == Continued(2, 2, 0, 0)
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path, prepare):
-    dead = os.spawnlp(os.P_NOWAIT, "true", "true")
-    os.waitpid(dead, 0)
-    for name in (f".text.{dead}.partial", f".text.{dead}.previous", f".text.{os.getppid()}.partial", ".text.mine"):
-        (tmp_path / name / "train").mkdir(parents=True)
+@pytest.mark.parametrize("replaced", [True, False])
+def test_killed_while_one_data_set_replaces_another_either_is_there(tmp_path, prepare, replaced):
     prepare()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [f".text.{os.getppid()}.partial", ".text.mine", "source", "text"]
-    )
+    before = content_of(tmp_path / "text")
+    (tmp_path / "text").rename(tmp_path / ".text.previous")
+    if replaced:
+        prepare(sequence_length=5, overwrite=True)
+        assert not (tmp_path / ".text.previous").exists()
+    else:
+        assert prepare(sequence_length=4).already_prepared
+        assert content_of(tmp_path) == {f"text/{name}": content for name, content in before.items()} | {
+            f"source/{name}": content for name, content in SOURCE.items()
+        }
 
 
-def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, prepare, monkeypatch, error_of):
+def test_a_full_disk_is_reported_and_the_same_command_goes_on(tmp_path, prepare, monkeypatch, error_of):
+    write = hdf5_text.os.fsync
+    calls = []
+
     def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        calls.append(descriptor)
+        if len(calls) > 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(descriptor)
 
+    prepare(output=tmp_path / "straight")
     monkeypatch.setattr(os, "fsync", full)
     assert error_of(tmp_path, prepare) == (
         "DIR/text: must fit on its disk, which is full; the data set takes 288 bytes\n"
-        "hint: free some space, or give another --output"
+        "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
     )
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    monkeypatch.undo()
+    assert not (tmp_path / "text").exists()
+    assert prepare().continued == Continued(1, 2, 0, 0)
+    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
 
 
 def test_an_output_that_cannot_be_written_is_reported(tmp_path, prepare, monkeypatch, error_of):
     def refuse(path, *args, **kwargs):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(text.Path, "mkdir", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     assert error_of(tmp_path, prepare) == (
         "DIR/text: must be writable, got: Permission denied\nhint: give another --output"
     )
@@ -316,7 +447,7 @@ def test_a_held_out_share_that_is_none_is_refused(tmp_path, prepare, error_of, f
 
 def test_a_part_of_one_byte_is_refused(tmp_path, source, prepare, error_of):
     assert error_of(tmp_path, prepare, sources=[source / "c"], val_fraction=0) == (
-        "DIR/source/c: the train part must have at least 2 bytes, got 1\nhint: give more text"
+        "DIR/source/c: the train part must have at least 2 bytes, got fewer\nhint: give more text"
     )
 
 

@@ -21,6 +21,7 @@ GROUPS = [
     "softmax loss",
     "optimizer",
     "sparse linear",
+    "inference",
 ]
 
 

@@ -12,10 +12,12 @@ import yaml
 from cstool.document.section import Section
 from cstool.errors import ParamsError
 from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
+from cstool.params.sections.cycles import _Cosine
 from cstool.params.sections.optimizers import Optimizer
-from cstool.params.sections.schedules import Schedule, _Decay
+from cstool.params.sections.schedule import Schedule
+from cstool.params.sections.schedules import _Decay
 from cstool.params.sections.sparsity import CyclingShare
-from cstool.params.sections.trainer import CALLBACK_SECTIONS
+from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
 from tests.unit.params.conftest import SMALL
 
 TABLES = key_tables()
@@ -95,16 +97,17 @@ def sections(above: type[Section] = Section) -> Iterator[type[Section]]:
         yield from sections(section)
 
 
-NO_MAPPINGS = {Optimizer, Schedule, _Decay, CyclingShare}
+NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare}
 """bases of others, and what is a list in the file"""
 
 
 def test_no_section_of_the_schema_is_left_out():
     # The loader itself knows model_name, which is the model's name in old files.
     listed = {frozenset(key.name for key in table.keys if key.name != "model_name") for table in TABLES}
-    for name, section in CALLBACK_SECTIONS.items():
+    named = {**CALLBACK_SECTIONS, TensorBoardLogger.__name__: TensorBoardLogger}
+    for name, section in named.items():
         assert any({f"{name}.{key}" for key in section.field_keys()} <= keys for keys in listed)
-    for section in {*sections()} - NO_MAPPINGS - {*CALLBACK_SECTIONS.values()}:
+    for section in {*sections()} - NO_MAPPINGS - {*named.values()}:
         hidden = {field.alias or name for name, field in section.model_fields.items() if field.exclude}
         known = set(section.known_keys()) - hidden - {name for owner, name in BY_PLACE if owner is section}
         if known and section.__module__.startswith("cstool.params."):
@@ -138,7 +141,7 @@ def legacy_file_with(place: str, name: str, value: Any) -> str:
     if place == "sections":
         data[name] = value
     elif name == "main_scheduler":
-        data["optimizer"]["learning_rate"] = [{"scheduler": "Constant", name: "chained"}] * 2
+        data["optimizer"]["learning_rate"] = [{"scheduler": "Constant", name: value}] * 2
     elif place == "optimizer.learning_rate":
         data["optimizer"]["learning_rate"] = {"scheduler": "Linear", name: value}
     else:

@@ -82,9 +82,9 @@ def test_a_whole_file_of_the_vendor_is_understood() -> None:
         "checkpoint_name": "checkpoint_{step}.mdl",
     }
     assert init["logging"] == {"log_steps": 100, "log_level": "INFO"}
-    train, val = params.dataloader("train"), params.dataloader("val")
+    train, val = params.dataloaders("train")[0], params.dataloaders("val")[0]
     assert (train.batch_size, train.shuffle_seed, train.data_dir[0].name) == (112, 256, "train_8M_msl2048")
-    assert (val.data_dir[0].name, params.eval_dataloader) == ("val_msl2048", val)
+    assert (val.data_dir[0].name, params.eval_dataloaders) == ("val_msl2048", (val,))
 
 
 RUNCONFIG: list[tuple[str, Any, str, Any]] = [
@@ -103,6 +103,8 @@ RUNCONFIG: list[tuple[str, Any, str, Any]] = [
     ("log_steps", 5, "init.logging.log_steps", 5),
     ("logging", "DEBUG", "init.logging.log_level", "DEBUG"),
     ("checkpoint_path", "a.mdl", "fit.ckpt_path", "a.mdl"),
+    ("max_checkpoints", 3, "init.callbacks", [{"KeepNCheckpoints": {"n": 3}}]),
+    ("keep_checkpoint_max", 3, "init.callbacks", [{"KeepNCheckpoints": {"n": 3}}]),
     (
         "load_checkpoint_states",
         "model",
@@ -124,9 +126,9 @@ NOTED = (
     "cbcore_image credentials_path debug_args debug_args_path disable_version_check dist_addr dist_backend "
     "drop_data dump_activations enable_act_frequency enable_distributed fabric_type_blacklist hf_cache_dir ini "
     "init_method job_labels job_priority job_time_sec lazy_initialization legacy_event_dirs log_initialization "
-    "log_input_summaries main_process_id max_checkpoints keep_checkpoint_max mgmt_address mgmt_namespace mode "
+    "log_input_summaries main_process_id mgmt_address mgmt_namespace mode "
     "mount_dirs num_act_servers num_wgt_servers num_workers_per_csx precision_opt_level python_paths "
-    "retrace_every_iteration summary_dir sync_batchnorm target_device transfer_processes use_cs_grad_accum variant "
+    "retrace_every_iteration sync_batchnorm target_device transfer_processes use_cs_grad_accum variant "
     "wsc_log_level check_loss_values compile_crd_memory_gi execute_crd_memory_gi wrk_memory_gi act_memory_gi "
     "cmd_memory_gi wgt_memory_gi chf_memory_gi"
 ).split()
@@ -140,6 +142,16 @@ def test_a_key_of_runconfig_that_changes_nothing_here_is_noted_as_it_was_written
     dropped = value is None and name not in ("dist_addr", "mode", "use_cs_grad_accum", "variant")
     assert params.notes == (() if dropped else (f"runconfig.{name}: accepted, no effect",))
     assert params == old({})
+
+
+def test_the_folder_of_events_is_acted_on(old, folder: Path) -> None:
+    params = old({"runconfig.summary_dir": "curves"})
+    assert (params.events_dir, params.notes) == (folder / "curves", ())
+
+
+def test_summaries_of_the_optimizer_are_norms_in_the_events(old) -> None:
+    assert old({"optimizer.log_summaries": True}).computes_norms
+    assert not old({"optimizer.log_summaries": False}).computes_norms
 
 
 def test_how_far_to_compile_is_acted_on(old, folder: Path) -> None:
@@ -177,6 +189,27 @@ def test_the_trainer_layout_is_no_reason_for_a_warning(load) -> None:
         (
             {"scheduler": "PiecewiseConstant", "learning_rates": [1, 2], "milestones": [5]},
             [{"PiecewiseConstantLR": {"learning_rates": [1, 2], "milestones": [5]}}],
+        ),
+        (
+            [
+                LINEAR,
+                {
+                    "scheduler": "Multiplicative",
+                    "main_scheduler": "chained",
+                    "initial_learning_rate": 1.0,
+                    "coefficient": 0.5,
+                },
+            ],
+            [
+                {
+                    "ChainedScheduler": {
+                        "schedulers": [
+                            {"LinearLR": {"initial_learning_rate": 0, "end_learning_rate": 0.1, "total_iters": 5}},
+                            {"MultiplicativeLR": {"initial_learning_rate": 1.0, "coefficient": 0.5}},
+                        ]
+                    }
+                }
+            ],
         ),
         (
             [LINEAR, {"scheduler": "Constant", "main_scheduler": "sequential", "learning_rate": 0.1}],
@@ -269,7 +302,7 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old) 
 def test_without_training_data_the_checkpoint_is_that_of_the_evaluation(old, folder: Path) -> None:
     params = old({"train_input": None, "eval_input": EVAL, "runconfig.checkpoint_path": "a.mdl"})
     assert params.eval_checkpoint_path.path == folder / "a.mdl"
-    assert params.dataloader("eval").data_dir == (folder / "data/val",)
+    assert params.dataloaders("eval")[0].data_dir == (folder / "data/val",)
 
 
 def test_a_checkpoint_path_of_null_is_none_given(old) -> None:
@@ -291,8 +324,8 @@ optimizer: {optimizer_type: SGD, learning_rate: 0.1}
 runconfig:
 """
     params = load(text)
-    assert [params.dataloader(purpose).data_dir[0].name for purpose in ("train", "val")] == ["a", "b"]
-    assert params.dataloader("val").batch_size == 8
+    assert [params.dataloaders(purpose)[0].data_dir[0].name for purpose in ("train", "val")] == ["a", "b"]
+    assert params.dataloaders("val")[0].batch_size == 8
 
 
 # The model's name
@@ -478,7 +511,7 @@ def test_a_typed_length_replaces_that_of_the_file(old, key) -> None:
 
 def test_data_for_both_evaluations_can_be_changed_in_one_of_them(old) -> None:
     params = old({"eval_input": EVAL}, overrides=["trainer.fit.val_dataloader.batch_size=2"])
-    assert (params.val_dataloader.batch_size, params.eval_dataloader.batch_size) == (2, 4)
+    assert (params.val_dataloaders[0].batch_size, params.eval_dataloaders[0].batch_size) == (2, 4)
 
 
 def test_a_section_replaced_on_the_command_line_is_known_by_the_key_typed(old_failure) -> None:

@@ -61,6 +61,15 @@ CHANGES: list[dict[str, Any]] = [
     {"init.sparsity": [{"sparsity": 0.1, "algorithm": "dropconnect", "samples": 3, "param_filter": "*"}]},
     {"init.sparsity": {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "rewind_checkpoint": "b.mdl"}},
     {"fit": None, "validate.val_dataloader": VAL},
+    {"fit.val_dataloader": [VAL, {**VAL, "data_dir": "b"}], "validate.val_dataloader": VAL},
+    {"validate_all": {"val_dataloaders": [VAL, {**VAL, "data_dir": "b"}], "ckpt_paths": ["a.mdl", "b.mdl"]}},
+    {"init.callbacks": [{"KeepNCheckpoints": {"n": 2}}, {"LoadCheckpointStates": {"load_checkpoint_states": "model"}}]},
+    {"init.callbacks": [{"SaveCheckpointState": {"k": 2}}], "init.checkpoint": {"steps": 5}},
+    {
+        "init.callbacks": [{"EarlyStopping": {"patience": 2, "monitor": "eval/accuracy", "min_delta": 0.5}}],
+        "init.loop.eval_frequency": 0.5,
+        "fit.val_dataloader": VAL,
+    },
     {"init.callbacks": [{"ComputeNorm": {}}], "fit.train_dataloader.num_workers": 8},
 ]
 
@@ -95,13 +104,13 @@ def test_a_model_dir_lies_in_the_working_directory(load, folder: Path, monkeypat
 
 def test_evaluation_alone_takes_the_data_of_validate_if_there_is_some(load, folder: Path) -> None:
     params = load({"fit.val_dataloader": VAL, "validate.val_dataloader": {**VAL, "data_dir": "data/test"}})
-    dirs = [params.dataloader(purpose).data_dir for purpose in ("val", "eval")]
+    dirs = [params.dataloaders(purpose)[0].data_dir for purpose in ("val", "eval")]
     assert dirs == [(folder / "data/val",), (folder / "data/test",)]
 
 
 def test_evaluation_alone_falls_back_to_the_held_out_data_of_fit(load) -> None:
     params = load({"fit.val_dataloader": VAL})
-    assert params.eval_dataloader == params.val_dataloader
+    assert params.eval_all_dataloaders == params.eval_dataloaders == params.val_dataloaders != ()
 
 
 @pytest.mark.parametrize(
@@ -110,12 +119,13 @@ def test_evaluation_alone_falls_back_to_the_held_out_data_of_fit(load) -> None:
         ("train", "x.yaml: trainer.fit.train_dataloader is missing"),
         ("val", "x.yaml: trainer.fit.val_dataloader is missing"),
         ("eval", "x.yaml: trainer.fit.val_dataloader is missing"),
+        ("eval_all", "x.yaml: trainer.fit.val_dataloader is missing"),
     ],
 )
 def test_a_dataloader_that_a_mode_needs_and_the_file_lacks_is_an_error(load, purpose, message) -> None:
     params = load({"fit": None})
     with pytest.raises(ParamsError) as caught:
-        params.dataloader(purpose)
+        params.dataloaders(purpose)
     assert str(caught.value) == message
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import yaml
 
 from cstool.data import Field
-from cstool.params import Params, load_params
+from cstool.params import Params, load_params, parse_states
 from cstool.runtime import RunResult
-from cstool.runtime.checkpoints import choose_start, restore
 from cstool.runtime.optimizer import make_optimizer
 from cstool.runtime.session import Session
+from cstool.runtime.start import choose_start, restore
 from tests.models import fc_mnist
 from tests.unit.runtime.machines import machine
 
@@ -95,4 +95,5 @@ def session(folder: Path, *, weights: tuple[int, ...] = (6, 4), **init: Any) -> 
 def restored(found: Session, checkpoint: Path | None, states: str | None, *, strict: bool) -> None:
     """Do what a run does before it trains or evaluates."""
     trains = found.appliance.memoryx.optimizer is not None
-    restore(found, choose_start(found.params, checkpoint, states, trains=trains), strict)
+    wanted = None if states is None else parse_states(states)
+    restore(found, choose_start(found.params, checkpoint, wanted, trains=trains), strict)

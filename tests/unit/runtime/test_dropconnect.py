@@ -192,10 +192,10 @@ def test_gradients_are_those_of_the_network_that_streamed(sparse: bool) -> None:
 
 
 def look(appliance: Appliance, folder: Path, masks: int) -> Evaluation:
-    loader = params_of(folder).dataloader("train")
+    loader = params_of(folder).dataloaders("train")[0]
     assert loader is not None
     settings = {"step": 7, "steps": None, "log_steps": 1, "progress": Recorder(), "stop": StopRequest()}
-    found = evaluate(appliance, Digits(10), loader, masks=masks, **settings)
+    found = evaluate(appliance, Digits(10), loader, name="digits", several=False, masks=masks, **settings)
     assert found is not None
     return found
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from cstool.params import DataloaderParams
-from cstool.runtime.evaluate import Evaluation, evaluate
+from cstool.runtime.data_sets import DataSet
+from cstool.runtime.evaluate import Evaluation, evaluate, evaluate_sets, evaluation_table
 from cstool.runtime.session import Session
+from cstool.runtime.state import Position
 from cstool.runtime.stopping import StopRequest
 from tests.reference import models as reference
 from tests.unit.runtime.machines import arrays_of
@@ -29,11 +31,18 @@ def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def look(
-    found: Session, data: Digits, *, steps: int | None = None, log_steps: int = 1, **loader: Any
+    found: Session, data: Digits, *, steps: int | None = None, log_steps: int = 1, several: bool = False, **loader: Any
 ) -> tuple[Evaluation, Recorder]:
     progress = Recorder()
-    params: DataloaderParams = found.params.dataloader("train").model_copy(update=loader)
-    settings = {"step": 7, "steps": steps, "log_steps": log_steps, "progress": progress}
+    params: DataloaderParams = found.params.dataloaders("train")[0].model_copy(update=loader)
+    settings = {
+        "name": "digits",
+        "several": several,
+        "step": 7,
+        "steps": steps,
+        "log_steps": log_steps,
+        "progress": progress,
+    }
     return evaluate(found.appliance, data, params, stop=StopRequest(), **settings), progress
 
 
@@ -101,6 +110,79 @@ def test_the_log_ends_with_the_metrics(tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
+def test_one_of_several_data_sets_is_named_in_every_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path) as found:
+        result, _ = look(found, Digits(4), several=True)
+    assert re.fullmatch(EVAL_LINE + ", Dataset=digits", caplog.messages[0])
+    assert caplog.messages[1:4] == [
+        f"Avg Eval Loss: {result.loss:.5f}",
+        "Evaluation metrics:",
+        f"  - eval/digits/accuracy = {result.accuracy:.5f}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"is_text": False, "several": False}, {"eval/loss": 2.0, "eval/accuracy": 0.25}),
+        (
+            {"is_text": True, "several": False},
+            {"eval/loss": 2.0, "eval/accuracy": 0.25, "eval/lm_perplexity": math.exp(2.0)},
+        ),
+        ({"is_text": False, "several": True}, {"eval/wiki/loss": 2.0, "eval/wiki/accuracy": 0.25}),
+    ],
+)
+def test_metrics_have_tags_that_name_the_data_set_where_there_are_several(keys, expected) -> None:
+    assert Evaluation("wiki", 7, 2.0, 0.25, 40, 10, 1.5).metrics(**keys) == expected
+
+
+def sets(found: Session, *counts: int) -> list[DataSet]:
+    loader = found.params.dataloaders("train")[0]
+    return [DataSet(f"set_{count}", "p.yaml: x", loader, Digits(count)) for count in counts]
+
+
+def test_data_sets_are_evaluated_one_after_the_other_as_each_alone(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        found.position = Position(7)
+        seconds = evaluate_sets(found, sets(found, 10, 4), StopRequest(), Path("a.mdl"))
+        alone = [look(found, Digits(count))[0] for count in (10, 4)]
+    evaluations = found.result.evaluations
+    assert [(each["checkpoint"], each["data_set"], each["step"]) for each in evaluations] == [
+        ("a.mdl", "set_10", 7),
+        ("a.mdl", "set_4", 7),
+    ]
+    assert [(each["loss"], each["accuracy"], each["samples"]) for each in evaluations] == [
+        (each.loss, each.accuracy, each.samples) for each in alone
+    ]
+    assert found.metrics == {
+        "eval/set_10/loss": alone[0].loss,
+        "eval/set_10/accuracy": alone[0].accuracy,
+        "eval/set_4/loss": alone[1].loss,
+        "eval/set_4/accuracy": alone[1].accuracy,
+    }
+    assert (found.evaluated_step, seconds > 0) == (7, True)
+
+
+def test_an_evaluation_that_was_given_up_does_not_count(tmp_path: Path) -> None:
+    stop = StopRequest()
+    stop.signal_name = "SIGTERM"
+    with session(tmp_path) as found:
+        evaluate_sets(found, sets(found, 10, 4), stop)
+    assert (found.metrics, found.evaluated_step, found.result.evaluations) == ({}, None, [])
+
+
+def test_a_table_has_a_line_for_every_evaluation() -> None:
+    found = [
+        {"checkpoint": f"/a/checkpoint_{step}.mdl", **Evaluation(name, step, loss, 0.25, 4000, 10, 1.5).as_dict()}
+        for step, name, loss in ((5, "wiki", 12.5), (10, "books_val", 2.0))
+    ]
+    assert evaluation_table(found) == [
+        "checkpoint         data set       loss    perplexity  accuracy  tokens",
+        "checkpoint_5.mdl   wiki       12.50000  268337.28652   0.25000   4,000",
+        "checkpoint_10.mdl  books_val   2.00000       7.38906   0.25000   4,000",
+    ]
+
+
 def test_progress_counts_the_batches(tmp_path: Path) -> None:
     with session(tmp_path) as found:
         progress = look(found, Digits(8))[1]
@@ -113,7 +195,8 @@ def test_progress_counts_the_batches(tmp_path: Path) -> None:
 
 
 def test_as_a_dictionary_it_has_the_perplexity() -> None:
-    assert Evaluation(7, 2.0, 0.25, 40, 10, 1.5).as_dict() == {
+    assert Evaluation("digits", 7, 2.0, 0.25, 40, 10, 1.5).as_dict() == {
+        "data_set": "digits",
         "step": 7,
         "loss": 2.0,
         "accuracy": 0.25,
@@ -125,4 +208,4 @@ def test_as_a_dictionary_it_has_the_perplexity() -> None:
 
 
 def test_the_perplexity_of_a_hopeless_model_is_still_a_number() -> None:
-    assert Evaluation(7, 5000.0, 0.0, 1, 1, 1.0).as_dict()["perplexity"] == math.exp(700.0)
+    assert Evaluation("digits", 7, 5000.0, 0.0, 1, 1, 1.0).as_dict()["perplexity"] == math.exp(700.0)

@@ -13,7 +13,7 @@ import pytest
 
 from cstool.errors import CheckpointError
 from cstool.ir import Graph, _panel
-from cstool.params import SGD, AdamW, SparsityParams
+from cstool.params import SGD, AdamW, SparsityParams, parse_states
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.optimizer import Optimizer, make_optimizer
 from cstool.runtime.sparse_state import read_mask, read_weight
@@ -87,7 +87,7 @@ def load(path: Path, appliance: Appliance, states: str = "all") -> None:
     if states != "all":
         appliance.memoryx.initialize(SEED)
     with CheckpointReader(path) as reader:
-        load_state(reader, appliance.memoryx, appliance.graph, states=states, strict=True)
+        load_state(reader, appliance.memoryx, appliance.graph, states=parse_states(states), strict=True)
 
 
 def loaded(

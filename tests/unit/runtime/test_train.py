@@ -32,7 +32,7 @@ def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
 def go(found: Session, data: Digits, evaluate_now: Callable[[], float] | None) -> None:
     """Train as `run` does."""
     with StopRequest() as stop:
-        train(found, data, found.params.dataloader("train"), evaluate_now, stop)
+        train(found, data, found.params.dataloaders("train")[0], evaluate_now, stop)
 
 
 def trained(
@@ -155,7 +155,19 @@ def test_the_log_has_a_line_every_log_steps_and_for_the_first_and_last(
 
 def test_the_log_says_where_the_loop_begins_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 8})
-    assert caplog.messages[0] == "Starting train loop 1 of 1, from global step 4 to 8 (5 steps)"
+    assert caplog.messages[:11] == [
+        "=" * 75,
+        "Trainer Fit Summary",
+        "-" * 75,
+        "Trainer will run 1 train loop.",
+        "Train steps per train loop:",
+        "* 1 loop of 5 steps",
+        "for a total of 5 train steps.",
+        "No checkpoints will be taken: trainer.init.checkpoint.steps says how often.",
+        "Progress will be logged every 8 steps.",
+        "=" * 75,
+        "Starting train loop 1 of 1, from global step 4 to 8 (5 steps)",
+    ]
     assert caplog.messages[-3] == "Training completed successfully!"
     assert re.fullmatch(r"Processed 20 training sample\(s\) in \d+\.\d{9} seconds\.", caplog.messages[-2])
     assert caplog.messages[-1].startswith("Nothing was predicted for this host: ")
@@ -279,7 +291,7 @@ def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begi
             return 0.0
 
         go(found, Digits(), evaluate_now)
-    assert steps == [6, 8]
+    assert steps == [6, 9]
 
 
 @pytest.mark.parametrize(

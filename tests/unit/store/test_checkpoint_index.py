@@ -10,7 +10,7 @@ import pytest
 
 from cstool.errors import CheckpointError
 from cstool.store import IndexEntry, read_index, register_checkpoint
-from cstool.store.checkpoint_index import forget_deleted
+from cstool.store.checkpoint_index import INDEX_NAME, forget_deleted
 from tests.contract.refusal import refusal
 
 
@@ -113,3 +113,11 @@ def test_an_index_that_cannot_forget_is_named(tmp_path: Path) -> None:
     message = f"{tmp_path}/checkpoints_index.yaml: the index of checkpoints must be writable, got: Is a directory"
     with refusal(CheckpointError, message, "its entries of deleted checkpoints do no harm"):
         forget_deleted(tmp_path)
+
+
+def test_a_checkpoint_can_be_entered_as_one_of_a_run(tmp_path: Path) -> None:
+    for step, run in ((1, None), (2, "abc"), (3, "abc")):
+        (tmp_path / f"{step}.mdl").touch()
+        register_checkpoint(tmp_path, step, tmp_path / f"{step}.mdl", run)
+    assert [(entry.step, entry.run) for entry in read_index(tmp_path)] == [(1, None), (2, "abc"), (3, "abc")]
+    assert "run" not in (tmp_path / INDEX_NAME).read_text().partition("- step: 2")[0]

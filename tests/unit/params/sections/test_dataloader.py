@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cstool.params import load_params
+from cstool.params import data_set_names, load_params
 
 TRAIN = "fit.train_dataloader"
 
 
 def test_a_dataloader_has_defaults(load, folder: Path) -> None:
-    assert load({}).dataloader("train").dump() == {
+    assert load({}).dataloaders("train")[0].dump() == {
         "data_processor": "GptHDF5MapDataProcessor",
         "data_dir": [str(folder / "data/train")],
         "batch_size": 8,
@@ -24,32 +24,32 @@ def test_a_dataloader_has_defaults(load, folder: Path) -> None:
 
 
 def test_a_list_of_folders_is_kept_in_order(load, folder: Path) -> None:
-    assert load({f"{TRAIN}.data_dir": ["b", "a"]}).dataloader("train").data_dir == (folder / "b", folder / "a")
+    assert load({f"{TRAIN}.data_dir": ["b", "a"]}).dataloaders("train")[0].data_dir == (folder / "b", folder / "a")
 
 
 def test_all_places_where_a_folder_was_looked_for_can_be_shown(load, folder: Path, monkeypatch) -> None:
     load({})
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
-    dataloader = load_params(folder / "x.yaml").dataloader("train")
+    dataloader = load_params(folder / "x.yaml").dataloaders("train")[0]
     assert dataloader.tried == f"{folder}/data/train, {folder}/work/data/train"
 
 
 def test_the_seed_of_the_shuffle_is_that_of_the_run_unless_given(load) -> None:
-    assert load({"init.seed": 7}).dataloader("train").shuffle_seed == 7
+    assert load({"init.seed": 7}).dataloaders("train")[0].shuffle_seed == 7
 
 
 def test_the_seed_of_the_shuffle_can_be_given(load) -> None:
-    assert load({"init.seed": 7, f"{TRAIN}.shuffle_seed": 0}).dataloader("train").shuffle_seed == 0
+    assert load({"init.seed": 7, f"{TRAIN}.shuffle_seed": 0}).dataloaders("train")[0].shuffle_seed == 0
 
 
 def test_drop_last_batch_is_another_name_of_drop_last(load) -> None:
-    assert load({f"{TRAIN}.drop_last_batch": False}).dataloader("train").drop_last is False
+    assert load({f"{TRAIN}.drop_last_batch": False}).dataloaders("train")[0].drop_last is False
 
 
 def test_held_out_data_is_the_split_val_unless_said_otherwise(load) -> None:
     val = {"data_processor": "MNISTDataProcessor", "data_dir": "mnist", "batch_size": 1}
-    assert load({"fit.val_dataloader": val}).dataloader("val").split == "val"
+    assert load({"fit.val_dataloader": val}).dataloaders("val")[0].split == "val"
 
 
 def test_keys_about_worker_processes_are_noted(load) -> None:
@@ -93,13 +93,43 @@ def test_a_dataloader_that_makes_no_sense_is_an_error(failure, key, value, messa
 VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "val", "batch_size": 4}
 
 
-def test_of_several_dataloaders_the_first_counts_and_the_others_are_noted(load, folder: Path) -> None:
-    params = load({"fit.val_dataloader": [VAL, {**VAL, "data_dir": "test"}]})
-    assert params.dataloader("val").data_dir == (folder / "val",)
-    assert params.notes == ("trainer.fit.val_dataloader.1: accepted, no effect",)
+@pytest.mark.parametrize(
+    ("key", "purpose", "place"),
+    [
+        ("fit.val_dataloader", "val", "trainer.fit.val_dataloader"),
+        ("fit.val_dataloader", "eval", "trainer.fit.val_dataloader"),
+        ("fit.val_dataloader", "eval_all", "trainer.fit.val_dataloader"),
+        ("validate.val_dataloader", "eval", "trainer.validate.val_dataloader"),
+        ("validate_all.val_dataloaders", "eval_all", "trainer.validate_all.val_dataloaders"),
+    ],
+)
+def test_every_one_of_several_dataloaders_counts(load, folder: Path, key, purpose, place) -> None:
+    params = load({key: [VAL, {**VAL, "data_dir": "test"}]})
+    loaders = params.dataloaders(purpose)
+    assert [loader.data_dir for loader in loaders] == [(folder / "val",), (folder / "test",)]
+    assert [params.place_of(loaders, index) for index in (0, 1)] == [f"x.yaml: {place}.0", f"x.yaml: {place}.1"]
+    assert params.notes == ()
 
 
-def test_the_others_of_several_dataloaders_are_checked(failure) -> None:
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["wiki/val"], ["val"]),
+        (["wiki", "books"], ["wiki", "books"]),
+        (["wiki/val", "books/val"], ["wiki_val", "books_val"]),
+        (["wiki/val", "books/val", "code"], ["wiki_val", "books_val", "code"]),
+        (["a/x/val", "b/x/val", "b/y/val"], ["a_x_val", "b_x_val", "y_val"]),
+        (["val", "val", "val"], ["val", "val_2", "val_3"]),
+        (["val", "val", "val_2"], ["val", "val_2", "val_2_2"]),
+        (["my data (2024)", "é-1.5"], ["my_data__2024_", "é-1.5"]),
+    ],
+)
+def test_data_sets_are_named_by_their_folders(load, folders, names) -> None:
+    loaders = load({"fit.val_dataloader": [{**VAL, "data_dir": folder} for folder in folders]}).val_dataloaders
+    assert data_set_names(loaders) == tuple(names)
+
+
+def test_every_one_of_several_dataloaders_is_checked(failure) -> None:
     assert failure({"fit.val_dataloader": [VAL, {**VAL, "batch_size": 0}]}) == (
         "x.yaml:23: trainer.fit.val_dataloader.1.batch_size must be at least 1, got 0"
     )
@@ -124,7 +154,7 @@ def test_another_vocab_size_than_that_of_the_model_is_an_error(failure) -> None:
 
 
 def test_sink_tokens_have_defaults(load) -> None:
-    [sinks] = load({f"{TRAIN}.data_transforms": [{"name": "add_sink_tokens"}]}).dataloader("train").data_transforms
+    [sinks] = load({f"{TRAIN}.data_transforms": [{"name": "add_sink_tokens"}]}).dataloaders("train")[0].data_transforms
     assert sinks.dump() == {
         "name": "add_sink_tokens",
         "sink_token_id": 0,
@@ -161,4 +191,4 @@ def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, me
 
 def test_the_model_names_its_only_data_processor(load) -> None:
     changes = {"init.model": {"name": "fc_mnist"}, f"{TRAIN}.data_processor": None}
-    assert load(changes).dataloader("train").data_processor == "MNISTDataProcessor"
+    assert load(changes).dataloaders("train")[0].data_processor == "MNISTDataProcessor"

@@ -198,7 +198,7 @@ def test_a_key_of_the_vendor_that_changes_no_number_is_noted(load, name) -> None
     keys = (
         "mixed_precision fp16_type to_float16 dtype attention_kernel attention_qk_norm_eps attention_softmax_fp32 "
         "boundary_casting compute_eval_metrics fold_rope_consts num_relative_attention_buckets "
-        "use_experimental_flex_api loop_dim max_tokens start_token stop_sequences temperature top_k top_p"
+        "use_experimental_flex_api loop_dim start_token stop_sequences"
     ).split()
     loaded = load({"init.model": {"name": name, **dict.fromkeys(keys, 1)}})
     assert loaded.notes == tuple(f"{M}.{key}: accepted, no effect" for key in keys)

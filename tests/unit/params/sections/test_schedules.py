@@ -131,6 +131,27 @@ def test_names_of_schedules_are_read_in_any_case(rates) -> None:
     assert rates({"constantlr": {"learning_rate": 0.3}}, 0) == [0.3]
 
 
+def test_multiplicative_is_multiplied_at_every_step(rates) -> None:
+    entry = {"MultiplicativeLR": {"initial_learning_rate": 2.0, "coefficient": 0.5}}
+    assert rates(entry, 0, 1, 2, 3) == [2.0, 1.0, 0.5, 0.25]
+
+
+def test_chained_schedules_multiply_what_each_makes_of_its_initial_rate(rates) -> None:
+    halves = {"MultiplicativeLR": {"initial_learning_rate": 4.0, "coefficient": 0.5}}
+    parts = [linear(0.0, 1.0, 4), halves, {"StepLR": {"initial_learning_rate": 0.3, "step_size": 2, "gamma": 0.1}}]
+    expected = [step / 4 * 0.5**step * 0.1 ** (step // 2) for step in range(4)]
+    assert rates({"ChainedScheduler": {"schedulers": parts}}, *range(4)) == pytest.approx(expected, rel=1e-15)
+
+
+def test_a_chain_can_stand_in_a_sequence_that_has_milestones(rates) -> None:
+    chain = {"ChainedScheduler": {"schedulers": [linear(1.0, 0.0, 2)]}}
+    assert rates({"SequentialLR": {"schedulers": [chain, linear(5.0, 5.0, 1)], "milestones": [1]}}, 0, 1, 2) == [
+        1,
+        5,
+        5,
+    ]
+
+
 CASES = [
     (
         {"SequentialLR": {"schedulers": [linear(0, 1, 2), linear(1, 0, 5)], "milestones": [3]}},
@@ -176,11 +197,25 @@ CASES = [
         "x.yaml:13: trainer.init.schedulers.0.LinearLr2 is not a known name\nhint: did you mean LinearLR?",
     ),
     (
-        {"CyclicLR": {}},
-        "x.yaml:13: not supported: trainer.init.schedulers.0.CyclicLR\n"
-        "hint: supported: ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
-        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR, "
-        "ScalePerParamLR",
+        {"LambdaLR": {"initial_learning_rate": 1.0}},
+        "x.yaml:13: not supported: trainer.init.schedulers.0.LambdaLR\n"
+        "hint: its rates come from a function in Python: PiecewiseConstantLR and SequentialLR take numbers alone",
+    ),
+    (
+        {"ChainedScheduler": {"schedulers": [linear(0, 1, 2), {"ConstantLR": {"learning_rate": 1.0}}]}},
+        "x.yaml:14: trainer.init.schedulers.0.ChainedScheduler.schedulers needs an initial_learning_rate above 0 "
+        "in every schedule after the first, ConstantLR has none\n"
+        "hint: what counts of these is the rate over the initial one",
+    ),
+    (
+        {"ChainedScheduler": {"schedulers": [linear(0, 1, 2), linear(0, 1, 2)]}},
+        "x.yaml:14: trainer.init.schedulers.0.ChainedScheduler.schedulers needs an initial_learning_rate above 0 "
+        "in every schedule after the first, LinearLR has none\n"
+        "hint: what counts of these is the rate over the initial one",
+    ),
+    (
+        {"ChainedScheduler": {"schedulers": []}},
+        "x.yaml:14: trainer.init.schedulers.0.ChainedScheduler.schedulers must hold at least 1, got []",
     ),
     (
         {"ScalePerParamLR": {"scheduler": {"ConstantLR": {"learning_rate": -1}}}},
@@ -195,14 +230,16 @@ CASES = [
         {"Warp": {}},
         "x.yaml:13: trainer.init.schedulers.0.Warp is not a known name\n"
         "hint: the names are ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
-        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR, "
+        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, MultiplicativeLR, "
+        "CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR, SequentialLR, ChainedScheduler, "
         "ScalePerParamLR",
     ),
     (
         "LinearLR",
         "x.yaml:13: trainer.init.schedulers.0 must be a mapping with one name, got 'LinearLR'\n"
         "hint: the names are ConstantLR, LinearLR, CosineDecayLR, ExponentialLR, InverseExponentialTimeDecayLR, "
-        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, SequentialLR, "
+        "InverseSquareRootDecayLR, PolynomialLR, PiecewiseConstantLR, StepLR, MultiStepLR, MultiplicativeLR, "
+        "CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR, SequentialLR, ChainedScheduler, "
         "ScalePerParamLR",
     ),
 ]

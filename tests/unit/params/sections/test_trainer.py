@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cstool.params import load_params
+from cstool.params import ALL_STATES, load_params
 
 I = "trainer.init"  # noqa: E741
+VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "d", "batch_size": 4}
 
 
 def test_the_sections_have_defaults(load) -> None:
@@ -100,29 +101,32 @@ def test_keys_about_the_real_cluster_are_noted(load) -> None:
 def test_callbacks_that_change_no_result_are_noted(load) -> None:
     callbacks = [
         {"ScopedValidateFlags": {"csx.performance.micro_batch_size": 88}},
-        {"ComputeNorm": None},
-        {"computenorm": {}},
-        {"KeepNCheckpoints": {"n": 3}},
-        {"SaveCheckpointState": {"k": 2, "checkpoint_states": ["model"]}},
+        {"CheckLoss": None},
+        {"checkloss": {}},
+        {"KeepNCheckpoints": None},
         {"LogOptimizerParamGroup": {"keys": "lr"}},
     ]
     assert load({"init.callbacks": callbacks}).notes == tuple(
         f"trainer.init.callbacks.{key}: accepted, no effect"
         for key in (
             "0.ScopedValidateFlags.csx.performance.micro_batch_size",
-            "1.ComputeNorm",
-            "2.computenorm",
-            "3.KeepNCheckpoints.n",
-            "4.SaveCheckpointState.k",
-            "4.SaveCheckpointState.checkpoint_states",
-            "5.LogOptimizerParamGroup.keys",
+            "1.CheckLoss",
+            "2.checkloss",
+            "3.KeepNCheckpoints",
+            "4.LogOptimizerParamGroup.keys",
         )
     )
 
 
 @pytest.mark.parametrize(
     ("written", "states"),
-    [("model", "model"), ("model, optimizer", "model,optimizer"), (["model", "optimizer"], "model,optimizer")],
+    [
+        ("model", {"model"}),
+        ("model, optimizer", {"model", "optimizer"}),
+        (["model", "optimizer"], {"model", "optimizer"}),
+        ("dataloader,optimizer,model", ALL_STATES),
+        ("All", ALL_STATES),
+    ],
 )
 def test_the_states_to_load_from_a_checkpoint_are_acted_on(load, written, states) -> None:
     params = load({"init.callbacks": [{"LoadCheckpointStates": {"load_checkpoint_states": written}}]})
@@ -131,15 +135,205 @@ def test_the_states_to_load_from_a_checkpoint_are_acted_on(load, written, states
 
 @pytest.mark.parametrize("callback", [None, {}, {"load_checkpoint_states": None}])
 def test_all_states_are_loaded_unless_the_callback_names_some(load, callback) -> None:
-    assert load({"init.callbacks": [{"LoadCheckpointStates": callback}]}).load_checkpoint_states == "all"
+    assert load({"init.callbacks": [{"LoadCheckpointStates": callback}]}).load_checkpoint_states == ALL_STATES
 
 
-def test_loggers_are_noted(load) -> None:
-    loggers = [{"ProgressLogger": {}}, {"WandbLogger": {"project": "p"}}, {"TensorBoardLogger": None}]
+def test_how_many_checkpoints_are_kept_and_what_is_saved_beside_them_is_acted_on(load) -> None:
+    callbacks = [
+        {"KeepNCheckpoints": {"n": 3}},
+        {"SaveCheckpointState": {"k": 2}},
+        {
+            "SaveCheckpointState": {
+                "k": 5,
+                "checkpoint_states": ["optimizer", "model"],
+                "checkpoint_name": "w-{ckpt_name}",
+            }
+        },
+        {"KeepNCheckpoints": {"n": 4}},
+    ]
+    params = load({"init.callbacks": callbacks, "init.checkpoint.steps": 1})
+    assert (params.keep_checkpoints, params.notes) == (4, ())
+    assert [(found.k, found.checkpoint_states) for found in params.saved_states] == [
+        (2, {"model"}),
+        (5, {"model", "optimizer"}),
+    ]
+    assert [found.file_name("a.mdl") for found in params.saved_states] == ["model_a.mdl", "w-a.mdl"]
+
+
+STOP = {"init.loop.eval_frequency": 2, "fit.val_dataloader": VAL}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"patience": 3}, ("eval/loss", 3, 0.0, "min")),
+        ({"patience": 1, "monitor": "eval/accuracy", "min_delta": 0.01}, ("eval/accuracy", 1, 0.01, "max")),
+        ({"patience": 1, "monitor": "eval/lm_perplexity"}, ("eval/lm_perplexity", 1, 0.0, "min")),
+        ({"patience": 1, "monitor": "eval/accuracy", "mode": "min"}, ("eval/accuracy", 1, 0.0, "min")),
+    ],
+)
+def test_when_to_stop_early_is_acted_on(load, arguments, found) -> None:
+    params = load({"init.callbacks": [{"EarlyStopping": arguments}], **STOP})
+    stopping = params.early_stopping
+    assert (stopping.monitor, stopping.patience, stopping.min_delta, stopping.mode) == found
+    assert params.notes == ()
+
+
+def callback_error(failure, name: str, arguments: object, **changes: object) -> str:
+    """Return what is wrong with a callback, without its place."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    message = failure({"init.callbacks": [{name: arguments}], **dotted})
+    return message.partition(f"trainer.init.callbacks.0.{name}")[2].lstrip(". ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        ({"patience": 0}, STOP, "patience must be at least 1, got 0"),
+        ({}, STOP, "patience is missing"),
+        ({"patience": 1, "min_delta": -0.1}, STOP, "min_delta must be at least 0, got -0.1"),
+        ({"patience": 1, "mode": "up"}, STOP, "mode must be min or max, got 'up'"),
+        (
+            {"patience": 1, "monitor": "loss"},
+            STOP,
+            "monitor must be a metric of the evaluations, got 'loss'\n"
+            "hint: they are eval/loss, eval/accuracy, eval/lm_perplexity",
+        ),
+        (
+            {"patience": 1},
+            {**STOP, "fit.val_dataloader": [VAL, {**VAL, "data_dir": "b"}]},
+            "monitor must be a metric of the evaluations, got 'eval/loss'\n"
+            "hint: they are eval/d/loss, eval/d/accuracy, eval/d/lm_perplexity, eval/b/loss, eval/b/accuracy, "
+            "eval/b/lm_perplexity",
+        ),
+        (
+            {"patience": 1},
+            {"init.loop.eval_frequency": 2},
+            "needs evaluations, and trainer.fit.val_dataloader is missing",
+        ),
+        (
+            {"patience": 1},
+            {"fit.val_dataloader": VAL},
+            "needs evaluations on the way, and loop.eval_frequency is 1.0, the end of the run\n"
+            "hint: eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run",
+        ),
+        (
+            {"patience": 1},
+            {**STOP, "init.loop.eval_frequency": None},
+            "needs evaluations on the way, and loop.eval_frequency is missing, null or 0\n"
+            "hint: eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run",
+        ),
+    ],
+)
+def test_an_early_stopping_that_makes_no_sense_is_an_error(failure, arguments, changes, message) -> None:
+    assert callback_error(failure, "EarlyStopping", arguments, **changes) == message
+
+
+SAVED = {"init.checkpoint.steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        ({"k": 0}, SAVED, "k must be at least 1, got 0"),
+        (
+            {"k": 1},
+            {},
+            "needs checkpoints, and checkpoint.steps is missing\nhint: checkpoint.steps: N saves them",
+        ),
+        (
+            {"k": 1, "checkpoint_states": "wheels"},
+            SAVED,
+            "checkpoint_states must be all or some of model, optimizer, dataloader, got 'wheels'",
+        ),
+        (
+            {"k": 1, "checkpoint_states": "model,"},
+            SAVED,
+            "checkpoint_states must be all or some of model, optimizer, dataloader, got 'model,'",
+        ),
+        (
+            {"k": 1, "checkpoint_states": []},
+            SAVED,
+            "checkpoint_states must be all or some of model, optimizer, dataloader, got []",
+        ),
+        (
+            {"k": 1, "checkpoint_states": "optimizer"},
+            {**SAVED, "init.sparsity": 0.5},
+            "checkpoint_states must have model in it where weights are sparse, got 'optimizer'",
+        ),
+        (
+            {"k": 1, "checkpoint_name": "weights"},
+            SAVED,
+            "checkpoint_name must be a file name that holds {ckpt_name} and more, got 'weights'\n"
+            "hint: for example {checkpoint_states}_{ckpt_name}",
+        ),
+        (
+            {"k": 1, "checkpoint_name": "../{ckpt_name}"},
+            SAVED,
+            "checkpoint_name must be a file name that holds {ckpt_name} and more, got '../{ckpt_name}'\n"
+            "hint: for example {checkpoint_states}_{ckpt_name}",
+        ),
+        (
+            {"k": 1, "checkpoint_name": "{ckpt_name}"},
+            SAVED,
+            "checkpoint_name must be a file name that holds {ckpt_name} and more, got '{ckpt_name}'\n"
+            "hint: for example {checkpoint_states}_{ckpt_name}",
+        ),
+        (
+            {"k": 1, "checkpoint_name": "1{ckpt_name}"},
+            {**SAVED, "init.checkpoint.checkpoint_name": "{step}.mdl"},
+            "checkpoint_name must not make the name of a checkpoint ({step}.mdl), got '1{ckpt_name}'",
+        ),
+    ],
+)
+def test_a_second_file_that_makes_no_sense_is_an_error(failure, arguments, changes, message) -> None:
+    assert callback_error(failure, "SaveCheckpointState", arguments, **changes) == message
+
+
+def test_a_second_file_that_will_never_be_saved_is_worth_a_warning(load) -> None:
+    [warning] = load({"init.callbacks": [{"SaveCheckpointState": {"k": 3}}], **SAVED}).warnings
+    assert warning == (
+        "x.yaml:14: trainer.init.callbacks.0.SaveCheckpointState.k is 3, and the run makes 2: nothing is saved beside "
+        "them"
+    )
+    assert load({"init.callbacks": [{"SaveCheckpointState": {"k": 2}}], **SAVED}).warnings == ()
+
+
+def test_two_second_files_of_one_name_are_an_error(failure) -> None:
+    entry = {"SaveCheckpointState": {"k": 1}}
+    assert failure({"init.callbacks": [entry, entry], **SAVED}).endswith(
+        "trainer.init.callbacks.1.SaveCheckpointState.checkpoint_name must be another one than that of the "
+        "SaveCheckpointState before it, both make model_checkpoint_{step}.mdl"
+    )
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "computes"), [([], False), ([{"ComputeNorm": {}}], True), ([{"ComputeNorm": None}], False)]
+)
+def test_norms_are_computed_where_the_callback_is_there(load, callbacks, computes) -> None:
+    params = load({"init.callbacks": callbacks})
+    assert (params.computes_norms, params.notes) == (computes, ())
+
+
+@pytest.mark.parametrize("value", [{}, {"summary_dir": None}])
+def test_events_are_in_model_dir_by_default(load, value) -> None:
+    params = load({"init.loggers": [{"TensorBoardLogger": value}]})
+    assert params.events_dir == load({}).events_dir == params.model_dir / "events"
+
+
+def test_events_can_go_elsewhere_or_nowhere(load) -> None:
+    loggers = [{"TensorBoardLogger": {"summary_dir": "curves", "legacy_event_dirs": True}}]
+    params = load({"init.loggers": loggers})
+    assert params.events_dir == Path("curves").absolute()
+    assert params.notes == ("trainer.init.loggers.0.TensorBoardLogger.legacy_event_dirs: accepted, no effect",)
+    assert load({"init.loggers": [{"TensorBoardLogger": None}]}).events_dir is None
+
+
+def test_other_loggers_are_noted(load) -> None:
+    loggers = [{"ProgressLogger": {}}, {"WandbLogger": {"project": "p"}}]
     assert load({"init.loggers": loggers}).notes == (
         "trainer.init.loggers.0.ProgressLogger: accepted, no effect",
         "trainer.init.loggers.1.WandbLogger.project: accepted, no effect",
-        "trainer.init.loggers.2.TensorBoardLogger: accepted, no effect",
     )
 
 
@@ -150,7 +344,6 @@ def test_loggers_are_noted(load) -> None:
         ({"init.autorestart": {"max_num_restarts": 3}}, "trainer.init.autorestart.max_num_restarts"),
         ({"init.loop.grad_accum_steps": 4}, "trainer.init.loop.grad_accum_steps"),
         ({"init.backend.sync_batchnorm": True}, "trainer.init.backend.sync_batchnorm"),
-        ({"validate_all.ckpt_paths": ["a", "b"]}, "trainer.validate_all"),
     ],
 )
 def test_other_keys_without_effect_are_noted(load, changes, note) -> None:
@@ -364,6 +557,19 @@ def test_a_backend_that_makes_no_sense_is_an_error(failure, key, value, message)
         (
             {"val_dataloader": {}},
             "x.yaml:18: trainer.validate_all.val_dataloader is not a known key\nhint: did you mean val_dataloaders?",
+        ),
+        (
+            {"ckpt_paths": []},
+            "x.yaml:18: trainer.validate_all.ckpt_paths must hold at least one path, got []\n"
+            "hint: without the key, all of model_dir are evaluated",
+        ),
+        (
+            {"ckpt_paths": ["a", "b", "./a"]},
+            "x.yaml:21: trainer.validate_all.ckpt_paths.2 is the same file as ckpt_paths.0, got './a'",
+        ),
+        (
+            {"val_dataloaders": []},
+            "x.yaml:18: trainer.validate_all.val_dataloaders must hold at least one dataloader, got []",
         ),
         ({"ckpt_paths": [5]}, "x.yaml:18: trainer.validate_all.ckpt_paths must be a path or a list of paths, got [5]"),
         (

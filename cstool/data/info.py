@@ -1,0 +1,153 @@
+"""What a data set is: its parts, its tokenizer, where it comes from, how it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cstool.data.dataset import Dataset, allocate
+from cstool.data.hdf5_text import is_sample_file, open_hdf5_text
+from cstool.data.mnist import CLASS_COUNT, open_mnist
+from cstool.data.parts import PICTURES, DataFolder, find_parts
+from cstool.data.tokenizer import tokenizer_of
+
+SHOWN_TOKENS = 48
+"""of the first sample"""
+SHOWN_SOURCES = 3
+COUNTED_SAMPLES = 4096
+"""whose padding is counted where no record says it"""
+
+
+@dataclass(frozen=True)
+class PartInfo:
+    """What a part of a data set has.
+
+    Args:
+        files: how many
+        size_bytes: of the files
+        samples: how many
+        tokens: labels that count; None for pictures, and where only some samples were read
+        padding: share of the positions whose label does not count; None for pictures
+        read_samples: of how many samples, from the first, that is said; all where a record says it
+        classes: pictures of each class, from class 0; None for text
+    """
+
+    files: int
+    size_bytes: int
+    samples: int
+    tokens: int | None = None
+    padding: float | None = None
+    read_samples: int = 0
+    classes: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What a data set is; what is not known, or not of its kind, is None."""
+
+    path: Path
+    format: str
+    parts: dict[str, PartInfo]
+    sequence_length: int | None = None
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    packing: str | None = None
+    shuffle_seed: int | None = None
+    unknown_characters: int | None = None
+    source: str | None = None
+    first_tokens: Sequence[int] | None = None
+    first_text: str | None = None
+
+
+def data_info(folder: Path) -> DataInfo:
+    """Say what the data set in a folder is; of what this program did not make, some samples are read.
+
+    Args:
+        folder: see `find_parts`
+
+    Raises:
+        DataError: there is none, or it is damaged.
+    """
+    found = find_parts(folder)
+    return _pictures(found) if found.kind == PICTURES else _text(found)
+
+
+def _text(found: DataFolder) -> DataInfo:
+    record = found.record or {}
+    parts, lengths, first = {}, [], None
+    for name, path in found.parts.items():
+        dataset = open_hdf5_text([path])
+        try:
+            (length,) = dataset.fields["input_ids"].shape
+            lengths.append(length)
+            counted, tokens, begins = _count(dataset)
+        finally:
+            dataset.close()
+        if first is None:
+            first = begins
+        if record:
+            counted, tokens = dataset.sample_count, record["parts"][name]["tokens"]
+        files = [entry for entry in path.iterdir() if is_sample_file(entry.name)]
+        parts[name] = PartInfo(
+            len(files),
+            sum(file.stat().st_size for file in files),
+            dataset.sample_count,
+            tokens if counted == dataset.sample_count else None,
+            1 - tokens / (counted * length),
+            counted,
+        )
+    tokenizer = tokenizer_of(found.path)
+    return DataInfo(
+        found.path,
+        found.kind,
+        parts,
+        sequence_length=lengths[0] if len(set(lengths)) == 1 else None,
+        tokenizer=None if tokenizer is None else tokenizer.name,
+        vocab_size=None if tokenizer is None else tokenizer.vocab_size,
+        packing=record.get("packing", "stream") if record else None,
+        shuffle_seed=record.get("shuffle_seed"),
+        unknown_characters=record.get("unknown_characters", 0) if record else None,
+        source=_source(record) if record else None,
+        first_tokens=first,
+        first_text=None if tokenizer is None or first is None else tokenizer.decode(first),
+    )
+
+
+def _source(record: Mapping[str, Any]) -> str:
+    names = record.get("sources", ["text"])
+    more = f" and {len(names) - SHOWN_SOURCES:,} more" if len(names) > SHOWN_SOURCES else ""
+    size_bytes = sum(part["size_bytes"] for part in record["parts"].values())
+    tokenizer = f", tokenizer from {record['tokenizer']['made_from']}" if "tokenizer" in record else ""
+    return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{tokenizer}"
+
+
+def _count(dataset: Dataset) -> tuple[int, int, list[int]]:
+    """Return how many samples were read, their labels that count, and the first tokens of all."""
+    counted = min(dataset.sample_count, COUNTED_SAMPLES)
+    step = max(1, 2**20 // dataset.fields["input_ids"].shape[0])
+    tokens, begins = 0, []
+    for start in range(0, counted, step):
+        indices = np.arange(start, min(start + step, counted))
+        out = allocate(dataset.fields, len(indices))
+        dataset.read(indices, out)
+        tokens += int(np.count_nonzero(out["mask"]))
+        if start == 0:
+            begins = out["input_ids"][0, : max(1, int(np.count_nonzero(out["mask"][0])))][:SHOWN_TOKENS].tolist()
+    return counted, tokens, begins
+
+
+def _pictures(found: DataFolder) -> DataInfo:
+    parts = {}
+    for name in found.parts:
+        dataset = open_mnist([found.path], split=name)
+        out = allocate(dataset.fields, dataset.sample_count)
+        dataset.read(np.arange(dataset.sample_count), out)
+        classes = np.bincount(out["labels"], minlength=CLASS_COUNT).tolist()
+        size_bytes = sum(file.stat().st_size for file in dataset.files)
+        parts[name] = PartInfo(len(dataset.files), size_bytes, dataset.sample_count, classes=classes)
+    source = (found.record or {}).get("source")
+    return DataInfo(found.path, found.kind, parts, source=source)

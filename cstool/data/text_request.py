@@ -1,0 +1,174 @@
+"""What a text data set is to be, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cstool.data.samples import BLOCK_TOKENS, Packing
+from cstool.data.sources import SourceFile, source_roots
+from cstool.data.tokenizer import BYTE_VALUES, BYTES
+from cstool.data.tokenizing import LEAST_VOCAB, MOST_VOCAB
+from cstool.errors import DataError
+
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """What the train or the held-out part consists of; `size_bytes` is that of its text."""
+
+    files: int
+    size_bytes: int
+    samples: int
+    tokens: int
+    """unmasked positions"""
+
+
+@dataclass(frozen=True)
+class Continued:
+    """What an earlier, stopped preparation had finished: files of samples, and of tokens on the way to them."""
+
+    files: int
+    of_files: int
+    tokenized: int
+    of_tokenized: int
+
+
+@dataclass(frozen=True)
+class TextSummary:
+    """What `prepare_text` made, or found made."""
+
+    path: Path
+    train: TextPart
+    val: TextPart
+    duration_s: float
+    already_prepared: bool
+    tokenizer: str = BYTES
+    vocab_size: int = BYTE_VALUES
+    unknown_characters: int = 0
+    """that no token stands for"""
+    continued: Continued | None = None
+    """None if nothing was there"""
+
+    @property
+    def held_out_share(self) -> float:
+        """Share of the bytes of the text that is held out."""
+        return self.val.size_bytes / (self.train.size_bytes + self.val.size_bytes)
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """What a data set is to be; together with the text it says every byte of it.
+
+    Args:
+        sequence_length: S, from 2 to 2**20
+        val_fraction: share of the bytes that is held out, in [0, 1), see `split_text`; with 0 there is no val part
+        seed: of the choice of held-out files
+        tokenizer: "bytes" or a tokenizers JSON file, which is copied into the data set
+        train_vocab: train a byte-level BPE of so many tokens on the train part instead
+        allow_unknown: whether characters that no token stands for are counted, and not refused
+        packing: "stream", or "documents", each of which begins a sample then
+        shuffle_seed: of the order in which the samples of a part are written; None for that of the text
+    """
+
+    sequence_length: int
+    val_fraction: float = 0.05
+    seed: int = 1
+    tokenizer: str = BYTES
+    train_vocab: int | None = None
+    allow_unknown: bool = False
+    packing: Packing = "stream"
+    shuffle_seed: int | None = None
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether bytes are the tokens."""
+        return self.tokenizer == BYTES and self.train_vocab is None
+
+    def check(self) -> None:
+        """Check the values, one by one and together.
+
+        Raises:
+            DataError: one is out of range, or has no effect.
+        """
+        length = self.sequence_length
+        if length < 2:
+            raise DataError(f"sequence_length: must be at least 2, got {length}")
+        if length > BLOCK_TOKENS:
+            raise DataError(f"sequence_length: must be at most {BLOCK_TOKENS:,}, got {length:,}")
+        if not 0 <= self.val_fraction < 1:
+            raise DataError(f"val_fraction: must be at least 0 and less than 1, got {self.val_fraction}")
+        if self.train_vocab is not None and self.tokenizer != BYTES:
+            raise DataError(
+                f"--train_tokenizer: must stand without another tokenizer, got --tokenizer {self.tokenizer}",
+                "leave one of the two out",
+            )
+        if self.train_vocab is not None and not LEAST_VOCAB <= self.train_vocab <= MOST_VOCAB:
+            raise DataError(
+                f"--train_tokenizer: must be from {LEAST_VOCAB} to {MOST_VOCAB:,} tokens, got {self.train_vocab:,}",
+                "256 are the bytes, and one stands between documents",
+            )
+        if self.allow_unknown and (self.tokenizer == BYTES):
+            raise DataError(
+                "--allow_unknown: must stand beside --tokenizer FILE; bytes stand for all there is", "leave it out"
+            )
+
+    def digest(self, files: Sequence[SourceFile]) -> str:
+        """Return what tells data sets apart: of the text and of all that is asked for.
+
+        Args:
+            files: of the text; the tokenizer's file is read as well
+        """
+        text = [(file.name, file.size_bytes, file.digest) for file in files]
+        content: list[Any] = [FORMAT, self.sequence_length, float(self.val_fraction), self.seed, text]
+        # What was not asked for is not in it: data sets made before it could be are the same.
+        more = {
+            "tokenizer": None if self.tokenizer == BYTES else digest_of(Path(self.tokenizer)),
+            "train_vocab": self.train_vocab,
+            "allow_unknown": self.allow_unknown or None,
+            "packing": None if self.packing == "stream" else self.packing,
+            "shuffle_seed": self.shuffle_seed,
+        }
+        if given := {key: value for key, value in more.items() if value is not None}:
+            content.append(given)
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a small file."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def check_places(sources: Sequence[Path] | None, output: Path) -> None:
+    """Check that a data set does not go where its text is.
+
+    Raises:
+        DataError: it does.
+    """
+    for source in source_roots(sources):
+        if output.is_relative_to(source) or source.is_relative_to(output):
+            raise DataError(f"{output}: must lie apart from the sources, got {source} as one", "give another --output")
+
+
+def summary(
+    output: Path, record: Mapping[str, Any], duration_s: float, *, already_prepared: bool, continued: Continued | None
+) -> TextSummary:
+    """Return what the record of a data set says."""
+    train, val = (TextPart(**record["parts"][name]) for name in ("train", "val"))
+    tokenizer = record.get("tokenizer")
+    return TextSummary(
+        output,
+        train,
+        val,
+        duration_s,
+        already_prepared,
+        tokenizer=BYTES if tokenizer is None else str(output / tokenizer["file"]),
+        vocab_size=BYTE_VALUES if tokenizer is None else tokenizer["vocab_size"],
+        unknown_characters=record.get("unknown_characters", 0),
+        continued=continued,
+    )

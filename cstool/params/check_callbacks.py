@@ -1,0 +1,129 @@
+"""The callbacks that are acted on, and what of the rest of a file they must agree with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cstool.document.document import Key
+from cstool.document.problems import Problems
+from cstool.document.section import Section
+from cstool.params.checkpoint_states import ALL_STATES, STATES
+from cstool.params.sections.dataloader import DataloaderParams, data_set_names
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.sparsity import SparsityParams
+from cstool.params.sections.trainer import (
+    CheckpointParams,
+    EarlyStopping,
+    KeepNCheckpoints,
+    LoadCheckpointStates,
+    LoopParams,
+    SaveCheckpointState,
+)
+
+
+@dataclass
+class Callbacks:
+    """What callbacks ask for; of those that stand there twice, the last one counts, but for SaveCheckpointState."""
+
+    states: frozenset[str] = ALL_STATES
+    keep: int | None = None
+    saved: list[SaveCheckpointState] = field(default_factory=list)
+    stopping: EarlyStopping | None = None
+    places: dict[int, Key] = field(default_factory=dict)
+    """of the sections, by their id"""
+
+    def take(self, section: Section, key: Key) -> None:
+        """Take the arguments of a callback that stands at a key."""
+        self.places[id(section)] = key
+        match section:
+            case LoadCheckpointStates():
+                self.states = section.load_checkpoint_states
+            case KeepNCheckpoints():
+                self.keep = section.n
+            case SaveCheckpointState():
+                self.saved.append(section)
+            case EarlyStopping():
+                self.stopping = section
+
+
+def check_callbacks(
+    callbacks: Callbacks,
+    problems: Problems,
+    *,
+    loop: LoopParams,
+    checkpoint: CheckpointParams,
+    model: FcMnistParams | DecoderParams | None,
+    val: Sequence[DataloaderParams],
+    sparsity: Sequence[SparsityParams] | None,
+) -> list[str]:
+    """Check callbacks against the rest of a file, and return warnings about those that will do nothing.
+
+    Args:
+        callbacks: those that are acted on
+        problems: what is wrong is added
+        loop: when there are evaluations
+        checkpoint: when there are checkpoints, and what they are called
+        model: None if it is wrong
+        val: what is evaluated between training steps
+        sparsity: groups of sparse weights; None if they are wrong
+    """
+    warnings: list[str] = []
+    names = [callback.file_name(checkpoint.checkpoint_name) for callback in callbacks.saved]
+    for index, callback in enumerate(callbacks.saved):
+        key = callbacks.places[id(callback)]
+        if checkpoint.steps is None:
+            problems.add(
+                key, "needs checkpoints, and checkpoint.steps is missing", hint="checkpoint.steps: N saves them"
+            )
+        elif (made := loop.checkpoints(checkpoint.steps)) is not None and callback.k > made:
+            where, name = problems.where((*key, "k"))
+            warnings.append(f"{where}: {name} is {callback.k}, and the run makes {made}: nothing is saved beside them")
+        if sparsity and "model" not in callback.checkpoint_states:
+            states = ",".join(state for state in STATES if state in callback.checkpoint_states)
+            problems.add((*key, "checkpoint_states"), "must have model in it where weights are sparse", states)
+        if _is_checkpoint(names[index].replace("{step}", "1"), checkpoint.checkpoint_name):
+            rule = f"must not make the name of a checkpoint ({checkpoint.checkpoint_name})"
+            problems.add((*key, "checkpoint_name"), rule, callback.checkpoint_name)
+        if names[index] in names[:index]:
+            rule = f"must be another one than that of the SaveCheckpointState before it, both make {names[index]}"
+            problems.add((*key, "checkpoint_name"), rule)
+    if callbacks.stopping is not None:
+        _check_stopping(callbacks.stopping, callbacks.places[id(callbacks.stopping)], problems, loop, model, val)
+    return warnings
+
+
+def _is_checkpoint(name: str, template: str) -> bool:
+    stem, _, suffix = template.rpartition(".") if "." in template else (template, "", "")
+    before, after = map(re.escape, stem.split("{step}")) if "{step}" in stem else (re.escape(stem), "")
+    ending = re.escape(template[len(stem) :])
+    return re.fullmatch(rf"{before}[0-9]+{after}(_[0-9]{{8}}_[0-9]{{6}})?{ending}", name) is not None
+
+
+def _check_stopping(
+    stopping: EarlyStopping,
+    key: Key,
+    problems: Problems,
+    loop: LoopParams,
+    model: FcMnistParams | DecoderParams | None,
+    val: Sequence[DataloaderParams],
+) -> None:
+    if not val:
+        problems.add(key, "needs evaluations, and trainer.fit.val_dataloader is missing")
+        return
+    if not loop.eval_frequency or loop.eval_frequency == 1.0 and isinstance(loop.eval_frequency, float):
+        got = "missing, null or 0" if not loop.eval_frequency else "1.0, the end of the run"
+        problems.add(
+            key,
+            f"needs evaluations on the way, and loop.eval_frequency is {got}",
+            hint="eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run",
+        )
+    metrics = ["loss", "accuracy", *(["lm_perplexity"] if isinstance(model, DecoderParams) else [])]
+    names = data_set_names(val)
+    prefixes = [""] if len(names) == 1 else [f"{name}/" for name in names]
+    known = [f"eval/{prefix}{metric}" for prefix in prefixes for metric in metrics]
+    if stopping.monitor not in known:
+        rule = "must be a metric of the evaluations"
+        problems.add((*key, "monitor"), rule, stopping.monitor, f"they are {', '.join(known)}")

@@ -1,0 +1,92 @@
+"""From the sections that say what data is read to `DataloaderParams`, with what the model and the seed say of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cstool.document.document import Key
+from cstool.document.problems import Problems
+from cstool.params.micro_batch import MicroBatchChoice
+from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.model import FcMnistParams
+
+
+class DataloaderCheck:
+    """Checks dataloaders one by one.
+
+    Args:
+        problems: what is wrong is added
+        micro_batch: takes what the training data says of it
+        model: None if it is wrong, or not there
+        seed: of the run, that of the order where the data has none of its own
+    """
+
+    def __init__(
+        self,
+        problems: Problems,
+        micro_batch: MicroBatchChoice,
+        model: FcMnistParams | DecoderParams | None,
+        seed: int,
+    ) -> None:
+        self._problems = problems
+        self._micro_batch = micro_batch
+        self._seed = seed
+        self._vocab_size: int | None = getattr(model, "vocab_size", None)
+        self._longest: int | None = getattr(model, "max_position_embeddings", None)
+        # Old files leave out what can only be one.
+        self._processor = {"data_processor": "MNISTDataProcessor"} if isinstance(model, FcMnistParams) else {}
+
+    def training(self, raw: Any, key: Key) -> DataloaderParams | None:
+        """Return the dataloader of the training data; None if there is none, or it is wrong."""
+        return self._dataloader(raw, key, "train")
+
+    def held_out(self, raw: Any, key: Key) -> tuple[DataloaderParams, ...]:
+        """Return one dataloader or several, those that are right."""
+        if not isinstance(raw, list):
+            raw, keys = [raw], [key]
+        else:
+            keys = [(*key, index) for index in range(len(raw))]
+            if not raw:
+                self._problems.add(key, "must hold at least one dataloader", raw)
+        loaders = [self._dataloader(part, below, "val") for part, below in zip(raw, keys, strict=True)]
+        return tuple(loader for loader in loaders if loader is not None)
+
+    def _dataloader(self, raw: Any, key: Key, split: str) -> DataloaderParams | None:
+        if raw is None:
+            return None
+        if isinstance(raw, dict):
+            if split == "train":
+                raw = self._micro_batch.take_from_loader(raw, key)
+            defaults = {"split": split, "shuffle_seed": self._seed, **self._processor}
+            raw = {**raw, **{name: value for name, value in defaults.items() if raw.get(name) is None}}
+            size = raw.get("vocab_size")
+            if type(size) is int and self._vocab_size is not None and size != self._vocab_size:
+                rule = f"must be the vocab_size of the model ({self._vocab_size})"
+                self._problems.add((*key, "vocab_size"), rule, size, "leave it out")
+            if isinstance(transforms := raw.get("data_transforms"), list):
+                below: Key = (*key, "data_transforms")
+                checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
+                raw["data_transforms"] = [each for each in checked if each is not None]
+        return self._fitting(self._problems.check(DataloaderParams, raw, key), key)
+
+    def _fitting(self, loader: DataloaderParams | None, key: Key) -> DataloaderParams | None:
+        """Check that the samples of a dataloader fit the positions of the model."""
+        if loader is None or self._longest is None:
+            return loader
+        longest = self._longest - loader.added_tokens
+        sinks = f" less {loader.added_tokens} sink tokens" if loader.added_tokens else ""
+        if loader.max_sequence_length is not None and loader.max_sequence_length > longest:
+            rule = f"must be at most the max_position_embeddings of the model ({self._longest}){sinks}"
+            self._problems.add((*key, "max_sequence_length"), rule, loader.max_sequence_length)
+        elif longest < 1:
+            rule = f"must leave tokens of the max_position_embeddings of the model ({self._longest}), and add"
+            self._problems.add((*key, "data_transforms"), f"{rule} {loader.added_tokens}")
+        return loader
+
+    def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:
+        sinks = self._problems.check(SinkTokensParams, raw if raw is not None else [], key)
+        if sinks is not None and self._vocab_size is not None and sinks.sink_token_id >= self._vocab_size:
+            rule = f"must be less than the vocab_size of the model ({self._vocab_size})"
+            self._problems.add((*key, "sink_token_id"), rule, sinks.sink_token_id)
+        return sinks

@@ -1,0 +1,33 @@
+"""A disk that is as small as a test wants it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+class Disk:
+    """A small file system at a place where nothing is yet."""
+
+    def __init__(self, place: Path, size_bytes: int) -> None:
+        self.place = place
+        place.mkdir()
+        self._mount(f"size={size_bytes}")
+
+    def grow(self, size_bytes: int) -> None:
+        """Make it larger."""
+        self._mount(f"remount,size={size_bytes}")
+
+    def fill(self) -> None:
+        """Leave no page to anybody."""
+        with contextlib.suppress(OSError), (self.place / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+
+    def _mount(self, options: str) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", options, "cstool-test", str(self.place)]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("no file system can be mounted here")

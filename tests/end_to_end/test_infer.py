@@ -1,0 +1,390 @@
+"""`cstool run --mode infer`: text and classes, what is printed where, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from cstool.data import prepare_text
+from cstool.store import CheckpointReader, CheckpointWriter
+from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.runs import gpt_params, run_file
+
+Cstool = Callable[..., Outcome]
+ALPHABET = "abcdefghijklmnopqrstuvwxyz. "
+TEXT = ALPHABET * 640
+A = "--prompt", "a"
+FILE_HINT, NEWLINE = "or --prompt_file, with a prompt in each line", "a newline is enough to go on from"
+GREEDY = ("--temperature", "0", "--max_tokens", "24")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "source.txt").write_text(TEXT)
+    prepare_text([folder / "source.txt"], folder / "text", sequence_length=64, val_fraction=0.1)
+    loop: dict[str, Any] = {"max_steps": 60}
+    model = {"vocab_size": 256, "hidden_size": 64, "filter_size": 128, "max_position_embeddings": 64}
+    file = gpt_params(
+        folder,
+        folder / "text" / "train",
+        init__loop=loop,
+        init__checkpoint={"steps": 60},
+        init__logging={"log_steps": 60},
+        fit__train_dataloader__batch_size=16,
+        **{f"init__model__{key}": value for key, value in model.items()},
+    )
+    run_file(file)
+    return folder
+
+
+@pytest.fixture
+def ready(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it; returns the params file."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "params.yaml"
+    file.write_text(file.read_text().replace(str(trained), str(tmp_path)))
+    return file
+
+
+def infer(cstool: Cstool, params: Path, *arguments: object) -> Outcome:
+    return cstool("run", "--params", params, "--mode", "infer", *arguments)
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.code == 0, outcome.stderr
+    found: dict[str, Any] = json.loads(outcome.stdout)
+    return found
+
+
+def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool: Cstool, ready: Path) -> None:
+    outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY)
+    assert outcome.code == 0
+    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    log = [line.partition("INFO:   ")[2] for line in outcome.stderr.splitlines()]
+    assert log[2:6] == [
+        'Checkpoint autoloading is enabled. Looking for latest checkpoint in "TMP/model_dir" directory with the '
+        "following naming convention: `checkpoint_(step)(_timestamp)?.mdl`.",
+        'Found latest checkpoint at "TMP/model_dir/checkpoint_60.mdl".',
+        "Loading weights from checkpoint TMP/model_dir/checkpoint_60.mdl",
+        "Model state found in checkpoint and loaded successfully.",
+    ]
+    assert re.fullmatch(
+        r"\| Inference Device=CSX, Step=24, Rate=[\d.]+ tokens/sec, GlobalRate=[\d.]+ tokens/sec", log[6]
+    )
+    assert log[7] == "The text has 24 tokens, ended by length."
+    assert re.fullmatch(
+        r"On this host: 7 prompt tokens, first token after [\d.e-]+ s; 24 tokens in [\d.e-]+ s, [\d.]+ tokens/s after "
+        r"the first; weights in memory, 0\.0 MB of keys and values\.",
+        log[8],
+    )
+    written = (ready.parent / "model_dir" / "latest_run.log").read_text()
+    assert written.splitlines()[-1].endswith(log[8])
+
+
+def test_a_stop_text_and_the_end_of_text_end_it(cstool: Cstool, ready: Path) -> None:
+    outcome = infer(cstool, ready, "--prompt", "uvw", "--stop", ". ", "--stop", "zebra", *GREEDY)
+    assert outcome.stdout == "uvwxyz\n"
+    assert "The text has 5 tokens, ended by stop.\n" in outcome.stderr
+
+
+@pytest.mark.parametrize("temperature", ["0", "0.9"])
+def test_nothing_but_the_request_changes_the_text(cstool: Cstool, ready: Path, temperature: str) -> None:
+    prompts = [word for text in ("the ", "a dog ate", "h") for word in ("--prompt", text)]
+    asked = (*prompts, "--max_tokens", "20", "--temperature", temperature, "--json")
+    plain = document(infer(cstool, ready, *asked))
+    assert [len(completion["tokens"]) for completion in plain["completions"]] == [20, 20, 20]
+    assert plain["host"]["weights"] == "resident"
+    assert plain["host"]["passes"] == 20
+    for others in (
+        ("--no_kv_cache",),
+        ("--batch_size", "1"),
+        ("--batch_size", "2"),
+        ("--lanes", "1"),
+        ("--lanes", "3"),
+        ("--num_csx", "3"),
+        ("--memoryx", "file"),
+    ):
+        found = document(infer(cstool, ready, *asked, *others))
+        assert found["completions"] == plain["completions"], others
+    # A file streams in every pass: the last of the runs above.
+    assert found["host"]["weights"] == "streamed"
+    assert not list((ready.parent / "model_dir").glob("memoryx*"))
+
+
+def test_the_seed_changes_what_is_drawn_and_nothing_else(cstool: Cstool, ready: Path) -> None:
+    def text(*arguments: object) -> str:
+        return infer(cstool, ready, "--prompt", "the", "--max_tokens", "30", *arguments).stdout
+
+    hot = "--temperature", "2"
+    assert text(*hot, "--seed", "1") == text(*hot) != text(*hot, "--seed", "2")
+    assert text("--top_k", "1", "--seed", "2") == text("--temperature", "0")
+    assert text("--top_p", "0.01", *hot) == text("--temperature", "0")
+
+
+def test_what_the_model_section_says_counts_where_nothing_is_typed(cstool: Cstool, ready: Path) -> None:
+    said = [f"trainer.init.model.{key}" for key in ("max_tokens=5", "temperature=0", "top_k=3", "top_p=0.9")]
+    assert infer(cstool, ready, "--prompt", "abc", "--set", *said).stdout == "abcdefgh\n"
+    assert infer(cstool, ready, "--prompt", "abc", "--max_tokens", "4", "--set", *said).stdout == "abcdefg\n"
+
+
+def test_several_prompts_come_one_after_the_other(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_bytes(b"abc\r\n\r\nmno\n")
+    outcome = infer(cstool, ready, "--prompt", "xy", "--prompt_file", file, *GREEDY, "--max_tokens", "4")
+    assert outcome.stdout.splitlines() == [
+        "--- prompt 1 of 3: 4 tokens, ended by length",
+        "xyz. a",
+        "--- prompt 2 of 3: 4 tokens, ended by length",
+        "abcdefg",
+        "--- prompt 3 of 3: 4 tokens, ended by length",
+        "mnopqrs",
+    ]
+
+
+def test_prompts_of_a_jsonl_file_and_of_stdin(
+    cstool: Cstool, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "the cat\\nsat"}\n\n{"prompt": "h", "id": 7}\n')
+    found = document(infer(cstool, ready, "--prompt_file", file, "--json", "--max_tokens", "1"))
+    assert [completion["prompt"] for completion in found["completions"]] == ["the cat\nsat", "h"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo")))
+    found = document(infer(cstool, ready, "--prompt_file", "-", "--json", "--max_tokens", "1"))
+    assert [completion["prompt"] for completion in found["completions"]] == ["one", "two"]
+
+
+def test_completions_go_to_a_file_a_line_each(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    found = document(infer(cstool, ready, "--prompt", "the", "--prompt", "a", *GREEDY, "--json", "--output", out))
+    assert [json.loads(line) for line in out.read_text().splitlines()] == found["completions"]
+
+
+def test_a_checkpoint_has_the_params_of_its_model(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+    with_file = infer(cstool, ready, "--prompt", "the cat", *GREEDY).stdout
+    ready.unlink()
+    # The text of its data set says which tokenizer it was; it may lie anywhere.
+    outcome = cstool(
+        *("run", "--mode", "infer", "--checkpoint_path", tmp_path / "model_dir" / "checkpoint_60.mdl"),
+        *("--tokenizer", "bytes", "--prompt", "the cat", *GREEDY),
+    )
+    assert (outcome.code, outcome.stdout) == (0, with_file)
+
+
+def test_a_prompt_that_is_too_long_can_be_cut(cstool: Cstool, ready: Path) -> None:
+    long = TEXT[:90]
+    outcome = infer(cstool, ready, "--prompt", long, "--truncate_prompt", *GREEDY, "--json")
+    (cut,) = document(outcome)["completions"]
+    (same,) = document(infer(cstool, ready, "--prompt", long[-40:], *GREEDY, "--json"))["completions"]
+    assert (cut["tokens"], cut["prompt_tokens"], cut["prompt"]) == (same["tokens"], 40, long)
+
+
+def test_a_sequence_ends_where_the_context_does(cstool: Cstool, ready: Path) -> None:
+    (found,) = document(infer(cstool, ready, "--prompt", TEXT[:60], *GREEDY, "--json"))["completions"]
+    assert (len(found["tokens"]), found["finish_reason"]) == (4, "context")
+
+
+def sparse_params(folder: Path) -> tuple[str, ...]:
+    return "--set", "trainer.init.sparsity=0.9", "--model_dir", str(folder / "sparse")
+
+
+def test_a_sparse_model_answers_and_streams_its_non_zeros(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+    assert cstool("run", "--params", ready, *sparse_params(tmp_path), "--max_steps", "2").code == 0
+    asked = "--prompt", "the cat", *GREEDY, "--json", *sparse_params(tmp_path)
+    found = document(infer(cstool, ready, *asked))
+    assert document(infer(cstool, ready, *asked, "--no_kv_cache"))["completions"] == found["completions"]
+    dense = document(infer(cstool, ready, "--prompt", "the cat", *GREEDY, "--json"))
+    assert found["host"]["streamed_bytes"] < 0.7 * dense["host"]["streamed_bytes"]
+
+
+def digits_params(folder: Path) -> Path:
+    """Write pictures whose class can be seen, and the params of a small classifier of them."""
+    rng = np.random.default_rng(0)
+    (folder / "mnist").mkdir()
+    for part, count in (("train", 200), ("t10k", 50)):
+        labels = rng.integers(0, 10, count).astype(np.uint8)
+        pictures = rng.integers(0, 60, (count, 28, 28)).astype(np.uint8)
+        for picture, label in zip(pictures, labels, strict=True):
+            picture[2 * label : 2 * label + 4] = 250
+        header = np.array([2051, count, 28, 28], ">i4").tobytes()
+        (folder / "mnist" / f"{part}-images-idx3-ubyte").write_bytes(header + pictures.tobytes())
+        header = np.array([2049, count], ">i4").tobytes()
+        (folder / "mnist" / f"{part}-labels-idx1-ubyte").write_bytes(header + labels.tobytes())
+    text = (Path(__file__).parents[2] / "params" / "fc_mnist.yaml").read_text()
+    file = folder / "digits.yaml"
+    file.write_text(re.sub(r"(?<=data_dir: ).*mnist", str(folder / "mnist"), text))
+    return file
+
+
+@pytest.fixture
+def digits(cstool: Cstool, tmp_path: Path) -> tuple[object, ...]:
+    """Arguments that name a trained classifier."""
+    named = "--params", digits_params(tmp_path), "--model_dir", tmp_path / "digits"
+    batches = "--set", "trainer.fit.train_dataloader.batch_size=20", "trainer.fit.val_dataloader.batch_size=16"
+    assert cstool("run", *named, "--max_steps", "40", *batches).code == 0
+    return (*named, *batches)
+
+
+def test_classes_go_to_csv_and_hdf5(cstool: Cstool, digits: tuple[object, ...], tmp_path: Path) -> None:
+    found = json.loads(cstool("run", *digits, "--mode", "infer", "--json").stdout)
+    assert found["predictions"]["path"] == "TMP/digits/predictions_40.csv"
+    with (tmp_path / "digits" / "predictions_40.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["sample"]) for row in rows] == list(range(50))
+    right = [row["label"] == row["prediction"] for row in rows]
+    evaluated = json.loads(cstool("run", *digits, "--mode", "eval", "--json").stdout)
+    assert found["predictions"]["accuracy"] == sum(right) / 50 == evaluated["evaluations"][-1]["accuracy"] > 0.9
+    out = tmp_path / "out.h5"
+    again = cstool("run", *digits, "--mode", "infer", "--output", out, "--batch_size", "7")
+    assert (again.code, again.stdout) == (0, "")
+    assert again.stderr.endswith(f"TMP/out.h5: 50 predictions, {sum(right) / 50:.2%} of them right.\n")
+    with h5py.File(out) as file:
+        probabilities = file["probability"][...]
+        assert file["prediction"][...].tolist() == [int(row["prediction"]) for row in rows]
+        assert file["label"][...].tolist() == [int(row["label"]) for row in rows]
+    assert probabilities.dtype == np.float32
+    written = np.array([[float(row[f"probability_{k}"]) for k in range(10)] for row in rows])
+    np.testing.assert_allclose(probabilities, written, rtol=1e-5)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(
+    cstool: Cstool, digits: tuple[object, ...], tmp_path: Path
+) -> None:
+    outcome = cstool("run", *digits, "--mode", "infer", "--output", tmp_path / "nowhere" / "x.csv")
+    assert outcome.code == 2
+    assert outcome.stderr.endswith(error("TMP/nowhere/x.csv: must be writable, got: No such file or directory"))
+    (tmp_path / "taken.csv").mkdir()
+    outcome = cstool("run", *digits, "--mode", "infer", "--output", tmp_path / "taken.csv")
+    assert outcome.stderr.endswith(error("TMP/taken.csv: must be writable, got: Is a directory"))
+    assert not list(tmp_path.glob(".taken*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), error("--prompt: must be given for a model that generates text", FILE_HINT)),
+        (("--prompt", ""), error("prompt: must have at least one character, got an empty one", NEWLINE)),
+        ((*A, "--prompt", ""), error("prompt 2: must have at least one character, got an empty one", NEWLINE)),
+        (
+            ("--prompt", "a" * 64),
+            error(
+                "prompt: must leave room for a token in the model's context of 64, got 64 tokens",
+                "--truncate_prompt goes on from its last 32",
+            ),
+        ),
+        ((*A, "--max_tokens", "0"), error("max_tokens: must be at least 1, got 0")),
+        (
+            (*A, "--temperature", "-1"),
+            error("temperature: must be 0 or more, got -1", "0 takes the likeliest token every time"),
+        ),
+        ((*A, "--top_k", "0"), error("top_k: must be at least 1, got 0", "leave it out to draw from all tokens")),
+        ((*A, "--top_p", "2"), error("top_p: must be above 0 and at most 1, got 2", "1 draws from all tokens")),
+        ((*A, "--stop", ""), error("stop: must have at least one character, got an empty one")),
+        ((*A, "--batch_size", "0"), error("batch_size: must be at least 1, got 0")),
+        ((*A, "--output", "x.csv"), error("--output x.csv: must end in .jsonl, got .csv")),
+        ((*A, "--output", "x"), error("--output x: must end in .jsonl, got no ending")),
+        (
+            (*A, "--tokenizer", "TMP/none.json"),
+            error("TMP/none.json: must be bytes or a tokenizers JSON file, found nothing there"),
+        ),
+        (("--prompt_file", "TMP/none.txt"), error("TMP/none.txt: must be a file of prompts, found nothing there")),
+        (("--prompt_file", "TMP"), error("TMP: must be a readable file, got: Is a directory")),
+        (("--prompt_file", "TMP/empty.txt"), error("TMP/empty.txt: must have a prompt, got nothing")),
+        (("--prompt_file", "TMP/blank.txt"), error("TMP/blank.txt: must have a prompt, got only empty lines")),
+        (("--prompt_file", "TMP/latin1.txt"), error("TMP/latin1.txt: must be UTF-8, got the byte 0xe4 at 4")),
+        (
+            ("--prompt_file", "TMP/bad.jsonl"),
+            error('TMP/bad.jsonl:2: must be a JSON object with a text under "prompt", got {"text": "a"}'),
+        ),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_before_anything_is_read(
+    cstool: Cstool, ready: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text("\n \n")
+    (tmp_path / "latin1.txt").write_bytes("ein älter".encode("latin-1"))
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"text": "a"}\n')
+    outcome = infer(cstool, ready, *(argument.replace("TMP", str(tmp_path)) for argument in arguments))
+    assert outcome == (2, "", message)
+
+
+def test_flags_of_inference_are_for_inference(cstool: Cstool, ready: Path) -> None:
+    assert cstool("run", "--params", ready, "--top_k", "3", "--prompt", "a") == (
+        2,
+        "",
+        error("--prompt: must go with --mode infer, got --mode train"),
+    )
+
+
+def test_a_classifier_takes_no_prompt(cstool: Cstool, tmp_path: Path) -> None:
+    params = digits_params(tmp_path)
+    for arguments, message in (
+        (("--prompt", "a"), error("--prompt: must be for a model that generates text, got fc_mnist")),
+        (("--output", "x.txt"), error("--output x.txt: must end in .csv or .h5, got .txt")),
+    ):
+        assert infer(cstool, params, *arguments) == (2, "", message)
+
+
+def test_without_a_tokenizer_it_says_which_data_set_has_none(cstool: Cstool, data: Path, tmp_path: Path) -> None:
+    outcome = infer(cstool, gpt_params(tmp_path, data), "--prompt", "a")
+    assert outcome == (
+        2,
+        "",
+        error(
+            "--tokenizer: must be given where the data set does not say how it was made, and DATA does not",
+            "bytes, or the tokenizer.json of the training data",
+        ),
+    )
+
+
+def test_tokens_that_the_model_does_not_know_are_refused(cstool: Cstool, data: Path, tmp_path: Path) -> None:
+    outcome = infer(cstool, gpt_params(tmp_path, data), "--prompt", "abc", "--tokenizer", "bytes")
+    assert outcome == (
+        2,
+        "",
+        error(
+            "prompt: its tokens must be below the model's vocab_size (64), got 99",
+            "the tokenizer (bytes) has 256 tokens: --tokenizer names that of the training data",
+        ),
+    )
+
+
+def test_a_folder_without_a_checkpoint_has_nothing_to_answer_with(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+    outcome = infer(cstool, ready, "--prompt", "a", "--model_dir", tmp_path / "new")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.endswith(
+        error("TMP/new: has no checkpoint to evaluate", "--model_dir or --checkpoint_path says where one is")
+    )
+
+
+def test_a_checkpoint_without_params_is_refused(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.mdl"
+    with CheckpointReader(tmp_path / "model_dir" / "checkpoint_60.mdl") as reader, CheckpointWriter(bare) as writer:
+        for name in reader.tensor_names():
+            writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
+        writer.add_value("global_step", 40)
+    outcome = cstool("run", "--mode", "infer", "--checkpoint_path", bare, "--prompt", "a")
+    assert outcome == (
+        2,
+        "",
+        error("TMP/bare.mdl: must have the params of its model, it has none", "--params names the file of the model"),
+    )
+    assert cstool("run", "--mode", "infer", "--prompt", "a") == (
+        2,
+        "",
+        error("cstool run: missing option '--params' / '-p'", "`cstool run --help` lists what there is"),
+    )

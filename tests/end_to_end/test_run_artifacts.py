@@ -1,0 +1,328 @@
+"""What a run leaves behind and says at its end: the log as others parse it, events, performance.json, the summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.models.statistics import count_statistics
+from cstool.params import load_params
+from cstool.runtime import Appliance, check_data, host_rates
+from cstool.runtime import run as run_module
+from cstool.runtime.inputs import InputWorker
+from cstool.store import RamStore, list_checkpoints
+from tests.end_to_end.pages import without_numbers
+from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.runs import gpt_params, run_file
+from tests.event_files import scalars_of
+from tests.hosts import round_rates
+from tests.patience import wait_until
+
+Cstool = Callable[..., Outcome]
+EVALUATES = {"init__loop": {"max_steps": 5, "eval_frequency": 2, "eval_steps": 1}, "init__logging": {"log_steps": 2}}
+SCHEDULE = {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": 0.01, "total_iters": 8}}
+TRAIN = (
+    r"\| Train Device=CSX, Step=(\d+), Loss=[^,]+, Rate=([\d.]+) samples/sec, GlobalRate=([\d.]+) samples/sec",
+    r"\|\s*Train\b.*?\bStep=(\d+).*?\bRate=([0-9]*\.?[0-9]+).*?\bGlobalRate=([0-9]*\.?[0-9]+)\s+samples/sec",
+    r"\| Train Device=.*Step=(\d+).*Rate=([\d\.]+) samples/sec, GlobalRate=([\d\.]+) samples/sec",
+)
+"""how scripts of the vendor's users read its log: the first is in several public repositories, the others are alike"""
+EVAL = r"\|\s*Eval Device=CSX, GlobalStep=(\d+), Batch=(\d+), Loss=([\d.]+), .*\bGlobalRate=[\d.]+\s+samples/sec"
+METRIC = r"\s+-\s+eval/accuracy\s+=\s+([\d\.]+)"
+PROCESSED = r"Processed \d+ training sample\(s\) in ([\d\.]+) seconds\."
+STAMP = r"^(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2},\d{3}) (INFO|WARNING):   "
+
+
+def float32(value: float) -> float:
+    (found,) = struct.unpack("<f", struct.pack("<f", value))
+    return float(found)
+
+
+def summary_of(log: str) -> dict[str, str]:
+    """Return the lines of the summary of a run by name."""
+    lines = [re.sub(STAMP, "", line) for line in log.splitlines()]
+    rows = lines[lines.index("Run summary:") + 1 :]
+    return {row.split()[0] if not row.startswith("  held") else "held out": row[2:] for row in rows}
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """The model_dir of a run that trained and evaluated, and what it printed with --json, beside it."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    file = gpt_params(folder, data, **EVALUATES, init__schedulers=[SCHEDULE])
+    command = [sys.executable, "-m", "cstool", "run", "-p", str(file), "-m", "train_and_eval"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (folder / "stdout").write_text(done.stdout)
+    done = subprocess.run(
+        [*command, "--model_dir", str(folder / "again"), "--json"], capture_output=True, text=True, check=True
+    )
+    (folder / "document.json").write_text(done.stdout)
+    return folder
+
+
+@pytest.mark.parametrize("log", ["stdout", "model_dir/latest_run.log"])
+def test_scripts_for_the_vendors_log_read_ours(artifacts: Path, log: str) -> None:
+    text = (artifacts / log).read_text()
+    for pattern in TRAIN:
+        assert [int(found[0]) for found in re.findall(pattern, text)] == [1, 2, 4, 5]
+    assert [(found[0], found[1]) for found in re.findall(EVAL, text)] == [("2", "1"), ("4", "1"), ("5", "1")]
+    assert len(re.findall(METRIC, text)) == 3
+    assert len(re.findall(PROCESSED, text)) == 1
+    lines = text.splitlines()
+    assert all(re.match(STAMP, line) for line in lines)
+    for words in (
+        "Trainer Fit Summary",
+        "Trainer will run 1 train loop.",
+        "Validation will run every 2 steps, and after the last step.",
+        "Checkpoints will be taken every 4 steps, and on the last step, for a total of 2 checkpoints.",
+        "Progress will be logged every 2 steps.",
+        "Starting train loop 1 of 1, from global step 1 to 5 (5 steps)",
+        "Saving checkpoint at step 4",
+        "Training completed successfully!",
+    ):
+        assert sum(line.endswith(f"INFO:   {words}") for line in lines) == 1, words
+
+
+def test_tensorboard_reads_what_the_log_and_the_document_say(artifacts: Path) -> None:
+    document = json.loads((artifacts / "document.json").read_text())
+    log = (artifacts / "model_dir" / "latest_run.log").read_text()
+    found, again = (scalars_of(artifacts / name / "events") for name in ("model_dir", "again"))
+    logged = {
+        int(step): tuple(map(float, (loss, rate, global_rate, norm)))
+        for step, loss, rate, global_rate, norm in re.findall(
+            r"\| Train .*Step=(\d+), Loss=([^,]+), Rate=(\S+) .*GlobalRate=(\S+) .*GradientNorm=(\S+)", log
+        )
+    }
+    tags = ("loss", "local_samples_per_sec", "avg_samples_per_sec", "model_wise_grad_norm")
+    for column, rounding in enumerate((6e-6, 6e-3, 6e-3, 6e-6)):
+        values = dict(found[tags[column]])
+        assert values == pytest.approx({step: row[column] for step, row in logged.items()}, abs=rounding, rel=1e-6)
+    assert found["loss"] == again["loss"] == [(s, float32(document["losses"][s - 1])) for s in (1, 2, 4, 5)]
+    params = load_params(artifacts / "params.yaml")
+    assert found["lr/0"] == [(step, float32(params.learning_rate(step - 1))) for step in (1, 2, 4, 5)]
+    for tag, key in (("loss", "loss"), ("accuracy", "accuracy"), ("lm_perplexity", "perplexity")):
+        expected = [(each["step"], float32(each[key])) for each in document["evaluations"]]
+        assert found[f"eval/{tag}"] == again[f"eval/{tag}"] == expected
+    ours = {"avg_steps_per_sec", "host/input_wait_share", "host/stream_wait_share", "host/peak_resident_bytes"}
+    assert set(found) == {*tags, *ours, "lr/0", "eval/loss", "eval/accuracy", "eval/lm_perplexity"}
+    assert found["host/peak_resident_bytes"][-1][1] <= float32(document["peak_resident_bytes"]) * 2
+
+
+def test_performance_json_has_the_vendors_keys_and_ours_apart(artifacts: Path) -> None:
+    document = json.loads((artifacts / "document.json").read_text())
+    found = json.loads((artifacts / "again" / "performance.json").read_text())
+    assert os.readlink(artifacts / "again" / "performance.json").startswith("cerebras_logs/2")
+    assert list(found) == ["total_samples", "total_time", "rate", "global_rate", "samples_per_sec", "host", "modelled"]
+    assert found["total_samples"] == document["samples"] == 5 * 48
+    assert found["samples_per_sec"] == found["global_rate"] == found["total_samples"] / found["total_time"]
+    host = found["host"]
+    assert host["wall_s"] == document["wall_s"] == sum(host["time_s"].values())
+    assert (host["time_s"], host["steps"]) == (document["time_s"], 5)
+    assert host["peak_resident_bytes"] == document["peak_resident_bytes"] > sum(host["allocated_bytes"].values())
+    assert found["modelled"] == document["modelled"]
+
+
+def test_it_says_what_share_of_a_calibrated_host_was_used(
+    cstool: Cstool, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
+    host_rates.save_rates(rates := round_rates())
+    file = gpt_params(tmp_path, data)
+    assert cstool("run", "-p", file, "--lanes", "1").code == 0
+    found = json.loads((tmp_path / "model_dir" / "performance.json").read_text())
+    flops = count_statistics(check_data(load_params(file), "train")).sample_flops.total * found["global_rate"]
+    peak = 1 / rates.costs["linear forward"].flop_s
+    assert found["host"]["flops_per_s"] == pytest.approx(flops)
+    assert found["flops_utilization"] == pytest.approx(flops / peak)
+    assert found["host"]["flops_utilization_of"] == (
+        f"products of linear ops on 1 of {rates.cores} cores of {rates.cpu}, as `cstool estimate --system host` "
+        "measured them"
+    )
+
+
+def test_the_summary_says_what_was_done_and_what_to_type_next(
+    cstool: Cstool, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    gpt_params(Path("r"), data, **EVALUATES, init__model_dir="out")
+    flags = ("--num-csx", "2", "--set", "trainer.init.logging.log_steps=5", "trainer.init.seed=3", "--lanes", "1")
+    first = cstool("run", "-p", "r/params.yaml", "-m", "train_and_eval", *flags, "--max_steps", "3")
+    assert first.code == 0
+    found = summary_of(first.stdout)
+    typed = (
+        "cstool run --params r/params.yaml --num_csx 2 --set trainer.init.logging.log_steps=5 --set "
+        "trainer.init.seed=3 --lanes 1"
+    )
+    out = tmp_path / "out"
+    names = ["model", "trained", "held out", "time", "step", "memory", "files", "continue", "evaluate"]
+    assert list(found) == names
+    assert [without_numbers(row) for name, row in found.items() if name != "time"] == [
+        without_numbers(row)
+        for row in (
+            "model     gpt2, 23,296 parameters; 2 CSX, 1 lane",
+            "trained   steps 1 to 3: 144 samples, 17,519 tokens; loss 4.07976 to 3.77",
+            "held out  loss 3.6, accuracy 0.3, lm_perplexity 37.1 (48 samples, after step 3)",
+            "step      0.0951 s measured on this host (median); 6.34e-05 s modelled for 2 x cs2, weight_streaming",
+            "memory    412.4 MB at the peak, 28.9 MB of arrays in it",
+            f"files     {out}/checkpoint_3.mdl, {out}/latest_run.log, {out}/events".replace(str(tmp_path), "TMP"),
+            f"continue  {typed} --mode train_and_eval --num_steps 3",
+            f"evaluate  {typed} --mode eval",
+        )
+    ]
+    assert re.match(r"time +\d+\.\d s: (computing|start-up) \d+\.\d", found["time"])
+    assert found["trained"].startswith("trained   steps 1 to 3: 144 samples, ")
+    assert found["continue"].split(maxsplit=1)[1] == f"{typed} --mode train_and_eval --num_steps 3"
+    for name, steps in (("continue", "steps 4 to 6: "), ("evaluate", None)):
+        outcome = cstool(*shlex.split(found[name].split(maxsplit=1)[1])[1:])
+        assert outcome.code == 0, outcome.stderr
+        after = summary_of(outcome.stdout)
+        assert steps is None or steps in after["trained"]
+    assert list(after) == ["model", "held out", "time", "memory", "files"]
+    assert ", after step 6)" in after["held out"]
+
+
+def test_a_run_that_saves_nothing_offers_nothing_to_continue(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__checkpoint={}))
+    assert not {"continue", "evaluate"} & set(summary_of(outcome.stdout))
+
+
+def test_where_the_latest_checkpoint_is_not_looked_for_it_is_named(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+    file = gpt_params(tmp_path, data, init__checkpoint={"steps": 2, "autoload_last_checkpoint": False})
+    first = json.loads(cstool("run", "-p", file, "--json", "--num_steps", "2").stdout)
+    command = first["commands"]["continue"]
+    assert command == (
+        "cstool run --params TMP/params.yaml --mode train --checkpoint_path TMP/model_dir/checkpoint_2.mdl "
+        "--num_steps 2"
+    )
+    again = json.loads(cstool(*shlex.split(command.replace("TMP", str(tmp_path)))[1:], "--json").stdout)
+    assert (again["first_step"], again["last_step"]) == (2, 4)
+
+
+def test_nothing_to_train_is_summed_up_too(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+    file = gpt_params(tmp_path, data)
+    cstool("run", "-p", file)
+    events = scalars_of(tmp_path / "model_dir" / "events")
+    outcome = cstool("run", "-p", file)
+    assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4"
+    assert scalars_of(tmp_path / "model_dir" / "events") == events
+
+
+def test_an_interrupted_run_says_what_it_did_and_how_to_go_on(
+    cstool: Cstool, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_step = Appliance.train_step
+
+    def signalled(self: Appliance, *arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return train_step(self, *arguments)
+
+    file = gpt_params(tmp_path, data)
+    with monkeypatch.context() as patch:
+        patch.setattr(Appliance, "train_step", signalled)
+        outcome = cstool("run", "-p", file, "--num_steps", "3")
+    assert outcome.code == 130
+    found = summary_of(outcome.stdout)
+    assert found["trained"].startswith("trained   steps 1 to 1: 48 samples, ")
+    command = found["continue"].split(maxsplit=1)[1]
+    assert command == "cstool run --params TMP/params.yaml --mode train --num_steps 2"
+    assert json.loads((tmp_path / "model_dir" / "performance.json").read_text())["total_samples"] == 48
+    again = cstool(*shlex.split(command.replace("TMP", str(tmp_path)))[1:])
+    assert summary_of(again.stdout)["trained"].startswith("trained   steps 2 to 3: ")
+
+
+def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slower(owner: Any, name: str, seconds: float) -> None:
+        original = getattr(owner, name)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            time.sleep(seconds)
+            return original(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, call)
+
+    slower(run_module_of(), "choose_start", 0.2)
+    slower(InputWorker, "_read", 0.05)
+    slower(RamStore, "borrow", 0.001)
+    slower(Appliance, "evaluate", 0.15)
+    monkeypatch.setattr("cstool.runtime.checkpoints.save_state", slow_save(0.25))
+    began = time.perf_counter()
+    result = run_file(gpt_params(tmp_path, data, **EVALUATES), mode="train_and_eval")
+    passed = time.perf_counter() - began
+    assert sum(result.time_s.values()) == result.wall_s <= passed
+    least = {
+        "compute": 0.0,
+        "stream_wait": 5 * 40 * 0.001,
+        "input_wait": 0.05,
+        "checkpoint": 2 * 0.25,
+        "evaluation": 3 * 0.15,
+        "start_up": 0.2,
+    }
+    assert list(result.time_s) == list(least)
+    for name, seconds in least.items():
+        assert result.time_s[name] >= seconds, name
+    training = sum(result.time_s[name] for name in ("compute", "stream_wait", "input_wait"))
+    assert training >= result.seconds
+
+
+def run_module_of() -> Any:
+    return sys.modules[run_module.__module__]
+
+
+def slow_save(seconds: float) -> Callable[..., Any]:
+    from cstool.runtime.state import save_state
+
+    def save(*arguments: Any) -> Any:
+        time.sleep(seconds)
+        return save_state(*arguments)
+
+    return save
+
+
+def test_events_that_cannot_be_written_do_not_stop_a_run(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    changes = {"init__loggers": [{"TensorBoardLogger": {"summary_dir": str(taken)}}]}
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **changes))
+    assert outcome.code == 0
+    warnings = [line.partition("WARNING:   ")[2] for line in outcome.stdout.splitlines() if "WARNING" in line]
+    assert warnings == [
+        "TMP/taken: events cannot be written, got: File exists. The run goes on; TensorBoard will lack what comes "
+        "until they can."
+    ]
+
+
+def test_the_logger_of_events_can_be_turned_off(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__loggers=[{"TensorBoardLogger": None}]), "--json")
+    assert json.loads(outcome.stdout)["events"] is None
+    assert not (tmp_path / "model_dir" / "events").exists()
+
+
+def test_after_a_kill_every_step_is_there_once(tmp_path: Path, data: Path) -> None:
+    changes = {"init__loop": {"max_steps": 30}, "init__checkpoint": {"steps": 3}}
+    file = gpt_params(tmp_path, data, **changes)
+    command = [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    folder = tmp_path / "model_dir"
+    wait_until(lambda: any(entry.step >= 3 for entry in list_checkpoints(folder)), "no checkpoint of step 3")
+    process.kill()
+    process.wait()
+    before = scalars_of(folder / "events")["loss"]
+    assert [step for step, _ in before] == list(range(1, len(before) + 1))
+    resumed = run_file(file, lanes=1)
+    assert 3 <= resumed.first_step <= len(before)
+    losses = [value for _, value in before[: resumed.first_step]] + [float32(loss) for loss in resumed.losses]
+    assert scalars_of(folder / "events")["loss"] == list(enumerate(losses, start=1))

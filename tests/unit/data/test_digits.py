@@ -1,0 +1,111 @@
+"""The digits of scikit-learn as files of MNIST."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from cstool.data import DigitsSummary, allocate, open_mnist, prepare_digits, prepare_text, tokenizer_of
+from cstool.data.digits import scale_up
+from cstool.data.text_request import TextRequest
+
+
+def labels_of(folder, split):
+    dataset = open_mnist([folder], split=split)
+    out = allocate(dataset.fields, dataset.sample_count)
+    dataset.read(np.arange(dataset.sample_count), out)
+    return out["labels"]
+
+
+def content_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_all_pictures_are_in_one_of_two_parts(tmp_path):
+    summary = prepare_digits(tmp_path / "digits")
+    assert summary == DigitsSummary(tmp_path / "digits", 1438, 359, already_prepared=False)
+    train, val = (labels_of(tmp_path / "digits", split) for split in ("train", "val"))
+    assert sorted([*train, *val]) == sorted(load_digits().target)
+    assert [len(train), len(val)] == [1438, 359]
+    assert [path.name for path in tmp_path.iterdir()] == ["digits"]
+
+
+def test_no_picture_is_in_both_parts_and_each_has_its_label(tmp_path):
+    prepare_digits(tmp_path / "digits")
+    known = {}
+    for image, label in zip(scale_up(load_digits().images / 16), load_digits().target, strict=True):
+        known.setdefault(image.tobytes(), []).append(label)
+    for split in ("train", "val"):
+        dataset = open_mnist([tmp_path / "digits"], split=split)
+        for pixels, label in zip(dataset._pixels, dataset._labels, strict=True):
+            known[pixels.tobytes()].remove(label)
+    assert not any(known.values())
+
+
+def test_the_same_seed_makes_the_same_files_and_another_one_others(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        prepare_digits(tmp_path / name, seed=seed)
+    a, b, c = (content_of(tmp_path / name) for name in "abc")
+    assert (a == b, a == c) == (True, False)
+
+
+def test_pictures_are_scaled_between_the_middles_of_pixels():
+    assert scale_up(np.ones((1, 8, 8))).tolist() == np.full((1, 28, 28), 255).tolist()
+    ramp = scale_up(np.broadcast_to(np.arange(8) / 7, (1, 8, 8)))[0]
+    middles = np.interp((np.arange(28) + 0.5) / 28 * 8 - 0.5, np.arange(8), np.arange(8) / 7)
+    assert np.abs(ramp - 255 * middles).max() <= 0.5
+    assert (scale_up(np.random.default_rng(1).random((3, 8, 8))).transpose(0, 2, 1) == scale_up(
+        np.random.default_rng(1).random((3, 8, 8)).transpose(0, 2, 1))).all()  # fmt: skip
+
+
+def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, error_of):
+    first = prepare_digits(tmp_path / "digits")
+    assert prepare_digits(tmp_path / "digits") == replace(first, already_prepared=True)
+    assert error_of(tmp_path, prepare_digits, tmp_path / "digits", seed=2) == (
+        "DIR/digits: must not hold another data set, got one made from other text or with other arguments\n"
+        "hint: add --overwrite to replace it, or give another --output"
+    )
+    assert prepare_digits(tmp_path / "digits", val_fraction=0.5, overwrite=True).val == 898
+
+
+def test_a_text_does_not_replace_pictures_unasked(tmp_path, error_of):
+    (tmp_path / "a").write_text("text " * 100)
+    prepare_digits(tmp_path / "digits")
+    assert tokenizer_of(tmp_path / "digits") is None
+    request = TextRequest(sequence_length=8)
+    assert error_of(tmp_path, prepare_text, [tmp_path / "a"], tmp_path / "digits", request).startswith(
+        "DIR/digits: must not hold another data set"
+    )
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, 0.0001, float("nan"), -1.0])
+def test_a_held_out_share_that_is_none_is_refused(tmp_path, error_of, fraction):
+    assert error_of(tmp_path, prepare_digits, tmp_path / "digits", val_fraction=fraction) == (
+        f"val_fraction: must hold out some of the 1,797 pictures but not all, got {fraction}"
+    )
+
+
+def test_without_the_package_the_hint_says_how_to_get_it(tmp_path, error_of, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert error_of(tmp_path, prepare_digits, tmp_path / "digits") == (
+        "the digits come with the package scikit-learn, which is not installed\n"
+        "hint: pip install 'cstool[data]', or scikit-learn itself"
+    )
+
+
+def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, error_of, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert error_of(tmp_path, prepare_digits, tmp_path / "digits") == (
+        "DIR/digits: must fit on its disk, which is full\n"
+        "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,77 @@
+"""Small models that answer, for tests: random weights of a training appliance, behind a walk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cstool.inference.generate import generate
+from cstool.inference.kv_cache import KvCache, cache_bytes
+from cstool.inference.sampling import Sampling
+from cstool.inference.team import Team
+from cstool.inference.walk import Walk
+from cstool.inference.weight_stream import WeightStream
+from cstool.ir import Graph
+from cstool.kernels.cached_attention import News
+from cstool.runtime import Appliance
+from cstool.runtime.sparse_weights import SparsityRules
+from cstool.store import FileStore
+from tests.unit.runtime.machines import arrays_of, randomize
+
+Array = np.ndarray
+
+
+@contextmanager
+def walking(
+    graph: Graph,
+    *,
+    sequences: int = 1,
+    capacity: int = 1,
+    threads: int = 1,
+    file: Path | None = None,
+    sparsity: SparsityRules | None = None,
+) -> Iterator[tuple[Walk, Mapping[str, Array]]]:
+    """Lend a walk over a graph with large random weights, and these in float64; in a file, or else in memory."""
+    settings: dict[str, Any] = {} if sparsity is None else {"sparsity": sparsity}
+    if file is not None:
+        settings |= {"store": FileStore(file, 2**24, slots=1, adopt=False, direct=False), "waiting_bytes": 0}
+    with Appliance(
+        graph,
+        optimizer=None,
+        max_gradient_norm=None,
+        loss_scaling="num_tokens",
+        loss_weight=1.0,
+        seed=3,
+        memory_bytes=0,
+        **settings,
+    ) as appliance:
+        if sparsity is None:
+            randomize(appliance)
+        else:
+            appliance.memoryx.initialize(seed=3)
+        weights = {} if sparsity else {name: w.astype(np.float64) for name, w in arrays_of(appliance, "model.").items()}
+        appliance.memoryx.begin_evaluation(0, None)
+        team, stream = Team(threads), WeightStream(appliance.memoryx)
+        cache = KvCache(graph, sequences, capacity) if cache_bytes(graph, 1, 1) else None
+        try:
+            yield Walk(graph, stream, team, cache, capacity), weights
+        finally:
+            stream.close()
+            team.close()
+
+
+def whole_news(length: int, slot: int = 0) -> News:
+    """Say that all rows are the tokens of one sequence, from its first on."""
+    return News(*(np.array([number], np.int64) for number in (slot, 0, length, 0)))
+
+
+def made(walk: Walk, prompts: Sequence[Sequence[int]], count: int, **keys: Any) -> list[list[int]]:
+    """Return the tokens that follow each prompt."""
+    found: dict[int, list[int]] = {}
+    for token in generate(walk, prompts, max_tokens=count, **{"sampling": Sampling(0.0), **keys}):
+        found.setdefault(token.prompt, []).append(token.token)
+    return [found[number] for number in sorted(found)]

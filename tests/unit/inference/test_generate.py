@@ -1,0 +1,100 @@
+"""From prompts to tokens: the same ones with a cache and without, alone and together, in one pass and in many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.errors import NonFiniteError
+from cstool.inference import generate as generating
+from cstool.inference.generate import generate
+from cstool.inference.sampling import Sampling
+from tests.models import FAMILIES
+from tests.unit.inference.machines import made, walking, whole_news
+from tests.unit.inference.test_walk import one_token
+
+PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_cache_changes_no_token(name: str, temperature: float) -> None:
+    with walking(one_token(layers=2, sequence=16, **FAMILIES[name]), sequences=3, capacity=16) as (walk, _):
+        sampling = Sampling(temperature)
+        cached = made(walk, PROMPTS, 9, sampling=sampling)
+        assert cached == made(walk, PROMPTS, 9, sampling=sampling, uses_cache=False)
+    assert [len(tokens) for tokens in cached] == [9, 9, 9]
+
+
+@given(st.permutations(range(3)), st.integers(1, 7))
+def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(order: list[int], rows: int) -> None:
+    sampling = Sampling(1.0, seed=3)
+    with walking(one_token(layers=1, sequence=16), sequences=3, capacity=16) as (walk, _):
+        alone = [made(walk, [prompt], 5, first_prompt=k, sampling=sampling)[0] for k, prompt in enumerate(PROMPTS)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(generating, "PASS_ROWS", rows)
+            assert made(walk, PROMPTS, 5, sampling=sampling) == alone
+        # By their numbers, which the draws are keyed by, the greedy ones are the same in any order.
+        greedy = made(walk, PROMPTS, 5)
+        assert made(walk, [PROMPTS[k] for k in order], 5) == [greedy[k] for k in order]
+
+
+def test_each_token_is_the_likeliest_after_all_before_it() -> None:
+    with walking(one_token(layers=2, sequence=16), capacity=16) as (walk, _):
+        (tokens,) = made(walk, [[1, 2, 3]], 6)
+        ids = np.array([1, 2, 3, *tokens], np.int32)
+        logits = walk.run({"input_ids": ids}, whole_news(len(ids)), np.arange(len(ids)))
+    assert logits[2:-1].argmax(axis=1).tolist() == tokens
+
+
+def test_prompts_are_read_in_wide_passes_then_all_go_on_together() -> None:
+    with walking(one_token(sequence=16), sequences=3, capacity=16) as (walk, _):
+        made(walk, PROMPTS, 4)
+        assert walk.passes == 1 + 3
+
+
+def test_why_sequences_end() -> None:
+    def ends(prompt: int, tokens: Sequence[int]) -> str | None:
+        return "stop" if prompt == 6 and len(tokens) == 2 else None
+
+    with walking(one_token(sequence=16), sequences=3, capacity=16) as (walk, _):
+        prompts = [[1], [2], [3] * 14]
+        found = list(generate(walk, prompts, first_prompt=5, max_tokens=4, sampling=Sampling(0.0), finish=ends))
+    assert [(token.prompt, token.finish_reason) for token in found] == [
+        (5, None),
+        (6, None),
+        (7, None),
+        (5, None),
+        (6, "stop"),
+        (7, "context"),
+        (5, None),
+        (5, "length"),
+    ]
+
+
+def test_a_file_streams_all_weights_in_each_pass(tmp_path: Path) -> None:
+    graph = one_token(sequence=16)
+    with walking(graph, capacity=16) as (walk, _):
+        resident = made(walk, [[1, 2]], 3)
+        assert walk.stream.streamed_bytes == 4 * graph.parameter_count
+    with walking(graph, capacity=16, file=tmp_path / "m.h5") as (walk, _):
+        assert made(walk, [[1, 2]], 3) == resident
+        # The table of words twice: it is the output layer, too.
+        words = graph.weights["embedding_layer.word_embeddings.weight"].size
+        assert walk.stream.streamed_bytes == 3 * 4 * (graph.parameter_count + words)
+
+
+def test_logits_that_are_not_finite_are_an_error() -> None:
+    with walking(one_token(sequence=16), capacity=16) as (walk, _):
+        walk.stream._memoryx.load("model.transformer_decoder.norm.weight", lambda out, start, stop: out.fill(np.nan))
+        with pytest.raises(NonFiniteError) as caught:
+            made(walk, [[1, 2]], 3)
+    assert str(caught.value) == (
+        "prompt 1, token 2: the logits must be finite, got nan\n"
+        "hint: the checkpoint may be of a run that went astray: cstool checkpoint verify, or an earlier one"
+    )

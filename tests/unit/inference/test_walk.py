@@ -1,0 +1,111 @@
+"""A pass against the slow twin of whole models, for every family; and that its rows do not depend on one another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.inference import walk as walking_module
+from cstool.ir import OpKind
+from cstool.models import build_graph
+from cstool.params import SparsityParams
+from cstool.runtime.sparse_weights import SparsityRules
+from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
+from tests.reference import models as reference
+from tests.unit.inference.machines import walking, whole_news
+
+LENGTH = 8
+LOSS = 1e-5
+"""relative error of the loss of a few tokens in float32"""
+DECODERS: dict[str, dict[str, Any]] = {
+    **{name: {"layers": 2, **keys} for name, keys in FAMILIES.items()},
+    "fixed positions": {"position_embedding_type": "fixed"},
+    "no positions": {"position_embedding_type": None},
+    "window and sinks": {**FAMILIES["mistral"], "attention_sink_tokens": 2},
+}
+
+
+def one_token(**keys: Any) -> Any:
+    """Return the graph of a decoder as inference builds it: of one token, whatever the context."""
+    return build_graph(decoder_params(**keys), 1)
+
+
+def losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    exact = logits.astype(np.float64)
+    exact -= exact.max(axis=1, keepdims=True)
+    return np.log(np.exp(exact).sum(axis=1)) - exact[np.arange(len(labels)), labels]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_logits_give_the_loss_of_the_slow_twin(name: str) -> None:
+    rng = np.random.default_rng(4)
+    ids, labels = rng.integers(0, 11, (2, LENGTH)).astype(np.int32)
+    with walking(one_token(**DECODERS[name]), capacity=LENGTH) as (walk, weights):
+        logits = walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
+    batch = {"input_ids": ids[None], "labels": labels[None], "mask": np.ones((1, LENGTH))}
+    expected = reference.loss(decoder(**DECODERS[name]), weights, batch, 3, None)
+    assert losses(logits, labels).sum() == pytest.approx(expected, rel=LOSS)
+
+
+def test_every_kind_of_op_is_met_by_these_models() -> None:
+    graphs = [decoder(**keys) for keys in DECODERS.values()]
+    assert {op.kind for graph in graphs for op in graph.ops} == set(OpKind)
+
+
+def test_a_classifier_gives_the_loss_of_the_slow_twin() -> None:
+    graph, rng = fc_mnist(), np.random.default_rng(4)
+    x, labels = rng.random((5, 784), np.float32), rng.integers(0, 10, 5).astype(np.int32)
+    with walking(graph) as (walk, weights):
+        logits = walk.run({"x": x}, whole_news(0), np.arange(5))
+        alone = [walk.run({"x": x[k : k + 1]}, whole_news(0), np.arange(1)) for k in range(5)]
+    expected = reference.loss(graph, weights, {"x": x, "labels": labels, "mask": np.ones(5)}, 3, None)
+    assert losses(logits, labels).sum() == pytest.approx(expected, rel=LOSS)
+    np.testing.assert_array_equal(np.concatenate(alone), logits)
+
+
+def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cstool.inference.team.WORTH_SHARING", 1)
+    graph = one_token(**FAMILIES["gemma2"], vocab_size=5003, layers=2)
+    ids = np.arange(LENGTH, dtype=np.int32) * 611
+    found = []
+    for settings in ({}, {"threads": 3}, {"file": tmp_path / "m.h5"}, {"file": tmp_path / "n.h5", "threads": 2}):
+        with walking(graph, capacity=LENGTH, **settings) as (walk, _):  # type: ignore[arg-type]
+            found.append(walk.run({"input_ids": ids}, whole_news(LENGTH), np.array([3, LENGTH - 1])))
+            assert walk.stream.is_resident == ("file" not in settings)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_only_rows_that_are_wanted_reach_the_output_layer() -> None:
+    with walking(one_token(), capacity=LENGTH) as (walk, _):
+        ids = np.arange(LENGTH, dtype=np.int32)
+        every = walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
+        assert walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(0)).shape == (0, 11)
+        np.testing.assert_array_equal(walk.run({"input_ids": ids}, whole_news(LENGTH), np.array([6, 2])), every[[6, 2]])
+
+
+@pytest.mark.parametrize("density", [0.25, 0.75])
+def test_sparse_weights_count_whichever_kernel_computes(density: float) -> None:
+    graph = one_token(hidden_size=16, filter_size=64, layers=2)
+    sparse = [name for name, weight in graph.weights.items() if len(weight.shape) > 1 and "layers" in name]
+    groups = {name: SparsityParams.model_validate({"sparsity": 1 - density}) for name in sparse}
+    rules = SparsityRules(groups, seed=5, last_step=10)
+    ids = np.arange(LENGTH, dtype=np.int32)
+    found = []
+    for limit in (0.0, 1.0):
+        with pytest.MonkeyPatch.context() as patch, walking(graph, capacity=LENGTH, sparsity=rules) as (walk, _):
+            patch.setattr(walking_module, "SPARSE_DENSITY", limit)
+            found.append(walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH)))
+            one = walk.run({"input_ids": ids[:1]}, whole_news(1), np.arange(1))
+            np.testing.assert_array_equal(one, found[-1][:1])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_layouts_of_passes_of_many_sizes_do_not_pile_up() -> None:
+    with walking(one_token(), capacity=LENGTH) as (walk, _):
+        for length in range(1, LENGTH + 1):
+            walk.run({"input_ids": np.zeros(length, np.int32)}, whole_news(length), np.arange(1))
+        assert len(walk._layouts) == walking_module.MOST_LAYOUTS
