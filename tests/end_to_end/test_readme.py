@@ -69,7 +69,7 @@ def after_the_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_commands_after_the_demo_work(after_the_demo: Path) -> None:
     commands = [line.removeprefix("$ ") for line in CONSOLES[0].splitlines()]
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         done = run(command, after_the_demo)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
