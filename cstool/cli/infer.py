@@ -152,7 +152,7 @@ def _answer(
         sys.stdout.write(_harmless(text))
         sys.stdout.flush()
 
-    with StopRequest() as stop:
+    with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:
         if shows and is_alone:
             show(0, request.prompts[0])
         answers = answer(

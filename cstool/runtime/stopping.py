@@ -16,9 +16,16 @@ class StopRequest:
     """Within the context the two signals only set `signal_name`; a second SIGINT acts as usual.
 
     Outside the main thread, where Python cannot set handlers, it does nothing.
+
+    Args:
+        after: what is finished before it stops
+        at_once: what a second SIGINT means
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, after: str = "this step is done and saved", at_once: str = "stops at once and saves nothing"
+    ) -> None:
+        self._after, self._at_once = after, at_once
         self.signal_name: str | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -39,6 +46,5 @@ class StopRequest:
         # The signal may have come while this very thread was writing a log line.
         with suppress(RuntimeError):
             log.warning(
-                f"{self.signal_name}: stopping as soon as this step is done and saved. "
-                "Another SIGINT (Ctrl-C) stops at once and saves nothing."
+                f"{self.signal_name}: stopping as soon as {self._after}. Another SIGINT (Ctrl-C) {self._at_once}."
             )

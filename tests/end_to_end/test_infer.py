@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from cstool.data import TextRequest, prepare_text
+from cstool.inference.sampling import Sampling
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import gpt_params, run_file
@@ -171,6 +173,25 @@ def test_a_terminal_gets_no_control_characters(cstool: Cstool, ready: Path, monk
     assert infer(cstool, ready, *asked).stdout.startswith("\x1b[31mab\tc\n")
     monkeypatch.setattr("cstool.cli.screen.is_terminal", lambda stream: stream is sys.stdout)
     assert infer(cstool, ready, *asked).stdout.startswith("\ufffd[31mab\tc\n")
+
+
+def test_ctrl_c_ends_it_with_what_there_is(cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = document(infer(cstool, ready, "--prompt", "abc", "--prompt", "xyz", *GREEDY, "--json"))
+    choose = Sampling.choose
+
+    def interrupted(self: Sampling, logits: np.ndarray, prompt: int, position: int) -> int:
+        if (prompt, position) == (1, 3 + 5):
+            signal.raise_signal(signal.SIGINT)
+        return choose(self, logits, prompt, position)
+
+    monkeypatch.setattr(Sampling, "choose", interrupted)
+    outcome = infer(cstool, ready, "--prompt", "abc", "--prompt", "xyz", *GREEDY, "--json")
+    assert outcome.code == 130
+    assert outcome.stderr.endswith("interrupted: stopped by SIGINT after 12 tokens\n")
+    assert "SIGINT: stopping as soon as the tokens under way are there. Another SIGINT (Ctrl-C) " in outcome.stderr
+    found = json.loads(outcome.stdout)["completions"]
+    assert [completion["finish_reason"] for completion in found] == ["interrupted", "interrupted"]
+    assert [c["tokens"] for c in found] == [c["tokens"][:6] for c in whole["completions"]]
 
 
 def test_completions_go_to_a_file_a_line_each(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
