@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Train a small GPT on the sources of Python's standard library, on two systems, and hold it against a bigram model.
-# Run from the project's folder (`make demo` does). Exit code 1 if the GPT is not better by 0.4 nats per byte.
+# Train a small GPT on the sources of Python's standard library, on two systems, hold it against a bigram model,
+# and let it write. Run from the project's folder (`make demo` does). Exit code 1 if the GPT is not better by 0.4 nats
+# per byte.
 set -euo pipefail
 
 result=$(mktemp)
@@ -23,3 +24,8 @@ if run["checkpoints"]:
     print(f"  checkpoint: {run['checkpoints'][-1]}")
 sys.exit(0 if baseline - loss >= 0.4 else 1)
 END
+
+echo
+echo "  what it writes after 'def ':"
+echo
+cstool run --params params/gpt_tiny.yaml --mode infer --prompt 'def ' --temperature 0.5 --max_tokens 120 --logging WARNING

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cstool.cli.render import bytes_text, print_facts, print_table
 from cstool.data import DataInfo, PartInfo, TextSummary
+from cstool.runtime.wording import counted
 
 
 def print_text_summary(made: TextSummary, val_fraction: float) -> None:
@@ -30,6 +31,11 @@ def print_text_summary(made: TextSummary, val_fraction: float) -> None:
         print(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens, {ratio:.2f} bytes to each")
     if made.unknown_characters:
         print(f"Unknown: no token stands for {made.unknown_characters:,} characters")
+    if (binary := made.binary) is not None:
+        print(
+            f"Not text: {counted(binary.files, 'file')} with zero bytes, {bytes_text(binary.size_bytes)}, such as "
+            f"{binary.first}; give sources without such files, and --overwrite, unless they are meant"
+        )
 
 
 def print_data_info(info: DataInfo) -> None:

@@ -35,6 +35,8 @@ class SourceFile:
     bytes_after: int = 0
     changed_ns: int = 0
     """when the file was last written to, as its file system says"""
+    has_zeros: bool = False
+    """whether there is a zero byte in the file, which text has none of"""
 
 
 def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
@@ -215,16 +217,17 @@ def _text_name(path: Path) -> str:
 
 
 def _digest(path: Path, name: str) -> SourceFile:
-    digest, size_bytes = hashlib.blake2b(digest_size=16), 0
+    digest, size_bytes, has_zeros = hashlib.blake2b(digest_size=16), 0, False
     try:
         with path.open("rb", buffering=0) as stream:
             before = os.fstat(stream.fileno())
             while block := stream.read(_BLOCK_BYTES):
                 digest.update(block)
                 size_bytes += len(block)
+                has_zeros = has_zeros or b"\0" in block
             after = os.fstat(stream.fileno())
     except OSError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
     file = SourceFile(path, name, before.st_size, digest.hexdigest(), changed_ns=before.st_mtime_ns)
     _check_unchanged(file, after)
-    return replace(file, size_bytes=size_bytes)
+    return replace(file, size_bytes=size_bytes, has_zeros=has_zeros)

@@ -29,6 +29,7 @@ from cstool.data.samples import SampleFile, Samples, WriteSamples
 from cstool.data.sources import SourceFile, find_files, source_names, split_text
 from cstool.data.text_request import (
     FORMAT,
+    BinaryFiles,
     Continued,
     TextPart,
     TextRequest,
@@ -190,6 +191,10 @@ class _Work:
             part: TextPart(len(files), sum(f.size_bytes for f in files), samples[part].count, samples[part].tokens)
             for part, files in self._split.items()
         }
+        binary = [file for files in self._split.values() for file in files if file.has_zeros]
+        if binary:
+            size_bytes = sum(file.size_bytes for file in binary)
+            made["binary"] = asdict(BinaryFiles(len({f.path for f in binary}), size_bytes, min(f.name for f in binary)))
         return {
             "format": FORMAT,
             "sequence_length": request.sequence_length,

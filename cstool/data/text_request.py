@@ -54,11 +54,28 @@ class TextSummary:
     """that no token stands for"""
     continued: Continued | None = None
     """None if nothing was there"""
+    binary: BinaryFiles | None = None
+    """None if all files may be text"""
 
     @property
     def held_out_share(self) -> float:
         """Share of the bytes of the text that is held out."""
         return self.val.size_bytes / (self.train.size_bytes + self.val.size_bytes)
+
+
+@dataclass(frozen=True)
+class BinaryFiles:
+    """Files of a text that have zero bytes, and so are likely none.
+
+    Args:
+        files: how many
+        size_bytes: of all of them
+        first: name of the first
+    """
+
+    files: int
+    size_bytes: int
+    first: str
 
 
 @dataclass(frozen=True)
@@ -171,4 +188,5 @@ def summary(
         vocab_size=BYTE_VALUES if tokenizer is None else tokenizer["vocab_size"],
         unknown_characters=record.get("unknown_characters", 0),
         continued=continued,
+        binary=None if record.get("binary") is None else BinaryFiles(**record["binary"]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +25,6 @@ from cstool.kernels import (
     scale,
     sparse,
 )
-
-_MARK = "complete"
-"""file in the folder of kernels that says that all of them are there"""
 
 
 def _float32(*shape: int) -> np.ndarray:
@@ -146,7 +144,15 @@ _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
 
 
 def _mark() -> Path:
-    return Path(os.environ["NUMBA_CACHE_DIR"]) / _MARK
+    """Return the file in the folder of kernels that says that all of them are there.
+
+    Numba finds a kernel by the path and the time of its source, so those of another clone, or of one that was checked
+    out anew, do not count.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(f"{path} {path.stat().st_mtime_ns}\n".encode())
+    return Path(os.environ["NUMBA_CACHE_DIR"]) / f"complete-{digest.hexdigest()}"
 
 
 def kernels_cached() -> bool:

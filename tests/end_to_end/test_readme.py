@@ -75,6 +75,12 @@ def test_the_commands_after_the_demo_work(after_the_demo: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+def test_the_model_of_the_demo_writes_at_its_end(after_the_demo: Path) -> None:
+    last = (PROJECT / "examples" / "demo.sh").read_text().splitlines()[-1]
+    done = run(last, after_the_demo)
+    assert (done.returncode, done.stdout[:4], done.stderr) == (0, "def ", "")
+
+
 def test_the_commands_about_a_file_work(after_the_demo: Path) -> None:
     commands = [line.removeprefix("$ ") for line in CONSOLES[2].splitlines()]
     assert len(commands) == 4

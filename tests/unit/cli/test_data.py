@@ -42,6 +42,24 @@ def test_a_share_that_is_the_one_asked_for_is_not_told(cstool, tmp_path):
     assert (outcome.code, [line for line in outcome.stdout.splitlines() if "Held out" in line]) == (0, [])
 
 
+def test_files_that_are_no_text_are_told(cstool, tmp_path):
+    source = tmp_path / "sources"
+    source.mkdir()
+    for name, content in (("a.txt", b"text, " * 100), ("b.png", b"\x89PNG\0" * 30), ("c.png", b"\0" * 40)):
+        (source / name).write_bytes(content)
+    command = ("data", "prepare", "text", str(source), "--output", str(tmp_path / "out"), "--sequence_length", "8")
+    for _ in range(2):
+        assert cstool(*command).stdout.splitlines()[-1] == (
+            "Not text: 2 files with zero bytes, 190 B, such as b.png; give sources without such files, and "
+            "--overwrite, unless they are meant"
+        )
+    found = json.loads(cstool(*command, "--json").stdout)
+    assert found["binary"] == {"files": 2, "size_bytes": 190, "first": "b.png"}
+    (source / "b.png").unlink()
+    (source / "c.png").unlink()
+    assert "Not text" not in cstool(*command, "--overwrite").stdout
+
+
 def test_text_that_is_already_prepared_is_kept(prepare, tmp_path):
     prepare()
     assert prepare().stdout.splitlines()[0] == f"{tmp_path}/text: already prepared"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cstool.kernels import compile as compiling
 from cstool.kernels.compile import compile_kernels, kernels_cached
 
 GROUPS = [
@@ -45,12 +48,29 @@ def test_kernels_are_cached_after_they_were_compiled() -> None:
     assert (before, kernels_cached()) == (False, True)
 
 
+@pytest.mark.usefixtures("_empty_cache")
+def test_kernels_of_another_clone_and_of_newer_files_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compile_kernels(lambda name, done, total: None)
+    clone = shutil.copytree(Path(compiling.__file__).parent, tmp_path / "kernels")
+    with monkeypatch.context() as patch:
+        patch.setattr(compiling, "__file__", str(clone / "compile.py"))
+        assert not kernels_cached()
+        compile_kernels(lambda name, done, total: None)
+        assert kernels_cached()
+        os.utime(clone / "norm.py", (0, 0))
+        assert not kernels_cached()
+    assert kernels_cached()
+
+
 def test_after_compilation_a_run_compiles_nothing_more() -> None:
     script = """
 import numpy as np
 from cstool.kernels import activation, attention, embedding, gated, loss, norm, optimizer, random, residual
 from cstool.kernels import rotary, scale, sparse
 from cstool.kernels.sparse import linear, pattern
+from cstool.kernels import compile as compiling
 from cstool.kernels.compile import compile_kernels
 
 def one(*shape):

@@ -1,0 +1,123 @@
+"""The commands of the tutorial run in its order, as they are written, and print what it shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.pages import without_numbers
+from tests.event_files import scalars_of
+
+PROJECT = Path(__file__).parents[2]
+PAGE = (PROJECT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+CLONE = "/home/me/cstool"
+"""where the reader of the page has the project"""
+
+
+def steps() -> list[tuple[str, str]]:
+    """Return (command, what is printed) of all console blocks of the page, in order."""
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+    found = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:[^$\n].*\n|\n)*)", blocks, re.MULTILINE)
+    return [(command, printed) for command, printed in found]
+
+
+def type_command(command: str, folder: Path, stop_after: str | None = None) -> tuple[int, list[str]]:
+    """Run a command as a shell does, and return its exit code and the lines on a terminal, without dates.
+
+    Args:
+        command: to run
+        folder: to run it in
+        stop_after: press Ctrl-C once this is in a line
+    """
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**environment, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    lines = []
+    with process:
+        for line in process.stdout:
+            lines.append(re.sub(r"^\d{4}-.* (INFO|WARNING):   ", "", line.rstrip("\n")).replace(str(folder), CLONE))
+            if stop_after is not None and stop_after in line:
+                os.killpg(process.pid, signal.SIGINT)
+                lines.append("^C")
+                stop_after = None
+    return process.returncode, lines
+
+
+def looks_like(printed: list[str], shown: str) -> bool:
+    """Tell whether lines are those of the page up to numbers; three dots stand for anything, lines or a part of one."""
+    pattern = "".join(
+        r"(?:.*\n)*?"
+        if line == "..."
+        else ".*".join(map(re.escape, re.split(r",? ?\.\.\.,? ?", without_numbers(line)))) + r"\n"
+        for line in shown.splitlines()
+    )
+    return re.fullmatch(pattern, "".join(f"{without_numbers(line)}\n" for line in printed)) is not None
+
+
+def check_text(command: str, printed: list[str], shown: str) -> None:
+    """Check what a model writes by its shape: the prompts begin lines, headings are those of the page."""
+    if "--json" in command:
+        found, expected = json.loads("\n".join(printed)), json.loads(shown)
+        assert found.keys() == expected.keys()
+        assert [each.keys() for each in found["completions"]] == [each.keys() for each in expected["completions"]]
+        return
+    prompts = re.findall(r"--prompt '(.*?)'", command)
+    text = "\n".join(printed)
+    for prompt in prompts:
+        assert re.search(rf"^{re.escape(prompt)}", text, re.MULTILINE), (prompt, text)
+    assert len(text) > 100
+    headings = [re.sub(r": .*", "", line) for line in printed if line.startswith("--- prompt")]
+    assert headings == re.findall(r"^--- prompt \d+ of \d+", shown, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the tutorial uses of the project."""
+    folder = tmp_path_factory.mktemp("clone").resolve()
+    for name in ("cstool", "params"):
+        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PROJECT / "README.md", folder)
+    return folder
+
+
+def test_the_first_hour_goes_as_the_page_says(clone: Path) -> None:
+    codes = {"hiden_size": 2, "checkpoint diff": 1, "diff params": 1}
+    for command, shown in steps():
+        stop_after = re.search(r"(Step=\d+,).*\n\^C\n", shown)
+        code, printed = type_command(command, clone, None if stop_after is None else stop_after[1])
+        expected = 130 if stop_after else next((codes[word] for word in codes if word in command), 0)
+        assert code == expected, (command, printed)
+        if "--mode infer" in command:
+            check_text(command, printed, shown)
+        else:
+            assert looks_like(printed, shown), "\n".join([command, *printed])
+    # What `tensorboard --logdir checkpoints` shows: the run that was stopped has every step once.
+    shown_runs = {run: scalars_of(clone / "checkpoints" / run / "events") for run in ("mine", "straight", "one_layer")}
+    mine, straight, one_layer = (dict(shown_runs[run]["loss"]) for run in shown_runs)
+    assert list(mine) == sorted(mine)
+    assert straight == {step: loss for step, loss in mine.items() if step in straight}
+    assert max(one_layer) == max(mine)
+    assert [step for step, _ in shown_runs["one_layer"]["eval/loss"]] == [150, 300]
+    assert {150, 300} <= set(dict(shown_runs["mine"]["eval/loss"]))
+
+
+def test_its_pictures_and_pages_are_there() -> None:
+    for link in re.findall(r"\]\(([\w/.]+?)\)", PAGE):
+        assert (PROJECT / "docs" / link).is_file(), link
