@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cstool.cli.screen import is_terminal
+from cstool.api.screen import is_terminal
 
 
 def print_json(document: Mapping[str, Any]) -> None:
