@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         predict,
     )
     from cstool.api.comparison import validate
+    from cstool.api.data import check_data, data_info, prepare_digits, prepare_text, read_samples
     from cstool.api.planning import (
         compile_model,
         estimate,
@@ -54,18 +55,7 @@ if TYPE_CHECKING:
         System,
         load_system,
     )
-    from cstool.data import (
-        DataCheck,
-        DataInfo,
-        Dataset,
-        TextRequest,
-        TextSummary,
-        check_data,
-        data_info,
-        open_dataset,
-        prepare_digits,
-        prepare_text,
-    )
+    from cstool.data import DataCheck, DataInfo, DigitsSummary, TextSummary
     from cstool.errors import (
         ArtifactError,
         CheckpointError,
@@ -124,18 +114,8 @@ _NAMES = {
     "cstool.api.planning": ("compile_model", "estimate", "estimate_scaling"),
     "cstool.api.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
     "cstool.arch": ("System", "load_system"),
-    "cstool.data": (
-        "DataCheck",
-        "DataInfo",
-        "Dataset",
-        "TextRequest",
-        "TextSummary",
-        "check_data",
-        "data_info",
-        "open_dataset",
-        "prepare_digits",
-        "prepare_text",
-    ),
+    "cstool.api.data": ("check_data", "data_info", "prepare_digits", "prepare_text", "read_samples"),
+    "cstool.data": ("DataCheck", "DataInfo", "DigitsSummary", "TextSummary"),
     "cstool.errors": (
         "ArtifactError",
         "CheckpointError",
@@ -181,7 +161,7 @@ __all__ = [
     "DataCheck",
     "DataError",
     "DataInfo",
-    "Dataset",
+    "DigitsSummary",
     "Estimate",
     "EstimateError",
     "InferenceError",
@@ -200,7 +180,6 @@ __all__ = [
     "Silent",
     "StoreError",
     "System",
-    "TextRequest",
     "TextSummary",
     "TraceError",
     "Verdict",
@@ -216,12 +195,12 @@ __all__ = [
     "load_params",
     "load_system",
     "open_checkpoint",
-    "open_dataset",
     "open_model",
     "predict",
     "prepare_digits",
     "prepare_text",
     "read_artifact",
+    "read_samples",
     "run_trainers",
     "train",
     "validate",
