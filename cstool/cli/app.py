@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,23 +13,42 @@ from cstool import __version__
 from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group
 from cstool.cli.compile import compile_app
+from cstool.cli.completion import VARIABLE, normalize_typed_flags
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
-from cstool.cli.estimate import EXAMPLE as ESTIMATE_EXAMPLE
+from cstool.cli.estimate import EPILOG as ESTIMATE_EPILOG
 from cstool.cli.estimate import estimate
 from cstool.cli.report import print_error, print_usage_error
+from cstool.cli.run import EPILOG as RUN_EPILOG
 from cstool.cli.run import RunCommand, run
 from cstool.cli.system import system_app
+from cstool.cli.validate import EPILOG as VALIDATE_EPILOG
 from cstool.cli.validate import validate
 
-EPILOG = "Flags may be typed with hyphens as well: --num-csx is --num_csx."
+EPILOG = """\
+Example: cstool data prepare text --output datasets/text --sequence_length 128
+Example: cstool run --params params/gpt_tiny.yaml
+Example: cstool run --params params/gpt_tiny.yaml --mode infer --prompt "def "
+
+These three make a data set, train a small GPT on it, and let it write. `cstool COMMAND --help` tells more, with
+examples. Flags may be typed with hyphens as well: --num-csx is --num_csx."""
+
+
+class RootGroup(Group):
+    """The group of all commands, in the order in which one works."""
+
+    order = ("data", "config", "run", "checkpoint", "validate", "estimate", "compile", "system")
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
+        """Return the names of the commands."""
+        return sorted(self.commands, key=self.order.index)
+
 
 app = typer.Typer(
     name="cstool",
-    cls=Group,
+    cls=RootGroup,
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={
@@ -38,14 +57,31 @@ app = typer.Typer(
         "token_normalize_func": lambda token: token.replace("-", "_"),
     },
 )
-app.command("run", cls=RunCommand, no_args_is_help=False)(run)
-app.command("validate", cls=RunCommand, no_args_is_help=False)(validate)
-app.add_typer(compile_app, name="compile")
-app.command("estimate", cls=RunCommand, no_args_is_help=False, epilog=ESTIMATE_EXAMPLE)(estimate)
-app.add_typer(system_app, name="system")
-app.add_typer(config_app, name="config")
-app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(data_app, name="data")
+app.add_typer(config_app, name="config")
+app.command(
+    "run",
+    cls=RunCommand,
+    no_args_is_help=False,
+    epilog=RUN_EPILOG,
+)(run)
+app.add_typer(checkpoint_app, name="checkpoint")
+app.command(
+    "validate",
+    cls=RunCommand,
+    no_args_is_help=False,
+    short_help="Compare sparse training with dense training.",
+    epilog=VALIDATE_EPILOG,
+)(validate)
+app.command(
+    "estimate",
+    cls=RunCommand,
+    no_args_is_help=False,
+    short_help="Predict a training step on the modelled cluster.",
+    epilog=ESTIMATE_EPILOG,
+)(estimate)
+app.add_typer(compile_app, name="compile", short_help="Map a model onto the wafer, and report on it.")
+app.add_typer(system_app, name="system")
 
 
 def _print_version(wanted: bool) -> None:
@@ -71,6 +107,8 @@ def _drop_output() -> None:
 def main() -> int:
     """Run the command that the process was started with and return its exit code."""
     try:
+        if VARIABLE in os.environ:
+            normalize_typed_flags(os.environ)
         code = typer.main.get_command(app).main(sys.argv[1:], prog_name="cstool", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:

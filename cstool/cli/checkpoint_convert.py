@@ -9,11 +9,15 @@ from typing import Annotated
 
 import typer
 
+from cstool.cli.completion import complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.screen import progress_in_bytes
 from cstool.errors import CheckpointError
 
-CONVERT_EPILOG = "Example: cstool checkpoint convert gpt2_folder gpt2.mdl --params params/gpt2_small.yaml"
+CONVERT_EPILOG = """\
+Example: cstool checkpoint convert checkpoints/gpt_tiny/checkpoint_600.mdl gpt_tiny_hf --to hf
+Example: cstool checkpoint convert checkpoints/gpt_tiny/checkpoint_600.mdl sparse.mdl --to sparse --sparsity 0.8
+Example: cstool checkpoint convert gpt2_folder gpt2.mdl --params params/gpt2_small.yaml"""
 
 
 class SourceFormat(StrEnum):
@@ -58,7 +62,11 @@ def convert(
     params: Annotated[
         Path | None,
         typer.Option(
-            "-p", "--params", metavar="FILE", help="Params file of the model, where SOURCE does not say which it is."
+            "-p",
+            "--params",
+            metavar="FILE",
+            help="Params file of the model, where SOURCE does not say which it is.",
+            autocompletion=complete_params,
         ),
     ] = None,
     sparsity: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cstool.cli.completion import complete_checkpoint
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
 
@@ -26,7 +27,12 @@ class ComparisonOp(StrEnum):
 
 
 def _side(name: str) -> Any:
-    return typer.Argument(metavar=name, help="A checkpoint: its file, DIR:STEP or DIR:latest.", show_default=False)
+    return typer.Argument(
+        metavar=name,
+        help="A checkpoint: its file, DIR:STEP or DIR:latest.",
+        show_default=False,
+        autocompletion=complete_checkpoint,
+    )
 
 
 def diff(

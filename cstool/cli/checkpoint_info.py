@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cstool.cli.completion import complete_checkpoint
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
 
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     from cstool.store import CheckpointInfo, TensorInfo
 
 CheckpointArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A checkpoint: its file, DIR:STEP or DIR:latest.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="A checkpoint: its file, DIR:STEP or DIR:latest.",
+        show_default=False,
+        autocompletion=complete_checkpoint,
+    ),
 ]
 
 

@@ -7,10 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from cstool.cli.completion import complete_model_dir
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
 
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A model_dir.", show_default=False)]
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A model_dir.", show_default=False, autocompletion=complete_model_dir)
+]
 
 
 def list_(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:

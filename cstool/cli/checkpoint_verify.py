@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
+from cstool.cli.completion import complete_checkpoint
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError, DamagedCheckpointError
 
 CheckpointsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE...", help="Checkpoints: files, DIR:STEP, DIR:latest, globs in quotes.", show_default=False
+        metavar="FILE...",
+        help="Checkpoints: files, DIR:STEP, DIR:latest, globs in quotes.",
+        show_default=False,
+        autocompletion=complete_checkpoint,
     ),
 ]
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from inspect import cleandoc
 from typing import Any
 
 from typer import TyperException
 from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+from cstool.cli.completion import with_hyphens
+from cstool.cli.help_text import new_formatter, write_epilog, write_rows, write_text
+
+_NO_BRACES = str.maketrans("", "", "{}")
 
 
 class Command(TyperCommand):
@@ -23,27 +30,88 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line; an argument that must be given has no brackets."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        pieces = [piece.translate(_NO_BRACES) for piece in super().collect_usage_pieces(ctx)]
+        return [piece.replace("......", "...") for piece in pieces]
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what a word may become, flags spelled as they are begun."""
+        offered: list[Any] = super().shell_complete(ctx, incomplete)
+        return offered or with_hyphens(super().shell_complete, ctx, incomplete)
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help, fitted to the terminal."""
+        return _help_of(self, ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write what may follow the command, arguments without their types."""
         arguments = [param for param in self.params if isinstance(param, TyperArgument)]
         if arguments:
             with formatter.section("Arguments"):
-                formatter.write_dl([(argument.display_name_raw, argument.help or "") for argument in arguments])
-        records = [param.get_help_record(ctx) for param in self.get_params(ctx) if param not in arguments]
-        with formatter.section("Options"):
-            formatter.write_dl([record for record in records if record is not None])
+                write_rows(formatter, [(argument.display_name_raw, argument.help or "") for argument in arguments])
+        _write_options(self, ctx, formatter)
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+        """Write what the command does."""
+        write_text(formatter, cleandoc(self.help or ""))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+        """Write the examples, and what else is said at the end."""
+        write_epilog(formatter, self.epilog)
 
 
 class Group(TyperGroup):
-    """A group that shows the whole first paragraph of each of its commands."""
+    """A group that shows of each of its commands the short help, or else the whole first paragraph."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what a word may become, flags spelled as they are begun."""
+        offered: list[Any] = super().shell_complete(ctx, incomplete)
+        return offered or with_hyphens(super().shell_complete, ctx, incomplete)
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help, fitted to the terminal."""
+        return _help_of(self, ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of the group, then its options; those of a group that is a command, too, come first."""
+        if self.invoke_without_command:
+            _write_options(self, ctx, formatter)
+            self.format_commands(ctx, formatter)
+        else:
+            self.format_commands(ctx, formatter)
+            _write_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of the group."""
-        rows = [(name, _first_paragraph(command.help or "")) for name, command in self.commands.items()]
+        rows = [
+            (name, self.commands[name].short_help or _first_paragraph(self.commands[name].help or ""))
+            for name in self.list_commands(ctx)
+        ]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            write_rows(formatter, rows)
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+        """Write what the command does."""
+        write_text(formatter, cleandoc(self.help or ""))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+        """Write the examples, and what else is said at the end."""
+        write_epilog(formatter, self.epilog)
+
+
+def _help_of(command: Any, ctx: Any) -> str:
+    formatter = new_formatter(ctx)
+    command.format_help(ctx, formatter)
+    return "\n".join(line.rstrip() for line in str(formatter.getvalue()).splitlines())
+
+
+def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
+    options = [param for param in command.get_params(ctx) if not isinstance(param, TyperArgument)]
+    records = [record for option in options if (record := option.get_help_record(ctx)) is not None]
+    with formatter.section("Options"):
+        # typer puts defaults that are told in words into brackets of their own.
+        write_rows(
+            formatter, [(words, re.sub(r"\[default: \((.*)\)\]", r"[default: \1]", text)) for words, text in records]
+        )
 
 
 def _first_paragraph(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cstool.cli.command import Command, Group
+from cstool.cli.completion import complete_artifact, complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import (
     CompileDirOption,
@@ -58,11 +59,21 @@ ColorOption = Annotated[ColorChoice, typer.Option("--color_by", help="What the c
 compile_app = typer.Typer(cls=CompileGroup, invoke_without_command=True, no_args_is_help=True)
 
 
-@compile_app.callback(epilog="Example: cstool compile --params params/gpt2_small.yaml --plot gpt2_small.svg")
+@compile_app.callback(
+    epilog="Example: cstool compile --params params/gpt2_small.yaml --plot gpt2_small.svg\n"
+    "Example: cstool compile --params params/gpt2_small.yaml --system cs3 --num_csx 2 --out gpt2_small.json"
+)
 def compile_(
     ctx: typer.Context,
     params: Annotated[
-        Path | None, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML); no data is needed.")
+        Path | None,
+        typer.Option(
+            "--params",
+            "-p",
+            metavar="FILE",
+            help="Params file (YAML); no data is needed.",
+            autocompletion=complete_params,
+        ),
     ] = None,
     system: SystemOption = "cs2",
     num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
@@ -145,10 +156,14 @@ def compile_(
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
 
 
-@compile_app.command("diff", cls=Command, epilog="Example: cstool compile diff a.json b.json && echo the same")
+@compile_app.command("diff", cls=Command, epilog="Example: cstool compile diff a.json b.json")
 def diff(
-    old: Annotated[Path, typer.Argument(metavar="A", help="An artifact.", show_default=False)],
-    new: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    old: Annotated[
+        Path, typer.Argument(metavar="A", help="An artifact.", show_default=False, autocompletion=complete_artifact)
+    ],
+    new: Annotated[
+        Path, typer.Argument(metavar="B", help="Another one.", show_default=False, autocompletion=complete_artifact)
+    ],
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -173,9 +188,14 @@ def diff(
         raise typer.Exit(1)
 
 
-@compile_app.command("show", cls=Command, epilog="Example: cstool compile show cs_123.json --plot floorplan.png")
+@compile_app.command("show", cls=Command, epilog="Example: cstool compile show gpt2_small.json --plot floorplan.png")
 def show(
-    file: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What was compiled.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ARTIFACT", help="What was compiled.", show_default=False, autocompletion=complete_artifact
+        ),
+    ],
     plot: PlotOption = None,
     color_by: ColorOption = ColorChoice.work,
     as_json: JsonOption = False,

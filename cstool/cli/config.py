@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cstool.cli.command import Command, Group
+from cstool.cli.completion import complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import RunCommand
 from cstool.errors import ParamsError
@@ -19,10 +20,21 @@ if TYPE_CHECKING:
     from cstool.models.statistics import Part, Statistics
     from cstool.params import Params
 
-config_app = typer.Typer(cls=Group, no_args_is_help=True, help="Check, explain and convert params files.")
+config_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Check, explain and convert params files.",
+    epilog="Example: cstool config validate params/gpt_tiny.yaml\nExample: cstool config stats params/gpt3_175b.yaml",
+)
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Params file (YAML); no data is needed.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Params file (YAML); no data is needed.",
+        show_default=False,
+        autocompletion=complete_params,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -30,9 +42,7 @@ SetOption = Annotated[
 ]
 
 
-@config_app.command(
-    "validate", cls=RunCommand, epilog="Example: cstool config validate params/gpt2_small.yaml && echo all right"
-)
+@config_app.command("validate", cls=RunCommand, epilog="Example: cstool config validate params/gpt2_small.yaml")
 def validate(
     file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False
 ) -> None:
@@ -76,7 +86,7 @@ def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False
             print(_yaml_text(document), end="")
 
 
-@config_app.command("stats", cls=RunCommand, epilog="Example: cstool config stats params/gpt2_small.yaml")
+@config_app.command("stats", cls=RunCommand, epilog="Example: cstool config stats params/gpt3_175b.yaml")
 def stats(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Count parameters, bytes and floating-point operations of a model.
 
@@ -142,7 +152,7 @@ def convert_legacy(
             print(f"warning: {target} needs mending:\n{error}")
 
 
-@config_app.command("keys", cls=Command, epilog="Example: cstool config keys > docs/keys.md")
+@config_app.command("keys", cls=Command, epilog="Example: cstool config keys > keys.md")
 def keys(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Print every key that a params file may hold and what becomes of it, as Markdown."""
     with errors_as_messages(debug):

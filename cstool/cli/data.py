@@ -19,8 +19,20 @@ if TYPE_CHECKING:
 
 BYTE_VALUES = 256
 
-data_app = typer.Typer(cls=Group, no_args_is_help=True, help="Prepare data sets, look at them, and check them.")
-prepare_app = typer.Typer(cls=Group, no_args_is_help=True, help="Make a data set.")
+data_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Prepare data sets, look at them, and check them.",
+    epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128\n"
+    "Example: cstool data info datasets/text",
+)
+prepare_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Make a data set.",
+    epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128\n"
+    "Example: cstool data prepare digits --output datasets/mnist",
+)
 data_app.add_typer(prepare_app, name="prepare")
 
 
@@ -34,8 +46,8 @@ class PackingChoice(StrEnum):
 @prepare_app.command(
     "text",
     cls=Command,
-    epilog="Example: cstool data prepare text books/ --output datasets/books --sequence_length 128 "
-    "--train_tokenizer 4096",
+    epilog="Example: cstool data prepare text --output datasets/text --sequence_length 128\n"
+    "Example: cstool data prepare text books/ --output datasets/books --sequence_length 128 --train_tokenizer 4096",
 )
 def text(
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder of the data set.")],
@@ -195,7 +207,7 @@ def check(
             raise typer.Exit(1)
 
 
-@data_app.command("baseline", cls=Command)
+@data_app.command("baseline", cls=Command, epilog="Example: cstool data baseline datasets/text")
 def baseline(
     folder: Annotated[
         Path,

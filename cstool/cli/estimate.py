@@ -9,6 +9,7 @@ import typer
 
 from cstool.api.trace_file import check_trace_file
 from cstool.cli.compile import PLOT_ENDINGS, PlotOption
+from cstool.cli.completion import complete_params, complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
 from cstool.errors import EstimateError
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from cstool.params import Params
 
 SPARSITY_KEY = "trainer.init.sparsity"
-EXAMPLE = "Example: cstool estimate --params params/gpt3_175b.yaml --num_csx 1,2,4..192 --tokens 300B"
+EPILOG = """\
+Example: cstool estimate --params params/gpt3_175b.yaml --num_csx 1,2,4..192 --tokens 300B
+Example: cstool estimate --params params/gpt3_xl.yaml --sparsity 0,0.5,0.9"""
 FLAGS = {"set_": "--set", "as_json": "--json"}
 """flags whose parameters are called something else"""
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set")
@@ -32,11 +35,23 @@ HOST = "host"
 def estimate(
     ctx: typer.Context,
     params: Annotated[
-        Path | None, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML); no data is needed.")
+        Path | None,
+        typer.Option(
+            "--params",
+            "-p",
+            metavar="FILE",
+            help="Params file (YAML); no data is needed.",
+            autocompletion=complete_params,
+        ),
     ] = None,
     system: Annotated[
         str,
-        typer.Option("--system", metavar="NAME|FILE", help="What each CSX is: cs1, cs2, cs3, a system file; or host."),
+        typer.Option(
+            "--system",
+            metavar="NAME|FILE",
+            help="What each CSX is: cs1, cs2, cs3, a system file; or host.",
+            autocompletion=complete_system,
+        ),
     ] = "cs2",
     num_csx: Annotated[
         str | None,

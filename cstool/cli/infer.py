@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from cstool.cli.infer_options import InferFlags
 from cstool.errors import InferenceError, Interrupted
@@ -91,7 +92,7 @@ def _answer(
     is_alone = len(request.prompts) == 1
 
     def show(_prompt: int, text: str) -> None:
-        sys.stdout.write(text)
+        sys.stdout.write(_harmless(text))
         sys.stdout.flush()
 
     with StopRequest() as stop:
@@ -109,10 +110,19 @@ def _answer(
     elif shows:
         for number, completion in enumerate(answers.completions, start=1):
             print(f"--- prompt {number} of {len(request.prompts)}: {_ending(completion)}")
-            print(completion.prompt + completion.text)
+            print(_harmless(completion.prompt + completion.text))
     for line in _summary(answers, request):
         LOG.info(line)
     return answers, stop.signal_name
+
+
+def _harmless(text: str) -> str:
+    """Return a text for the screen, without what would move its cursor or change its colours; files get all of it."""
+    from cstool.api.screen import is_terminal
+
+    if not is_terminal(sys.stdout):
+        return text
+    return "".join("\ufffd" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 def _ending(completion: Completion) -> str:

@@ -1,14 +1,20 @@
-"""Results as people and scripts read them: tables on a terminal, plain columns elsewhere, JSON where asked for."""
+"""Results as people and scripts read them: columns that fit a terminal, JSON where asked for."""
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from cstool.api.screen import is_terminal
+from cstool.cli.table import table_lines
+
+_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+"""how a line is cut: between words alone"""
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -26,33 +32,19 @@ def _finite(value: Any) -> Any:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print rows under column titles, the columns named in `right` aligned to the right."""
-    if is_terminal(sys.stdout):
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False)
-        for column in columns:
-            table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
-        return
-    lines = [tuple(columns), *(tuple(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    for line in lines:
-        cells = (
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for cell, width, column in zip(line, widths, columns, strict=True)
-        )
-        print("  ".join(cells).rstrip())
+    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+    for line in table_lines(columns, list(rows), right, width):
+        print(line)
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Print names and values, one pair per line, the values below each other."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        print(f"{name:<{width}}  {value}")
+        line = f"{name:<{width}}  {value}"
+        if is_terminal(sys.stdout):
+            line = fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * min(width + 2, 18), **_WORDS)
+        print(line)
 
 
 def bytes_text(count_bytes: int) -> str:

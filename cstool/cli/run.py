@@ -12,6 +12,7 @@ import typer
 from cstool.api.asked import typed
 from cstool.api.trace_file import check_trace_file
 from cstool.cli.command import Command
+from cstool.cli.completion import complete_artifact, complete_checkpoint, complete_params, complete_system
 from cstool.cli.infer_options import (
     BatchSizeOption,
     InferFlags,
@@ -30,6 +31,10 @@ from cstool.cli.infer_options import (
 from cstool.cli.report import DebugOption, errors_as_messages, missing_option
 from cstool.cli.trace_option import RunTraceOption
 
+EPILOG = """\
+Example: cstool run --params params/gpt_tiny.yaml --num_steps 100
+Example: cstool run --params params/gpt_tiny.yaml --mode eval --num_csx 2
+Example: cstool run --params params/gpt_tiny.yaml --mode infer --prompt "def " --max_tokens 100"""
 LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
 
 
@@ -85,7 +90,13 @@ RecomputeOption = Annotated[
 
 
 SystemOption = Annotated[
-    str, typer.Option("--system", metavar="NAME|FILE", help="What each CSX is: cs1, cs2, cs3, or a system file.")
+    str,
+    typer.Option(
+        "--system",
+        metavar="NAME|FILE",
+        help="What each CSX is: cs1, cs2, cs3, or a system file.",
+        autocompletion=complete_system,
+    ),
 ]
 ExecutionModeOption = Annotated[
     ExecutionModeChoice, typer.Option("--execution_mode", help="How the model uses the modelled wafer.")
@@ -151,6 +162,7 @@ def run(
             metavar="FILE",
             help="Params file (YAML); to infer, a checkpoint given by --checkpoint_path has them.",
             show_default=False,
+            autocompletion=complete_params,
         ),
     ] = None,
     mode: Annotated[Mode, typer.Option("--mode", "-m", help="What to do.")] = Mode.train,
@@ -161,7 +173,12 @@ def run(
     num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
     checkpoint_path: Annotated[
         Path | None,
-        typer.Option("--checkpoint_path", metavar="FILE", help="Start from this checkpoint, not from the latest."),
+        typer.Option(
+            "--checkpoint_path",
+            metavar="FILE",
+            help="Start from this checkpoint, not from the latest.",
+            autocompletion=complete_checkpoint,
+        ),
     ] = None,
     load_checkpoint_states: Annotated[
         str | None,
@@ -206,7 +223,10 @@ def run(
         typer.Option("--validate_only", help="Check that every op has a kernel, do not compile.", show_default=False),
     ] = None,
     artifact: Annotated[
-        Path | None, typer.Option("--artifact", metavar="FILE", help="Run what was compiled before.")
+        Path | None,
+        typer.Option(
+            "--artifact", metavar="FILE", help="Run what was compiled before.", autocompletion=complete_artifact
+        ),
     ] = None,
     lanes: Annotated[
         str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Results do not depend on it.")
@@ -262,7 +282,7 @@ def run(
     job_labels: Annotated[list[str] | None, typer.Option("--job_labels", hidden=True)] = None,
     disable_version_check: Annotated[bool | None, typer.Option("--disable_version_check", hidden=True)] = None,
 ) -> None:
-    """Train or evaluate the model of a params file.
+    """Train or evaluate the model of a params file, or let it write.
 
     Without a checkpoint given, a run continues from the latest one in its model_dir.
     Only flags that are typed override the file. A file with several trainers runs them in order.

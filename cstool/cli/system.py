@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cstool.api.screen import is_terminal
 from cstool.cli.command import Command, Group
+from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 
 if TYPE_CHECKING:
     from cstool.arch import System
 
-system_app = typer.Typer(cls=Group, no_args_is_help=True, help="Show the systems that models are compiled for.")
+system_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Show the systems that models are compiled for.",
+    epilog="Example: cstool system list\nExample: cstool system show cs3",
+)
 _UNITS = {
     "hz": "Hz",
     "s": "s",
@@ -28,7 +37,7 @@ _UNITS = {
 """how names of numbers end -> unit"""
 
 
-@system_app.command("list", cls=Command, epilog="Example: cstool system list")
+@system_app.command("list", cls=Command, epilog="Example: cstool system list\nExample: cstool system list --json")
 def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the systems that need no file of one's own."""
     with errors_as_messages(debug):
@@ -55,10 +64,18 @@ def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         print_table(columns, rows, right=("fabric", "PEs", "MemoryX", "systems at most", "power"))
 
 
-@system_app.command("show", cls=Command, epilog="Example: cstool system show cs2")
+@system_app.command(
+    "show", cls=Command, epilog="Example: cstool system show cs3\nExample: cstool system show my_system.yaml"
+)
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="NAME|FILE", help="cs1, cs2, cs3, or a system file.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="cs1, cs2, cs3, or a system file.",
+            show_default=False,
+            autocompletion=complete_system,
+        ),
     ],
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -93,8 +110,9 @@ def show(
         for status in used:
             print(f"  {status:<2}  {STATUSES[status]}")
         print("\nsources")
+        width = min(100, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 100
         for key, _, _, source in numbers:
-            print(textwrap.fill(f"{key}: {source}", 100, initial_indent="  ", subsequent_indent="      "))
+            print(textwrap.fill(f"{key}: {source}", width, initial_indent="  ", subsequent_indent="      "))
 
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:

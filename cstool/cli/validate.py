@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cstool.cli.completion import complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import LogLevel, parse_lanes
 from cstool.errors import CstoolError
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
 PLOT_ENDINGS = (".svg", ".png")
 
 
+EPILOG = "Example: cstool validate --params params/gpt_tiny.yaml --sparsity 0.5 --num_steps 20 --plot sparse.svg"
+
+
 def validate(
-    params: Annotated[Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).")],
+    params: Annotated[
+        Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).", autocompletion=complete_params)
+    ],
     sparsity: Annotated[
         float | None,
         typer.Option("--sparsity", metavar="S", help="Share of zeros; takes the place of that of the file."),

@@ -144,7 +144,8 @@ class Walk:
         products = [(planned, call, panel) for planned, call in group for panel in planned.matrix_panels]
         for part in [products] if self.stream.is_resident else [[product] for product in products]:
             vectors = [vector for planned, _, _ in part for vector in planned.vector_panels]
-            with self.stream.lent([panel for _, _, panel in part]) as weights, self.stream.lent(vectors) as biases:
+            # In the order in which the stream was told to expect them.
+            with self.stream.lent(vectors) as biases, self.stream.lent([panel for _, _, panel in part]) as weights:
                 by_panel = dict(zip(vectors, biases, strict=True))
                 self._multiply(
                     [

@@ -108,7 +108,7 @@ class RunResult:
     events: str | None = None
     """folder of its event files; None where it wrote none"""
     commands: dict[str, str] = field(default_factory=dict)
-    """what to type next: continue, evaluate; nothing where nothing was saved"""
+    """what to type next: continue, evaluate, generate; nothing where nothing was saved"""
     memory_bytes: dict[str, int] = field(default_factory=dict)
     """what the appliance allocated, by purpose"""
     peak_resident_bytes: int = 0

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from statistics import median
 from typing import Any
 
+from cstool.data import tokenizer_of
+from cstool.errors import DataError
 from cstool.runtime.performance import write_performance
 from cstool.runtime.session import COMPARED_STEPS, Session, peak_resident_bytes
 from cstool.runtime.wording import counted, format_bytes
@@ -123,3 +126,16 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
     yield "continue", session.command({"mode": result.mode, **latest, **steps})
     if params.eval_dataloaders:
         yield "evaluate", session.command({"mode": "eval", **latest, "max_steps": None, "num_steps": None})
+    if _knows_its_text(session):
+        asks = {"mode": "infer", "prompt": "The ", **latest, "max_steps": None, "num_steps": None}
+        yield "generate", session.command(asks)
+
+
+def _knows_its_text(session: Session) -> bool:
+    """Say whether the model makes text, and its data set says how."""
+    loader = session.params.train_dataloader
+    if loader is None or session.tokens_per_sample == 1:
+        return False
+    with suppress(DataError):
+        return any(tokenizer_of(folder) is not None for folder in loader.data_dir)
+    return False

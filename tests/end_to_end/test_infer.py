@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.data import prepare_text
+from cstool.data import TextRequest, prepare_text
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import gpt_params, run_file
@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "source.txt").write_text(TEXT)
-    prepare_text([folder / "source.txt"], folder / "text", sequence_length=64, val_fraction=0.1)
+    prepare_text([folder / "source.txt"], folder / "text", TextRequest(64, val_fraction=0.1))
     loop: dict[str, Any] = {"max_steps": 60}
     model = {"vocab_size": 256, "hidden_size": 64, "filter_size": 128, "max_position_embeddings": 64}
     file = gpt_params(
@@ -164,6 +164,13 @@ def test_prompts_of_a_jsonl_file_and_of_stdin(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo")))
     found = document(infer(cstool, ready, "--prompt_file", "-", "--json", "--max_tokens", "1"))
     assert [completion["prompt"] for completion in found["completions"]] == ["one", "two"]
+
+
+def test_a_terminal_gets_no_control_characters(cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "--prompt", "\x1b[31mab\tc\n", "--max_tokens", "2", "--temperature", "0"
+    assert infer(cstool, ready, *asked).stdout.startswith("\x1b[31mab\tc\n")
+    monkeypatch.setattr("cstool.cli.screen.is_terminal", lambda stream: stream is sys.stdout)
+    assert infer(cstool, ready, *asked).stdout.startswith("\ufffd[31mab\tc\n")
 
 
 def test_completions_go_to_a_file_a_line_each(cstool: Cstool, ready: Path, tmp_path: Path) -> None:

@@ -7,43 +7,44 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 import cstool as package
+from cstool.cli.app import app
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "",
-        "run",
-        "checkpoint",
-        "compile",
-        "compile diff",
-        "compile show",
-        "system",
-        "system list",
-        "system show",
-        "checkpoint list",
-        "checkpoint info",
-        "checkpoint verify",
-        "checkpoint diff",
-        "checkpoint copy",
-        "checkpoint delete",
-        "checkpoint prune",
-        "checkpoint convert",
-        "data",
-        "data prepare",
-        "data prepare text",
-        "data prepare digits",
-        "data info",
-        "data check",
-        "data baseline",
-    ],
-)
+def commands(command, words=()):
+    """Yield the words by which each command is called."""
+    yield " ".join(words)
+    for word, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*words, word))
+
+
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(app))))
 def test_every_command_explains_itself(cstool, golden, command):
     outcome = cstool(*command.split(), "--help")
     assert (outcome.code, outcome.stderr) == (0, "")
     golden(f"cli/help/{command.replace(' ', '_') or 'cstool'}.txt", outcome.stdout)
+
+
+def test_help_fits_the_terminal_and_cuts_no_word(monkeypatch):
+    def help_of(command, context, columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return command.get_help(context)
+
+    def check(command, context):
+        words = help_of(command, context, 1000).replace(" \\\n", " ").split()
+        for columns in (40, 60, 80, 100):
+            text = help_of(command, context, columns)
+            assert text.replace(" \\\n", " ").split() == words
+            # A flag with its choices is never cut, nor is a path.
+            long = [line for line in text.splitlines() if len(line) > columns]
+            assert [line for line in long if not line.startswith("  -") and len(line.split()) > 2] == []
+        for name, below in getattr(command, "commands", {}).items():
+            check(below, below.make_context(name, [], parent=context, resilient_parsing=True))
+
+    root = typer.main.get_command(app)
+    check(root, root.make_context("cstool", [], resilient_parsing=True))
 
 
 def test_short_help_is_help(cstool):

@@ -36,13 +36,6 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["", "validate", "show", "stats", "convert_legacy", "keys"])
-def test_every_command_explains_itself(cstool, golden, command):
-    outcome = cstool("config", *command.split(), "--help")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden(f"cli/help/{f'config {command}'.strip().replace(' ', '_')}.txt", outcome.stdout)
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_our_files_are_valid_without_their_data(cstool, path):
     assert cstool("config", "validate", str(path)) == (0, SUCCESS, "")

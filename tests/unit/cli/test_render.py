@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cstool.cli.render import bytes_text, print_facts, print_json, print_table
+from cstool.cli.table import table_lines
 
 
 def test_json_is_one_document(capsys):
@@ -32,20 +34,76 @@ def test_a_table_without_rows_still_has_its_titles(capsys):
     assert capsys.readouterr().out == "step  file\n"
 
 
-def test_a_table_on_a_terminal_has_the_same_words(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    print_table(("step", "file"), [("5", "[bold]5.mdl")], right=("step",))
-    words = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).split()
-    assert words == ["step", "file", "5", "[bold]5.mdl"]
+@pytest.fixture
+def terminal(monkeypatch):
+    """Make stdout a terminal of some width."""
+
+    def of(columns):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("COLUMNS", str(columns))
+
+    return of
 
 
-def test_a_table_on_a_terminal_has_no_colours_where_none_are_wanted(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("NO_COLOR", "1")
-    print_table(("step",), [("5",)])
-    assert set(re.findall(r"\x1b\[([0-9;]*)m", capsys.readouterr().out)) <= {"", "0", "1"}
+ROWS = [("decoder.layers.0.self_attn.weight", "(256 x 128)", "32,768"), ("embedding", "(64 x 128), (64)", "8,256")]
+TABLE = """\
+name                               weights           parameters
+decoder.layers.0.self_attn.weight  (256 x 128)           32,768
+embedding                          (64 x 128), (64)       8,256
+"""
+CUT = """\
+name              weights           parameters
+decoder.layers.   (256 x 128)           32,768
+0.self_attn.
+weight
+embedding         (64 x 128), (64)       8,256
+"""
+TURNED = """\
+name        decoder.layers.0.self_attn.weight
+weights     (256 x 128)
+parameters  32,768
+
+name        embedding
+weights     (64 x 128), (64)
+parameters  8,256
+"""
+
+
+@pytest.mark.parametrize(("columns", "text"), [(200, TABLE), (63, TABLE), (46, CUT), (40, TURNED), (10, TURNED)])
+def test_a_table_fits_the_terminal(capsys, terminal, columns, text):
+    terminal(columns)
+    print_table(("name", "weights", "parameters"), ROWS, right=("parameters",))
+    assert capsys.readouterr().out == text
+
+
+@given(
+    st.lists(st.tuples(*[st.from_regex(r"[ab./]([ab ._/]{0,25}[ab./])?", fullmatch=True)] * 3), max_size=4),
+    st.integers(1, 120),
+)
+def test_a_table_of_any_width_has_every_character_once(rows, width):
+    whole = table_lines(("x", "y", "z"), rows, ("y",))
+    fitted = table_lines(("x", "y", "z"), rows, ("y",), width)
+    if fitted and fitted[0].split() == ["x", "y", "z"]:
+        assert sorted("".join(fitted).replace(" ", "")) == sorted("".join(whole).replace(" ", ""))
+        assert max(map(len, fitted)) <= width
+    else:
+        assert all(cell in "\n".join(fitted) for row in rows for cell in row)
+
+
+def test_rows_stand_side_by_side_where_titles_take_more_room_than_numbers(capsys, terminal):
+    terminal(30)
+    print_table(("samples/s", "tokens/s", "of the peak"), [(str(n), str(2 * n), "") for n in (10, 20, 40, 80, 160)])
+    assert capsys.readouterr().out == (
+        "samples/s    10  20  40  80\ntokens/s     20  40  80  160\n\nsamples/s    160\ntokens/s     320\n"
+    )
+
+
+def test_facts_are_cut_between_words_on_a_terminal(capsys, terminal):
+    terminal(30)
+    print_facts({"mode": "weight_streaming: 8 micro-batches of 64 samples", "step": "5 s"})
+    text = "mode  weight_streaming: 8\n      micro-batches of 64\n      samples\nstep  5 s\n"
+    assert capsys.readouterr().out == text
 
 
 def test_facts_stand_below_each_other(capsys):

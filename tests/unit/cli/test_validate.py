@@ -16,12 +16,6 @@ from tests.unit.cli.test_run import PARAMS
 from tests.unit.validation.verdicts import comparison, numerics, verdict
 
 
-def test_it_explains_itself(cstool, golden):
-    outcome = cstool("validate", "--help")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/help/validate.txt", outcome.stdout)
-
-
 @pytest.fixture
 def called(monkeypatch, tmp_path):
     """Stand in for the verb; the arguments of its call."""

@@ -1,0 +1,92 @@
+"""Every command has examples in its help, and each of them works as it is written."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from cstool.cli.app import app
+from cstool.cli.help_text import examples_of
+from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
+
+INTEROP = PROJECT / "tests" / "interop"
+SMALL = {"hidden_size": 16, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 32}
+
+
+def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield a command and all below it, by how they are typed."""
+    yield name, command
+    for word, below in getattr(command, "commands", {}).items():
+        yield from commands(below, f"{name} {word}")
+
+
+COMMANDS = dict(commands(typer.main.get_command(app), "cstool"))
+EXAMPLES = dict.fromkeys(example for command in COMMANDS.values() for example in examples_of(command.epilog))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_one_to_three_examples_of_itself(name: str) -> None:
+    examples = examples_of(COMMANDS[name].epilog)
+    assert 1 <= len(examples) <= 3
+    assert all(example.startswith(name) for example in examples)
+
+
+def shrink(folder: Path) -> None:
+    """Give the params files that examples train with few weights and short steps."""
+    file = folder / "params" / "gpt_tiny.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    init, fit = document["trainer"]["init"], document["trainer"]["fit"]
+    init["model"].update(SMALL)
+    init["loop"]["eval_steps"] = 2
+    for loader in fit.values():
+        loader["batch_size"] = 4
+    file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    # What `checkpoint convert` reads is a folder with the weights of the file above.
+    (folder / "params" / "gpt2_small.yaml").write_bytes(file.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of somebody who worked before: books, a data set, three checkpoints, files from elsewhere."""
+    folder = tmp_path_factory.mktemp("work")
+    write_params(folder)
+    shrink(folder)
+    write_data(folder)
+    save_checkpoints(folder / "params" / "gpt_tiny.yaml", folder / "checkpoints" / "gpt_tiny", (200, 400, 600))
+    shutil.copy(INTEROP / "gpt2_small_legacy.yaml", folder / "params_gpt2.yaml")
+    shutil.copy(PROJECT / "cstool" / "arch" / "systems" / "cs2.yaml", folder / "my_system.yaml")
+    (folder / "kept").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        last = "checkpoints/gpt_tiny/checkpoint_600.mdl"
+        assert run("checkpoint", "copy", last, "kept") == 0
+        assert run("checkpoint", "convert", last, "gpt2_folder", "--to", "hf") == 0
+        for name in ("gpt2_small.json", "a.json", "b.json"):
+            assert run("compile", "--params", "params/gpt2_small.yaml", "--out", name) == 0
+    return folder
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_works_as_it_is_written(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, cstool: Callable[..., Outcome]
+) -> None:
+    folder = tmp_path / "work"
+    shutil.copytree(prepared, folder)
+    monkeypatch.chdir(folder)
+    if "datasets/text" in example and "prepare" in example:
+        shutil.rmtree("datasets/text")
+    command, _, target = example.partition(" > ")
+    with Path(target or "printed").open("w", encoding="utf-8") as out, redirect_stdout(out):
+        outcome = cstool(*shlex.split(command)[1:])
+    assert outcome.code == 0, outcome.stderr
+    assert [line for line in outcome.stderr.splitlines() if " INFO:   " not in line] == []
+    assert Path(target or "printed").stat().st_size

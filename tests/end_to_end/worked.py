@@ -1,0 +1,55 @@
+"""A folder of somebody who worked in it before: params files, a data set, checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.cli import main
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.runtime import Appliance
+from cstool.runtime.optimizer import make_optimizer
+from cstool.runtime.state import Position, save_state, state_values
+
+PROJECT = Path(__file__).parents[2]
+
+
+def run(*arguments: str) -> int:
+    """Run `cstool` in this process and return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["cstool", *arguments])
+        return main()
+
+
+def write_params(folder: Path) -> None:
+    """Copy the params files of the project."""
+    shutil.copytree(PROJECT / "params", folder / "params")
+
+
+def write_data(folder: Path) -> None:
+    """Write some text, and a data set of it."""
+    (folder / "books").mkdir()
+    library = Path(sysconfig.get_path("stdlib"))
+    for name in ("argparse", "ast", "configparser", "copy", "csv", "heapq", "queue", "tarfile"):
+        shutil.copy(library / f"{name}.py", folder / "books" / f"{name}.txt")
+    text = ("--output", str(folder / "datasets" / "text"), "--sequence_length", "128")
+    assert run("data", "prepare", "text", str(folder / "books"), *text) == 0
+
+
+def save_checkpoints(file: Path, model_dir: Path, steps: tuple[int, ...]) -> None:
+    """Save what a run would have saved after these steps, the weights as they are at first."""
+    params = load_params(file)
+    graph, optimizer = build_graph(params.model, 128), make_optimizer(params.optimizer, None)
+    settings: dict[str, Any] = {"max_gradient_norm": 1.0, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}
+    with Appliance(graph, optimizer=optimizer, **settings) as appliance:
+        appliance.memoryx.initialize(1)
+        model_dir.mkdir(parents=True)
+        for step in steps:
+            of_run = {"model_name": params.model.name, "seed": 1, "choices": {}, "params": params.resolved()}
+            values = state_values(appliance.memoryx, Position(step, step), **of_run)
+            save_state(model_dir / f"checkpoint_{step}.mdl", appliance.memoryx, values)

@@ -1,0 +1,142 @@
+"""What a shell offers behind a word that is begun."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cstool.cli.completion import (
+    complete_artifact,
+    complete_checkpoint,
+    complete_model_dir,
+    complete_params,
+    complete_system,
+    normalize_typed_flags,
+)
+
+COMMANDS = ["data", "config", "run", "checkpoint", "validate", "estimate", "compile", "system"]
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        *("params/gpt.yaml", "params/gpt3.yml", "params/notes.txt", "params/.hidden.yaml", "packed/a.json"),
+        *("checkpoints/gpt/checkpoint_5.mdl", "checkpoints/gpt/memoryx.h5", "checkpoints/gpt/run.log"),
+        *("checkpoints/old/runs/small/checkpoint_1.mdl", "one/below/only.yaml", "blank/a file.yaml", "blank/b.yaml"),
+    ):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    Path("empty").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("complete", "incomplete", "offered"),
+    [
+        (complete_params, "", ["blank/", "checkpoints/", "empty/", "one/", "packed/", "params/"]),
+        (complete_params, "pa", ["packed/", "params/"]),
+        (complete_params, "par", ["params/gpt.yaml", "params/gpt3.yml"]),
+        (complete_params, "params/gpt3", ["params/gpt3.yml"]),
+        (complete_params, "params/.h", ["params/.hidden.yaml"]),
+        (complete_params, "./par", ["./params/gpt.yaml", "./params/gpt3.yml"]),
+        (complete_params, "on", ["one/below/only.yaml"]),
+        (complete_params, "empty", []),
+        (complete_params, "no/where", []),
+        (complete_params, "blank/", []),
+        (complete_checkpoint, "ch", ["checkpoints/gpt/", "checkpoints/old/"]),
+        (complete_checkpoint, "checkpoints/g", ["checkpoints/gpt/checkpoint_5.mdl", "checkpoints/gpt/memoryx.h5"]),
+        (complete_model_dir, "ch", ["checkpoints/gpt", "checkpoints/old/"]),
+        (complete_model_dir, "checkpoints/o", ["checkpoints/old/runs/small"]),
+        (complete_artifact, "packed/", ["packed/a.json"]),
+        (complete_system, "", ["cs1", "cs2", "cs3"]),
+        (complete_system, "cs3", ["cs3"]),
+        (complete_system, "par", ["params/gpt.yaml", "params/gpt3.yml"]),
+    ],
+)
+def test_files_that_the_command_reads_are_offered_and_folders_on_the_way(complete, incomplete, offered):
+    assert complete(incomplete) == offered
+
+
+def test_flags_that_are_typed_to_the_end_are_looked_up_with_underscores():
+    environment = {"COMP_WORDS": "cstool\nrun\n--execution-mode\n--num-c", "OTHER": " --num-csx "}
+    normalize_typed_flags(environment)
+    assert environment == {"COMP_WORDS": "cstool\nrun\n--execution_mode\n--num-c", "OTHER": " --num-csx "}
+
+
+def offered_by(shell: str, typed: str) -> list[str]:
+    """Return the lines that the program answers when a shell asks it."""
+    words = typed.split(" ")
+    asked = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    asked |= {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run(
+        [sys.executable, "-m", "cstool"],
+        env={**os.environ, **asked, "_CSTOOL_COMPLETE": f"complete_{shell}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("cstool ", COMMANDS),
+        ("cstool checkpoint in", ["info"]),
+        ("cstool run --mode tr", ["train", "train_and_eval"]),
+        ("cstool run --num_", ["--num_csx", "--num_steps"]),
+        ("cstool run --num-", ["--num-csx", "--num-steps"]),
+        ("cstool run --execution-mode p", ["pipelined"]),
+        ("cstool --show-c", ["--show-completion"]),
+        ("cstool config show params/gpt3", ["params/gpt3.yml"]),
+        ("cstool run --set trainer.init.seed=1 --params params/gpt3", ["params/gpt3.yml"]),
+        ("cstool compile --system cs", ["cs1", "cs2", "cs3"]),
+    ],
+)
+def test_bash_is_offered_commands_flags_choices_and_files(typed, offered):
+    assert offered_by("bash", typed) == offered
+
+
+def test_zsh_and_fish_are_offered_them_too():
+    assert offered_by("zsh", "cstool run --mode tr") == ['_arguments \'*: :(("train"', '"train_and_eval"))\'']
+    assert offered_by("fish", "cstool run --mode tr") == ["train", "train_and_eval"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_with_the_script_that_it_is_given(tmp_path):
+    """In a real shell: the script is read, and the function that it names is called as Tab calls it."""
+    program = tmp_path / "bin" / "cstool"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cstool "$@"\n')
+    program.chmod(0o755)
+    script = """
+        source <(_CSTOOL_COMPLETE=source_bash cstool)
+        function=$(complete -p cstool | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+        COMP_WORDS=(cstool run --params par) COMP_CWORD=3
+        "$function" cstool
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("params/gpt.yaml\nparams/gpt3.yml\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_installed_in_its_folder(tmp_path, shell):
+    done = subprocess.run(
+        [sys.executable, "-m", "cstool", "--install-completion", shell],
+        env={**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("Completion will take effect once you restart the terminal\n")
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and "_CSTOOL_COMPLETE" in path.read_text()]
+    assert len(written) == 1
