@@ -149,8 +149,8 @@ def read_samples(
         part: of the data set
 
     Returns:
-        An array for each field. Of text: input_ids, mask and labels, each (n, S) int32; of pictures: x (n, 784)
-        and mask (n,) float32, labels (n,) int32
+        An array for each field. Of text: input_ids and labels (n, S) int32, mask (n, S) float32; of pictures:
+        x (n, 784) float32, mask (n,) float32, labels (n,) int32
 
     Raises:
         DataError: there is no such part or sample, or a file is damaged

@@ -10,7 +10,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 PROJECT = Path(__file__).parents[2]
@@ -38,8 +37,8 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
         notebook = nbformat.read(folder / "examples" / "first_hour.ipynb", as_version=4)
         notebook.cells.append(nbformat.v4.new_code_cell(REPORT))
-        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")
-        client = NotebookClient(notebook, km=kernel, timeout=600, resources={"metadata": {"path": folder / "examples"}})
+        where = {"metadata": {"path": folder / "examples"}}
+        client = NotebookClient(notebook, kernel_name="python3", timeout=600, startup_timeout=300, resources=where)
         client.execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 

@@ -124,3 +124,39 @@ def test_a_model_dir_that_is_a_file_is_refused(tmp_path, shown):
         f"{path}: model_dir must be a folder that can be written, got: Not a directory\n"
         "hint: choose another one with --model_dir"
     )
+
+
+@pytest.fixture
+def above():
+    """What whoever set up `logging` sees."""
+    handler = logging.StreamHandler(io.StringIO())
+    logging.getLogger().addHandler(handler)
+    yield handler.stream
+    logging.getLogger().removeHandler(handler)
+
+
+def test_a_verb_called_from_python_leaves_its_lines_to_logging(tmp_path, above, monkeypatch):
+    monkeypatch.setattr(LOG, "level", logging.NOTSET)
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
+    LOG.manager._clear_cache()
+    with run_log(tmp_path, "INFO", None, {}, "train") as folder:
+        LOG.info("a step")
+        LOG.warning("odd")
+    assert above.getvalue() == "odd\n"
+    assert lines_of((folder / "run.log").read_text())[1:] == [
+        "INFO:   Called from Python: train",
+        "INFO:   a step",
+        "WARNING:   odd",
+    ]
+
+
+def test_whoever_asks_logging_for_more_gets_it_and_finds_it_unchanged(tmp_path, above):
+    LOG.setLevel("INFO")
+    try:
+        with run_log(tmp_path, "WARNING", None, {}):
+            LOG.info("left out of the file and of the screen alike")
+            LOG.warning("odd")
+        assert above.getvalue() == "odd\n"
+        assert (LOG.level, LOG.propagate, LOG.handlers) == (logging.INFO, True, [])
+    finally:
+        LOG.setLevel(logging.NOTSET)
