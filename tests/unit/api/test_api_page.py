@@ -19,7 +19,8 @@ import cstool
 HEAD = """\
 # Reference of the Python interface
 
-Everything that `import cstool` offers, in the words of its source; made from the code. [python.md](python.md) shows how to use it.
+Everything that `import cstool` offers, in the words of its source; made from the code.
+[python.md](python.md) shows how to use it.
 """
 SOURCE = ast.parse(Path(cstool.__file__).read_text(encoding="utf-8"))
 

