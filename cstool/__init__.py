@@ -1,5 +1,8 @@
 """A wafer-scale cluster in software: train models by weight streaming, from a YAML file.
 
+The verbs behind the commands are here: `cstool.train("params/gpt_tiny.yaml", max_steps=50)`; docs/python.md has them
+all. What a name needs is imported when the name is first used.
+
 Glossary, the field's words and only they:
 
 - *fabric*: the two-dimensional mesh of a wafer; *PE*: one processing element of it, with its *router*;
@@ -23,4 +26,197 @@ Glossary, the field's words and only they:
 - *window*: the last tokens that a token attends to; *sink*: a first token that all attend to, whatever the window.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cstool.api.answer import (
+        generate,
+        open_model,
+        predict,
+    )
+    from cstool.api.comparison import validate
+    from cstool.api.data import check_data, data_info, prepare_digits, prepare_text, read_samples
+    from cstool.api.planning import (
+        compile_model,
+        estimate,
+        estimate_scaling,
+    )
+    from cstool.api.run import (
+        NotRun,
+        RunRequest,
+        evaluate,
+        run_trainers,
+        train,
+    )
+    from cstool.arch import (
+        System,
+        load_system,
+    )
+    from cstool.data import DataCheck, DataInfo, DigitsSummary, TextSummary
+    from cstool.errors import (
+        ArtifactError,
+        CheckpointError,
+        ClusterError,
+        CompileError,
+        CstoolError,
+        DamagedCheckpointError,
+        DataError,
+        EstimateError,
+        InferenceError,
+        Interrupted,
+        NonFiniteError,
+        ParamsError,
+        StoreError,
+        TraceError,
+    )
+    from cstool.estimation import (
+        Estimate,
+        Row,
+    )
+    from cstool.inference.answer import (
+        Answers,
+        Completion,
+    )
+    from cstool.inference.model import InferenceModel
+    from cstool.inference.predict import Predictions
+    from cstool.ir import (
+        Artifact,
+        read_artifact,
+        write_artifact,
+    )
+    from cstool.params import (
+        Params,
+        load_all_params,
+        load_params,
+    )
+    from cstool.runtime import (
+        Appliance,
+        Progress,
+        RunResult,
+        Silent,
+    )
+    from cstool.store import (
+        CheckpointEntry,
+        SavedState,
+        list_checkpoints,
+    )
+    from cstool.store.open_checkpoint import open_checkpoint
+    from cstool.validation import Verdict
+
 __version__ = "0.1.0"
+
+_NAMES = {
+    "cstool.api.answer": ("generate", "open_model", "predict"),
+    "cstool.api.comparison": ("validate",),
+    "cstool.api.planning": ("compile_model", "estimate", "estimate_scaling"),
+    "cstool.api.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
+    "cstool.arch": ("System", "load_system"),
+    "cstool.api.data": ("check_data", "data_info", "prepare_digits", "prepare_text", "read_samples"),
+    "cstool.data": ("DataCheck", "DataInfo", "DigitsSummary", "TextSummary"),
+    "cstool.errors": (
+        "ArtifactError",
+        "CheckpointError",
+        "ClusterError",
+        "CompileError",
+        "CstoolError",
+        "DamagedCheckpointError",
+        "DataError",
+        "EstimateError",
+        "InferenceError",
+        "Interrupted",
+        "NonFiniteError",
+        "ParamsError",
+        "StoreError",
+        "TraceError",
+    ),
+    "cstool.estimation": ("Estimate", "Row"),
+    "cstool.inference.answer": ("Answers", "Completion"),
+    "cstool.inference.model": ("InferenceModel",),
+    "cstool.inference.predict": ("Predictions",),
+    "cstool.ir": ("Artifact", "read_artifact", "write_artifact"),
+    "cstool.params": ("Params", "load_all_params", "load_params"),
+    "cstool.runtime": ("Appliance", "Progress", "RunResult", "Silent"),
+    "cstool.store": ("CheckpointEntry", "SavedState", "list_checkpoints"),
+    "cstool.store.open_checkpoint": ("open_checkpoint",),
+    "cstool.validation": ("Verdict",),
+}
+"""what is offered, by the module that has it"""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "Answers",
+    "Appliance",
+    "Artifact",
+    "ArtifactError",
+    "CheckpointEntry",
+    "CheckpointError",
+    "ClusterError",
+    "CompileError",
+    "Completion",
+    "CstoolError",
+    "DamagedCheckpointError",
+    "DataCheck",
+    "DataError",
+    "DataInfo",
+    "DigitsSummary",
+    "Estimate",
+    "EstimateError",
+    "InferenceError",
+    "InferenceModel",
+    "Interrupted",
+    "NonFiniteError",
+    "NotRun",
+    "Params",
+    "ParamsError",
+    "Predictions",
+    "Progress",
+    "Row",
+    "RunRequest",
+    "RunResult",
+    "SavedState",
+    "Silent",
+    "StoreError",
+    "System",
+    "TextSummary",
+    "TraceError",
+    "Verdict",
+    "check_data",
+    "compile_model",
+    "data_info",
+    "estimate",
+    "estimate_scaling",
+    "evaluate",
+    "generate",
+    "list_checkpoints",
+    "load_all_params",
+    "load_params",
+    "load_system",
+    "open_checkpoint",
+    "open_model",
+    "predict",
+    "prepare_digits",
+    "prepare_text",
+    "read_artifact",
+    "read_samples",
+    "run_trainers",
+    "train",
+    "validate",
+    "write_artifact",
+]
+
+# A type checker is to see the names above and no others.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import what a public name stands for, once."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
+
+    def __dir__() -> list[str]:
+        """Return all names, those that are not imported yet as well."""
+        return sorted({*globals(), *__all__})

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cstool.api.trace_file import check_trace_file
 from cstool.cli.compile import PLOT_ENDINGS, PlotOption
 from cstool.cli.completion import complete_params, complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
-from cstool.cli.trace_option import check_trace_file
 from cstool.errors import EstimateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cstool.estimate import Estimator
+    from cstool.estimation import Estimator
     from cstool.params import Params
 
 SPARSITY_KEY = "trainer.init.sparsity"
@@ -131,7 +131,7 @@ def estimate(
         if params is None:
             raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
         _check_files(plot or (), trace, csv)
-        from cstool.estimate import (
+        from cstool.estimation import (
             Estimator,
             make_request,
             parse_counts,
@@ -140,7 +140,7 @@ def estimate(
             smallest_compute_bound,
             sweep_sparsity,
         )
-        from cstool.estimate.request import samples_per_csx
+        from cstool.estimation.request import samples_per_csx
 
         def estimator(overrides: list[str]) -> Estimator:
             return Estimator(
@@ -176,10 +176,10 @@ def estimate(
         )
         from cstool.cli.render import print_json
         from cstool.compiler.density import sparsity_notes
-        from cstool.estimate import Row
+        from cstool.estimation import Row
 
         if trace is not None:
-            from cstool.estimate.timeline import draw_timeline
+            from cstool.estimation.timeline import draw_timeline
 
             draw_timeline(found, base.request.params.precision.max_gradient_norm is not None).write(trace)
         if csv is not None:
@@ -218,7 +218,7 @@ def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
 def _host(params: Path | None, overrides: list[str], calibrates: bool, tokens: str | None, as_json: bool) -> None:
     """Measure this machine, or predict a step on it."""
     from cstool.cli.estimate_host import estimate_host
-    from cstool.estimate.request import parse_tokens
+    from cstool.estimation.request import parse_tokens
 
     loaded = None if params is None else _load(params, overrides)
     wanted = None if tokens is None else parse_tokens(tokens)
@@ -264,7 +264,7 @@ def _validate(as_json: bool) -> None:
     """Set the model beside what is published."""
     from cstool.cli.published_report import print_published, published_document
     from cstool.cli.render import print_json
-    from cstool.estimate.published import load_published, predict
+    from cstool.estimation.published import load_published, predict
 
     predictions = [predict(result) for result in load_published()]
     if as_json:

@@ -42,9 +42,9 @@ def _calibrate(as_json: bool) -> HostRates:
 
     from rich.console import Console
 
-    from cstool.cli.bars import FittingBars
-    from cstool.cli.screen import is_terminal
-    from cstool.estimate.calibrate import calibrate
+    from cstool.api.bars import FittingBars
+    from cstool.api.screen import is_terminal
+    from cstool.estimation.calibrate import calibrate
     from cstool.runtime.host_rates import rates_file, save_rates
 
     folder = rates_file().parent
@@ -64,8 +64,8 @@ def _calibrate(as_json: bool) -> HostRates:
 
 
 def _predict(params: Params, rates: HostRates, tokens: int | None, as_json: bool) -> dict[str, Any]:
-    from cstool.estimate.point import DAY_S
-    from cstool.estimate.request import loader_of
+    from cstool.estimation.point import DAY_S
+    from cstool.estimation.request import loader_of
     from cstool.models import build_graph, declared_sequence_length
     from cstool.perf.host import predict_step
     from cstool.runtime.host_prediction import planned_setup

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cstool.errors import EstimateError
-from cstool.estimate import Estimate, Row
+from cstool.estimation import Estimate, Row
 from cstool.ir import ExecutionMode
 from cstool.perf.roofline import kernel_loads, step_load
 from cstool.pictures.estimate import Breakdown, Busy, EstimatePicture, draw_estimate

@@ -11,8 +11,8 @@ from typing import Any
 from cstool.cli.compile_report import phases_document, seconds_text
 from cstool.cli.render import print_facts, print_table
 from cstool.errors import EstimateError
-from cstool.estimate import Estimate, Row, first_of
-from cstool.estimate.point import tb_text
+from cstool.estimation import Estimate, Row, first_of
+from cstool.estimation.point import tb_text
 from cstool.ir import Artifact, ExecutionMode, KernelCycles
 from cstool.perf.wafer import zero_weights
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from cstool.cli.infer_options import InferFlags
-from cstool.errors import CheckpointError, InferenceError, Interrupted
+from cstool.errors import InferenceError, Interrupted
 
 if TYPE_CHECKING:
     from cstool.data import Tokenizer
@@ -34,8 +32,9 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     Raises:
         CstoolError: whatever the user can act on
     """
+    from cstool.api.answer import check_output, choose_tokenizer, write_completions
+    from cstool.api.run_log import run_log
     from cstool.cli.render import print_json
-    from cstool.cli.run_log import run_log
     from cstool.cli.screen import screen_on
     from cstool.inference.answer import encode_prompts
     from cstool.inference.model import InferenceModel
@@ -43,15 +42,16 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
 
     request, tokenizer = None, None
     if isinstance(params.model, DecoderParams):
-        request, tokenizer = flags.request(params.model, params.seed), _tokenizer(params, flags)
-        _check_output(flags.output, (".jsonl",))
+        request = flags.request(params.model, params.seed)
+        tokenizer = choose_tokenizer(params, flags.tokenizer)
+        check_output(flags.output, (".jsonl",), "--output")
         # What is wrong with a prompt is said before anything is read.
         encode_prompts(params.model, tokenizer, request)
     else:
         for name in flags.typed:
             if name.removeprefix("--") in _TEXT_FLAGS:
                 raise InferenceError(f"{name}: must be for a model that generates text, got {params.model.name}")
-        _check_output(flags.output, (".csv", ".h5"))
+        check_output(flags.output, (".csv", ".h5"), "--output")
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
         screen_on(sys.stderr) as screen,
@@ -68,7 +68,7 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             answers, signal_name = _answer(model, tokenizer, request, shows=not as_json)
             document |= answers.as_dict()
             if flags.output is not None:
-                _write_lines(flags.output, answers.completions)
+                write_completions(flags.output, answers.completions)
         else:
             from cstool.inference.predict import predict
 
@@ -81,68 +81,11 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
 
 
-def params_of(checkpoint: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]]) -> Params:
-    """Return the params that a checkpoint was trained with; logs go to its folder unless they say otherwise.
-
-    Args:
-        checkpoint: a file
-        overrides, flags: as for `load_params`
-
-    Raises:
-        CheckpointError: it cannot be read, or does not have them
-        ParamsError: what it has cannot be run with, or what was typed is wrong
-    """
-    import yaml
-
-    from cstool.params import parse_params
-    from cstool.store import open_checkpoint
-
-    with open_checkpoint(checkpoint) as reader:
-        metadata: Any = reader.values().get("__metadata__")
-    try:
-        document = metadata[-1]["params"]
-        document["trainer"]["init"]["model_dir"] = str(checkpoint.absolute().parent)
-    except (LookupError, TypeError):
-        raise CheckpointError(
-            f"{checkpoint}: must have the params of its model, it has none", "--params names the file of the model"
-        ) from None
-    return parse_params(yaml.safe_dump(document, sort_keys=False), str(checkpoint), overrides=overrides, flags=flags)
-
-
-def _tokenizer(params: Params, flags: InferFlags) -> Tokenizer:
-    """Return the tokenizer that was asked for, or that of the data set.
-
-    Raises:
-        InferenceError: nobody says which
-        DataError: it cannot be loaded
-    """
-    from cstool.data import load_tokenizer, tokenizer_of
-
-    if flags.tokenizer is not None:
-        return load_tokenizer(flags.tokenizer)
-    training = () if params.train_dataloader is None else (params.train_dataloader,)
-    loaders = (*training, *params.val_dataloaders, *params.eval_dataloaders)
-    folders = list(dict.fromkeys(folder for loader in loaders for folder in loader.data_dir))
-    for folder in folders:
-        if (found := tokenizer_of(folder)) is not None:
-            return found
-    where = ", ".join(map(str, folders)) or "the params, which name no data set"
-    raise InferenceError(
-        f"--tokenizer: must be given where the data set does not say how it was made, and {where} does not",
-        "bytes, or the tokenizer.json of the training data",
-    )
-
-
-def _check_output(path: Path | None, endings: tuple[str, ...]) -> None:
-    if path is not None and path.suffix not in endings:
-        raise InferenceError(f"--output {path}: must end in {' or '.join(endings)}, got {path.suffix or 'no ending'}")
-
-
 def _answer(
     model: InferenceModel, tokenizer: Tokenizer, request: Request, *, shows: bool
 ) -> tuple[Answers, str | None]:
     """Let the model answer; return also the signal that stopped it, if one did."""
-    from cstool.cli.run_log import LOG
+    from cstool.api.run_log import LOG
     from cstool.inference.answer import answer
     from cstool.runtime.stopping import StopRequest
 
@@ -175,7 +118,7 @@ def _answer(
 
 def _harmless(text: str) -> str:
     """Return a text for the screen, without what would move its cursor or change its colours; files get all of it."""
-    from cstool.cli.screen import is_terminal
+    from cstool.api.screen import is_terminal
 
     if not is_terminal(sys.stdout):
         return text
@@ -208,15 +151,3 @@ def _summary(answers: Answers, request: Request) -> list[str]:
         f"; {weights}, {format_bytes(speed.kv_cache_bytes)} of keys and values."
     )
     return lines
-
-
-def _write_lines(path: Path, completions: list[Completion]) -> None:
-    """Write completions as JSON objects, one to a line, all or nothing."""
-    from dataclasses import asdict
-
-    from cstool.atomic_file import write_replacing
-
-    try:
-        write_replacing(path, "".join(json.dumps(asdict(each)) + "\n" for each in completions))
-    except OSError as error:
-        raise InferenceError(f"--output {path}: must be writable, got: {error.strerror}") from None

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from cstool.inference.answer import Request
     from cstool.params import DecoderParams
 
-MAX_TOKENS = 128
-"""tokens that follow a prompt where nobody says how many"""
-
 PromptOption = Annotated[
     list[str] | None, typer.Option("--prompt", metavar="TEXT", help="infer: go on from this text; may be repeated.")
 ]
@@ -30,7 +27,7 @@ PromptFileOption = Annotated[
 ]
 MaxTokensOption = Annotated[
     int | None,
-    typer.Option("--max_tokens", metavar="N", help=f"infer: tokens after each prompt, {MAX_TOKENS} if not said."),
+    typer.Option("--max_tokens", metavar="N", help="infer: tokens after each prompt, 128 if not said."),
 ]
 TemperatureOption = Annotated[
     float | None,
@@ -121,21 +118,18 @@ class InferFlags:
             InferenceError: something of it cannot be
         """
         from cstool.cli.prompts import read_prompts
-        from cstool.inference.answer import Request
-        from cstool.inference.sampling import Sampling
+        from cstool.inference.answer import make_request
 
         prompts = read_prompts(self.prompt, self.prompt_file)
-        temperature = asked.temperature if self.temperature is None else self.temperature
-        return Request(
-            tuple(prompts),
-            self.max_tokens if self.max_tokens is not None else asked.max_tokens or MAX_TOKENS,
-            Sampling(
-                1.0 if temperature is None else temperature,
-                asked.top_k if self.top_k is None else self.top_k,
-                asked.top_p if self.top_p is None else self.top_p,
-                seed,
-            ),
-            tuple(self.stop or ()),
+        return make_request(
+            asked,
+            prompts,
+            seed=seed,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            stops=self.stop or (),
             truncates=bool(self.truncate_prompt),
             uses_cache=not self.no_kv_cache,
             batch_size=self.batch_size,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cstool.cli.render import print_table
-from cstool.estimate.published import USES, Prediction, errors_of
+from cstool.estimation.published import USES, Prediction, errors_of
 
 _UNITS = {
     "samples_per_s": "samples/s",

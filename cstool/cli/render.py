@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from cstool.cli.screen import is_terminal
+from cstool.api.screen import is_terminal
 from cstool.cli.table import table_lines
 
 _WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from cstool.api.asked import typed
+from cstool.api.trace_file import check_trace_file
 from cstool.cli.command import Command
 from cstool.cli.completion import complete_artifact, complete_checkpoint, complete_params, complete_system
 from cstool.cli.infer_options import (
@@ -27,11 +29,7 @@ from cstool.cli.infer_options import (
     TruncatePromptOption,
 )
 from cstool.cli.report import DebugOption, errors_as_messages, missing_option
-from cstool.cli.trace_option import RunTraceOption, check_trace_file, check_traced
-
-if TYPE_CHECKING:
-    from cstool.ir import Artifact
-    from cstool.params import Params
+from cstool.cli.trace_option import RunTraceOption
 
 EPILOG = """\
 Example: cstool run --params params/gpt_tiny.yaml --num_steps 100
@@ -152,34 +150,6 @@ def parse_lanes(text: str) -> int | None:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise typer.BadParameter(f"must be auto or a positive count, got {text}", param_hint="--lanes")
-
-
-def _typed(**flags: Any) -> dict[str, tuple[str, Any]]:
-    """Return (flag, value) by key of the params file, for the flags that were typed: defaults never override a file."""
-    return {key: (f"--{name}", flags[name]) for name, key in FLAG_KEYS.items() if flags[name] is not None}
-
-
-FLAG_KEYS = {
-    "model_dir": "trainer.init.model_dir",
-    "num_csx": "trainer.init.backend.cluster_config.num_csx",
-    "compile_dir": "trainer.init.backend.compile_dir",
-    "compile_only": "trainer.init.backend.compile_only",
-    "validate_only": "trainer.init.backend.validate_only",
-    "max_steps": "trainer.init.loop.max_steps",
-    "num_steps": "trainer.init.loop.num_steps",
-    "eval_steps": "trainer.init.loop.eval_steps",
-    "seed": "trainer.init.seed",
-    "memoryx": "trainer.init.memoryx.store",
-    "memoryx_memory": "trainer.init.memoryx.memory",
-    "logging": "trainer.init.logging.log_level",
-    "disable_strict_checkpoint_loading": "trainer.init.checkpoint.disable_strict_checkpoint_loading",
-    "num_workers_per_csx": "trainer.init.backend.cluster_config.num_workers_per_csx",
-    "mount_dirs": "trainer.init.backend.cluster_config.mount_dirs",
-    "python_paths": "trainer.init.backend.cluster_config.python_paths",
-    "job_labels": "trainer.init.backend.cluster_config.job_labels",
-    "disable_version_check": "trainer.init.backend.cluster_config.disable_version_check",
-}
-"""where each flag stands in the params file; what has no effect there is noted as such"""
 
 
 def run(
@@ -317,8 +287,9 @@ def run(
     Without a checkpoint given, a run continues from the latest one in its model_dir.
     Only flags that are typed override the file. A file with several trainers runs them in order.
     """
-    flags = _typed(
-        model_dir=None if model_dir is None else str(model_dir.absolute()),
+    flags = typed(
+        "--",
+        model_dir=model_dir,
         num_csx=num_csx,
         max_steps=max_steps,
         num_steps=num_steps,
@@ -328,7 +299,7 @@ def run(
         memoryx_memory=memoryx_memory,
         logging=None if logging is None else logging.value,
         disable_strict_checkpoint_loading=disable_strict_checkpoint_loading,
-        compile_dir=None if compile_dir is None else str(compile_dir.absolute()),
+        compile_dir=compile_dir,
         compile_only=compile_only,
         validate_only=validate_only,
         num_workers_per_csx=num_workers_per_csx,
@@ -362,7 +333,7 @@ def run(
         if params is not None:
             trainers = load_all_params(params, overrides=set_ or (), flags=flags)
         elif mode is Mode.infer and checkpoint_path is not None:
-            from cstool.cli.infer import params_of
+            from cstool.api.answer import params_of
 
             trainers = (params_of(checkpoint_path, set_ or (), flags),)
         else:
@@ -373,94 +344,25 @@ def run(
             # Of several trainers the last one has the model that the file comes to.
             infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lane_count, as_json=as_json)
             return
-        if trace is not None:
-            check_traced(trainers, mode.value)
-        from cstool import runtime
+        from cstool.api.run import RunRequest, run_all
         from cstool.cli.render import print_json
-        from cstool.cli.run_log import LOG, run_log
         from cstool.cli.same_command import same_command
         from cstool.cli.screen import screen_on
-        from cstool.models.following import check_following
 
-        # Of several trainers, all is checked that can be before the first trains for days.
-        runs = not (trainers[0].compile_only or trainers[0].validate_only)
-        graphs = [runtime.check_data(trainer, mode.value) for trainer in trainers] if len(trainers) > 1 and runs else []
-        following = check_following(trainers, graphs) if runs else []
-        results = []
-        for number, trainer in enumerate(trainers, start=1):
-            with (
-                screen_on(sys.stderr if as_json else sys.stdout) as screen,
-                run_log(trainer.model_dir, trainer.logging.log_level, screen.handler, trainer.resolved()) as log_folder,
-            ):
-                if len(trainers) > 1:
-                    LOG.info("Trainer %d of %d (trainer.%d of the file)", number, len(trainers), number - 1)
-                    for warning in following if number == 1 else ():
-                        LOG.warning(warning)
-                compiled = _compiled(trainer, mode.value, system, execution_mode.value, recompute.value, artifact)
-                if trainer.compile_only or trainer.validate_only:
-                    results.append(_without_run(trainer, compiled))
-                    continue
-                assert compiled is not None
-                result = runtime.run(
-                    trainer,
-                    compiled,
-                    mode=mode.value,
-                    # Later trainers go on from where the one before them came to.
-                    checkpoint_path=checkpoint_path if number == 1 else None,
-                    load_checkpoint_states=load_checkpoint_states if number == 1 else None,
-                    lanes=lane_count,
-                    sparse_kernels=sparse_kernels.value,
-                    trace=trace,
-                    log_folder=log_folder,
-                    # Flags are of all trainers of a file: none of them goes on alone.
-                    command=same_command(context) if len(trainers) == 1 else None,
-                    progress=screen.progress,
-                )
-            results.append(result.as_dict())
+        request = RunRequest(
+            mode.value,
+            checkpoint_path,
+            load_checkpoint_states,
+            system,
+            execution_mode.value,
+            recompute.value,
+            artifact,
+            lane_count,
+            sparse_kernels.value,
+            trace,
+        )
+        stream = sys.stderr if as_json else sys.stdout
+        results = run_all(trainers, request, lambda: screen_on(stream), command=same_command(context))
         if as_json:
-            print_json(results[0] if len(trainers) == 1 else {"trainers": results})
-
-
-def _without_run(params: Params, compiled: Artifact | None) -> dict[str, Any]:
-    """Return what `--json` says where nothing ran; what is modelled has its own key, as in the result of a run."""
-    if compiled is None:
-        return {"mode": "validate_only", "model": params.model.name, "modelled": None}
-    modelled = {"system": compiled.system.name, "execution_mode": compiled.mode, "step_s": compiled.step_s}
-    return {"mode": "compile_only", "model": params.model.name, "modelled": modelled}
-
-
-def _compiled(
-    params: Params, mode: str, system: str, execution_mode: str, recompute: str, file: Path | None
-) -> Artifact | None:
-    """Return what the compiler makes of a model, or was told to take; None if it is only checked."""
-    from cstool import compiler, runtime
-    from cstool.arch import load_system
-    from cstool.cli.run_log import LOG
-    from cstool.compiler.density import sparsity_notes
-    from cstool.ir import require_model
-
-    if params.validate_only:
-        compiler.match_kernels(params)
-        LOG.info("Every op of the model has a kernel. Nothing was compiled, nothing ran: validate_only.")
-        return None
-    loaded = None if file is None else compiler.load_compiled(params, file)
-    graph = None if params.compile_only else runtime.check_data(params, mode)
-    if loaded is not None:
-        if graph is not None:
-            require_model(loaded, graph, str(file))
-        return loaded
-    compiled, path = compiler.compile_or_load(
-        params,
-        load_system(system),
-        params.artifacts_dir,
-        execution_mode=execution_mode,
-        recompute=recompute,
-        sequence_length=None if graph is None else graph.sequence_length,
-    )
-    machine = f"{params.num_csx} x {compiled.system.name}"
-    LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")
-    for note in sparsity_notes(params, compiled):
-        LOG.info(f"Modelled: {note}.")
-    if params.compile_only:
-        LOG.info(f"{path}: compiled. Nothing ran: compile_only.")
-    return compiled
+            documents = [result.as_dict() for result in results]
+            print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})

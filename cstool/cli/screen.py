@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from cstool.api.screen import is_terminal
+
 if TYPE_CHECKING:
     import rich.console
-    import rich.progress
 
     from cstool.runtime.progress import Progress
 
@@ -21,28 +21,6 @@ class Screen(NamedTuple):
 
     handler: logging.Handler
     progress: Progress
-
-
-class BarProgress:
-    """Show each running task as a bar with its detail and the time left."""
-
-    def __init__(self, bars: rich.progress.Progress) -> None:
-        self._bars = bars
-        self._ids: dict[str, rich.progress.TaskID] = {}
-
-    def start(self, task: str, total: int | None) -> None:
-        """Add the bar of a task; without a total it only moves."""
-        self.finish(task)
-        self._ids[task] = self._bars.add_task(task, total=total, detail="")
-
-    def advance(self, task: str, done: int, detail: str = "") -> None:
-        """Move the bar of a task to `done`."""
-        self._bars.update(self._ids[task], completed=done, detail=detail)
-
-    def finish(self, task: str) -> None:
-        """Take the bar of a task away."""
-        if task in self._ids:
-            self._bars.remove_task(self._ids.pop(task))
 
 
 class ConsoleHandler(logging.Handler):
@@ -57,11 +35,6 @@ class ConsoleHandler(logging.Handler):
         self._console.print(self.format(record), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def is_terminal(stream: TextIO) -> bool:
-    """Tell whether a person watches the stream, on a terminal that can move its cursor."""
-    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
-
-
 @contextmanager
 def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[Screen]:
     """Show a command on `stream` while it runs; `amount` writes how much is done, and the total."""
@@ -72,7 +45,7 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
         return
     from rich.console import Console
 
-    from cstool.cli.bars import FittingBars
+    from cstool.api.bars import BarProgress, FittingBars
 
     console = Console(file=stream)
     with FittingBars(console, amount) as bars:

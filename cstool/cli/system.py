@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cstool.api.screen import is_terminal
 from cstool.cli.command import Command, Group
 from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from cstool.arch import System

@@ -15,7 +15,7 @@ from cstool.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.params import Params
-    from cstool.validate import Request, Verdict
+    from cstool.validation import Request, Verdict
 
 PLOT_ENDINGS = (".svg", ".png")
 
@@ -114,7 +114,7 @@ def validate(
         from cstool.params import load_params
 
         loaded = load_params(params, overrides=set_ or (), flags=flags)
-        from cstool.validate import Request
+        from cstool.validation import Request
 
         request = Request(sparsity, num_steps, max_loss_gap, tolerance, shares, lane_count, model_dir)
         verdict = _validate(loaded, request, logging.value)
@@ -150,9 +150,9 @@ def _validate(params: Params, request: Request, level: str) -> Verdict:
     """Run it with progress on stderr, the log of the runs from a level on there, too, and all of it in the folder."""
     import tempfile
 
-    from cstool.cli.run_log import run_log
+    from cstool.api.run_log import run_log
     from cstool.cli.screen import screen_on
-    from cstool.validate import validate
+    from cstool.validation import validate
 
     with tempfile.TemporaryDirectory(prefix="cstool-validate-") as aside, screen_on(sys.stderr) as screen:
         screen.handler.setLevel(level)

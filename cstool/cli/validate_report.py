@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cstool.pictures.comparison import ComparisonPicture
-    from cstool.validate import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
+    from cstool.validation import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
 
 _MEMORY = {
     "weights": "weights",

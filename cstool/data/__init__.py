@@ -9,7 +9,7 @@ from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_te
 from cstool.data.info import DataInfo, PartInfo, data_info
 from cstool.data.mnist import MnistDataset, open_mnist
 from cstool.data.parts import vocab_size_of
-from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset
+from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part
 from cstool.data.samples import Packing
 from cstool.data.sink_tokens import SinkTokensDataset
 from cstool.data.text import Progress, prepare_text
@@ -47,6 +47,7 @@ __all__ = [
     "data_info",
     "load_tokenizer",
     "open_dataset",
+    "open_part",
     "open_hdf5_text",
     "open_mnist",
     "prepare_digits",

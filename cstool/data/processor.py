@@ -9,6 +9,7 @@ from pathlib import Path
 from cstool.data.dataset import Dataset
 from cstool.data.hdf5_text import open_hdf5_text
 from cstool.data.mnist import open_mnist
+from cstool.data.parts import PICTURES, find_parts
 from cstool.errors import DataError
 
 HDF5_TEXT_PROCESSORS = ("GptHDF5MapDataProcessor", "GptHDF5DataProcessor")
@@ -47,3 +48,21 @@ def open_dataset(
         f"data_processor: must be one of {', '.join(known)}, got {data_processor}",
         f"{nearest[0]} is the nearest" if nearest else None,
     )
+
+
+def open_part(folder: Path, part: str) -> Dataset:
+    """Open one part of the data set in a folder, whoever made it.
+
+    Args:
+        folder: see `find_parts`
+        part: its name
+
+    Raises:
+        DataError: there is no such part, or its files are damaged
+    """
+    found = find_parts(folder)
+    if part not in found.parts:
+        raise DataError(f"{folder}: must have a part {part}, has {', '.join(found.parts) or 'none'}")
+    if found.kind == PICTURES:
+        return open_mnist([folder], split=part)
+    return open_hdf5_text([found.parts[part]])

@@ -14,10 +14,13 @@ from cstool.inference.kv_cache import cache_bytes
 from cstool.inference.model import InferenceModel
 from cstool.inference.sampling import Sampling
 from cstool.inference.text_stream import TextStream
-from cstool.params import DecoderParams
+from cstool.params import DecoderParams, FcMnistParams
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""
+
+MAX_TOKENS = 128
+"""tokens that follow a prompt where nobody says how many"""
 
 Show = Callable[[int, str], None]
 """called with the number of a prompt and a piece of text that follows it"""
@@ -106,9 +109,67 @@ class Answers:
     completions: list[Completion]
     speed: Speed
 
+    @property
+    def texts(self) -> list[str]:
+        """Each prompt with what followed it."""
+        return [each.prompt + each.text for each in self.completions]
+
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
         return {"completions": [asdict(each) for each in self.completions], "host": asdict(self.speed)}
+
+
+def make_request(
+    model: FcMnistParams | DecoderParams,
+    prompts: Sequence[str],
+    *,
+    seed: int,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stops: Sequence[str] = (),
+    truncates: bool = False,
+    uses_cache: bool = True,
+    batch_size: int | None = None,
+) -> Request:
+    """Return a request: what is asked for, else what the model section of the params says.
+
+    Args:
+        model: that section
+        prompts: texts
+        seed: of draws
+        max_tokens, temperature, top_k, top_p: None for what the params say
+        stops, truncates, uses_cache, batch_size: as of `Request`
+
+    Raises:
+        InferenceError: the model is none that generates, or something of it cannot be
+    """
+    decoder = _decoder(model)
+    heat = decoder.temperature if temperature is None else temperature
+    return Request(
+        tuple(prompts),
+        max_tokens if max_tokens is not None else decoder.max_tokens or MAX_TOKENS,
+        Sampling(
+            1.0 if heat is None else heat,
+            decoder.top_k if top_k is None else top_k,
+            decoder.top_p if top_p is None else top_p,
+            seed,
+        ),
+        tuple(stops),
+        truncates=truncates,
+        uses_cache=uses_cache,
+        batch_size=batch_size,
+    )
+
+
+def _decoder(model: FcMnistParams | DecoderParams) -> DecoderParams:
+    if not isinstance(model, DecoderParams):
+        raise InferenceError(
+            f"prompt: must be for a model that generates text, got {model.name}",
+            "without a prompt it predicts the classes of its validation data",
+        )
+    return model
 
 
 def answer(
@@ -133,12 +194,7 @@ def answer(
         DataError: the tokenizer has no tokens for a prompt
         NonFiniteError: the model does not give finite logits
     """
-    decoder = model.params.model
-    if not isinstance(decoder, DecoderParams):
-        raise InferenceError(
-            f"prompt: must be for a model that generates text, got {decoder.name}",
-            "without a prompt it predicts the classes of its validation data",
-        )
+    decoder = _decoder(model.params.model)
     prompts = encode_prompts(decoder, tokenizer, request)
     capacity = min(decoder.max_position_embeddings, max(map(len, prompts)) + request.max_tokens)
     fitting = model.sequences_that_fit(capacity)

@@ -38,6 +38,10 @@ def artifact_digest(artifact: Artifact) -> str:
 def write_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     """Write an artifact, replacing a file of that name in one go.
 
+    Args:
+        artifact: what was compiled
+        path: of a .json file
+
     Raises:
         ArtifactError: it cannot be written; what was there is as it was
     """
@@ -53,6 +57,9 @@ def write_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
 
 def read_artifact(path: str | os.PathLike[str]) -> Artifact:
     """Read an artifact and check that it is whole, unchanged and legal.
+
+    Args:
+        path: of a file that `cstool compile` or `write_artifact` made
 
     Raises:
         ArtifactError: it is not

@@ -17,20 +17,22 @@ from cstool.params.overrides import apply_overrides
 from cstool.params.params import Params
 
 _TRAINER: Key = ("trainer",)
+Overrides = Sequence[str] | Mapping[str, Any]
+"""texts KEY=VALUE as behind `--set`, or values by dotted key"""
 
 
 def load_params(
     path: str | Path,
     *,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     flags: Mapping[str, tuple[str, Any]] | None = None,
 ) -> Params:
     """Read and check a params file of one trainer.
 
     Args:
         path: of a YAML file in the trainer layout, or in the older one
-        overrides: what stood behind `--set`, for example `trainer.init.loop.max_steps=20`; for a file in the older
-            layout they may name the keys of either
+        overrides: values by dotted key, for example `{"trainer.init.loop.max_steps": 20}`, or texts as behind `--set`,
+            `["trainer.init.loop.max_steps=20"]`; for a file in the older layout they may name the keys of either
         flags: what other flags were typed: dotted key -> (flag, value), for example
             `{"trainer.init.backend.cluster_config.num_csx": ("--num_csx", 3)}`; they win over `overrides`
 
@@ -45,7 +47,7 @@ def parse_params(
     text: str,
     name: str,
     *,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     flags: Mapping[str, tuple[str, Any]] | None = None,
 ) -> Params:
     """Check the text of a params file of one trainer, whose relative paths start from the working directory.
@@ -64,7 +66,7 @@ def parse_params(
 def load_all_params(
     path: str | Path,
     *,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     flags: Mapping[str, tuple[str, Any]] | None = None,
 ) -> tuple[Params, ...]:
     """Read and check a params file of one trainer or a list of them.
@@ -80,19 +82,25 @@ def load_all_params(
 
 
 def _load(
-    document: Document, path: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]], several: bool
+    document: Document, path: Path, overrides: Overrides, flags: Mapping[str, tuple[str, Any]], several: bool
 ) -> tuple[Params, ...]:
     require_one_layout(document)
+    older_flags: dict[str, tuple[str, Any]] = {}
+    if isinstance(overrides, Mapping):
+        named = {key: (f"{key}={value!r}", value) for key, value in overrides.items()}
+        older_flags = {key: typed for key, typed in named.items() if _is_of_the_older_layout(key)}
+        flags, overrides = {**{key: typed for key, typed in named.items() if key not in older_flags}, **flags}, ()
     conversion: legacy.LegacyConversion | None = None
     warnings: tuple[str, ...] = ()
     if legacy.is_legacy(document.data):
-        older = [text for text in overrides if text.split("=")[0].split(".")[0].strip() in SECTIONS]
-        apply_overrides(document, older, {})
+        older = [text for text in overrides if _is_of_the_older_layout(text.split("=")[0])]
+        apply_overrides(document, older, older_flags)
         overrides = [text for text in overrides if text not in older]
         warnings = (_legacy_warning(document),)
         document, conversion = legacy.convert_legacy(document)
     else:
         _unpack_list(document, several)
+        flags = {**older_flags, **flags}
     apply_overrides(document, overrides, flags)
     # A list may have come from the command line.
     _unpack_list(document, several)
@@ -108,6 +116,10 @@ def _load(
     assert problems is not None
     problems.raise_found()
     return tuple(loaded)
+
+
+def _is_of_the_older_layout(key: str) -> bool:
+    return key.split(".")[0].strip() in SECTIONS
 
 
 def require_one_layout(document: Document) -> None:

@@ -11,8 +11,8 @@ class Progress(Protocol):
     def start(self, task: str, total: int | None) -> None:
         """Begin a task of `total` units; None when nobody knows."""
 
-    def advance(self, task: str, done: int, detail: str = "") -> None:
-        """Say how many units of a task are done in all, and a few words, such as "loss 2.123"."""
+    def advance(self, task: str, done: int, detail: str = "", *, loss: float | None = None) -> None:
+        """Say how many units of a task are done in all, a few words, such as "loss 2.123", and the loss of the step."""
 
     def finish(self, task: str) -> None:
         """End a task."""
@@ -24,7 +24,7 @@ class Silent:
     def start(self, task: str, total: int | None) -> None:
         """See `Progress.start`."""
 
-    def advance(self, task: str, done: int, detail: str = "") -> None:
+    def advance(self, task: str, done: int, detail: str = "", *, loss: float | None = None) -> None:
         """See `Progress.advance`."""
 
     def finish(self, task: str) -> None:

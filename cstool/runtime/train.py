@@ -293,7 +293,7 @@ class _Loop:
         session, rates = self.session, self.rates
         done = step - self.start
         speed = f"{rates.global_rate * self.per_sample:,.0f} {self.unit}/s"
-        session.progress.advance(TASK, done, f"loss {trained.loss:.3f}, {speed}")
+        session.progress.advance(TASK, done, f"loss {trained.loss:.3f}, {speed}", loss=trained.loss)
         if not self._reports(step):
             return
         rate, global_rate = rates.look()

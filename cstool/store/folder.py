@@ -60,6 +60,10 @@ def free_path(plain: Path, now: datetime.datetime | None = None) -> Path:
 def list_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -> list[CheckpointEntry]:
     """Return the checkpoints of a folder by step, then timestamp: the latest is last. No folder, no checkpoints.
 
+    Args:
+        folder: the model_dir of a run
+        template: how they are called, with {step} in it
+
     Raises:
         CheckpointError: the folder cannot be read
         ValueError: the template is not a file name with {step} in it

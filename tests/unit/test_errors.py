@@ -19,6 +19,7 @@ EXIT_CODES = {
     "CompileError": 2,
     "ArtifactError": 2,
     "TraceError": 2,
+    "InferenceError": 2,
     "NonFiniteError": 1,
     "Interrupted": 130,
 }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.estimate import calibrate as calibrate_module
+from cstool.estimation import calibrate as calibrate_module
 from cstool.runtime import host_rates
 from tests.hosts import round_rates
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cstool.cli.estimate_picture import estimate_picture as picture_of
-from cstool.estimate import Estimator, make_request, scale, sweep_sparsity
+from cstool.estimation import Estimator, make_request, scale, sweep_sparsity
 from cstool.params import load_all_params
 
 ROOT = Path(__file__).parents[3]

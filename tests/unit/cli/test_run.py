@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cstool import runtime
+from cstool.api.run_log import LOG
 from cstool.cli.run import spread_lists
-from cstool.cli.run_log import LOG
 from cstool.errors import CheckpointError, Interrupted
 from cstool.ir import Artifact, read_artifact
 from cstool.models import build_graph

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import cstool.validate as package
-from cstool.cli.run_log import LOG
+import cstool.validation as package
+from cstool.api.run_log import LOG
 from cstool.cli.validate_report import print_verdict
 from tests.unit.cli.test_run import PARAMS
-from tests.unit.validate.verdicts import comparison, numerics, verdict
+from tests.unit.validation.verdicts import comparison, numerics, verdict
 
 
 @pytest.fixture

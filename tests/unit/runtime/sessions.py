@@ -60,7 +60,7 @@ class Recorder:
     def start(self, task: str, total: int | None) -> None:
         self.events.append(("start", task, total))
 
-    def advance(self, task: str, done: int, detail: str = "") -> None:
+    def advance(self, task: str, done: int, detail: str = "", *, loss: float | None = None) -> None:
         self.events.append(("advance", task, done))
 
     def finish(self, task: str) -> None:

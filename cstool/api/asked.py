@@ -1,0 +1,94 @@
+"""What a verb is given, as checked params: a file or params that are loaded, overrides, and arguments of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cstool.errors import CstoolError, ParamsError
+
+if TYPE_CHECKING:
+    from cstool.params import Params
+
+KEYS = {
+    "model_dir": "trainer.init.model_dir",
+    "num_csx": "trainer.init.backend.cluster_config.num_csx",
+    "compile_dir": "trainer.init.backend.compile_dir",
+    "compile_only": "trainer.init.backend.compile_only",
+    "validate_only": "trainer.init.backend.validate_only",
+    "max_steps": "trainer.init.loop.max_steps",
+    "num_steps": "trainer.init.loop.num_steps",
+    "eval_steps": "trainer.init.loop.eval_steps",
+    "seed": "trainer.init.seed",
+    "memoryx": "trainer.init.memoryx.store",
+    "memoryx_memory": "trainer.init.memoryx.memory",
+    "logging": "trainer.init.logging.log_level",
+    "disable_strict_checkpoint_loading": "trainer.init.checkpoint.disable_strict_checkpoint_loading",
+    "num_workers_per_csx": "trainer.init.backend.cluster_config.num_workers_per_csx",
+    "mount_dirs": "trainer.init.backend.cluster_config.mount_dirs",
+    "python_paths": "trainer.init.backend.cluster_config.python_paths",
+    "job_labels": "trainer.init.backend.cluster_config.job_labels",
+    "disable_version_check": "trainer.init.backend.cluster_config.disable_version_check",
+}
+"""where each argument, and each flag, stands in the params file; what has no effect there is noted as such"""
+
+
+def typed(prefix: str, **given: Any) -> dict[str, tuple[str, Any]]:
+    """Return (prefix and name, value) by key of the params file, for what was given: defaults never override a file.
+
+    Paths are made absolute: they start from the working directory, not from the params file.
+    """
+    return {
+        key: (prefix + name, str(value.absolute()) if isinstance(value, Path) else value)
+        for name, key in KEYS.items()
+        if (value := given.get(name)) is not None
+    }
+
+
+def asked_params(
+    params: str | Path | Params, overrides: Mapping[str, Any] | Sequence[str] | None, **given: Any
+) -> Params:
+    """Return the params of one trainer that a verb is asked for.
+
+    Args:
+        params: a file, or params that are loaded
+        overrides: as for `load_params`; None for none
+        given: arguments of the verb by name, None where they were left out
+
+    Raises:
+        ParamsError: the file breaks rules, or loaded params are to be changed
+    """
+    from cstool.params import Params, load_params
+
+    flags = typed("", **given)
+    if not isinstance(params, Params):
+        return load_params(params, overrides=overrides or (), flags=flags)
+    names = [*(["overrides"] if overrides else []), *(name for name, _ in flags.values())]
+    if names:
+        rule = "must go with a file, got params that are loaded"
+        raise ParamsError([(f"{names[0]}: {rule}", "`load_params` takes overrides")])
+    return params
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Check an argument that is one of a few words.
+
+    Raises:
+        CstoolError: it is none of them
+    """
+    if value not in choices:
+        near = get_close_matches(str(value).lower(), choices, n=1)
+        hint = f"did you mean {near[0]}?" if near else None
+        raise CstoolError(f"{name}: must be one of {', '.join(choices)}, got {value!r}", hint)
+
+
+def check_lanes(lanes: int | None) -> None:
+    """Check a number of host threads.
+
+    Raises:
+        CstoolError: it is less than 1
+    """
+    if lanes is not None and lanes < 1:
+        raise CstoolError(f"lanes: must be at least 1, got {lanes}", "None takes as many as there are cores")

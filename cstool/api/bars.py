@@ -1,0 +1,79 @@
+"""Progress bars that fit the width of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+FREE_COLUMNS = 4
+"""left free at the end of a line, for the ^C that a terminal echoes there"""
+
+
+class AmountColumn(ProgressColumn):
+    """How much of a task is done, of how much: `4/10`."""
+
+    def __init__(self, amount: Callable[[int], str]) -> None:
+        super().__init__()
+        self._amount = amount
+
+    def render(self, task: Task) -> Text:
+        """Return the text of one task."""
+        total = "?" if task.total is None else self._amount(int(task.total))
+        return Text(f"{self._amount(int(task.completed))}/{total}", no_wrap=True)
+
+
+class FittingBars(Progress):
+    """Bars that get shorter, then go, then their details, then the time left, where the line is too short."""
+
+    def __init__(self, console: Console, amount: Callable[[int], str]) -> None:
+        task = TextColumn("{task.description}", markup=False)
+        long_bar, bar = BarColumn(bar_width=30), BarColumn(bar_width=10)
+        count = AmountColumn(amount)
+        detail = TextColumn("{task.fields[detail]}", markup=False)
+        left = TimeRemainingColumn(compact=True)
+        self._choices: tuple[tuple[ProgressColumn, ...], ...] = (
+            (task, long_bar, count, detail, left),
+            (task, bar, count, detail, left),
+            (task, count, detail, left),
+            (task, count, left),
+            (count,),
+        )
+        self._terminal = console  # the constructor makes a first table, when `self.console` is not there yet
+        super().__init__(*self._choices[0], console=console, transient=True)
+
+    def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
+        """Return the bars of all tasks, with as many columns as the terminal has room for."""
+        tasks = list(tasks)
+        unbounded = self._terminal.options.update(max_width=10_000)
+        for columns in self._choices:
+            self.columns = columns
+            table = super().make_tasks_table(tasks)
+            if self._terminal.measure(table, options=unbounded).maximum + FREE_COLUMNS <= self._terminal.width:
+                break
+        return table
+
+
+class BarProgress:
+    """Show each running task as a bar with its detail and the time left."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._ids: dict[str, TaskID] = {}
+
+    def start(self, task: str, total: int | None) -> None:
+        """Add the bar of a task; without a total it only moves."""
+        self.finish(task)
+        self._ids[task] = self._bars.add_task(task, total=total, detail="")
+
+    def advance(self, task: str, done: int, detail: str = "", *, loss: float | None = None) -> None:  # noqa: ARG002
+        """Move the bar of a task to `done`."""
+        self._bars.update(self._ids[task], completed=done, detail=detail)
+
+    def finish(self, task: str) -> None:
+        """Take the bar of a task away."""
+        if task in self._ids:
+            self._bars.remove_task(self._ids.pop(task))

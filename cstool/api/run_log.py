@@ -1,0 +1,106 @@
+"""The log of a run: the vendor's line format, on the screen and in the model directory."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cstool.atomic_file import replace_link
+from cstool.errors import CstoolError
+
+LOG = logging.getLogger("cstool")
+LINE_FORMAT = "%(asctime)s %(levelname)s:   %(message)s"  # such as 2024-03-14 03:20:31,277 INFO:   | Train ...
+
+
+class PassedOn(logging.Handler):
+    """Give lines to whoever would have them without the log of a run: the handlers above, from the level set so far."""
+
+    def __init__(self) -> None:
+        super().__init__(LOG.getEffectiveLevel())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass one record on."""
+        if LOG.parent is not None:
+            LOG.parent.callHandlers(record)
+
+
+@contextmanager
+def run_log(
+    model_dir: Path,
+    level: str,
+    shown: logging.Handler | None,
+    resolved_params: Mapping[str, Any],
+    called: str | None = None,
+) -> Iterator[Path]:
+    """Send the package's log lines to `shown` and to `<model_dir>/cerebras_logs/<time>/run.log`; yield that folder.
+
+    Without `shown`, whoever set up `logging` gets the lines that they asked for. `called` is the verb that was called
+    from Python; None where a command was typed.
+
+    The params with all defaults filled in lie beside it, in `trainer_params.yaml`. An error that ends the run is in
+    the file too, with its traceback unless it is one of ours. Lines that cannot be written are lost without a word:
+    a full disk or a closed pipe is reported where it matters.
+
+    Raises:
+        CstoolError: the folder cannot be made.
+    """
+    try:
+        folder = _new_folder(model_dir)
+        (folder / "trainer_params.yaml").write_text(yaml.safe_dump(dict(resolved_params), sort_keys=False))
+        written = logging.FileHandler(folder / "run.log", encoding="utf-8")
+    except OSError as error:
+        raise CstoolError(
+            f"{model_dir}: model_dir must be a folder that can be written, got: {error.strerror}",
+            "choose another one with --model_dir",
+        ) from error
+    handlers = (shown or PassedOn(), written)
+    level_before, propagated = LOG.level, LOG.propagate
+    raise_exceptions, logging.raiseExceptions = logging.raiseExceptions, False
+    LOG.setLevel(level)
+    LOG.propagate = False
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(LINE_FORMAT))
+        LOG.addHandler(handler)
+    began = f"Running command: {shlex.join(sys.argv)}" if called is None else f"Called from Python: {called}"
+    try:
+        LOG.info("Current Working Directory: %s", Path.cwd())
+        LOG.info("%s", began)
+        yield folder
+    except BaseException as error:
+        expected = isinstance(error, CstoolError)
+        record = LOG.makeRecord(
+            LOG.name, logging.ERROR, __file__, 0, str(error), (), None if expected else sys.exc_info()
+        )
+        written.handle(record)
+        raise
+    finally:
+        for handler in handlers:
+            LOG.removeHandler(handler)
+        with suppress(OSError):
+            written.close()
+        logging.raiseExceptions = raise_exceptions
+        LOG.setLevel(level_before)
+        LOG.propagate = propagated
+
+
+def _new_folder(model_dir: Path) -> Path:
+    logs = model_dir / "cerebras_logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    started = time.strftime("%Y%m%d_%H%M%S")
+    for name in (started, *(f"{started}_{again}" for again in range(1, 1000))):  # two runs may start in one second
+        try:
+            (logs / name).mkdir()
+        except FileExistsError:
+            continue
+        replace_link(logs / "latest", Path(name))
+        replace_link(model_dir / "latest_run.log", Path("cerebras_logs") / name / "run.log")
+        return logs / name
+    raise FileExistsError(17, "too many runs in one second", str(logs / started))

@@ -1,0 +1,230 @@
+"""One estimate: a model on so many systems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cstool import compiler
+from cstool.arch import System, load_system, system_names
+from cstool.errors import CompileError, EstimateError
+from cstool.estimation.request import Request, loader_of, samples_per_csx
+from cstool.ir import Artifact, ExecutionMode, MemoryXNeed
+from cstool.params import Params
+from cstool.perf.cluster import COMPUTE, EGRESS, INGRESS, Step
+from cstool.perf.wafer import limit_shares, pipelined_step, streamed_step, tree_stages, useful_flops
+
+DAY_S = 86_400.0
+LATENCY = "latency of SwarmX"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a step comes to on so many systems. All of it is modelled.
+
+    Args:
+        artifact: compiled for the samples of one system
+        num_csx: systems
+        samples_per_csx: of a step
+        step: its time and the work of each resource
+        limits: limit -> share of the kernels' time for which it counts
+        flops: of the products of a step, all systems, zeros and repetitions left out [FLOP]
+        peak_flops: of all systems [FLOP/s]
+        memoryx_unit_bytes: the smallest MemoryX that holds the model; None where there is none, or none is needed
+        stages: of SwarmX
+        tokens: to train with; None if nobody asked
+    """
+
+    artifact: Artifact
+    num_csx: int
+    samples_per_csx: int
+    step: Step
+    limits: dict[str, float]
+    flops: int
+    peak_flops: float
+    memoryx_unit_bytes: int | None
+    stages: int
+    tokens: int | None
+
+    @property
+    def batch_size(self) -> int:
+        """Global."""
+        return self.num_csx * self.samples_per_csx
+
+    @property
+    def step_s(self) -> float:
+        """Of a step [s]."""
+        return self.step.seconds
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of all systems."""
+        return self.batch_size / self.step_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all systems; samples where there is no sequence."""
+        return self.samples_per_s * self.artifact.tokens
+
+    @property
+    def flops_per_s(self) -> float:
+        """Of the useful products [FLOP/s]."""
+        return self.flops / self.step_s
+
+    @property
+    def share_of_peak(self) -> float:
+        """Of the peak that follows from PEs, clock and datapath."""
+        return self.flops_per_s / self.peak_flops
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """Resource -> share of the step in which it works."""
+        return {name: seconds / self.step_s for name, seconds in self.step.busy_s.items()}
+
+    @property
+    def bound(self) -> str:
+        """What bounds the step: links onto or off the systems where the kernels wait for them, else what is busiest.
+
+        Pipelined, it is the stages, or what systems do to add up their gradients, whichever takes longer: the links, or
+        the latency of the tree.
+        """
+        if self.artifact.pipelined is not None:
+            rest_s = self.step_s - self.artifact.step_s
+            exchange_s = self.step.busy_s[EGRESS]
+            return COMPUTE if self.artifact.step_s >= rest_s else EGRESS if 2 * exchange_s >= rest_s else LATENCY
+        if self.limits["ingress"] + self.limits["egress"] > 0.5:
+            return INGRESS if self.limits["ingress"] >= self.limits["egress"] else EGRESS
+        return max(self.step.busy_s, key=lambda name: self.step.busy_s[name])
+
+    @property
+    def power_w(self) -> float:
+        """Of all systems, without MemoryX, SwarmX and input workers, of which nothing is published [W]."""
+        system = self.artifact.system
+        busy = self.busy[COMPUTE]
+        return self.num_csx * (system.idle_power_w + (system.power_w - system.idle_power_w) * min(1.0, busy))
+
+    @property
+    def joules_per_token(self) -> float:
+        """Of the systems [J]."""
+        return self.power_w / self.tokens_per_s
+
+    @property
+    def days(self) -> float | None:
+        """To train with the tokens that were asked for."""
+        return None if self.tokens is None else self.tokens / self.tokens_per_s / DAY_S
+
+
+class Estimator:
+    """Estimates of one request; what is compiled is compiled once for each number of samples.
+
+    Args:
+        request: what is asked for
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._compiled: dict[tuple[int, str, int | None], Artifact] = {}
+
+    def at(self, num_csx: int) -> Estimate:
+        """Return the estimate for so many systems.
+
+        Raises:
+            EstimateError: the systems do not divide the batch or are more than a cluster has, or MemoryX is too small
+            CompileError: the model does not fit a wafer
+        """
+        request = self.request
+        samples = samples_per_csx(request, num_csx)
+        artifact = self.compiled(samples, request.execution_mode)
+        if artifact.mode is ExecutionMode.WEIGHT_STREAMING:
+            step = streamed_step(artifact, num_csx, request.params.precision.max_gradient_norm is not None)
+        else:
+            step = pipelined_step(artifact, num_csx)
+        system = artifact.system
+        return Estimate(
+            artifact=artifact,
+            num_csx=num_csx,
+            samples_per_csx=samples,
+            step=step,
+            limits=limit_shares(artifact),
+            flops=num_csx * useful_flops(artifact),
+            peak_flops=num_csx * system.peak_flops(artifact.operand_bits),
+            memoryx_unit_bytes=None if artifact.streaming is None else _unit(system, artifact.memoryx.total_bytes),
+            stages=0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out),
+            tokens=request.tokens,
+        )
+
+    def compiled(self, samples: int, execution_mode: str, micro_batch_size: int | None = None) -> Artifact:
+        """Return the model compiled for one system with so many samples of a step.
+
+        Raises:
+            CompileError, EstimateError: it does not fit
+        """
+        key = samples, execution_mode, micro_batch_size
+        if key not in self._compiled:
+            params, system = _with_batch(self.request.params, samples), self.request.system
+            try:
+                artifact = compiler.compile_model(
+                    params,
+                    system,
+                    execution_mode=execution_mode,
+                    recompute=self.request.recompute,
+                    micro_batch_size=micro_batch_size,
+                )
+            except CompileError:
+                # That MemoryX is too small says more than what else does not fit.
+                _check_memoryx(params, system, compiler.count_memoryx(params, system))
+                raise
+            self._compiled[key] = artifact
+        return self._compiled[key]
+
+
+def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:
+    """Raise where MemoryX is too small, with a unit that is not.
+
+    Raises:
+        EstimateError: that
+    """
+    if system.memoryx is not None and need.total_bytes > system.memoryx.capacity_bytes:
+        raise EstimateError(
+            f"{params.path}: MemoryX of {system.name} must hold {tb_text(need.total_bytes)}: weights, optimizer state "
+            f"and gradients; got {tb_text(system.memoryx.capacity_bytes)}",
+            _unit_that_holds(need.total_bytes),
+        )
+
+
+def _unit_that_holds(need_bytes: int) -> str:
+    units = [
+        (unit, name)
+        for name in system_names()
+        if (memoryx := load_system(name).memoryx) is not None
+        for unit in memoryx.units_bytes
+        if unit >= need_bytes
+    ]
+    if not units:
+        return "no unit that was announced holds it"
+    unit, name = min(units)
+    return f"the smallest unit that holds it is {tb_text(unit)}, of {name}: --system {name} --memoryx {tb_text(unit)}"
+
+
+def _unit(system: System, need_bytes: int) -> int | None:
+    if system.memoryx is None:
+        return None
+    return min((unit for unit in system.memoryx.units_bytes if unit >= need_bytes), default=None)
+
+
+def tb_text(count_bytes: int) -> str:
+    """Return bytes in decimal units, as capacities of MemoryX are told: `12TB`.
+
+    >>> tb_text(1_500_000_000_000), tb_text(2_793_668_149_248), tb_text(3_200_000)
+    ('1.5TB', '2.79TB', '3.2MB')
+    """
+    rounded = float(f"{count_bytes:.3g}") if count_bytes < 1e15 else float(f"{count_bytes:.4g}")
+    for unit, size in (("TB", 1e12), ("GB", 1e9)):
+        if rounded >= size:
+            return f"{rounded / size:,.10g}{unit}".replace(",", "")
+    return f"{rounded / 1e6:.10g}MB"
+
+
+def _with_batch(params: Params, batch_size: int) -> Params:
+    """Return params of one system with another batch."""
+    loader = loader_of(params)
+    return replace(params, train_dataloader=loader.model_copy(update={"batch_size": batch_size}), num_csx=1)

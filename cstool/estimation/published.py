@@ -1,0 +1,286 @@
+"""Published results beside what the model predicts for them.
+
+Each result of `perf/published.yaml` names its conditions; every kind of quantity has a function here that predicts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import yaml
+
+import cstool.perf
+from cstool.arch import load_system
+from cstool.errors import CompileError, EstimateError
+from cstool.estimation.point import Estimate, Estimator
+from cstool.estimation.request import make_request
+from cstool.params import parse_params
+from cstool.perf.cluster import Section, step_of
+from cstool.perf.pe import Pe
+from cstool.perf.wafer import cluster_of, micro_batch_bytes, sections_of
+
+FILE = Path(cstool.perf.__file__).parent / "published.yaml"
+USES = ("fitted", "chosen", "held out", "headline")
+HIDDEN_STEP = 12_800
+"""widths that are tried for a layer that fits: whole heads, over all of them"""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One result, and the conditions under which it is predicted.
+
+    Args:
+        name: of the result
+        says: what is claimed or was measured
+        source: where it stands
+        status: "R1" read in the primary text or a raw log, "R2" second-hand
+        use: "fitted", "chosen", "held out" or "headline"
+        quantity: what is compared
+        published: its value
+        system: name
+        num_csx: systems
+        model: its section in a params file, and `sequence_length`; None where a quantity needs none
+        batch_per_csx: samples of a system; None where `batch_size` is given
+        batch_size: global; None where `batch_per_csx` is given
+        execution_mode: "auto" or one of the two
+        sparsity: share of zeros
+        tokens: to train with
+        size: of a matrix on one PE
+        relative_to: model and batch_per_csx of what a utilization is over
+        assumed: conditions that the source does not state
+    """
+
+    name: str
+    says: str
+    source: str
+    status: str
+    use: str
+    quantity: str
+    published: float
+    system: str
+    num_csx: int = 1
+    model: Mapping[str, Any] | None = None
+    batch_per_csx: int | None = None
+    batch_size: int | None = None
+    execution_mode: str = "auto"
+    sparsity: float = 0.0
+    tokens: int | None = None
+    size: int | None = None
+    relative_to: Mapping[str, Any] | None = None
+    assumed: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A result, and what the model says.
+
+    Args:
+        result: as published
+        predicted: by the model; None if the model does not fit
+        note: in words, what else the model says of it
+    """
+
+    result: Published
+    predicted: float | None
+    note: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over published, less one."""
+        return None if self.predicted is None else self.predicted / self.result.published - 1
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far predictions are off.
+
+    Args:
+        count: of them
+        median: of the errors without their signs
+        average: of these
+        largest: of these
+        name: of the result with the largest
+    """
+
+    count: int
+    median: float
+    average: float
+    largest: float
+    name: str
+
+
+def load_published(path: Path = FILE) -> list[Published]:
+    """Return the published results, models filled in."""
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    models = document["models"]
+
+    def filled(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**entry, "model": models[entry["model"]]} if "model" in entry else entry
+
+    results = []
+    for entry in document["results"]:
+        relative = entry.get("relative_to")
+        results.append(Published(**{**filled(entry), "relative_to": None if relative is None else filled(relative)}))
+    return results
+
+
+def predict(result: Published) -> Prediction:
+    """Return what the model says of a result."""
+    try:
+        predicted, note = QUANTITIES[result.quantity](result)
+    except (CompileError, EstimateError) as error:
+        return Prediction(result, None, error.message)
+    return Prediction(result, predicted, note)
+
+
+def errors_of(predictions: Sequence[Prediction], use: str) -> Errors | None:
+    """Return the errors of the results of one use; None if there are none."""
+    found = [(abs(p.error), p.result.name) for p in predictions if p.result.use == use and p.error is not None]
+    if not found:
+        return None
+    largest, name = max(found)
+    return Errors(len(found), median(error for error, _ in found), mean(error for error, _ in found), largest, name)
+
+
+def _estimator(result: Published) -> Estimator:
+    shape = dict(result.model or {})
+    shape["max_position_embeddings"] = shape.pop("sequence_length")
+    batch = result.batch_per_csx or result.batch_size
+    trainer: dict[str, Any] = {
+        "init": {
+            "model": shape,
+            "optimizer": {"AdamW": {"learning_rate": 1e-4}},
+            "precision": {"max_gradient_norm": 1.0},
+            "loop": {"max_steps": 1},
+            **({"sparsity": result.sparsity} if result.sparsity else {}),
+        },
+        "fit": {
+            "train_dataloader": {
+                "data_processor": "GptHDF5MapDataProcessor",
+                "data_dir": ".",
+                "batch_size": batch,
+            }
+        },
+    }
+    params = parse_params(yaml.safe_dump({"trainer": trainer}), result.name)
+    request = make_request(
+        params, result.system, batch_per_csx=result.batch_per_csx, execution_mode=result.execution_mode
+    )
+    return Estimator(replace(request, tokens=result.tokens))
+
+
+def _estimate(result: Published) -> Estimate:
+    return _estimator(result).at(result.num_csx)
+
+
+def _samples_per_s(result: Published) -> tuple[float, str]:
+    found = _estimate(result)
+    return found.samples_per_s, f"{found.share_of_peak:.0%} of the peak, bound by {found.bound}"
+
+
+def _forward_samples_per_s(result: Published) -> tuple[float, str]:
+    artifact = _estimator(replace(result, execution_mode="weight_streaming")).at(result.num_csx).artifact
+    plan = artifact.streaming
+    assert plan is not None
+    forward = [
+        Section(
+            tuple(
+                replace(op, delta_s=0.0, gradient_s=0.0, gradient_bytes=0, weights=0, streams_for_delta=False)
+                for op in section.ops
+            ),
+            section.count,
+        )
+        for section in sections_of(artifact)
+    ]
+    cluster = cluster_of(artifact, result.num_csx, waits_for_norm=False)
+    step = step_of(forward, cluster, plan.micro_batches, micro_batch_bytes(artifact))
+    return artifact.batch_size * result.num_csx / step.seconds, ""
+
+
+def _relative_utilization(result: Published) -> tuple[float, str]:
+    assert result.relative_to is not None
+    base = replace(result, num_csx=1, relative_to=None, **result.relative_to)
+    ours, theirs = _estimate(result), _estimate(base)
+    return (
+        ours.share_of_peak / theirs.share_of_peak,
+        f"{ours.share_of_peak:.0%} over {theirs.share_of_peak:.0%} of the peak",
+    )
+
+
+def _speedup(result: Published) -> tuple[float, str]:
+    estimator = _estimator(result)
+    one, many = estimator.at(1), estimator.at(result.num_csx)
+    speedup = many.samples_per_s / one.samples_per_s
+    return speedup, f"{speedup / result.num_csx:.1%} of linear, steps of {many.step_s:,.3g} s"
+
+
+def _sparse_speedup(result: Published) -> tuple[float, str]:
+    dense, sparse = _estimate(replace(result, sparsity=0.0)), _estimate(result)
+    left = dense.flops / sparse.flops
+    return sparse.samples_per_s / dense.samples_per_s, f"products alone would allow {left:.1f}x"
+
+
+def _days(result: Published) -> tuple[float, str]:
+    found = _estimate(result)
+    assert found.days is not None
+    return found.days, f"{found.flops_per_s / 1e18:.3g} EFLOP/s, {found.share_of_peak:.0%} of the peak"
+
+
+def _parameters(result: Published) -> tuple[float, str]:
+    found = _estimate(result)
+    need, memoryx = found.artifact.memoryx, found.artifact.system.memoryx
+    assert memoryx is not None
+    per_weight = need.total_bytes / found.artifact.graph.parameter_count
+    return (
+        memoryx.capacity_bytes / per_weight,
+        f"MemoryX takes {per_weight:.3g} bytes per weight; a step of one sample takes {found.step_s:,.3g} s",
+    )
+
+
+def _hidden_size(result: Published) -> tuple[float, str]:
+    rest = dict(result.model or {})
+    head_width = rest.pop("head_width")
+
+    def fits(width: int) -> bool:
+        shape = rest | {"hidden_size": width, "filter_size": 4 * width, "num_heads": width // head_width}
+        try:
+            _estimate(replace(result, model=shape))
+        except CompileError:
+            return False
+        return True
+
+    width = 0
+    while fits(width + HIDDEN_STEP):
+        width += HIDDEN_STEP
+    return float(width), f"in steps of {HIDDEN_STEP:,}"
+
+
+def _peak_flops(result: Published) -> tuple[float, str]:
+    system = load_system(result.system)
+    each = system.peak_flops(16)
+    return result.num_csx * each, f"{each / 1e15:.1f} PFLOP/s each"
+
+
+def _matvec_cycles(result: Published) -> tuple[float, str]:
+    assert result.size is not None
+    # A multiply-add of a column of the matrix into the sums, for each element of the vector.
+    pe = Pe(load_system(result.system), 32)
+    return float(result.size * pe.axpy_cycles(result.size)), "columns one after the other, efficiency left out"
+
+
+QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
+    "samples_per_s": _samples_per_s,
+    "forward_samples_per_s": _forward_samples_per_s,
+    "relative_utilization": _relative_utilization,
+    "speedup": _speedup,
+    "sparse_speedup": _sparse_speedup,
+    "days": _days,
+    "parameters": _parameters,
+    "hidden_size": _hidden_size,
+    "peak_flops": _peak_flops,
+    "matvec_cycles": _matvec_cycles,
+}

@@ -1,0 +1,114 @@
+"""Estimates beside each other: over systems, over sparsities, over batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cstool.errors import CompileError, EstimateError
+from cstool.estimation.point import Estimate, Estimator
+from cstool.ir import ExecutionMode
+from cstool.perf.wafer import limit_shares
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of several estimates, or why there is none.
+
+    Args:
+        label: number of systems, or share of zeros
+        estimate: None if there is none
+        why: there is none, in words
+        speedup: throughput over that of the first row; None without an estimate
+        efficiency: throughput over that of the first row, per system or per weight left; None without an estimate
+    """
+
+    label: float
+    estimate: Estimate | None
+    why: str = ""
+    speedup: float | None = None
+    efficiency: float | None = None
+
+
+def scale(estimator: Estimator, counts: Sequence[int]) -> list[Row]:
+    """Return an estimate for each number of systems; efficiency is that of a system, the first row's being 1.
+
+    Raises:
+        EstimateError, CompileError: there is not a single one; the error is that of the first
+    """
+    rows = _rows(counts, lambda count: estimator.at(int(count)))
+    return [
+        row if row.speedup is None else replace(row, efficiency=row.speedup * first_of(rows).label / row.label)
+        for row in rows
+    ]
+
+
+def sweep_sparsity(estimators: Mapping[float, Estimator], num_csx: int) -> list[Row]:
+    """Return an estimate for each share of zeros; efficiency is the speedup over what fewer products would allow.
+
+    Raises:
+        EstimateError, CompileError: there is not a single one; the error is that of the first
+    """
+    rows = _rows(list(estimators), lambda share: estimators[share].at(num_csx))
+    first = first_of(rows).estimate
+    assert first is not None
+    return [
+        row
+        if row.estimate is None or row.speedup is None
+        else replace(row, efficiency=row.speedup * row.estimate.flops / first.flops)
+        for row in rows
+    ]
+
+
+def _rows(labels: Sequence[float], at: Callable[[float], Estimate]) -> list[Row]:
+    rows: list[Row] = []
+    errors: list[CompileError | EstimateError] = []
+    for label in labels:
+        try:
+            rows.append(Row(label, at(label)))
+        except (CompileError, EstimateError) as error:
+            errors.append(error)
+            rows.append(Row(label, None, error.message))
+    if len(errors) == len(rows):
+        raise errors[0]
+    base = first_of(rows).estimate
+    assert base is not None
+    return [
+        row if row.estimate is None else replace(row, speedup=row.estimate.samples_per_s / base.samples_per_s)
+        for row in rows
+    ]
+
+
+def first_of(rows: Sequence[Row]) -> Row:
+    """Return the first row with an estimate."""
+    return next(row for row in rows if row.estimate is not None)
+
+
+def smallest_compute_bound(estimator: Estimator, found: Estimate) -> int | None:
+    """Return the fewest samples per system with which kernels wait for the fabric, not for the links off the wafer.
+
+    None if even the micro-batch of the estimate is too small for that: larger ones do not fit.
+
+    Args:
+        estimator: of the estimate
+        found: the estimate, for weight streaming
+    """
+    if found.artifact.mode is not ExecutionMode.WEIGHT_STREAMING:
+        return None
+
+    def is_bound(samples: int) -> bool:
+        artifact = estimator.compiled(samples, ExecutionMode.WEIGHT_STREAMING, samples)
+        shares = limit_shares(artifact)
+        return shares["ingress"] + shares["egress"] <= 0.5
+
+    most = found.artifact.micro_batch_size
+    low, high = 0, 1
+    while high < most and not is_bound(high):
+        low, high = high, 2 * high
+    high = min(high, most)
+    if high == most and (found.limits["ingress"] + found.limits["egress"] > 0.5):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_bound(middle) else (middle, high)
+    return high

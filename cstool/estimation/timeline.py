@@ -1,0 +1,176 @@
+"""A modelled step as a timeline: what every resource does when, for viewers of Chrome's trace format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cstool.chrome_trace import Trace
+from cstool.estimation.point import Estimate
+from cstool.ir import Artifact, Stage
+from cstool.perf.cluster import (
+    BROADCAST,
+    COMPUTE,
+    EGRESS,
+    INGRESS,
+    MEMORY,
+    PROCESSORS,
+    REDUCE,
+    RESOURCES,
+    WORKERS,
+    Section,
+    StepSimulation,
+    simulate,
+)
+from cstool.perf.wafer import cluster_of, micro_batch_bytes, sections_of
+
+MOST_TASKS = 12_000
+"""that a trace has of a step; of more, the first micro-batches are drawn"""
+MOST_SAMPLES = 8
+"""of a pipelined step that are drawn"""
+_LANES = {
+    WORKERS: ("input workers", "batches"),
+    MEMORY: ("MemoryX", "memory"),
+    PROCESSORS: ("MemoryX", "processors"),
+    INGRESS: ("CSX", "ingress"),
+    BROADCAST: ("SwarmX", "broadcast"),
+    REDUCE: ("SwarmX", "reduce"),
+    COMPUTE: ("CSX", "compute"),
+    EGRESS: ("CSX", "egress"),
+}
+
+
+def draw_timeline(found: Estimate, waits_for_norm: bool) -> Trace:
+    """Return the timeline of one step in the steady state.
+
+    Args:
+        found: the estimate
+        waits_for_norm: whether updates need the norm of all gradients
+    """
+    artifact = found.artifact
+    systems = f"{found.num_csx:,} x {artifact.system.name}"
+    if artifact.pipelined is not None:
+        return _pipelined(found, f"{artifact.graph.name} on {systems}, pipelined")
+    return _streamed(found, waits_for_norm, f"{artifact.graph.name} on {systems}, weight streaming")
+
+
+def _streamed(found: Estimate, waits_for_norm: bool, title: str) -> Trace:
+    artifact = found.artifact
+    plan = artifact.streaming
+    assert plan is not None
+    cluster = cluster_of(artifact, found.num_csx, waits_for_norm)
+    sections = sections_of(artifact)
+    drawn = min(plan.micro_batches, max(1, MOST_TASKS // _tasks(sections)))
+    steps = simulate(sections, cluster, drawn, micro_batch_bytes(artifact), steps=2)
+    if drawn < plan.micro_batches:
+        title += f", {drawn} of {plan.micro_batches:,} micro-batches"
+    trace = Trace(title, "modelled")
+    name = f"CSX 1 of {found.num_csx:,}, all alike" if found.num_csx > 1 else "CSX"
+    _add_tasks(trace, steps, found, name)
+    _add_counters(trace, steps, artifact, name)
+    return trace
+
+
+def _tasks(sections: Sequence[Section]) -> int:
+    """Return about how many tasks a micro-batch is."""
+    return sum(s.count * len(s.ops) * (4 * (2 + s.recomputes) + 5) for s in sections)
+
+
+def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str) -> None:
+    """Add the second step, and what of the first one runs into it, one resource after the other."""
+    swarmx = found.artifact.system.swarmx
+    hop_s = 0.0 if swarmx is None else swarmx.hop_s
+    stages = [f"stage {number + 1}" for number in range(found.stages)] or ["link"]
+    tasks: dict[str, list[int]] = {resource: [] for resource in RESOURCES}
+    for task, resource in enumerate(steps.simulation.resources):
+        tasks[resource].append(task)
+    for resource in RESOURCES:
+        process, lane = _LANES[resource]
+        # The stages are in step, a hop after each other; on the way back, the last one comes first.
+        lanes = [f"{lane}, {stage}" for stage in stages] if process == "SwarmX" else [lane]
+        for number, name in enumerate(lanes):
+            shift_s = hop_s * (number if resource == BROADCAST else len(lanes) - 1 - number)
+            for task in tasks[resource]:
+                _add_task(trace, steps, task, (system if process == "CSX" else process, name), shift_s)
+
+
+def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, str], shift_s: float) -> None:
+    zero, last = (steps.timeline.ends[task] for task in steps.last)
+    start, end = (moment - zero + shift_s for moment in steps.timeline.span(task))
+    # What begins after the step belongs to the next one: its updates, where they wait for a norm.
+    if end > max(start, 0.0) and start < last - zero + shift_s:
+        name = steps.simulation.names[task]
+        if task in steps.moved_bytes:
+            trace.span(*place, name, max(start, 0.0), end, bytes=steps.moved_bytes[task])
+        else:
+            trace.span(*place, name, max(start, 0.0), end)
+
+
+def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, system: str) -> None:
+    """Add how much the links off the wafer carry, and the SRAM of the fullest PE while a kernel runs."""
+    simulation, timeline = steps.simulation, steps.timeline
+    zero = timeline.ends[steps.last[0]]
+    assert artifact.streaming is not None
+    sram = {
+        segment.name_of(kernel.name, number): kernel.sram_bytes
+        for segment, kernels in zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
+        for number in range(segment.count)
+        for kernel in kernels
+    }
+    rates: dict[str, list[tuple[float, float]]] = {INGRESS: [], EGRESS: []}
+    for task, resource in enumerate(simulation.resources):
+        start, end = (moment - zero for moment in timeline.span(task))
+        if end <= max(start, 0.0):
+            continue
+        if resource in rates and simulation.durations[task]:
+            rates[resource] += [(max(start, 0.0), steps.moved_bytes[task] / (end - start)), (end, 0.0)]
+        elif resource == COMPUTE:
+            kernel = simulation.names[task].rpartition(" ")[0]
+            trace.counter(system, "SRAM of the fullest PE [bytes]", max(start, 0.0), bytes=float(sram[kernel]))
+    for resource, points in rates.items():
+        for (moment, rate), following in zip(points, [*points[1:], (math.inf, 0.0)], strict=True):
+            if rate or following[0] > moment:
+                trace.counter(system, f"{resource} [GB/s]", moment, rate=rate / 1e9)
+
+
+def _pipelined(found: Estimate, title: str) -> Trace:
+    """Return the first samples of a replica: in every beat, a stage runs one forward, and one backward.
+
+    Sample j is forward in stage s of N in beat j + s, and backward in beat j + 2 N - 2 - s. Then replicas add up their
+    gradients and update, and several systems do so over SwarmX.
+    """
+    artifact = found.artifact
+    plan = artifact.pipelined
+    assert plan is not None
+    clock_hz, stages = artifact.system.clock_hz, plan.stages
+    samples = artifact.batch_size // artifact.num_csx // (plan.replicas[0] * plan.replicas[1])
+    drawn = min(samples, MOST_SAMPLES)
+    if drawn < samples:
+        title += f", {drawn} of {samples:,} samples of a replica"
+    trace = Trace(title, "modelled")
+    beat_s = stages[plan.bottleneck].cycles.total / clock_hz
+    for number, stage in enumerate(stages):
+        forward_s, backward_s = _halves(stage, clock_hz)
+        for sample in range(drawn):
+            start = (sample + number) * beat_s
+            _add_half(trace, stage, f"sample {sample} forward", start, forward_s)
+            start = (sample + 2 * len(stages) - 2 - number) * beat_s + forward_s
+            _add_half(trace, stage, f"sample {sample} backward", start, backward_s)
+    end = (drawn + 2 * len(stages) - 2) * beat_s
+    update_s = artifact.step_cycles / clock_hz - (samples + 2 * len(stages) - 2) * beat_s
+    if update_s > 0:
+        trace.span("CSX, one replica", "update", "sums over replicas, update", end, end + update_s)
+        end += update_s
+    if found.num_csx > 1:
+        trace.span("SwarmX", "gradients of all systems", "reduce, broadcast", end, end + found.step_s - artifact.step_s)
+    return trace
+
+
+def _add_half(trace: Trace, stage: Stage, name: str, start: float, seconds: float) -> None:
+    if seconds:
+        trace.span("CSX, one replica", stage.name, name, start, start + seconds, pes=stage.region.pes)
+
+
+def _halves(stage: Stage, clock_hz: float) -> tuple[float, float]:
+    forward = stage.cycles.forward.cycles
+    return forward / clock_hz, (stage.cycles.total - forward) / clock_hz

@@ -1,0 +1,85 @@
+"""The notebook of the first hour runs, and computes what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+PROJECT = Path(__file__).parents[2]
+REPORT = """\
+import json
+
+print(json.dumps({
+    "dense": dense.losses, "sparse": sparse.losses, "held_out": held_out["loss"], "text": drawn.texts[0],
+    "streamed": [dense.streamed_bytes_per_step, sparse.streamed_bytes_per_step], "same": again.texts == drawn.texts,
+    "days": [row.estimate.days for row in rows], "tiny_s": tiny.step_s, "samples": made.train.samples,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The code cells after a run in a folder of its own, and one more that prints what they came to."""
+    folder = tmp_path_factory.mktemp("notebook")
+    for name in ("params", "examples"):
+        shutil.copytree(PROJECT / name, folder / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(PROJECT))
+        # Paths of Jupyter are those of the platform; without this it warns that they will be.
+        patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        notebook = nbformat.read(folder / "examples" / "first_hour.ipynb", as_version=4)
+        notebook.cells.append(nbformat.v4.new_code_cell(REPORT))
+        where = {"metadata": {"path": folder / "examples"}}
+        client = NotebookClient(notebook, kernel_name="python3", timeout=600, startup_timeout=300, resources=where)
+        client.execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_it_computes_what_it_says(cells: list[Any]) -> None:
+    found = json.loads(cells[-1].outputs[0].text)
+    assert found["samples"] > 1000
+    for kind in ("dense", "sparse"):
+        assert len(found[kind]) == 60
+        assert found[kind][-1] < found[kind][0] - 2
+    assert found["dense"] != found["sparse"]
+    # A model that guesses every byte alike is at ln 256, 5.5 nats.
+    assert abs(found["held_out"] - found["dense"][-1]) < 0.5
+    assert found["text"].startswith("    def ")
+    assert found["same"] is True
+    dense, sparse = found["streamed"]
+    assert sparse < 0.3 * dense
+    one, four, sixteen = found["days"]
+    assert one > 3.5 * four > 12 * sixteen
+    assert 0 < found["tiny_s"] < 0.01
+
+
+def test_progress_is_one_curve_that_ends_with_the_last_step(cells: list[Any]) -> None:
+    training = [cell for cell in cells if "cstool.train(" in cell.source and "CstoolError" not in cell.source]
+    assert len(training) == 2
+    for cell in training:
+        [shown] = [output.data for output in cell.outputs if output.output_type == "display_data"]
+        assert shown["text/plain"].startswith("Training 60/60, loss ")
+        [points] = re.findall(r'<polyline points="([^"]*)"', shown["text/html"])
+        assert len(points.split()) == 60
+        assert "<progress" not in shown["text/html"]
+
+
+def test_nothing_else_is_printed(cells: list[Any]) -> None:
+    streams = [output for cell in cells for output in cell.outputs if output.output_type == "stream"]
+    assert {output.name for output in streams} == {"stdout"}
+    assert not any("\x1b" in output.text or "\r" in output.text for output in streams)
+
+
+def test_what_lies_in_the_project_is_of_a_run_from_top_to_bottom() -> None:
+    notebook = nbformat.read(PROJECT / "examples" / "first_hour.ipynb", as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert str(Path.home()) not in nbformat.writes(notebook)

@@ -1,0 +1,69 @@
+"""Calibration, with models and files small enough for a test: that every number comes from something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cstool.errors import EstimateError
+from cstool.estimation import calibrate as module
+from cstool.estimation.calibrate import calibrate
+from cstool.models import build_graph, declared_sequence_length
+from cstool.perf.host import KINDS, PASSES, SPARSE
+from cstool.runtime.grains import available_cores
+
+PROBES = module.PROBES
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module,
+        "PROBES",
+        (
+            module._Probe("gpt2", 32, 8, 2, 16, 32, dropout=0.1),
+            module._Probe("llama", 32, 8, 2, 16, 32),
+            module._Probe("fc_mnist", 16, 8),
+            module._Probe("gpt2", 64, 8, 2, 16, 32, sparsity=0.5),
+        ),
+    )
+    monkeypatch.setattr(module, "PROBE_S", 0.0)
+    monkeypatch.setattr(module, "STEPS", 3)
+    monkeypatch.setattr(module, "UPDATE_WEIGHTS", 1000)
+    monkeypatch.setattr(module, "DISK_BYTES", 1 << 20)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 18)
+
+
+def test_every_kind_of_op_has_a_cost_and_every_rate_is_more_than_nothing(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    found = calibrate(tmp_path, lambda *about: told.append(about))
+    assert set(found.costs) == {f"{kind} {direction}" for kind in KINDS for direction in PASSES}
+    assert all(number >= 0 for cost in found.costs.values() for number in cost.row)
+    assert all(any(cost.row) for cost in found.costs.values())
+    assert found.cores == available_cores()
+    assert sorted(found.update_s) == [0, 1, 2]
+    assert min(found.update_s.values()) > 0
+    assert min(found.cached_bytes_per_s, found.read_bytes_per_s, found.write_bytes_per_s) > 0
+    assert min(found.step_s, found.stage_s, found.uneven) >= 0
+    assert [done for _, done, _ in told] == list(range(6))
+    assert {total for _, _, total in told} == {6}
+    # It leaves nothing on the disk.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_models_that_a_user_waits_for_have_every_kind_of_op() -> None:
+    kinds = set()
+    for probe in PROBES:
+        params = module._params(probe)
+        graph = build_graph(params.model, declared_sequence_length(params))
+        kinds |= {str(op.kind.value) for op in graph.ops} | ({SPARSE} if probe.sparsity else set())
+    assert kinds | set(module.KINDS_ALIKE) == set(KINDS)
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(EstimateError) as found:
+        module._measure_disk(tmp_path / "none")
+    assert str(found.value) == (
+        f"{tmp_path / 'none'}: must be a folder that can be written, got: No such file or directory"
+    )

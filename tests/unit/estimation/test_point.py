@@ -1,0 +1,168 @@
+"""Estimates of small models: what must hold whatever the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool import compiler
+from cstool.arch import load_system
+from cstool.errors import CompileError, EstimateError
+from cstool.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
+from cstool.estimation.point import tb_text
+from cstool.models.statistics import count_statistics
+from cstool.params import load_params
+from cstool.perf.cluster import BROADCAST, COMPUTE, EGRESS, INGRESS, REDUCE, RESOURCES
+from cstool.perf.wafer import limit_shares
+from tests.unit.estimation.requests import estimator, gpt
+
+ROOT = Path(__file__).parents[3]
+
+
+def at(num_csx: int = 1, system: str = "cs2", asked: dict[str, Any] | None = None, **shape: Any) -> Estimate:
+    """Return an estimate of a small GPT."""
+    return estimator(gpt(**shape), system, **(asked or {})).at(num_csx)
+
+
+@pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
+@pytest.mark.parametrize("num_csx", [1, 4])
+def test_no_resource_is_busy_more_than_all_the_time(mode: str, num_csx: int) -> None:
+    found = at(num_csx, asked={"execution_mode": mode})
+    assert set(found.busy) == set(RESOURCES)
+    assert all(0 <= share <= 1 for share in found.busy.values())
+    assert found.step.longest_s <= found.step_s <= found.step.serial_s
+    assert sum(found.limits.values()) == pytest.approx(1)
+    assert 0 < found.share_of_peak < 1
+
+
+@pytest.mark.parametrize(
+    ("what", "values"),
+    [
+        ("num_hidden_layers", (1, 2, 4, 6, 12)),
+        ("hidden_size", (256, 512, 1024, 2048)),
+        ("filter_size", (1024, 4096, 8192)),
+        ("vocab_size", (100, 1000, 50_000)),
+        ("batch_size", (8, 16, 32, 64, 128)),
+        ("max_position_embeddings", (64, 128, 256, 512)),
+    ],
+)
+def test_time_never_falls_when_work_grows(what: str, values: tuple[int, ...]) -> None:
+    """A larger batch may be laid out better, so a token may take less; a step never does."""
+    found = [at(**{what: value}) for value in values]
+    assert all(a.step_s <= b.step_s for a, b in pairwise(found))
+    assert all(a.flops < b.flops for a, b in pairwise(found))
+
+
+def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_alone() -> None:
+    rows = scale(estimator(gpt(), batch_per_csx=16), [1, 2, 4, 8, 16, 64])
+    found = [row.estimate for row in rows if row.estimate is not None]
+    assert [each.stages for each in found] == [0, 1, 1, 2, 2, 3]
+    for each in found:
+        assert each.step.busy_s == found[0].step.busy_s
+        assert each.artifact is found[0].artifact
+    assert found[1].step_s == found[2].step_s
+    # All that comes on top is latency: of the ways that something waits for.
+    swarmx = load_system("cs2").swarmx
+    assert swarmx is not None
+    for before, after in pairwise(found):
+        more = after.step_s - before.step_s
+        assert 0 <= more <= 8 * 2 * swarmx.hop_s * (after.stages - before.stages)
+
+
+def test_a_density_cuts_compute_to_no_less_than_that_density() -> None:
+    shares = [0.0, 0.5, 0.75, 0.9]
+    rows = sweep_sparsity({share: estimator(gpt(sparsity=share)) for share in shares}, 1)
+    dense = rows[0].estimate
+    assert dense is not None
+    for share, row in zip(shares, rows, strict=True):
+        assert row.estimate is not None
+        assert row.estimate.step.busy_s[COMPUTE] >= (1 - share) * dense.step.busy_s[COMPUTE]
+        assert row.efficiency is not None
+        assert row.efficiency <= 1 + 1e-9
+    speedups = [row.speedup or 0 for row in rows]
+    assert speedups == sorted(speedups)
+    assert speedups[0] == 1
+
+
+@pytest.mark.parametrize("file", ["gpt_tiny", "fc_mnist", "gpt3_xl", "llama3_8b"])
+@pytest.mark.parametrize("recompute", ["needed", "fastest"])
+def test_stage_times_are_those_of_the_compiler(file: str, recompute: str) -> None:
+    params = load_params(ROOT / "params" / f"{file}.yaml")
+    compiled = compiler.compile_model(params, load_system("cs2"), recompute=recompute)
+    found = Estimator(make_request(params, "cs2", recompute=recompute)).at(params.num_csx)
+    assert found.artifact.streaming == compiled.streaming
+    assert found.artifact.pipelined == compiled.pipelined
+    # The cluster around the kernels adds little where they have much to do, and takes nothing away but what is ahead.
+    assert found.step_s == pytest.approx(compiled.step_s, rel=0.1)
+
+
+def test_useful_flops_are_those_of_the_statistics_and_zeros_are_none() -> None:
+    params = gpt()
+    dense, sparse = estimator(params).at(2), estimator(gpt(sparsity=0.9)).at(2)
+    flops = count_statistics(dense.artifact.graph).sample_flops
+    assert dense.flops == 64 * flops.total
+    linear = 4 * (4 * 1024 * 1024 + 2 * 1024 * 4096)
+    assert dense.flops - sparse.flops == pytest.approx(64 * 256 * 6 * 0.9 * linear, rel=1e-6)
+
+
+def test_power_is_that_of_waiting_and_working_systems() -> None:
+    found = at(4)
+    system = found.artifact.system
+    assert 4 * system.idle_power_w < found.power_w <= 4 * system.power_w
+    assert found.joules_per_token == pytest.approx(found.power_w * found.step_s / (64 * 256))
+
+
+def test_days_are_tokens_over_their_rate() -> None:
+    found = at(asked={"tokens": "1B"})
+    assert found.days == pytest.approx(1e9 / found.tokens_per_s / 86_400)
+    assert at().days is None
+
+
+def test_the_smallest_memoryx_that_holds_the_model() -> None:
+    assert at().memoryx_unit_bytes == 1_500_000_000_000
+    assert at(system="cs3").memoryx_unit_bytes == 24_000_000_000_000
+
+
+def test_links_bound_a_system_whose_links_are_slow() -> None:
+    """A weight takes the links longer than an AXPY of a few tokens takes a column of PEs."""
+    fast = estimator(gpt(batch_size=512))
+    slow = Estimator(replace(fast.request, system=replace(fast.request.system, io_bytes_per_s=50e9)))
+    found = slow.at(64)
+    assert found.bound in (INGRESS, EGRESS)
+    assert found.limits["ingress"] + found.limits["egress"] > 0.5
+    assert smallest_compute_bound(slow, found) is None
+    samples = smallest_compute_bound(slow, slow.at(1))
+    assert samples is not None
+    artifacts = [slow.compiled(n, "weight_streaming", n) for n in (samples - 1, samples)]
+    shares = [limit_shares(artifact) for artifact in artifacts]
+    assert shares[0]["ingress"] + shares[0]["egress"] > 0.5 >= shares[1]["ingress"] + shares[1]["egress"]
+    assert fast.at(1).bound == COMPUTE
+    fewest = smallest_compute_bound(fast, fast.at(1))
+    assert fewest is not None
+    assert fewest < samples
+
+
+def test_pipelined_systems_exchange_gradients_once_a_step() -> None:
+    one, four = (at(n, asked={"execution_mode": "pipelined", "batch_per_csx": 16}, hidden_size=256) for n in (1, 4))
+    assert one.step.busy_s[REDUCE] == 0.0
+    exchange = 4 * four.artifact.graph.parameter_count / 150e9
+    assert four.step.busy_s[REDUCE] == four.step.busy_s[BROADCAST] == pytest.approx(exchange)
+    assert four.step_s == pytest.approx(one.step_s + exchange + 2 * 2 * 5e-6)
+
+
+def test_rows_without_an_estimate_say_why_and_a_table_without_any_is_an_error() -> None:
+    rows = scale(estimator(gpt(batch_size=48)), [1, 3, 5])
+    assert [row.estimate is None for row in rows] == [False, False, True]
+    assert rows[2].why == "--num_csx: must divide batch_size (48), got 5"
+    with pytest.raises(EstimateError, match=r"must divide batch_size \(48\), got 5"):
+        scale(estimator(gpt(batch_size=48)), [5, 7])
+    with pytest.raises(CompileError):
+        scale(estimator(gpt(), "cs1"), [1])
+
+
+def test_capacities_are_told_in_decimal_units() -> None:
+    assert [tb_text(n) for n in (24 * 10**12, 1_200 * 10**12, 2_400 * 10**12)] == ["24TB", "1200TB", "2400TB"]

@@ -1,0 +1,118 @@
+"""What is asked for, and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.errors import CstoolError
+from cstool.estimation import make_request, parse_counts, parse_sparsities
+from cstool.estimation.request import parse_tokens
+from tests.unit.estimation.requests import estimator, gpt
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("1", [1]),
+        ("1,2,4..192", [1, 2, 4, 8, 16, 32, 64, 128, 192]),
+        ("3..3", [3]),
+        ("8,2,2..8", [2, 4, 8]),
+        (" 1 , 5..11", [1, 5, 10, 11]),
+    ],
+)
+def test_counts(text: str, counts: list[int]) -> None:
+    assert parse_counts(text) == counts
+
+
+@pytest.mark.parametrize("text", ["0", "a", "1,,2", "-4", "1.5", "1..2..3", "0..4", ""])
+def test_counts_that_are_none(text: str) -> None:
+    with pytest.raises(CstoolError) as found:
+        parse_counts(text)
+    assert str(found.value) == (
+        f"--num_csx: must be numbers of systems, got {text}\nhint: such as 4, or 1,2,4..192, where .. doubles"
+    )
+
+
+@given(st.integers(1, 500), st.integers(0, 500))
+def test_a_range_doubles_from_its_first_to_its_last(first: int, more: int) -> None:
+    found = parse_counts(f"{first}..{first + more}")
+    assert found[0] == first
+    assert found[-1] == first + more
+    assert all(b == 2 * a for a, b in zip(found[:-2], found[1:-1], strict=True))
+
+
+def test_shares_of_zeros() -> None:
+    assert parse_sparsities("0.5,0,.9,0.5") == [0.0, 0.5, 0.9]
+    for text in ("-0.1", "1", "0.5,1.5", "x", "nan"):
+        with pytest.raises(CstoolError) as found:
+            parse_sparsities(text)
+        wrong = text.rpartition(",")[2]
+        assert str(found.value) == (
+            f"--sparsity: must be shares of zeros from 0 to below 1, got {wrong}\nhint: such as 0,0.5,0.9"
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("300B", 300 * 10**9), ("1.5T", 1_500 * 10**9), ("20_000", 20_000), ("7k", 7_000)]
+)
+def test_tokens(text: str, tokens: int) -> None:
+    assert parse_tokens(text) == tokens
+
+
+@pytest.mark.parametrize("text", ["0", "-3B", "B", "many", "inf", "nan", "1e400"])
+def test_tokens_that_are_none(text: str) -> None:
+    with pytest.raises(CstoolError) as found:
+        parse_tokens(text)
+    rule = "must be more than zero" if text in ("0", "-3B") else "must be a number"
+    assert str(found.value) == f"--tokens: {rule}, such as 300B, got {text}"
+
+
+@pytest.mark.parametrize(
+    ("num_csx", "system", "asked", "message"),
+    [
+        (193, "cs2", {}, "--num_csx: must be at most 192, the systems of a cluster of cs2, got 193\n"
+         "hint: --system cs3 has clusters of that size"),
+        (2049, "cs3", {}, "--num_csx: must be at most 2,048, the systems of a cluster of cs3, got 2,049"),
+        (7, "cs2", {}, "--num_csx: must divide batch_size (64), got 7\n"
+         "hint: 4 and 8 are the nearest; --batch_per_csx gives each system a batch of its own"),
+    ],
+)  # fmt: skip
+def test_systems_that_there_are_not(num_csx: int, system: str, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(CstoolError) as found:
+        estimator(gpt(), system, **asked).at(num_csx)
+    assert str(found.value) == message
+
+
+def test_a_batch_of_its_own_for_each_system_is_never_shared_out() -> None:
+    found = estimator(gpt(), batch_per_csx=5).at(7)
+    assert (found.samples_per_csx, found.batch_size) == (5, 35)
+
+
+def test_memoryx_that_is_too_small() -> None:
+    """51.7 million weights are 16 bytes each: the weight, its gradient, and two numbers of Adam's."""
+    with pytest.raises(CstoolError) as found:
+        estimator(gpt(), memoryx="0.5GB").at(1)
+    assert str(found.value) == (
+        "gpt.yaml: MemoryX of cs2 must hold 827MB: weights, optimizer state and gradients; got 500MB\n"
+        "hint: the smallest unit that holds it is 1.5TB, of cs2: --system cs2 --memoryx 1.5TB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"system_name": "cs9"}, "cs9: is not a known system\n"
+         "hint: did you mean cs3? known are cs1, cs2, cs3, and paths of YAML files"),
+        ({"memoryx": "lots"}, "--memoryx: must be a number, such as 12TB, got lots"),
+        ({"system_name": "cs1", "memoryx": "12TB"}, "--memoryx: must be left out: cs1 has no MemoryX\n"
+         "hint: cs2 and cs3 have it"),
+    ],
+)  # fmt: skip
+def test_requests_that_cannot_be_had(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(CstoolError, match=re.escape(message)):
+        make_request(gpt(), **{"system_name": "cs2", **asked})
