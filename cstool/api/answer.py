@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -195,13 +196,19 @@ def predict(
 
 
 def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> None:
-    """Check what a file of answers is called.
+    """Check what a file of answers is called, and that there is a folder for it.
 
     Raises:
-        InferenceError: it ends in something else
+        InferenceError: it ends in something else, or cannot be written there
     """
-    if path is not None and path.suffix not in endings:
+    if path is None:
+        return
+    if path.suffix not in endings:
         raise InferenceError(f"{label} {path}: must end in {' or '.join(endings)}, got {path.suffix or 'no ending'}")
+    # Before anything is computed: whatever is wrong later loses it.
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        found = "a folder of that name" if path.is_dir() else "a folder that is not there, or not to be written to"
+        raise InferenceError(f"{label} {path}: must be a file in a folder that can be written, got {found}")
 
 
 def params_of(

@@ -39,11 +39,14 @@ def run_log(
     shown: logging.Handler | None,
     resolved_params: Mapping[str, Any],
     called: str | None = None,
+    *,
+    is_latest: bool = True,
 ) -> Iterator[Path]:
     """Send the package's log lines to `shown` and to `<model_dir>/cerebras_logs/<time>/run.log`; yield that folder.
 
     Without `shown`, whoever set up `logging` gets the lines that they asked for. `called` is the verb that was called
-    from Python; None where a command was typed.
+    from Python; None where a command was typed. Unless it `is_latest`, no link points to the log: a run that trains
+    may be at work in the same folder.
 
     The params with all defaults filled in lie beside it, in `trainer_params.yaml`. An error that ends the run is in
     the file too, with its traceback unless it is one of ours. Lines that cannot be written are lost without a word:
@@ -53,7 +56,7 @@ def run_log(
         CstoolError: the folder cannot be made.
     """
     try:
-        folder = _new_folder(model_dir)
+        folder = _new_folder(model_dir, is_latest)
         (folder / "trainer_params.yaml").write_text(yaml.safe_dump(dict(resolved_params), sort_keys=False))
         written = logging.FileHandler(folder / "run.log", encoding="utf-8")
     except OSError as error:
@@ -91,7 +94,7 @@ def run_log(
         LOG.propagate = propagated
 
 
-def _new_folder(model_dir: Path) -> Path:
+def _new_folder(model_dir: Path, is_latest: bool) -> Path:
     logs = model_dir / "cerebras_logs"
     logs.mkdir(parents=True, exist_ok=True)
     started = time.strftime("%Y%m%d_%H%M%S")
@@ -100,7 +103,8 @@ def _new_folder(model_dir: Path) -> Path:
             (logs / name).mkdir()
         except FileExistsError:
             continue
-        replace_link(logs / "latest", Path(name))
-        replace_link(model_dir / "latest_run.log", Path("cerebras_logs") / name / "run.log")
+        if is_latest:
+            replace_link(logs / "latest", Path(name))
+            replace_link(model_dir / "latest_run.log", Path("cerebras_logs") / name / "run.log")
         return logs / name
     raise FileExistsError(17, "too many runs in one second", str(logs / started))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from typing import Annotated, Any
@@ -106,6 +107,10 @@ def _drop_output() -> None:
 
 def main() -> int:
     """Run the command that the process was started with and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # What the terminal's encoding does not have is shown as a question mark; it ends no command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         if VARIABLE in os.environ:
             normalize_typed_flags(os.environ)

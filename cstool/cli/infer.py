@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -55,7 +57,13 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
         screen_on(sys.stderr) as screen,
-        run_log(params.model_dir, params.logging.log_level, screen.handler, params.resolved()),
+        run_log(
+            _log_folder(params.model_dir),
+            params.logging.log_level,
+            screen.handler,
+            params.resolved(),
+            is_latest=False,
+        ),
         InferenceModel(params, checkpoint_path=checkpoint_path, lanes=lanes, progress=screen.progress) as model,
     ):
         document: dict[str, Any] = {
@@ -69,6 +77,8 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             document |= answers.as_dict()
             if flags.output is not None:
                 write_completions(flags.output, answers.completions)
+            if not as_json:
+                _show_all(answers, request)
         else:
             from cstool.inference.predict import predict
 
@@ -79,6 +89,13 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             print_json(document)
         if signal_name is not None:
             raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
+
+
+def _log_folder(model_dir: Path) -> Path:
+    """Return where the log goes: a model that others share need not be in a folder that can be written."""
+    if model_dir.is_dir() and not os.access(model_dir, os.W_OK):
+        return Path(tempfile.gettempdir()) / f"cstool_{os.getuid()}" / model_dir.name
+    return model_dir
 
 
 def _answer(
@@ -105,15 +122,19 @@ def _answer(
             stopped=lambda: stop.signal_name is not None,
             **({"show": show} if shows and is_alone else {}),
         )
-    if shows and is_alone:
-        show(0, "" if (request.prompts[0] + answers.completions[0].text).endswith("\n") else "\n")
-    elif shows:
-        for number, completion in enumerate(answers.completions, start=1):
-            print(f"--- prompt {number} of {len(request.prompts)}: {_ending(completion)}")
-            print(_harmless(completion.prompt + completion.text))
     for line in _summary(answers, request):
         LOG.info(line)
     return answers, stop.signal_name
+
+
+def _show_all(answers: Answers, request: Request) -> None:
+    """Print what was not shown as it came: of one prompt the end of its last line, of several all."""
+    if len(request.prompts) == 1:
+        sys.stdout.write("" if answers.texts[0].endswith("\n") else "\n")
+        return
+    for number, completion in enumerate(answers.completions, start=1):
+        print(f"--- prompt {number} of {len(request.prompts)}: {_ending(completion)}")
+        print(_harmless(completion.prompt + completion.text))
 
 
 def _harmless(text: str) -> str:

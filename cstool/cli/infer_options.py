@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from cstool.inference.answer import Request
     from cstool.params import DecoderParams
 
+NOT_FOR_INFERENCE = (
+    *("artifact", "compile_dir", "compile_only", "execution_mode", "load_checkpoint_states", "max_steps", "num_steps"),
+    *("recompute", "sparse_kernels", "system", "trace", "validate_only"),
+)
+"""flags of the other modes, which would change nothing here"""
+
 PromptOption = Annotated[
     list[str] | None, typer.Option("--prompt", metavar="TEXT", help="infer: go on from this text; may be repeated.")
 ]
@@ -97,6 +103,18 @@ class InferFlags:
     def typed(self) -> list[str]:
         """The flags that were typed."""
         return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) is not None]
+
+    @staticmethod
+    def check_others(context: typer.Context) -> None:
+        """Check that no flag was typed that only other modes have a use for.
+
+        Raises:
+            InferenceError: one was
+        """
+        for name in NOT_FOR_INFERENCE:
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
+                raise InferenceError(f"--{name}: must go with a mode that trains or evaluates, got --mode infer")
 
     def check_mode(self, mode: str) -> None:
         """Check that none was typed where nothing is inferred.

@@ -33,23 +33,31 @@ def read_prompts(typed: Sequence[str] | None, file: str | None) -> list[str]:
 def _of_file(file: str) -> list[str]:
     name = "stdin" if file == "-" else file
     try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        content = _stdin() if file == "-" else Path(file).read_bytes()
     except FileNotFoundError:
         raise InferenceError(f"{name}: must be a file of prompts, found nothing there") from None
     except OSError as error:
         raise InferenceError(f"{name}: must be a readable file, got: {error.strerror}") from None
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InferenceError(
             f"{name}: must be UTF-8, got the byte 0x{content[error.start]:02x} at {error.start:,}"
         ) from None
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    # Only line ends end a line: a form feed, or what Unicode calls a separator, may be part of a prompt.
+    every = (line.removesuffix("\r") for line in text.split("\n"))
+    lines = [(number, line) for number, line in enumerate(every, start=1) if line.strip()]
     if not lines:
         raise InferenceError(f"{name}: must have a prompt, got {'nothing' if not text else 'only empty lines'}")
-    if not file.endswith(".jsonl"):
+    if not file.lower().endswith(".jsonl"):
         return [line for _, line in lines]
     return [_of_object(name, number, line) for number, line in lines]
+
+
+def _stdin() -> bytes:
+    if sys.stdin is None:
+        raise InferenceError("stdin: must be open to read prompts from, got a process without one")
+    return sys.stdin.buffer.read()
 
 
 def _of_object(name: str, number: int, line: str) -> str:

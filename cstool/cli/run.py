@@ -324,7 +324,9 @@ def run(
         output=output,
     )
     with errors_as_messages(debug):
-        if mode is not Mode.infer:
+        if mode is Mode.infer:
+            asked.check_others(context)
+        else:
             asked.check_mode(mode.value)
         if trace is not None:
             check_trace_file(trace)

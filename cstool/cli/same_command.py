@@ -8,6 +8,8 @@ from typing import Any
 
 import typer
 
+from cstool.cli.infer_options import NOT_FOR_INFERENCE
+
 OF_ONE_RUN = ("checkpoint_path", "load_checkpoint_states", "trace", "as_json", "debug")
 """flags that are not meant for the run after this one"""
 
@@ -16,7 +18,8 @@ def same_command(context: typer.Context) -> Callable[[Mapping[str, str | None]],
     """Return what writes the command of a context again, with flags set (None: left out) as its argument says."""
 
     def write(flags: Mapping[str, str | None]) -> str:
-        words = list(_typed(context, {*flags, *OF_ONE_RUN}))
+        others = NOT_FOR_INFERENCE if flags.get("mode") == "infer" else ()
+        words = list(_typed(context, {*flags, *OF_ONE_RUN, *others}))
         for name, value in flags.items():
             words += [] if value is None else [f"--{name}", value]
         return shlex.join(["cstool", str(context.info_name), *words])

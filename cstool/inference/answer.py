@@ -219,6 +219,7 @@ def answer(
             sampling=request.sampling,
             finish=batch.finish,
             uses_cache=request.uses_cache,
+            stopped=stopped,
         ):
             batch.take(token.prompt, token.finish_reason)
             if batch.first_s is None and all(batch.made.values()):
@@ -234,6 +235,9 @@ def answer(
         completions += batch.completions()
         if stopped():
             break
+    # A completion for each prompt, those too that nobody began with.
+    for number in range(len(completions), len(prompts)):
+        completions.append(Completion(request.prompts[number], "", [], len(prompts[number]), "interrupted"))
     speed.seconds = time.perf_counter() - began
     speed.passes = walk.passes
     speed.first_token_s = sum(firsts) / len(firsts)

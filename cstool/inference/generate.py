@@ -52,6 +52,7 @@ def generate(
     sampling: Sampling,
     finish: Finish = lambda prompt, tokens: None,
     uses_cache: bool = True,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[NewToken]:
     """Yield the tokens that follow prompts, those of all prompts by turns.
 
@@ -66,6 +67,7 @@ def generate(
         sampling: how tokens are chosen
         finish: ends sequences before that
         uses_cache: False computes every token again for each that follows, for comparison
+        stopped: asked before each pass; True ends everything
 
     Raises:
         NonFiniteError: the logits are not finite
@@ -75,7 +77,9 @@ def generate(
         if not uses_cache:
             for sequence in running:
                 sequence.cached = 0
-        logits = _advance(walk, running)
+        logits = _advance(walk, running, stopped)
+        if logits is None:
+            return
         still_running = []
         for sequence, row in zip(running, logits, strict=True):
             if not np.isfinite(row).all():
@@ -98,8 +102,8 @@ def generate(
         running = still_running
 
 
-def _advance(walk: Walk, sequences: Sequence[_Sequence]) -> list[np.ndarray]:
-    """Run what each sequence has that is not in the cache; return the logits of its last token."""
+def _advance(walk: Walk, sequences: Sequence[_Sequence], stopped: Callable[[], bool]) -> list[np.ndarray] | None:
+    """Run what each sequence has that is not in the cache; return the logits of its last token, None if it gave up."""
     pieces: list[tuple[_Sequence, int]] = []
     logits: dict[int, np.ndarray] = {}
     room = PASS_ROWS
@@ -110,8 +114,12 @@ def _advance(walk: Walk, sequences: Sequence[_Sequence]) -> list[np.ndarray]:
             pieces.append((sequence, count))
             todo, room = todo - count, room - count
             if not room:
+                if stopped():
+                    return None
                 logits.update(_pass(walk, pieces))
                 pieces, room = [], PASS_ROWS
+    if stopped():
+        return None
     if pieces:
         logits.update(_pass(walk, pieces))
     return [logits[sequence.slot] for sequence in sequences]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -53,7 +54,8 @@ class InferenceModel:
         chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, self.graph, chooser)
         with ExitStack() as stack:
-            prepare_model_dir(params.model_dir)
+            if os.access(params.model_dir, os.W_OK):
+                prepare_model_dir(params.model_dir)
             start = choose_start(params, checkpoint_path, None, trains=False)
             backing = open_backing(params, self.graph, None, sparsity, start, lanes)
             appliance = stack.enter_context(

@@ -131,15 +131,36 @@ def _table(path: Path, samples: int, classes: int) -> Iterator[_Table]:
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with (_Hdf5Table if path.suffix == ".h5" else _CsvTable)(aside, samples, classes) as table:
-            yield table
-        aside.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise InferenceError(f"{path}: must be writable, got: {error.strerror or error}") from None
+        with _written(path):
+            table = (_Hdf5Table if path.suffix == ".h5" else _CsvTable)(aside, samples, classes)
+        with table:
+            yield _Careful(table, path)
+        with _written(path):
+            aside.replace(path)
+            sync_folder(path.parent)
     finally:
         with suppress(OSError):
             aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InferenceError(f"{path}: must be writable, got: {error.strerror or error}") from None
+
+
+class _Careful:
+    """A table whose errors name the file that it is to be; those of the data set are not mistaken for them."""
+
+    def __init__(self, table: _Table, path: Path) -> None:
+        self._table, self._path = table, path
+
+    def write(self, first: int, labels: Array, probabilities: Array) -> None:
+        """See `_Table.write`."""
+        with _written(self._path):
+            self._table.write(first, labels, probabilities)
 
 
 class _CsvTable:

@@ -74,8 +74,11 @@ class Sampling:
 
         Where a limit falls between equally likely tokens, those with the smaller numbers are in.
         """
-        scaled = logits.astype(np.float64) / self.temperature
+        scaled = logits.astype(np.float64)
         scaled -= scaled.max()
+        # Of a temperature next to nothing the likeliest token is left, at 0, and all others at minus infinity.
+        with np.errstate(over="ignore"):
+            scaled /= self.temperature
         tokens = np.arange(len(scaled)) if self.top_k is None else _likeliest(scaled, self.top_k)
         if self.top_p is None or self.top_p == 1:
             return tokens, np.exp(scaled[tokens])

@@ -34,7 +34,7 @@ def policy_values(session: Session) -> dict[str, Any]:
     }
 
 
-def save_beside(session: Session, checkpoint: Path, step: int) -> None:
+def save_beside(session: Session, checkpoint: Path, step: int, *, unless_there: bool = False) -> None:
     """Save parts of a checkpoint beside it, where one of `SaveCheckpointState` has its turn.
 
     The checkpoint of an interruption counts for none of them.
@@ -43,6 +43,7 @@ def save_beside(session: Session, checkpoint: Path, step: int) -> None:
         session: the run
         checkpoint: just saved, or gone on from
         step: of it
+        unless_there: leave out what is there already, from before the run was killed
 
     Raises:
         CheckpointError: it cannot be written
@@ -51,16 +52,11 @@ def save_beside(session: Session, checkpoint: Path, step: int) -> None:
     if not step or every is None or (step % every and step != session.last_step):
         return
     for asked in session.params.saved_states:
-        if -(-step // every) % asked.k == 0:
-            path = free_path(checkpoint.with_name(asked.file_name(checkpoint.name)))
+        path = checkpoint.with_name(asked.file_name(checkpoint.name))
+        if -(-step // every) % asked.k == 0 and not (unless_there and path.exists()):
+            path = free_path(path)
             size_bytes = copy_states(checkpoint, path, asked.checkpoint_states)
             log.info(f"Saved {written_states(asked.checkpoint_states)} of it as {path} ({size_bytes / 1e6:.1f} MB)")
-
-
-def has_beside(session: Session, checkpoint: Path) -> bool:
-    """Say whether all that may have been saved beside a checkpoint is there."""
-    names = (asked.file_name(checkpoint.name) for asked in session.params.saved_states)
-    return all(checkpoint.with_name(name).exists() for name in names)
 
 
 def delete_oldest(session: Session) -> None:
@@ -95,6 +91,5 @@ def catch_up(session: Session) -> None:
         with open_checkpoint(latest.path) as state:
             ours = state.values().get("run") == session.run_id
         register_checkpoint(params.model_dir, latest.step, latest.path, session.run_id if ours else None)
-    if not has_beside(session, latest.path):
-        save_beside(session, latest.path, latest.step)
+    save_beside(session, latest.path, latest.step, unless_there=True)
     delete_oldest(session)

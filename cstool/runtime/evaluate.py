@@ -101,6 +101,7 @@ def evaluate_sets(
     appliance, params, step = session.appliance, session.params, session.position.step
     masks = max((weight.group.samples or 0 for weight in appliance.memoryx.dropped.values()), default=0)
     metrics: dict[str, float] = {}
+    evaluations: list[dict[str, Any]] = []
     for number, found in enumerate(data, start=1):
         if len(data) > 1:
             log.info(f"Evaluating on {found.name}, data set {number} of {len(data)}")
@@ -121,7 +122,8 @@ def evaluate_sets(
             return time.perf_counter() - began
         metrics |= result.metrics(is_text=_is_text(appliance), several=len(data) > 1)
         source = None if checkpoint is None else str(checkpoint)
-        session.result.evaluations.append({"checkpoint": source, **result.as_dict()})
+        evaluations.append({"checkpoint": source, **result.as_dict()})
+    session.result.evaluations += evaluations
     session.metrics, session.evaluated_step = metrics, step
     return time.perf_counter() - began
 

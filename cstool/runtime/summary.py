@@ -123,12 +123,12 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
         steps = {"max_steps": None, "num_steps": str(max(1, len(result.losses)))}
     elif params.loop.num_steps is not None:
         steps = {"num_steps": str(session.steps_left)}
-    yield "continue", session.command({"mode": result.mode, **latest, **steps})
+    if result.stopped_early is None:
+        yield "continue", session.command({"mode": result.mode, **latest, **steps})
     if params.eval_dataloaders:
         yield "evaluate", session.command({"mode": "eval", **latest, "max_steps": None, "num_steps": None})
     if _knows_its_text(session):
-        asks = {"mode": "infer", "prompt": "The ", **latest, "max_steps": None, "num_steps": None}
-        yield "generate", session.command(asks)
+        yield "generate", session.command({"mode": "infer", "prompt": "The ", **latest})
 
 
 def _knows_its_text(session: Session) -> bool:

@@ -228,6 +228,8 @@ class _Loop:
         session, step = self.session, self.session.position.step
         assert session.patience is not None
         self.rates.pause(_finish_save(session))
+        # What is saved beside the last checkpoint is saved beside this one.
+        session.last_step = step
         log.info(f"{session.patience.reason()}: stopping after step {step} of {self.last}.")
         if commits(session):
             commit(session)

@@ -92,8 +92,8 @@ def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool: Cstool, ready: 
         r"the first; weights in memory, 0\.0 MB of keys and values\.",
         log[8],
     )
-    written = (ready.parent / "model_dir" / "latest_run.log").read_text()
-    assert written.splitlines()[-1].endswith(log[8])
+    (written,) = (ready.parent / "model_dir" / "cerebras_logs").glob("*/run.log")
+    assert written.read_text().splitlines()[-1].endswith(log[8])
 
 
 def test_a_stop_text_and_the_end_of_text_end_it(cstool: Cstool, ready: Path) -> None:
@@ -163,9 +163,15 @@ def test_prompts_of_a_jsonl_file_and_of_stdin(
     file.write_text('{"prompt": "the cat\\nsat"}\n\n{"prompt": "h", "id": 7}\n')
     found = document(infer(cstool, ready, "--prompt_file", file, "--json", "--max_tokens", "1"))
     assert [completion["prompt"] for completion in found["completions"]] == ["the cat\nsat", "h"]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo")))
+    file.write_bytes('\ufeff{"prompt": "a\u2028b"}\r\n'.encode())
+    found = document(infer(cstool, ready, "--prompt_file", file, "--json", "--max_tokens", "1"))
+    assert [completion["prompt"] for completion in found["completions"]] == ["a\u2028b"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\x0c1\ntwo")))
     found = document(infer(cstool, ready, "--prompt_file", "-", "--json", "--max_tokens", "1"))
-    assert [completion["prompt"] for completion in found["completions"]] == ["one", "two"]
+    assert [completion["prompt"] for completion in found["completions"]] == ["one\x0c1", "two"]
+    monkeypatch.setattr(sys, "stdin", None)
+    message = error("stdin: must be open to read prompts from, got a process without one")
+    assert infer(cstool, ready, "--prompt_file", "-") == (2, "", message)
 
 
 def test_a_terminal_gets_no_control_characters(cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +198,30 @@ def test_ctrl_c_ends_it_with_what_there_is(cstool: Cstool, ready: Path, monkeypa
     found = json.loads(outcome.stdout)["completions"]
     assert [completion["finish_reason"] for completion in found] == ["interrupted", "interrupted"]
     assert [c["tokens"] for c in found] == [c["tokens"][:6] for c in whole["completions"]]
+
+
+def test_prompts_that_nobody_began_with_are_there_too(
+    cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Sampling, logits: np.ndarray, prompt: int, position: int) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return int(logits.argmax())
+
+    monkeypatch.setattr(Sampling, "choose", interrupted)
+    outcome = infer(cstool, ready, "--prompt", "abc", "--prompt", "xyz", "--batch_size", "1", "--json")
+    found = json.loads(outcome.stdout)["completions"]
+    assert [(c["prompt"], len(c["tokens"]), c["finish_reason"]) for c in found] == [
+        ("abc", 1, "interrupted"),
+        ("xyz", 0, "interrupted"),
+    ]
+
+
+def test_the_log_of_a_training_stays_the_latest(cstool: Cstool, ready: Path) -> None:
+    link = ready.parent / "model_dir" / "latest_run.log"
+    assert cstool("run", "--params", ready, "--max_steps", "61").code == 0
+    before = link.readlink()
+    assert infer(cstool, ready, "--prompt", "abc", *GREEDY).code == 0
+    assert link.readlink() == before
 
 
 def test_completions_go_to_a_file_a_line_each(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
@@ -291,12 +321,14 @@ def test_classes_go_to_csv_and_hdf5(cstool: Cstool, digits: tuple[object, ...], 
 def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(
     cstool: Cstool, digits: tuple[object, ...], tmp_path: Path
 ) -> None:
-    outcome = cstool("run", *digits, "--mode", "infer", "--output", tmp_path / "nowhere" / "x.csv")
-    assert outcome.code == 2
-    assert outcome.stderr.endswith(error("TMP/nowhere/x.csv: must be writable, got: No such file or directory"))
-    (tmp_path / "taken.csv").mkdir()
-    outcome = cstool("run", *digits, "--mode", "infer", "--output", tmp_path / "taken.csv")
-    assert outcome.stderr.endswith(error("TMP/taken.csv: must be writable, got: Is a directory"))
+    rule = "must be a file in a folder that can be written"
+    for output, found in (
+        ("nowhere/x.csv", "a folder that is not there, or not to be written to"),
+        ("taken.csv", "a folder of that name"),
+    ):
+        (tmp_path / "taken.csv").mkdir(exist_ok=True)
+        outcome = cstool("run", *digits, "--mode", "infer", "--output", tmp_path / output)
+        assert outcome == (2, "", error(f"--output TMP/{output}: {rule}, got {found}"))
     assert not list(tmp_path.glob(".taken*"))
 
 
@@ -348,6 +380,15 @@ def test_what_cannot_be_asked_for_is_refused_before_anything_is_read(
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"text": "a"}\n')
     outcome = infer(cstool, ready, *(argument.replace("TMP", str(tmp_path)) for argument in arguments))
     assert outcome == (2, "", message)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--max_steps=5", "--trace=t.json", "--artifact=a.json", "--compile_only", "--system=cs3"]
+)
+def test_flags_of_other_modes_are_not(cstool: Cstool, ready: Path, flag: str) -> None:
+    name = flag.partition("=")[0]
+    message = error(f"{name}: must go with a mode that trains or evaluates, got --mode infer")
+    assert infer(cstool, ready, "--prompt", "a", flag) == (2, "", message)
 
 
 def test_flags_of_inference_are_for_inference(cstool: Cstool, ready: Path) -> None:

@@ -62,6 +62,10 @@ def test_looking_at_the_likeliest_few_first_changes_nothing(levels: list[int], t
         np.testing.assert_array_equal(a, b)
 
 
+def test_next_to_no_temperature_leaves_the_likeliest() -> None:
+    assert [Sampling(1e-310).choose(LOGITS, 0, position) for position in range(5)] == [1] * 5
+
+
 def test_draws_have_the_shares_of_the_distribution() -> None:
     chosen = Sampling(top_k=3, seed=5)
     drawn = np.bincount([chosen.choose(LOGITS, 0, position) for position in range(4000)], minlength=5) / 4000
