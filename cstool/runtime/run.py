@@ -74,7 +74,8 @@ def run(
             rule = "EarlyStopping needs evaluations on the way, and there are none in mode train"
             raise ParamsError([(f"{params.path}: {rule}", "--mode train_and_eval makes them")])
         prepare_model_dir(params.model_dir)
-        events = stack.enter_context(Events(params.events_dir))
+        # Old checkpoints, evaluated anew, are no part of the curves of training.
+        events = stack.enter_context(Events(None if mode == "eval_all" else params.events_dir))
         for warning in params.warnings:
             log.warning(warning)
         for note in params.notes:
