@@ -6,8 +6,9 @@ Each op runs on all rows, with the kernels of training where these go row by row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, groupby
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from cstool.kernels.embedding import position_forward, sinusoids
 from cstool.kernels.loss import bend_logits
 from cstool.kernels.payload import Weights
 from cstool.kernels.rotary import rotary_forward
-from cstool.kernels.rowwise import LONE_ROWS, rowwise_linear
+from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
 from cstool.runtime.csx import GrainSlot, Scratch, aligned_empty
 from cstool.runtime.lanes import stages
@@ -35,6 +36,8 @@ _RunOp = Callable[[PlannedOp, Call, News], None]
 SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
+TAKEN_APART = 16
+"""numbers from one that members change to the next: two cache lines"""
 MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
 
@@ -61,6 +64,8 @@ class _Layout:
         self.groups = [list(group) for _, group in groupby(ops, _group_of)]
         self.panels = [panel for planned in self.plan.ops for panel in (*planned.vector_panels, *planned.matrix_panels)]
         """in the order in which a pass takes them, where they stream"""
+        self.steps: list[Callable[[News], None]] | None = None
+        """what runs the groups, where weights stay; None before the first pass"""
         last = self.plan.ops[-1]
         self.head_panels = len(last.vector_panels) + len(last.matrix_panels)
 
@@ -85,6 +90,8 @@ class Walk:
         self.classes = graph.weights[graph.ops[-1].weights[0]].shape[0]
         self._scratches = [Scratch() for _ in range(team.size)]
         self._scores = [np.empty((BLOCK_TOKENS if cache else 0, capacity), np.float32) for _ in range(team.size)]
+        self._taken = np.zeros(4 * TAKEN_APART, np.int64)
+        """rows of each product that members have taken, for products that are computed together"""
         self._layouts: dict[int, _Layout] = {}
         self.passes = 0
         self._run_op: dict[OpKind, _RunOp] = {
@@ -112,13 +119,14 @@ class Walk:
         self.stream.begin_pass(layout.panels if len(wanted) else layout.panels[: -layout.head_panels])
         # An overflow is found in the logits.
         with np.errstate(over="ignore", invalid="ignore"):
-            for group in layout.groups:
-                kind = group[0][0].op.kind
-                if kind is OpKind.LINEAR:
-                    self._linear(group)
-                    continue
-                (planned, call), run_op = group[0], self._run_op.get(kind, self._as_in_training)
-                run_op(planned, call, news)
+            if self.stream.is_resident:
+                if layout.steps is None:
+                    layout.steps = [self._settled(group) for group in layout.groups]
+                for step in layout.steps:
+                    step(news)
+            else:
+                for group in layout.groups:
+                    self._run(group, news)
             return self._logits(*layout.head, wanted)
 
     def _layout(self, rows: int) -> _Layout:
@@ -131,6 +139,28 @@ class Walk:
         self._layouts[rows] = found
         return found
 
+    def _run(self, group: Sequence[tuple[PlannedOp, Call]], news: News) -> None:
+        """Run a group of ops."""
+        kind = group[0][0].op.kind
+        if kind is OpKind.LINEAR:
+            self._linear(group)
+            return
+        (planned, call), run_op = group[0], self._run_op.get(kind, self._as_in_training)
+        run_op(planned, call, news)
+
+    def _settled(self, group: Sequence[tuple[PlannedOp, Call]]) -> Callable[[News], None]:
+        """Return what runs a group of ops whose weights stay where they are: what never changes is looked up once."""
+        planned, call = group[0]
+        panels = planned.matrix_panels
+        if planned.op.kind is OpKind.LINEAR:
+            every = [product for part in self._products(group) for product in part]
+            return lambda news: self._multiply(every)
+        if planned.op.kind in self._run_op or len(panels) > 1:
+            return partial(self._run, group)
+        with self.stream.lent([*panels, *planned.vector_panels]) as weights:
+            call.hold(weights, panels[0] if panels else None, is_first=True, is_last=True)
+        return lambda news: planned.kernel.forward(call)
+
     def _as_in_training(self, planned: PlannedOp, call: Call, _news: News) -> None:
         with self.stream.lent(planned.vector_panels) as vectors:
             for panel, is_first, is_last in stages(planned.matrix_panels):
@@ -140,24 +170,18 @@ class Walk:
             call.let_go()
 
     def _linear(self, group: Sequence[tuple[PlannedOp, Call]]) -> None:
-        """Run linear ops that read the same; a panel at a time where weights stream, all at once where they stay."""
-        products = [(planned, call, panel) for planned, call in group for panel in planned.matrix_panels]
-        for part in [products] if self.stream.is_resident else [[product] for product in products]:
-            vectors = [vector for planned, _, _ in part for vector in planned.vector_panels]
-            # In the order in which the stream was told to expect them.
-            with self.stream.lent(vectors) as biases, self.stream.lent([panel for _, _, panel in part]) as weights:
-                by_panel = dict(zip(vectors, biases, strict=True))
-                self._multiply(
-                    [
-                        _Product(
-                            call.inputs[0],
-                            weight,
-                            _rows_of(by_panel[planned.vector_panels[0]], panel) if planned.vector_panels else None,
-                            call.outputs[0][:, panel.start : panel.stop],
-                        )
-                        for (planned, call, panel), weight in zip(part, weights, strict=True)
-                    ]
-                )
+        """Run linear ops that read the same, a panel at a time."""
+        for part in self._products(group):
+            self._multiply(part)
+
+    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[list[_Product]]:
+        """Yield the products of linear ops, one at a time, each while its weights are lent."""
+        for planned, call in group:
+            for panel in planned.matrix_panels:
+                # In the order in which the stream was told to expect them.
+                with self.stream.lent(planned.vector_panels) as vectors, self.stream.lent([panel]) as (weight,):
+                    bias = _rows_of(vectors[0], panel) if vectors else None
+                    yield [_Product(call.inputs[0], weight, bias, call.outputs[0][:, panel.start : panel.stop])]
 
     def _multiply(self, products: Sequence[_Product]) -> None:
         """Compute several products; the team shares the rows of all dense weights together."""
@@ -170,15 +194,15 @@ class Walk:
                 )
             else:
                 dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
-        edges = list(accumulate((len(weight) for weight, _ in dense), initial=0))
+        self._taken[:] = 0
 
-        def part(start: int, stop: int, _member: int) -> None:
-            for (weight, product), first, last in zip(dense, edges, edges[1:], strict=False):
-                here, there = max(start, first), min(stop, last)
-                if here < there:
-                    rowwise_linear(product.x, weight, product.bias, product.y, here - first, there - first)
+        def work(_member: int, _members: int) -> None:
+            for k, (weight, product) in enumerate(dense):
+                linear_by_turns(product.x, weight, product.bias, product.y, self._taken, k * TAKEN_APART)
 
-        self.team.share(part, edges[-1], sum(weight.size for weight, _ in dense), LONE_ROWS)
+        if len(dense) * TAKEN_APART > len(self._taken):
+            self._taken = np.zeros(len(dense) * TAKEN_APART, np.int64)
+        self.team.run(work, sum(weight.size for weight, _ in dense))
 
     def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
         for panel in planned.matrix_panels:
@@ -219,10 +243,13 @@ class Walk:
         form = Attention(**parts, sequence=self.capacity)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
 
-        def part(start: int, stop: int, member: int) -> None:
-            cached_attention(q, news, keys, values, form, (start, stop), call.outputs[0], self._scores[member])
+        pairs = len(news.slots) * form.heads
 
-        self.team.share(part, len(news.slots) * form.heads, 2 * seen)
+        def work(member: int, members: int) -> None:
+            part = pairs * member // members, pairs * (member + 1) // members
+            cached_attention(q, news, keys, values, form, part, call.outputs[0], self._scores[member])
+
+        self.team.run(work, 2 * seen)
 
     def _logits(self, planned: PlannedOp, call: Call, wanted: Array) -> Array:
         logits = np.empty((len(wanted), self.classes), np.float32)

@@ -24,6 +24,7 @@ from cstool.kernels import (
     rowwise,
     scale,
     sparse,
+    spin,
 )
 
 
@@ -120,6 +121,8 @@ def _inference() -> None:
     form = attention.Attention(2, 2, 4, 0.5)
     cached_attention.cached_attention(x, news, cache, cache, form, (0, 2), _float32(2, 8), scores)
     loss.bend_logits(x, 2.0, None)
+    spin.publish(one, 0, 1)
+    spin.spin(one, 0, 1, 1)
 
 
 def _random() -> None:

@@ -35,11 +35,14 @@ from cstool.kernels._vectors import (
     splat,
     sums_of_four,
 )
+from cstool.kernels.spin import take
 
 ROWS = FOUR
 """rows of the weight that a tile has"""
 TOKENS = 4
 """rows of x that a tile has, as far as there are so many: 16 sums hide the time that each multiply and add takes"""
+TURN_NUMBERS = 32 * 1024
+"""numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
 LONE_ROWS = 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
 
@@ -205,6 +208,16 @@ def _linear(x, weight, bias, y, start, stop):  # type: ignore[no-untyped-def]
                 y[t, r] += bias[r]
 
 
+@elementwise
+def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
+    count = weight.shape[0]
+    while True:
+        start = take(taken.ctypes.data + index * 8, rows)
+        if start >= count:
+            return
+        _linear(x, weight, bias, y, start, min(start + rows, count))
+
+
 _NO_BIAS = np.zeros(0, np.float32)
 
 
@@ -222,3 +235,19 @@ def rowwise_linear(
     """
     if stop > start:
         _linear(x, weight, _NO_BIAS if bias is None else bias, y, start, stop)
+
+
+def linear_by_turns(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, taken: np.ndarray, index: int
+) -> None:
+    """Compute what is left of y = x weight^T + bias, a few rows of the weight at a time, while others do the same.
+
+    A thread that the machine keeps from its work takes less of it.
+
+    Args:
+        x, weight, bias, y: as for `rowwise_linear`
+        taken: (n,) int64, shared
+        index: of the number of rows that somebody has taken already; 0 at first
+    """
+    rows = max(LONE_ROWS, TURN_NUMBERS // weight.shape[1] // LONE_ROWS * LONE_ROWS)
+    _linear_by_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, rows)

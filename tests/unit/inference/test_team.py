@@ -1,53 +1,77 @@
-"""Threads that share a range: every part is done once, whoever fails, and nobody is left at work."""
+"""Threads that share work: every member does its share once, whoever fails, and nobody is left at work."""
 
 from __future__ import annotations
 
 import threading
 import time
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from cstool.inference import team as team_module
 from cstool.inference.team import WORTH_SHARING, Team
+from cstool.kernels.rowwise import linear_by_turns, rowwise_linear
 
 
-@given(st.integers(1, 4), st.integers(0, 40), st.integers(1, 9))
-def test_parts_cover_the_range_once_and_are_cut_at_units(size: int, count: int, unit: int) -> None:
-    parts: list[tuple[int, int, int]] = []
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("spins", [0, 1000])
+def test_every_member_works_once_each_time(size: int, spins: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team_module, "SPINS", spins)
     team = Team(size)
-    team.share(lambda start, stop, member: parts.append((start, stop, member)), count, WORTH_SHARING, unit)
+    seen: list[tuple[int, int]] = []
+    for _ in range(20):
+        team.run(lambda member, members: seen.append((member, members)), WORTH_SHARING)
+        assert sorted(seen) == [(member, size) for member in range(size)]
+        seen.clear()
     team.close()
-    covered = [i for start, stop, _ in sorted(parts) for i in range(start, stop)]
-    assert covered == list(range(count))
-    assert all(start % unit == 0 or start == count for start, _, _ in parts)
-    members = [member for _, _, member in parts]
-    assert len(set(members)) == len(members) <= size
 
 
 def test_little_work_stays_with_the_caller() -> None:
     threads = []
     team = Team(3)
-    team.share(lambda start, stop, member: threads.append(threading.get_ident()), 30, WORTH_SHARING - 1)
+    team.run(lambda member, members: threads.append((threading.get_ident(), member, members)), WORTH_SHARING - 1)
     team.close()
-    assert threads == [threading.get_ident()]
+    assert threads == [(threading.get_ident(), 0, 1)]
 
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_is_the_callers_once_all_are_done(failing: int) -> None:
     done = []
 
-    def part(start: int, stop: int, member: int) -> None:
+    def work(member: int, _members: int) -> None:
         if member == failing:
-            raise ValueError(f"{start} to {stop}")
+            raise ValueError(f"member {member}")
         time.sleep(0.02)
         done.append(member)
 
     team = Team(2)
-    with pytest.raises(ValueError, match=("0 to 5", "5 to 10")[failing]):
-        team.share(part, 10, WORTH_SHARING)
+    with pytest.raises(ValueError, match=f"member {failing}"):
+        team.run(work, WORTH_SHARING)
     assert done == [1 - failing]
     # The team goes on.
-    team.share(lambda start, stop, member: done.append(stop), 10, WORTH_SHARING)
-    assert sorted(done[1:]) == [5, 10]
+    team.run(lambda member, members: done.append(10 + member), WORTH_SHARING)
+    assert sorted(done[1:]) == [10, 11]
     team.close()
+
+
+def test_threads_end_when_the_team_is_closed() -> None:
+    before = set(threading.enumerate())
+    team = Team(3)
+    ours = set(threading.enumerate()) - before
+    team.close()
+    for thread in ours:
+        thread.join(10)
+    assert [thread.is_alive() for thread in ours] == [False, False]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 1000])
+def test_a_product_by_turns_has_the_bits_of_the_whole(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 300), (rows, 300)))
+    bias, whole, turns = rng.standard_normal(rows).astype(np.float32), np.empty((3, rows)), np.full((3, rows), np.nan)
+    whole, turns = whole.astype(np.float32), turns.astype(np.float32)
+    rowwise_linear(x, weight, bias, whole, 0, rows)
+    taken, team = np.zeros(1, np.int64), Team(3)
+    team.run(lambda member, members: linear_by_turns(x, weight, bias, turns, taken, 0), WORTH_SHARING)
+    team.close()
+    np.testing.assert_array_equal(turns, whole)
