@@ -194,8 +194,10 @@ class Params:
             callbacks.append({"EarlyStopping": self.early_stopping.dump()})
         if callbacks:
             init["callbacks"] = callbacks
-        summary_dir = None if self.events_dir is None else {"summary_dir": str(self.events_dir)}
-        init["loggers"] = [{TensorBoardLogger.__name__: summary_dir}]
+        # Events are in model_dir unless they are wanted elsewhere, or nowhere.
+        if self.events_dir != self.model_dir / "events":
+            summary_dir = None if self.events_dir is None else {"summary_dir": str(self.events_dir)}
+            init["loggers"] = [{TensorBoardLogger.__name__: summary_dir}]
         fit: dict[str, Any] = {}
         if self.train_dataloader is not None:
             fit["train_dataloader"] = self.train_dataloader.dump()

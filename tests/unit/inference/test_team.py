@@ -68,8 +68,8 @@ def test_threads_end_when_the_team_is_closed() -> None:
 def test_a_product_by_turns_has_the_bits_of_the_whole(rows: int) -> None:
     rng = np.random.default_rng(rows)
     x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 300), (rows, 300)))
-    bias, whole, turns = rng.standard_normal(rows).astype(np.float32), np.empty((3, rows)), np.full((3, rows), np.nan)
-    whole, turns = whole.astype(np.float32), turns.astype(np.float32)
+    bias = rng.standard_normal(rows).astype(np.float32)
+    whole, turns = (np.full((3, rows), np.nan, np.float32) for _ in range(2))
     rowwise_linear(x, weight, bias, whole, 0, rows)
     taken, team = np.zeros(1, np.int64), Team(3)
     team.run(lambda member, members: linear_by_turns(x, weight, bias, turns, taken, 0), WORTH_SHARING)
