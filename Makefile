@@ -39,6 +39,7 @@ bench: install  ## compare with PyTorch and SciPy on this machine (installs the 
 	$(BIN)/python -m benchmarks.step --model llama
 	$(BIN)/python -m benchmarks.sparse
 	$(BIN)/python -m benchmarks.sparse_step
+	$(BIN)/python -m benchmarks.generate
 
 clean:  ## remove what make, Python and the tools left behind; data sets and checkpoints stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
