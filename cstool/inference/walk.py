@@ -37,7 +37,7 @@ SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
 TAKEN_APART = 16
-"""numbers from one that members change to the next: two cache lines"""
+"""numbers from the rows that members have taken of one product to those of the next: two cache lines"""
 MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
 
@@ -90,8 +90,6 @@ class Walk:
         self.classes = graph.weights[graph.ops[-1].weights[0]].shape[0]
         self._scratches = [Scratch() for _ in range(team.size)]
         self._scores = [np.empty((BLOCK_TOKENS if cache else 0, capacity), np.float32) for _ in range(team.size)]
-        self._taken = np.zeros(4 * TAKEN_APART, np.int64)
-        """rows of each product that members have taken, for products that are computed together"""
         self._layouts: dict[int, _Layout] = {}
         self.passes = 0
         self._run_op: dict[OpKind, _RunOp] = {
@@ -194,14 +192,12 @@ class Walk:
                 )
             else:
                 dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
-        self._taken[:] = 0
+        taken = np.zeros(len(dense) * TAKEN_APART, np.int64)
 
         def work(_member: int, _members: int) -> None:
             for k, (weight, product) in enumerate(dense):
-                linear_by_turns(product.x, weight, product.bias, product.y, self._taken, k * TAKEN_APART)
+                linear_by_turns(product.x, weight, product.bias, product.y, taken, k * TAKEN_APART)
 
-        if len(dense) * TAKEN_APART > len(self._taken):
-            self._taken = np.zeros(len(dense) * TAKEN_APART, np.int64)
         self.team.run(work, sum(weight.size for weight, _ in dense))
 
     def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
@@ -242,7 +238,6 @@ class Walk:
         parts = {name: attributes[name] for name in Attention._fields if name != "sequence"}
         form = Attention(**parts, sequence=self.capacity)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
-
         pairs = len(news.slots) * form.heads
 
         def work(member: int, members: int) -> None:
