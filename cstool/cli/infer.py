@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -42,13 +43,13 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     from cstool.inference.model import InferenceModel
     from cstool.params import DecoderParams
 
-    request, tokenizer = None, None
+    request, tokenizer, encoded = None, None, None
     if isinstance(params.model, DecoderParams):
         request = flags.request(params.model, params.seed)
         tokenizer = choose_tokenizer(params, flags.tokenizer)
         check_output(flags.output, (".jsonl",), "--output")
         # What is wrong with a prompt is said before anything is read.
-        encode_prompts(params.model, tokenizer, request)
+        encoded = encode_prompts(params.model, tokenizer, request)
     else:
         for name in flags.typed:
             if name.removeprefix("--") in _TEXT_FLAGS:
@@ -73,7 +74,7 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             "step": model.step,
         }
         if request is not None and tokenizer is not None:
-            answers, signal_name = _answer(model, tokenizer, request, shows=not as_json)
+            answers, signal_name = _answer(model, tokenizer, request, encoded, shows=not as_json)
             document |= answers.as_dict()
             if flags.output is not None:
                 write_completions(flags.output, answers.completions)
@@ -99,7 +100,12 @@ def _log_folder(model_dir: Path) -> Path:
 
 
 def _answer(
-    model: InferenceModel, tokenizer: Tokenizer, request: Request, *, shows: bool
+    model: InferenceModel,
+    tokenizer: Tokenizer,
+    request: Request,
+    encoded: Sequence[Sequence[int]] | None,
+    *,
+    shows: bool,
 ) -> tuple[Answers, str | None]:
     """Let the model answer; return also the signal that stopped it, if one did."""
     from cstool.api.run_log import LOG
@@ -119,6 +125,7 @@ def _answer(
             model,
             tokenizer,
             request,
+            encoded=encoded,
             stopped=lambda: stop.signal_name is not None,
             **({"show": show} if shows and is_alone else {}),
         )

@@ -177,6 +177,7 @@ def answer(
     tokenizer: Tokenizer,
     request: Request,
     *,
+    encoded: Sequence[Sequence[int]] | None = None,
     show: Show = lambda prompt, text: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Answers:
@@ -186,6 +187,7 @@ def answer(
         model: a decoder
         tokenizer: that of its training data
         request: what is asked for
+        encoded: of `encode_prompts`, where that was done before
         show: is told pieces of text as they come
         stopped: asked after each token; True ends everything with what there is
 
@@ -195,7 +197,7 @@ def answer(
         NonFiniteError: the model does not give finite logits
     """
     decoder = _decoder(model.params.model)
-    prompts = encode_prompts(decoder, tokenizer, request)
+    prompts = encode_prompts(decoder, tokenizer, request) if encoded is None else encoded
     capacity = min(decoder.max_position_embeddings, max(map(len, prompts)) + request.max_tokens)
     fitting = model.sequences_that_fit(capacity)
     together = min(request.batch_size or min(MOST_AT_ONCE, fitting), fitting, len(prompts))
