@@ -59,22 +59,25 @@ ColorOption = Annotated[ColorChoice, typer.Option("--color_by", help="What the c
 compile_app = typer.Typer(cls=CompileGroup, invoke_without_command=True, no_args_is_help=True)
 
 
+ModelParamsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--params",
+        "-p",
+        metavar="FILE",
+        help="Params file (YAML); no data is needed.",
+        autocompletion=complete_params,
+    ),
+]
+
+
 @compile_app.callback(
     epilog="Example: cstool compile --params params/gpt2_small.yaml --plot gpt2_small.svg\n"
     "Example: cstool compile --params params/gpt2_small.yaml --system cs3 --num_csx 2 --out gpt2_small.json"
 )
 def compile_(
     ctx: typer.Context,
-    params: Annotated[
-        Path | None,
-        typer.Option(
-            "--params",
-            "-p",
-            metavar="FILE",
-            help="Params file (YAML); no data is needed.",
-            autocompletion=complete_params,
-        ),
-    ] = None,
+    params: ModelParamsOption = None,
     system: SystemOption = "cs2",
     num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
     execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cstool.api.trace_file import check_trace_file
-from cstool.cli.compile import PLOT_ENDINGS, PlotOption
-from cstool.cli.completion import complete_params, complete_system
+from cstool.cli.compile import PLOT_ENDINGS, ModelParamsOption, PlotOption
+from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
 from cstool.errors import EstimateError
@@ -34,16 +34,7 @@ HOST = "host"
 
 def estimate(
     ctx: typer.Context,
-    params: Annotated[
-        Path | None,
-        typer.Option(
-            "--params",
-            "-p",
-            metavar="FILE",
-            help="Params file (YAML); no data is needed.",
-            autocompletion=complete_params,
-        ),
-    ] = None,
+    params: ModelParamsOption = None,
     system: Annotated[
         str,
         typer.Option(
