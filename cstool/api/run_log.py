@@ -34,19 +34,19 @@ class PassedOn(logging.Handler):
 
 @contextmanager
 def run_log(
-    model_dir: Path,
+    model_dir: Path | None,
     level: str,
     shown: logging.Handler | None,
     resolved_params: Mapping[str, Any],
     called: str | None = None,
     *,
     is_latest: bool = True,
-) -> Iterator[Path]:
+) -> Iterator[Path | None]:
     """Send the package's log lines to `shown` and to `<model_dir>/cerebras_logs/<time>/run.log`; yield that folder.
 
-    Without `shown`, whoever set up `logging` gets the lines that they asked for. `called` is the verb that was called
-    from Python; None where a command was typed. Unless it `is_latest`, no link points to the log: a run that trains
-    may be at work in the same folder.
+    Without `model_dir` no file is written; None is yielded. Without `shown`, whoever set up `logging` gets the lines
+    that they asked for. `called` is the verb that was called from Python; None where a command was typed. Unless it
+    `is_latest`, no link points to the log: a run that trains may be at work in the same folder.
 
     The params with all defaults filled in lie beside it, in `trainer_params.yaml`. An error that ends the run is in
     the file too, with its traceback unless it is one of ours. Lines that cannot be written are lost without a word:
@@ -56,9 +56,11 @@ def run_log(
         CstoolError: the folder cannot be made.
     """
     try:
-        folder = _new_folder(model_dir, is_latest)
-        (folder / "trainer_params.yaml").write_text(yaml.safe_dump(dict(resolved_params), sort_keys=False))
-        written = logging.FileHandler(folder / "run.log", encoding="utf-8")
+        folder = None if model_dir is None else _new_folder(model_dir, is_latest)
+        written: logging.Handler = logging.NullHandler()
+        if folder is not None:
+            (folder / "trainer_params.yaml").write_text(yaml.safe_dump(dict(resolved_params), sort_keys=False))
+            written = logging.FileHandler(folder / "run.log", encoding="utf-8")
     except OSError as error:
         raise CstoolError(
             f"{model_dir}: model_dir must be a folder that can be written, got: {error.strerror}",

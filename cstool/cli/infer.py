@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
         CstoolError: whatever the user can act on
     """
     from cstool.api.answer import check_output, choose_tokenizer, write_completions
-    from cstool.api.run_log import run_log
+    from cstool.api.run_log import LOG, run_log
     from cstool.cli.render import print_json
     from cstool.cli.screen import screen_on
     from cstool.inference.answer import encode_prompts
@@ -55,11 +54,13 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             if name.removeprefix("--") in _TEXT_FLAGS:
                 raise InferenceError(f"{name}: must be for a model that generates text, got {params.model.name}")
         check_output(flags.output, (".csv", ".h5"), "--output")
+    # A model that others share need not be in a folder that can be written.
+    keeps_log = not params.model_dir.is_dir() or os.access(params.model_dir, os.W_OK)
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
         screen_on(sys.stderr) as screen,
         run_log(
-            _log_folder(params.model_dir),
+            params.model_dir if keeps_log else None,
             params.logging.log_level,
             screen.handler,
             params.resolved(),
@@ -67,6 +68,8 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
         ),
         InferenceModel(params, checkpoint_path=checkpoint_path, lanes=lanes, progress=screen.progress) as model,
     ):
+        if not keeps_log:
+            LOG.info(f"{params.model_dir} cannot be written: this log is not kept.")
         document: dict[str, Any] = {
             "mode": "infer",
             "model": params.model.name,
@@ -90,13 +93,6 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             print_json(document)
         if signal_name is not None:
             raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
-
-
-def _log_folder(model_dir: Path) -> Path:
-    """Return where the log goes: a model that others share need not be in a folder that can be written."""
-    if model_dir.is_dir() and not os.access(model_dir, os.W_OK):
-        return Path(tempfile.gettempdir()) / f"cstool_{os.getuid()}" / model_dir.name
-    return model_dir
 
 
 def _answer(

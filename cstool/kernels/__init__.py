@@ -11,11 +11,8 @@ Rules of the package, on which the "same bits" promise rests:
 - outputs and scratch are passed in, nothing large is allocated;
 - a NaN in an input comes out as NaN or infinity, it never vanishes.
 
-Importing the package sets the folder in which compiled kernels are kept, before Numba can choose another.
 """
 
-from cstool.kernels._cache import cache_root, use_cache_folder
+from cstool.kernels._cache import cache_root, kernel_folder
 
-__all__ = ["cache_root"]
-
-use_cache_folder()
+__all__ = ["cache_root", "kernel_folder"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import os
 import shutil
 import sys
-import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
+
+from cstool.private_folder import make_private_folder
 
 STALE_AFTER_S = 30 * 24 * 3600
 """age at which the kernels of another state of the sources are removed [s]"""
@@ -29,8 +33,7 @@ def cache_root() -> Path:
 def sources_digest() -> str:
     """Return a digest of all that decides what a kernel compiles to.
 
-    Numba keys its cache by the file of the kernel alone, and so would serve a stale one when a function that the
-    kernel imports has changed.
+    A kernel has compiled into it what it imports, so the source of the kernel alone would not do.
     """
     digest = hashlib.blake2b(digest_size=8)
     folder = Path(__file__).parent
@@ -51,27 +54,30 @@ def cache_folder() -> Path:
     return cache_root() / f"kernels-{sources_digest()}"
 
 
-def use_cache_folder() -> Path:
-    """Make the folder of kernels and tell Numba of it; an unwritable one is replaced by a temporary one.
+class KernelFolder(NamedTuple):
+    """The folder of kernels of this process.
 
-    Returns:
-        the folder in use
+    Args:
+        path: None where there is none that only this user can change; kernels are then compiled for this process alone
+        problem: why there is none, as in "/home/ada/.cache: it belongs to bob (uid 1001)"
     """
+
+    path: Path | None
+    problem: str | None = None
+
+
+@functools.cache
+def kernel_folder() -> KernelFolder:
+    """Make the folder of kernels; what lies in it is run, so it must be this user's alone."""
     folder = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
+    except OSError as error:
+        return KernelFolder(None, f"{error.filename or folder}: {error.strerror}")
+    with contextlib.suppress(OSError):  # of a file system that cannot be written, with kernels all the same
         os.utime(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError:
-        folder = Path(tempfile.gettempdir()) / f"cstool-{os.getuid()}-{folder.name}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_stale(folder)
-    os.environ["NUMBA_CACHE_DIR"] = str(folder)
-    loaded = sys.modules.get("numba")
-    if loaded is not None:
-        loaded.config.CACHE_DIR = str(folder)
-    return folder
+    return KernelFolder(folder)
 
 
 def remove_stale(folder: Path) -> None:

@@ -7,9 +7,12 @@ from typing import Any, TypeAlias
 
 from numba import njit
 
+from cstool.kernels._cache import kernel_folder
+from cstool.kernels._kernel_cache import KernelCache
+
 Kernel: TypeAlias = Callable[..., Any]
 
-_OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy"}
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
 """without NumPy's error model each division looks for a zero, and loops are not vectorised"""
 
 CONTRACT = {"contract"}
@@ -21,17 +24,23 @@ FREE_SUMS = {"contract", "reassoc", "nsz", "arcp"}
 
 def elementwise(function: Kernel) -> Kernel:
     """Compile a kernel whose elements have the same bits however an array is cut."""
-    compiled: Kernel = njit(**_OPTIONS, fastmath=CONTRACT)(function)
-    return compiled
+    return _compiled(function, fastmath=CONTRACT)
 
 
 def inlined(function: Kernel) -> Kernel:
     """Compile a part of a kernel that LLVM must inline, however long: loops with calls are not vectorised."""
-    compiled: Kernel = njit(**_OPTIONS, fastmath=CONTRACT, forceinline=True)(function)
-    return compiled
+    return _compiled(function, fastmath=CONTRACT, forceinline=True)
 
 
 def reduction(function: Kernel) -> Kernel:
     """Compile a kernel with sums along rows, whose order LLVM chooses, once, to vectorise them."""
-    compiled: Kernel = njit(**_OPTIONS, fastmath=FREE_SUMS)(function)
-    return compiled
+    return _compiled(function, fastmath=FREE_SUMS)
+
+
+def _compiled(function: Kernel, **options: Any) -> Kernel:
+    compiled: Any = njit(**_OPTIONS, **options)(function)
+    folder = kernel_folder().path
+    # A function with a closure is part of others, and kept with them; what it closes over has no name to find it by.
+    if folder is not None and function.__closure__ is None:
+        compiled._cache = KernelCache(function, folder)
+    return compiled  # type: ignore[no-any-return]

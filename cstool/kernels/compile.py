@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
+import contextlib
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +24,7 @@ from cstool.kernels import (
     sparse,
     spin,
 )
+from cstool.kernels._cache import kernel_folder
 
 
 def _float32(*shape: int) -> np.ndarray:
@@ -146,21 +145,14 @@ _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
 )
 
 
-def _mark() -> Path:
-    """Return the file in the folder of kernels that says that all of them are there.
-
-    Numba finds a kernel by the path and the time of its source, so those of another clone, or of one that was checked
-    out anew, do not count.
-    """
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(f"{path} {path.stat().st_mtime_ns}\n".encode())
-    return Path(os.environ["NUMBA_CACHE_DIR"]) / f"complete-{digest.hexdigest()}"
+_MARK = "complete"
+"""the file in the folder of kernels that says that all of them are there"""
 
 
 def kernels_cached() -> bool:
     """Say whether an earlier `compile_kernels` has left all kernels in the cache."""
-    return _mark().exists()
+    folder = kernel_folder().path
+    return folder is not None and (folder / _MARK).exists()
 
 
 def compile_kernels(progress: Callable[[str, int, int], None]) -> None:
@@ -172,4 +164,6 @@ def compile_kernels(progress: Callable[[str, int, int], None]) -> None:
     for done, (name, call) in enumerate(_GROUPS):
         progress(name, done, len(_GROUPS))
         call()
-    _mark().touch()
+    if (folder := kernel_folder().path) is not None:
+        with contextlib.suppress(OSError):  # it is told where a kernel cannot be written
+            (folder / _MARK).touch()

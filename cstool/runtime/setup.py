@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cstool.errors import CheckpointError
 from cstool.ir import Artifact
+from cstool.kernels import kernel_folder
 from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.params import Params
 from cstool.runtime.appliance import Appliance
@@ -186,7 +187,14 @@ def prepare_kernels(progress: Progress) -> None:
         compile_kernels(lambda name, done, total: None)
         return
     began = time.perf_counter()
-    log.info("Compiling the kernels for this machine. This happens once and may take a minute.")
+    problem = kernel_folder().problem
+    if problem is None:
+        log.info("Compiling the kernels for this machine. This happens once and may take a minute.")
+    else:
+        log.warning(
+            "Compiling the kernels, which may take a minute, for this run alone: no folder keeps them that is private "
+            f"({problem}). CSTOOL_CACHE_DIR may name one."
+        )
 
     def show(name: str, done: int, total: int) -> None:
         if done == 0:

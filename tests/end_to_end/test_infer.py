@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -94,6 +95,24 @@ def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool: Cstool, ready: 
     )
     (written,) = (ready.parent / "model_dir" / "cerebras_logs").glob("*/run.log")
     assert written.read_text().splitlines()[-1].endswith(log[8])
+
+
+def test_where_model_dir_cannot_be_written_the_log_is_not_kept(
+    cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_dir, temporary = ready.parent / "model_dir", ready.parent / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    real = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not (path == model_dir and mode == os.W_OK) and real(path, mode)
+    )
+    before = sorted(model_dir.rglob("*"))
+    outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY)
+    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    log = [line.partition("INFO:   ")[2] for line in outcome.stderr.splitlines()]
+    assert "TMP/model_dir cannot be written: this log is not kept." in log
+    assert (sorted(model_dir.rglob("*")), list(temporary.iterdir())) == (before, [])
 
 
 def test_a_stop_text_and_the_end_of_text_end_it(cstool: Cstool, ready: Path) -> None:

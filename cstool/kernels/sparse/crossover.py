@@ -11,7 +11,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cstool.atomic_file import write_replacing
+from cstool.kernels._cache import kernel_folder
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.sparse.linear import TILE_TOKENS, sparse_linear_backward, sparse_linear_forward
 from cstool.kernels.sparse.matrix import KernelChoice
@@ -222,13 +222,16 @@ def _blas_digest() -> str:
     return hashlib.blake2b("\n".join(found).encode(), digest_size=4).hexdigest()
 
 
-def _file() -> Path:
+def _file() -> Path | None:
     """Return the file beside the compiled kernels, whose folder stands for sources, NumPy and CPU."""
-    return Path(os.environ["NUMBA_CACHE_DIR"]) / f"crossover-{_blas_digest()}.json"
+    folder = kernel_folder().path
+    return None if folder is None else folder / f"crossover-{_blas_digest()}.json"
 
 
-def _read(path: Path) -> dict[str, Crossover]:
+def _read(path: Path | None) -> dict[str, Crossover]:
     """Return what is known by shape; nothing where there is no such file, or one that makes no sense."""
+    if path is None:
+        return {}
     try:
         found = {shape: Crossover(**largest) for shape, largest in json.loads(path.read_bytes()).items()}
         if all(0 <= largest <= 1 for known in found.values() for largest in asdict(known).values()):
@@ -238,7 +241,9 @@ def _read(path: Path) -> dict[str, Crossover]:
     return {}
 
 
-def _write(path: Path, known: dict[str, Crossover]) -> None:
+def _write(path: Path | None, known: dict[str, Crossover]) -> None:
+    if path is None:
+        return
     text = json.dumps({shape: asdict(largest) for shape, largest in sorted(known.items())}, indent=1)
     with contextlib.suppress(OSError):
         write_replacing(path, text + "\n")

@@ -36,13 +36,13 @@ READ_AHEAD, WRITE_AHEAD = 6, 1
 """blocks of 16 features that turning into tiles, and back, asks for ahead; best of 0 to 16, as measured"""
 
 
-def _block_loop(row: Any) -> Any:
+def _block_loop(name: str, row: Any) -> Any:
     """Return a loop of `row`, one of the intrinsics, over the rows of a block.
 
-    It is a function of its own, and so has all registers.
+    It is a function of its own, and so has all registers. Its symbol in what is compiled comes from `name`: those of
+    two loops that were compiled in different processes must not be one.
     """
 
-    @elementwise
     def loop(pattern, slot, here, columns, numbers, tiles, row_tiles, starts, starts_stride):  # type: ignore[no-untyped-def]
         """Return how many non-zeros the block has.
 
@@ -64,13 +64,14 @@ def _block_loop(row: Any) -> Any:
             numbers += count * FLOAT_BYTES
         return column - columns
 
-    return loop
+    loop.__qualname__ = name
+    return elementwise(loop)
 
 
-_begin_outputs: Any = _block_loop(make_gather_row(VECTORS, begins=True))
-_add_to_outputs: Any = _block_loop(make_gather_row(VECTORS, begins=False))
-_add_to_deltas: Any = _block_loop(make_scatter_row(VECTORS))
-_add_to_gradients: Any = _block_loop(make_dot_row(VECTORS))
+_begin_outputs: Any = _block_loop("_begin_outputs", make_gather_row(VECTORS, begins=True))
+_add_to_outputs: Any = _block_loop("_add_to_outputs", make_gather_row(VECTORS, begins=False))
+_add_to_deltas: Any = _block_loop("_add_to_deltas", make_scatter_row(VECTORS))
+_add_to_gradients: Any = _block_loop("_add_to_gradients", make_dot_row(VECTORS))
 
 
 @inlined

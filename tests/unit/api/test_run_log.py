@@ -67,6 +67,15 @@ def test_runs_of_the_same_second_do_not_share_a_folder(tmp_path, shown, monkeypa
     assert os.readlink(tmp_path / "cerebras_logs" / "latest") == "20240314_032031_2"
 
 
+def test_without_a_model_dir_lines_are_shown_alone(tmp_path, shown, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with run_log(None, "INFO", shown, {}) as folder:
+        LOG.info("one")
+    assert folder is None
+    assert lines_of(shown.stream.getvalue())[2:] == ["INFO:   one"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_level_holds_for_screen_and_file(tmp_path, shown):
     with run_log(tmp_path, "WARNING", shown, {}) as folder:
         LOG.info("quiet")

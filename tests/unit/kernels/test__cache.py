@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-import numba
 import pytest
 
-from cstool.kernels._cache import STALE_AFTER_S, cache_folder, cache_root, sources_digest, use_cache_folder
+from cstool.kernels._cache import (
+    STALE_AFTER_S,
+    KernelFolder,
+    cache_folder,
+    cache_root,
+    kernel_folder,
+    sources_digest,
+)
 
 
 @pytest.fixture(autouse=True)
-def _numba_keeps_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", numba.config.CACHE_DIR)
-    monkeypatch.setattr(numba.config, "CACHE_DIR", numba.config.CACHE_DIR)
+def _folder_is_chosen_anew() -> Iterator[None]:
+    kernel_folder.cache_clear()
+    yield
+    kernel_folder.cache_clear()
 
 
 def test_the_user_may_choose_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -92,21 +101,27 @@ def test_the_digest_does_not_depend_on_where_the_sources_lie(
     assert sources_digest() == before
 
 
-def test_numba_is_told_of_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path))
-    use_cache_folder()
-    told = numba.config.CACHE_DIR, os.environ["NUMBA_CACHE_DIR"]
-    assert told == (str(cache_folder()), str(cache_folder()))
+def test_the_folder_is_for_this_user_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path / "made"))
+    assert kernel_folder() == KernelFolder(cache_folder())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made", cache_folder())} == {0o700}
 
 
-def test_an_unwritable_root_is_replaced_by_a_temporary_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_root_in_which_no_folder_can_be_made_keeps_no_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.write_text("no folder can be made below")
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     monkeypatch.setenv("CSTOOL_CACHE_DIR", str(file))
-    assert use_cache_folder() == temporary / f"cstool-{os.getuid()}-{cache_folder().name}"
+    assert kernel_folder() == KernelFolder(None, f"{file}: Not a directory")
+
+
+def test_a_folder_that_others_may_write_to_keeps_no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path))
+    cache_folder().mkdir()
+    cache_folder().chmod(0o777)
+    problem = f"{cache_folder()}: others may write to it (mode 0777)"
+    assert kernel_folder() == KernelFolder(None, problem)
 
 
 def test_kernels_that_nobody_used_for_a_month_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -114,5 +129,5 @@ def test_kernels_that_nobody_used_for_a_month_are_removed(monkeypatch: pytest.Mo
     for name, age_s in (("kernels-old", STALE_AFTER_S + 60), ("kernels-young", 60), ("else", STALE_AFTER_S + 60)):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (time.time() - age_s,) * 2)
-    use_cache_folder()
+    kernel_folder()
     assert {path.name for path in tmp_path.iterdir()} == {"kernels-young", "else", cache_folder().name}

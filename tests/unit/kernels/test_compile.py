@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cstool.kernels import compile as compiling
+from cstool.kernels._cache import KernelFolder
 from cstool.kernels.compile import compile_kernels, kernels_cached
 
 GROUPS = [
@@ -31,7 +30,7 @@ GROUPS = [
 @pytest.fixture
 def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let the mark go elsewhere; the kernels themselves are in the process by then."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiling, "kernel_folder", lambda: KernelFolder(tmp_path))
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -48,20 +47,10 @@ def test_kernels_are_cached_after_they_were_compiled() -> None:
     assert (before, kernels_cached()) == (False, True)
 
 
-@pytest.mark.usefixtures("_empty_cache")
-def test_kernels_of_another_clone_and_of_newer_files_do_not_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_folder_kernels_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "kernel_folder", lambda: KernelFolder(None, "it is shared"))
     compile_kernels(lambda name, done, total: None)
-    clone = shutil.copytree(Path(compiling.__file__).parent, tmp_path / "kernels")
-    with monkeypatch.context() as patch:
-        patch.setattr(compiling, "__file__", str(clone / "compile.py"))
-        assert not kernels_cached()
-        compile_kernels(lambda name, done, total: None)
-        assert kernels_cached()
-        os.utime(clone / "norm.py", (0, 0))
-        assert not kernels_cached()
-    assert kernels_cached()
+    assert not kernels_cached()
 
 
 def test_after_compilation_a_run_compiles_nothing_more() -> None:
@@ -71,6 +60,7 @@ from cstool.kernels import activation, attention, embedding, gated, loss, norm, 
 from cstool.kernels import rotary, scale, sparse
 from cstool.kernels.sparse import linear, pattern
 from cstool.kernels import compile as compiling
+from cstool.kernels._cache import KernelFolder
 from cstool.kernels.compile import compile_kernels
 
 def one(*shape):

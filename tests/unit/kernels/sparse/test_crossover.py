@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
+from cstool.kernels._cache import KernelFolder
 from cstool.kernels.sparse import KernelChoice, Pattern
 from cstool.kernels.sparse.crossover import (
     DENSITIES,
@@ -181,7 +182,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int,
         return Crossover(MEASURED.forward + more, MEASURED.delta + more, MEASURED.gradient + more)
 
     monkeypatch.setattr(f"{MODULE}.measure_crossover", measure)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(f"{MODULE}.kernel_folder", lambda: KernelFolder(tmp_path))
     return shapes
 
 
@@ -249,10 +250,12 @@ def test_a_file_that_makes_no_sense_is_replaced(
     assert len(measured) == 2
 
 
+@pytest.mark.parametrize("missing", ["no folder", "a folder that is gone"])
 def test_without_a_folder_to_write_to_it_is_measured_each_time(
-    measured: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    missing: str, measured: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "missing"))
+    folder = KernelFolder(None if missing == "no folder" else tmp_path / "missing")
+    monkeypatch.setattr(f"{MODULE}.kernel_folder", lambda: folder)
     assert [crossover(40, 70, 512).forward for _ in range(2)] == [0.4, 0.5]
 
 
