@@ -125,11 +125,11 @@ def _print_numerics(found: Numerics) -> None:
     largest = max(found.loss_differences)
     print(f"  losses differ by at most {largest:.1e}, tolerance {found.loss_tolerances[-1]:.1e} at the last step")
     print(
-        f"  weights differ by at most {found.weight_difference:.1e}, tolerance {found.weight_tolerance:.1e}: "
+        f"  gradients differ by at most {found.gradient_difference:.1e}, tolerance {found.gradient_tolerance:.1e}: "
         f"{short_name(_module(found.worst_weight))}"
     )
     if found.mask_changes:
-        masks = f"{found.mask_difference:.2%} of a mask differ, tolerance {found.mask_tolerance:.2%}"
+        masks = f"{found.mask_difference:.2%} of the masks differ, tolerance {found.mask_tolerance:.2%}"
         print(f"  masks change after step {found.steps}: {masks}")
 
 

@@ -54,6 +54,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
             first.groups,
             num_steps,
             folder,
+            terms=params.dataloaders("train")[0].batch_size * (graph.sequence_length or 1),
             tolerance=request.tolerance,
             lanes=request.lanes,
             progress=progress,

@@ -7,13 +7,16 @@ over the weights written out with their zeros. They differ in the order of sums 
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cstool.params import Params, SparsityParams
+from cstool.params.sections.optimizers import SGD
 from cstool.runtime import Progress
 from cstool.sparsity import update_steps
 from cstool.store import CheckpointReader
@@ -22,12 +25,22 @@ from cstool.validation.verdict import Numerics
 
 MOST_STEPS = 10
 """of the two runs: rounding differences grow with every step, errors show in the first"""
-STEP_TOLERANCE = 2.0**-20
-"""relative difference that each step may add, 9.5e-7: sixteen roundings to float32 (2^-24 each). Measured are some 1e-9
-for the losses and 1e-7 for the weights of `gpt_tiny` and `fc_mnist` after 30 and 50 steps"""
+_ROUNDING = 2.0**-24
+"""largest relative error of a rounding to float32"""
+_ROUNDINGS = 16
+"""that lie between the data and a loss, or a gradient, beside those of sums over many terms"""
+STEP_TOLERANCE = _ROUNDINGS * _ROUNDING
+"""relative difference of losses that each step may add, 9.5e-7. Adam makes a step of nearly full length of a rounding
+in a gradient that is nearly zero, so weights differ by far more after some steps; the loss does not, since it hardly
+depends on a weight whose gradient is nearly zero. Small models with large steps come to 5e-8 in ten steps"""
 MASK_TOLERANCE = 1e-3
-"""share of the positions of a mask that may differ after it has changed: whether a weight is just kept or just dropped
-can depend on a rounding"""
+"""share of the positions of masks that may differ after a change: a rounding decides whether a weight at the threshold
+is just kept or just dropped"""
+_TIED = 16
+"""positions that may differ however few there are; one tie makes two, and most changes drop some and grow others"""
+_CANCELLED = 2.0**-10
+"""of the root mean square of all gradients: what is smaller is a difference of larger numbers, with their roundings.
+The gradient of a query is zero but for those where every token sees itself alone"""
 _TINY = 2.0**-126
 """the smallest normal float32, for what is compared with zero"""
 
@@ -40,18 +53,20 @@ def compare_numerics(
     num_steps: int,
     folder: Path,
     *,
+    terms: int,
     tolerance: float | None,
     lanes: int | None,
     progress: Progress,
 ) -> Numerics:
-    """Train a sparse model with sparse kernels and with dense ones, and compare losses and weights.
+    """Train a sparse model with sparse kernels and with dense ones, and compare gradients, losses and masks.
 
     Args:
         params: as the file has them
         groups: of sparse weights
         num_steps: of the validation; `MOST_STEPS` at most are trained, and none after the first change of a mask
         folder: where the runs go
-        tolerance: relative difference of losses and weights; None for `STEP_TOLERANCE` per step
+        terms: of the sum that the gradient of a weight is: tokens of a batch, or samples without tokens
+        tolerance: relative difference of losses and gradients; None for what roundings explain
         lanes: host threads; None to choose
         progress: is told what is going on
 
@@ -65,9 +80,14 @@ def compare_numerics(
         Runner("numerics, sparse kernels", groups, "always"),
         Runner("numerics, dense kernels", groups, "never"),
     )
+    with tempfile.TemporaryDirectory(dir=folder) as first:
+        gradients = race(
+            _keeping_gradients(params), runners, 1, Path(first), evaluates=False, lanes=lanes, progress=progress
+        )
+        weight, worst = _compare_gradients(*gradients)
     sparse, dense = race(params, runners, steps, folder, evaluates=False, lanes=lanes, progress=progress)
     differences = tuple(_relative(a, b) for a, b in zip(sparse.losses, dense.losses, strict=True))
-    weight, worst, masks = _compare_weights(sparse, dense)
+    lost, positions = _compare_masks(sparse, dense)
     return Numerics(
         steps=steps,
         mask_changes=changes == steps,
@@ -76,11 +96,23 @@ def compare_numerics(
         loss_differences=differences,
         loss_tolerances=tuple(tolerance or STEP_TOLERANCE * step for step in range(1, steps + 1)),
         worst_weight=weight,
-        weight_difference=worst,
-        weight_tolerance=tolerance or STEP_TOLERANCE * steps,
-        mask_difference=masks,
-        mask_tolerance=MASK_TOLERANCE if changes == steps else 0.0,
+        gradient_difference=worst,
+        gradient_tolerance=tolerance or gradient_tolerance(terms),
+        mask_difference=lost / max(1, positions),
+        mask_tolerance=max(MASK_TOLERANCE, _TIED / max(1, positions)) if changes == steps else 0.0,
     )
+
+
+def gradient_tolerance(terms: int) -> float:
+    """Return by how much gradients may differ, relative to their Euclidean norm.
+
+    A sum of K terms of either sign that is added up one by one has K roundings, each of some running sum; like the sum
+    itself they add up as a random walk does, to at most sqrt(K) roundings of the sum.
+
+    >>> gradient_tolerance(10_000) / 2**-24
+    116.0
+    """
+    return _ROUNDING * (_ROUNDINGS + math.sqrt(terms))
 
 
 def first_change(groups: Sequence[SparsityParams]) -> int | None:
@@ -93,37 +125,66 @@ def _relative(value: float, reference: float) -> float:
     return abs(value - reference) / max(abs(reference), _TINY)
 
 
-def _compare_weights(sparse: Finish, dense: Finish) -> tuple[str, float, float]:
-    """Return the sparse weight that differs most, by how much, and the largest share of a mask that differs.
+def _keeping_gradients(params: Params) -> Params:
+    """Return params whose checkpoint after a step has the gradients: momentum begins with the first of them."""
+    optimizer = SGD.model_validate({"learning_rate": params.optimizer.learning_rate, "momentum": 0.5})
+    return replace(params, optimizer=optimizer)
 
-    Compared are Euclidean norms, where both runs have a number. Biases are left out: the gradient of a key's bias is
-    zero but for rounding, and Adam makes steps of full length of it.
+
+def _compare_gradients(sparse: Finish, dense: Finish) -> tuple[str, float]:
+    """Return the matrix whose gradient differs most, and by how much.
+
+    Compared are Euclidean norms, where both runs have a number. Both have the same weights, so a difference is one of
+    kernels; after a step of Adam it would be one of signs, too. Biases are left out: the gradient of a key's bias is
+    zero but for rounding.
     """
     assert sparse.checkpoint is not None and dense.checkpoint is not None
-    worst, worst_weight, worst_mask = -1.0, "", 0.0
+    found: dict[str, tuple[float, float, int]] = {}
     with CheckpointReader(sparse.checkpoint) as ours, CheckpointReader(dense.checkpoint) as theirs:
         names = set(ours.tensor_names())
         for key in sorted(names):
-            if not key.startswith("model.") or key.endswith(".indices"):
+            name = key.removeprefix("model.")
+            gradient, indices = f"optimizer.{name}.momentum_buffer", f"{key}.indices"
+            if name == key or gradient not in names:
                 continue
-            indices = f"{key}.indices"
-            a, b = ours.read(key), theirs.read(key)
+            a, b = ours.read(gradient), theirs.read(gradient)
             if indices in names:
-                at, also_at = ours.read(indices), theirs.read(indices)
-                _, here, there = np.intersect1d(at, also_at, assume_unique=True, return_indices=True)
+                _, here, there = _common(ours.read(indices), theirs.read(indices))
                 a, b = a[here], b[there]
-                lost = len(at) + len(also_at) - 2 * len(here)
-                worst_mask = max(worst_mask, lost / max(1, len(at) + len(also_at)))
             elif a.ndim < 2:
                 continue
-            difference = _norm_difference(a, b)
+            difference = _norm(a.astype(np.float64) - b)
             if math.isnan(difference):
-                return key.removeprefix("model."), difference, worst_mask
-            if difference > worst:
-                worst, worst_weight = difference, key.removeprefix("model.")
-    return worst_weight, worst, worst_mask
+                return name, difference
+            found[name] = difference, _norm(b), b.size
+    size = max(1, sum(size for _, _, size in found.values()))
+    mean_square = sum(norm**2 for _, norm, _ in found.values()) / size
+    relative = {
+        name: difference / max(norm, _CANCELLED * math.sqrt(mean_square * size), _TINY)
+        for name, (difference, norm, size) in found.items()
+    }
+    worst = max(relative, key=lambda name: relative[name])
+    return worst, relative[worst]
 
 
-def _norm_difference(a: Array, b: Array) -> float:
-    norm = float(np.linalg.norm(b.astype(np.float64)))
-    return float(np.linalg.norm(a.astype(np.float64) - b)) / max(norm, _TINY)
+def _compare_masks(sparse: Finish, dense: Finish) -> tuple[int, int]:
+    """Return how many positions of masks only one of the runs has, and how many both have together."""
+    assert sparse.checkpoint is not None and dense.checkpoint is not None
+    lost = positions = 0
+    with CheckpointReader(sparse.checkpoint) as ours, CheckpointReader(dense.checkpoint) as theirs:
+        for key in ours.tensor_names():
+            if key.startswith("model.") and key.endswith(".indices"):
+                a, b = ours.read(key), theirs.read(key)
+                lost += len(a) + len(b) - 2 * len(_common(a, b)[0])
+                positions += len(a) + len(b)
+    return lost, positions
+
+
+def _common(a: Array, b: Array) -> tuple[Array, Array, Array]:
+    """Return the indices that both have, and where each has them."""
+    values, here, there = np.intersect1d(a, b, assume_unique=True, return_indices=True)
+    return values, here, there
+
+
+def _norm(array: Array) -> float:
+    return float(np.linalg.norm(array.astype(np.float64)))

@@ -17,10 +17,10 @@ class Numerics:
         sparse_losses, dense_losses: of every step
         loss_differences: relative to the loss with dense kernels
         loss_tolerances: of each step
-        worst_weight: the matrix that differs most after the last step
-        weight_difference: of its Euclidean norm, relative
-        weight_tolerance: for it
-        mask_difference: share of the positions of a mask that only one of the runs has, in the worst weight
+        worst_weight: the matrix whose gradient differs most in the first step, where both runs have the same weights
+        gradient_difference: of its Euclidean norm, relative
+        gradient_tolerance: for it
+        mask_difference: share of the positions of all masks that only one of the runs has, after the last step
         mask_tolerance: for it
     """
 
@@ -31,8 +31,8 @@ class Numerics:
     loss_differences: tuple[float, ...]
     loss_tolerances: tuple[float, ...]
     worst_weight: str
-    weight_difference: float
-    weight_tolerance: float
+    gradient_difference: float
+    gradient_tolerance: float
     mask_difference: float
     mask_tolerance: float
 
@@ -49,15 +49,15 @@ class Numerics:
                     f"the tolerance is {most:.1e}"
                 )
                 break
-        if not self.weight_difference <= self.weight_tolerance:
+        if not self.gradient_difference <= self.gradient_tolerance:
             found.append(
-                f"sparse and dense kernels disagree: after step {self.steps}, {self.worst_weight} differs by "
-                f"{self.weight_difference:.1e}, the tolerance is {self.weight_tolerance:.1e}"
+                f"sparse and dense kernels disagree: in step 1, the gradient of {self.worst_weight} differs by "
+                f"{self.gradient_difference:.1e}, the tolerance is {self.gradient_tolerance:.1e}"
             )
         if not self.mask_difference <= self.mask_tolerance:
             found.append(
-                f"sparse and dense kernels disagree: after step {self.steps}, {self.mask_difference:.2%} of a mask "
-                f"differs, the tolerance is {self.mask_tolerance:.2%}"
+                f"sparse and dense kernels disagree: after step {self.steps}, {self.mask_difference:.2%} of the masks "
+                f"differ, the tolerance is {self.mask_tolerance:.2%}"
             )
         return tuple(found)
 

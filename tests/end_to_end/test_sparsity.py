@@ -180,6 +180,20 @@ def test_masks_change_after_the_steps_that_the_vendor_documents_and_after_no_oth
     assert sorted(asked) == (expected if algorithm == "rigl" else [])
 
 
+ROUNDINGS = 2.0**-20
+"""relative difference of losses that a step may add: sixteen roundings to float32, of 2^-24 each"""
+TIES = 2e-4
+"""relative difference of losses once masks have changed: a rounding decides whether a weight at the threshold is just
+kept or just dropped. In these models one such weight, a small one, moves a loss of 4 by some 5e-5: its size, 0.01,
+times its gradient, whose norm is at most 1 over 30,000 weights. Few are that near to a threshold"""
+
+
+def alike(sparse: list[float], dense: list[float], last: int) -> bool:
+    """Say whether losses differ as those of two orders of sums may; masks are the same up to the step `last`."""
+    differences = [abs(a - b) / b for a, b in zip(sparse, dense, strict=True)]
+    return all(d <= (ROUNDINGS * step if step <= last else TIES) for step, d in enumerate(differences, start=1))
+
+
 def losses_of(folder: Path, data: Path, kernels: str) -> RunResult:
     group = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 4}}
     return train(sparse_params(folder, data, group, steps=10, every=10), sparse_kernels=kernels)
@@ -192,7 +206,7 @@ def test_sparse_kernels_and_dense_ones_train_alike_and_a_wrong_one_does_not(
     sparse = losses_of(tmp_path / "always", data, "always")
     assert {word for row in dense.sparsity for word in row["kernels"].values()} == {"dense"}
     assert {word for row in sparse.sparsity for word in row["kernels"].values()} == {"sparse"}
-    assert sparse.losses == pytest.approx(dense.losses, rel=1e-5)
+    assert alike(sparse.losses, dense.losses, 4)
     assert sparse.losses != dense.losses, "they add in another order"
     correct = matrix.sparse_linear_forward
     for number, name in enumerate(("sparse_linear_forward", "sparse_linear_backward")):
@@ -205,7 +219,7 @@ def test_sparse_kernels_and_dense_ones_train_alike_and_a_wrong_one_does_not(
         with monkeypatch.context() as patch:
             patch.setattr(matrix, name, wrong)
             broken = losses_of(tmp_path / name, data, "always")
-        assert broken.losses != pytest.approx(dense.losses, rel=1e-5), name
+        assert not alike(broken.losses[:4], dense.losses[:4], 4), name
     assert matrix.sparse_linear_forward is correct
 
 
@@ -387,16 +401,17 @@ def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_pa
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_trains_sparsely_with_either_kernels(tmp_path: Path, data: Path, family: str) -> None:
-    """Every matrix of a linear layer is sparse; the mask changes after the first step."""
+    """Every matrix of a linear layer is sparse; the mask changes after the second step."""
     model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
-    group = {"algorithm": "rigl", "sparsity": 0.75, "param_filter": ["*dense_layer*.weight", "*linear_layer*.weight"]}
+    filters = ["*dense_layer*.weight", "*linear_layer*.weight"]
+    group = {"algorithm": "rigl", "sparsity": 0.75, "update": {"steps": [2]}, "param_filter": filters}
     runs = {
         kernels: train(
             sparse_params(tmp_path / kernels, data, group, steps=3, every=3, **model), sparse_kernels=kernels
         )
         for kernels in ("never", "always")
     }
-    assert runs["always"].losses == pytest.approx(runs["never"].losses, rel=1e-5)
+    assert alike(runs["always"].losses, runs["never"].losses, 2)
     assert len({*runs["always"].losses}) == 3
     masks = indices(Path(runs["always"].checkpoints[-1]))
     with h5py.File(runs["always"].checkpoints[-1]) as file:

@@ -107,6 +107,34 @@ def test_a_kernel_that_skips_the_last_non_zero_of_each_row_is_caught(cstool, fil
     assert verdict == "verdict: does not hold"
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("sparsity", [SPARSITY, {"algorithm": "rigl", "sparsity": 0.8, "update": {"freq": 3}}])
+def test_kernels_that_round_otherwise_agree(cstool, file, monkeypatch, sparsity, seed):
+    """As on a CPU with other vectors: every number that a sparse kernel writes is off by some roundings."""
+    rng = np.random.default_rng(seed)
+
+    def rounded(array: np.ndarray) -> None:
+        array *= 1 + 2.0**-23 * rng.uniform(-2, 2, array.shape).astype(np.float32)
+
+    def forward(x: Any, pattern: Pattern, values: Any, bias: Any, y: np.ndarray, *rest: Any) -> None:
+        sparse_linear_forward(x, pattern, values, bias, y, *rest)
+        rounded(y)
+
+    def backward(x: Any, delta_y: Any, pattern: Pattern, values: Any, *rest: Any) -> None:
+        sparse_linear_backward(x, delta_y, pattern, values, *rest)
+        delta_x, _, grad = rest[:3]
+        for array in (delta_x, grad):
+            if array is not None:
+                rounded(array)
+
+    monkeypatch.setattr(matrix, "sparse_linear_forward", forward)
+    monkeypatch.setattr(matrix, "sparse_linear_backward", backward)
+    asked = ("--set", f"trainer.init.sparsity={json.dumps(sparsity)}", f"trainer.init.seed={seed}", "--lanes", 1)
+    found = document(cstool("validate", "-p", file, *asked, "--num_steps", 10, "--max_loss_gap", 9, "--json"))
+    assert found["numerics"]["problems"] == []
+    assert found["numerics"]["gradient_difference"] > 2.0**-24
+
+
 def test_a_tolerance_may_be_typed(cstool, file):
     """No two kernels agree to the last bit in all steps."""
     outcome = cstool("validate", "-p", file, "--num_steps", 4, "--max_loss_gap", 9, "--tolerance", 1e-14)

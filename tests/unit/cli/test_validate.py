@@ -77,7 +77,7 @@ def test_who_looks_for_an_evaluation_is_told_where_it_is(cstool, called):
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_the_exit_code_is_the_verdict(cstool, called, as_json):
-    called["verdict"] = verdict(numerics=numerics(weight_difference=1.0))
+    called["verdict"] = verdict(numerics=numerics(gradient_difference=1.0))
     outcome = cstool("validate", "-p", "x.yaml", *as_json)
     assert outcome.code == 1
     assert "sparse and dense kernels disagree" in outcome.stdout

@@ -1,4 +1,4 @@
-"""Which weights and masks two short runs are compared by."""
+"""Which gradients and masks two short runs are compared by."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from cstool.params import SparsityParams
 from cstool.runtime import RunResult
 from cstool.store import CheckpointWriter
-from cstool.validation.numerics import _compare_weights, first_change
+from cstool.validation.numerics import _compare_gradients, _compare_masks, first_change, gradient_tolerance
 from cstool.validation.race import Finish
 
 
 @pytest.fixture
 def finish(tmp_path: Path):
     """Write a checkpoint and return the end of a run that left it."""
-    written = iter("ab")
+    written = iter("abc")
 
     def write(**tensors: np.ndarray) -> Finish:
         path = tmp_path / f"{next(written)}.mdl"
@@ -37,29 +37,69 @@ def places(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.uint32)
 
 
-def test_the_matrix_that_differs_most_relative_to_its_norm(finish):
-    sparse = finish(model__a=floats(3.0, 4.5).reshape(1, 2), model__b=floats(30.0, 41.0).reshape(1, 2))
-    dense = finish(model__a=floats(3.0, 4.0).reshape(1, 2), model__b=floats(30.0, 40.0).reshape(1, 2))
-    assert _compare_weights(sparse, dense) == ("a", 0.1, 0.0)
+def matrix(*numbers: float) -> np.ndarray:
+    return floats(*numbers).reshape(1, -1)
 
 
-def test_biases_and_optimizer_state_do_not_count(finish):
-    sparse = finish(model__b=floats(1.0), optimizer__a=floats(1.0).reshape(1, 1), model__a=floats(1.0).reshape(1, 1))
-    dense = finish(model__b=floats(2.0), optimizer__a=floats(2.0).reshape(1, 1), model__a=floats(1.0).reshape(1, 1))
-    assert _compare_weights(sparse, dense) == ("a", 0.0, 0.0)
+def with_gradients(**gradients: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the tensors of a checkpoint: weights that do not matter, and their gradients."""
+    weights = {f"model__{name}": np.ones_like(array) for name, array in gradients.items()}
+    return weights | {f"optimizer__{name}__momentum_buffer": array for name, array in gradients.items()}
 
 
-def test_sparse_weights_are_compared_where_both_have_a_number(finish):
-    sparse = finish(model__a=floats(3.0, 9.0, 4.5), model__a__indices=places(0, 4, 7))
-    dense = finish(model__a=floats(3.0, 4.0, 9.0), model__a__indices=places(0, 7, 8))
-    assert _compare_weights(sparse, dense) == ("a", 0.1, 2 / 6)
+def test_the_gradient_that_differs_most_relative_to_its_norm(finish):
+    sparse = finish(**with_gradients(a=matrix(3.0, 4.5), b=matrix(30.0, 41.0)))
+    dense = finish(**with_gradients(a=matrix(3.0, 4.0), b=matrix(30.0, 40.0)))
+    assert _compare_gradients(sparse, dense) == ("a", 0.1)
 
 
-def test_a_weight_that_is_not_a_number_differs(finish):
-    sparse = finish(model__a=floats(np.nan).reshape(1, 1), model__b=floats(5.0).reshape(1, 1))
-    dense = finish(model__a=floats(1.0).reshape(1, 1), model__b=floats(1.0).reshape(1, 1))
-    name, difference, _ = _compare_weights(sparse, dense)
+def test_biases_and_weights_do_not_count(finish):
+    sparse = finish(**with_gradients(a=matrix(1.0), b=floats(1.0)) | {"model__a": matrix(1.0)})
+    dense = finish(**with_gradients(a=matrix(1.0), b=floats(2.0)) | {"model__a": matrix(2.0)})
+    assert _compare_gradients(sparse, dense) == ("a", 0.0)
+
+
+def test_sparse_gradients_are_compared_where_both_have_a_number(finish):
+    sparse = finish(**with_gradients(a=floats(3.0, 9.0, 4.5)), model__a__indices=places(0, 4, 7))
+    dense = finish(**with_gradients(a=floats(3.0, 4.0, 9.0)), model__a__indices=places(0, 7, 8))
+    assert _compare_gradients(sparse, dense) == ("a", 0.1)
+
+
+def test_a_gradient_that_all_but_cancels_is_measured_by_the_others(finish):
+    """Roundings of what it is the difference of are as large as it is itself."""
+    sparse = finish(**with_gradients(a=matrix(1e-8, 0.0), b=matrix(3.0, 4.0)))
+    dense = finish(**with_gradients(a=matrix(0.0, 1e-8), b=matrix(3.0, 4.0)))
+    name, difference = _compare_gradients(sparse, dense)
+    assert name == "a"
+    # 5 is the norm of four numbers, of which `a` has two.
+    assert difference == pytest.approx(2**0.5 * 1e-8 / (2**-10 * 5 / 2**0.5))
+    # One that is wrong altogether is seen all the same.
+    assert _compare_gradients(finish(**with_gradients(a=matrix(1e-4, 0.0), b=matrix(3.0, 4.0))), dense)[1] > 0.01
+
+
+def test_a_gradient_that_is_not_a_number_differs(finish):
+    sparse = finish(**with_gradients(a=matrix(np.nan), b=matrix(5.0)))
+    dense = finish(**with_gradients(a=matrix(1.0), b=matrix(1.0)))
+    name, difference = _compare_gradients(sparse, dense)
     assert (name, np.isnan(difference)) == ("a", True)
+
+
+def test_all_masks_are_compared_together(finish):
+    sparse = finish(model__a__indices=places(0, 4, 7), model__b__indices=places(1, 2))
+    dense = finish(model__a__indices=places(0, 7, 8), model__b__indices=places(1, 2))
+    assert _compare_masks(sparse, dense) == (2, 10)
+
+
+@pytest.mark.parametrize("terms", [100, 10_000, 100_000])
+def test_the_roundings_of_a_sum_are_within_the_tolerance(terms):
+    """Added up one by one, in float32, for twenty weights; to leave out a term in a thousand is not."""
+    products = np.random.default_rng(1).standard_normal((terms, 20)).astype(np.float32)
+    exact = products.sum(axis=0, dtype=np.float64)
+    one_by_one = np.cumsum(products, axis=0, dtype=np.float32)[-1]
+    error = np.linalg.norm(one_by_one - exact) / np.linalg.norm(exact)
+    assert 0 < error < gradient_tolerance(terms)
+    left_out = np.linalg.norm(products[: max(1, terms // 1000)].sum(axis=0)) / np.linalg.norm(exact)
+    assert left_out > 100 * gradient_tolerance(terms)
 
 
 @pytest.mark.parametrize(

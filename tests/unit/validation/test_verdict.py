@@ -28,17 +28,17 @@ def test_it_holds_if_kernels_agree_and_the_gap_is_small():
             "their losses differ by nan at step 1, the tolerance is 1.0e-06",
         ),
         (
-            {"weight_difference": 1e-3},
-            "after step 2, transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight differs by 1.0e-03, the "
-            "tolerance is 2.0e-06",
+            {"gradient_difference": 1e-3},
+            "in step 1, the gradient of transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight differs by 1.0e-03, "
+            "the tolerance is 2.0e-06",
         ),
         (
-            {"weight_difference": math.nan, "worst_weight": "w"},
-            "after step 2, w differs by nan, the tolerance is 2.0e-06",
+            {"gradient_difference": math.nan, "worst_weight": "w"},
+            "in step 1, the gradient of w differs by nan, the tolerance is 2.0e-06",
         ),
         (
             {"mask_changes": True, "mask_difference": 0.02, "mask_tolerance": 0.001},
-            "after step 2, 2.00% of a mask differs, the tolerance is 0.10%",
+            "after step 2, 2.00% of the masks differ, the tolerance is 0.10%",
         ),
     ],
 )
@@ -49,7 +49,7 @@ def test_kernels_that_disagree_are_said_to(changes, problem):
 
 
 def test_what_is_just_within_tolerance_holds():
-    assert numerics(loss_differences=(1e-6, 2e-6), weight_difference=2e-6).problems == ()
+    assert numerics(loss_differences=(1e-6, 2e-6), gradient_difference=2e-6).problems == ()
 
 
 @pytest.mark.parametrize(("most", "holds"), [(0.25, True), (0.2499, False)])

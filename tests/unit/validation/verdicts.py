@@ -65,8 +65,8 @@ def numerics(**changes: Any) -> Numerics:
         loss_differences=(0.0, 1e-6),
         loss_tolerances=(1e-6, 2e-6),
         worst_weight="transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight",
-        weight_difference=2e-7,
-        weight_tolerance=2e-6,
+        gradient_difference=2e-7,
+        gradient_tolerance=2e-6,
         mask_difference=0.0,
         mask_tolerance=0.0,
     )
