@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from cstool.api.screen import is_terminal
 
 FREE_COLUMNS = 4
 """left free at the end of a line, for the ^C that a terminal echoes there"""
@@ -43,7 +46,8 @@ class FittingBars(Progress):
             (count,),
         )
         self._terminal = console  # the constructor makes a first table, when `self.console` is not there yet
-        super().__init__(*self._choices[0], console=console, transient=True)
+        # rich would take what is printed into a file or a pipe, too.
+        super().__init__(*self._choices[0], console=console, transient=True, redirect_stdout=is_terminal(sys.stdout))
 
     def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
         """Return the bars of all tasks, with as many columns as the terminal has room for."""
@@ -58,22 +62,42 @@ class FittingBars(Progress):
 
 
 class BarProgress:
-    """Show each running task as a bar with its detail and the time left."""
+    """Show each running task as a bar with its detail and the time left.
 
-    def __init__(self, bars: Progress) -> None:
-        self._bars = bars
+    While no task runs nothing is drawn, and the terminal is free for text that comes piece by piece. While one runs,
+    whole lines that others print on the terminal go above the bars; what is printed elsewhere is left alone.
+    """
+
+    def __init__(self, console: Console, amount: Callable[[int], str]) -> None:
+        self._console = console
+        self._amount = amount
+        self._bars: FittingBars | None = None
         self._ids: dict[str, TaskID] = {}
 
     def start(self, task: str, total: int | None) -> None:
         """Add the bar of a task; without a total it only moves."""
-        self.finish(task)
+        if task in self._ids and self._bars is not None:
+            self._bars.remove_task(self._ids.pop(task))
+        if self._bars is None:
+            self._bars = FittingBars(self._console, self._amount)
+            self._bars.start()
         self._ids[task] = self._bars.add_task(task, total=total, detail="")
 
     def advance(self, task: str, done: int, detail: str = "", *, loss: float | None = None) -> None:  # noqa: ARG002
         """Move the bar of a task to `done`."""
-        self._bars.update(self._ids[task], completed=done, detail=detail)
+        if self._bars is not None:
+            self._bars.update(self._ids[task], completed=done, detail=detail)
 
     def finish(self, task: str) -> None:
         """Take the bar of a task away."""
-        if task in self._ids:
+        if task in self._ids and self._bars is not None:
             self._bars.remove_task(self._ids.pop(task))
+            if not self._ids:
+                self.close()
+
+    def close(self) -> None:
+        """Take all bars away."""
+        if self._bars is not None:
+            self._bars.stop()
+        self._bars = None
+        self._ids.clear()

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TextIO
 
@@ -85,9 +85,9 @@ def _open(progress: Literal["auto", "none"] | Progress) -> Iterator[Screen]:
     elif progress == "auto" and is_terminal(sys.stderr):
         from rich.console import Console
 
-        from cstool.api.bars import BarProgress, FittingBars
+        from cstool.api.bars import BarProgress
 
-        with FittingBars(Console(file=sys.stderr), "{:,}".format) as bars:
-            yield ProgressAlone(BarProgress(bars))
+        with closing(BarProgress(Console(file=sys.stderr), "{:,}".format)) as bars:
+            yield ProgressAlone(bars)
     else:
         yield ProgressAlone(Silent())

@@ -40,10 +40,7 @@ def estimate_host(params: Params | None, *, calibrates: bool, tokens: int | None
 def _calibrate(as_json: bool) -> HostRates:
     import sys
 
-    from rich.console import Console
-
-    from cstool.api.bars import FittingBars
-    from cstool.api.screen import is_terminal
+    from cstool.cli.screen import screen_on
     from cstool.estimation.calibrate import calibrate
     from cstool.runtime.host_rates import rates_file, save_rates
 
@@ -52,13 +49,17 @@ def _calibrate(as_json: bool) -> HostRates:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EstimateError(f"{folder}: must be a folder that can be written, got: {error.strerror}") from error
-    console = Console(stderr=True)
     if not as_json:
         print("Measuring what this host can do: half a minute, best while nothing else runs.", flush=True)
-    with FittingBars(console, str) as bars:
-        bars.live.transient = True
-        task = bars.add_task("Measuring", detail="", visible=is_terminal(sys.stderr))
-        rates = calibrate(folder, lambda what, done, total: bars.update(task, completed=done, total=total, detail=what))
+    task = "Measuring"
+    with screen_on(sys.stderr) as screen:
+
+        def show(what: str, done: int, total: int) -> None:
+            if done == 0:
+                screen.progress.start(task, total)
+            screen.progress.advance(task, done, what)
+
+        rates = calibrate(folder, show)
     save_rates(rates)
     return rates
 

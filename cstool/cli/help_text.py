@@ -65,7 +65,7 @@ def write_epilog(formatter: Any, epilog: str | None) -> None:
     if examples := examples_of(epilog):
         with formatter.section("Examples" if len(examples) > 1 else "Example"):
             for command in examples:
-                for line in _command_lines(command, formatter.width - formatter.current_indent):
+                for line in command_lines(command, formatter.width - formatter.current_indent):
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
     lines = (epilog or "").splitlines()
     write_text(formatter, "\n".join(line for line in lines if not line.startswith(EXAMPLE)))
@@ -76,7 +76,7 @@ def _fill(text: str, width: int) -> list[str]:
     return wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
 
 
-def _command_lines(command: str, width: int) -> list[str]:
+def command_lines(command: str, width: int) -> list[str]:
     r"""Cut a command into lines that a shell joins again, a flag beside its value: `cstool run \`, `--params x`."""
     pieces: list[str] = []
     words = re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", command)

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 
 from cstool.cli.infer_options import InferFlags
 from cstool.errors import InferenceError, Interrupted
 
 if TYPE_CHECKING:
+    from cstool.cli.screen import TextOutput
     from cstool.data import Tokenizer
     from cstool.inference.answer import Answers, Completion, Request, Speed
     from cstool.inference.model import InferenceModel
@@ -77,12 +77,10 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             "step": model.step,
         }
         if request is not None and tokenizer is not None:
-            answers, signal_name = _answer(model, tokenizer, request, encoded, shows=not as_json)
+            answers, signal_name = _answer(model, tokenizer, request, encoded, text=None if as_json else screen.text)
             document |= answers.as_dict()
             if flags.output is not None:
                 write_completions(flags.output, answers.completions)
-            if not as_json:
-                _show_all(answers, request)
         else:
             from cstool.inference.predict import predict
 
@@ -101,52 +99,40 @@ def _answer(
     request: Request,
     encoded: Sequence[Sequence[int]] | None,
     *,
-    shows: bool,
+    text: TextOutput | None,
 ) -> tuple[Answers, str | None]:
     """Let the model answer; return also the signal that stopped it, if one did."""
     from cstool.api.run_log import LOG
     from cstool.inference.answer import answer
     from cstool.runtime.stopping import StopRequest
 
-    is_alone = len(request.prompts) == 1
-
-    def show(_prompt: int, text: str) -> None:
-        sys.stdout.write(_harmless(text))
-        sys.stdout.flush()
+    shown = text if len(request.prompts) == 1 else None
 
     with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:
-        if shows and is_alone:
-            show(0, request.prompts[0])
+        if shown is not None:
+            shown.write(request.prompts[0])
         answers = answer(
             model,
             tokenizer,
             request,
             encoded=encoded,
             stopped=lambda: stop.signal_name is not None,
-            **({"show": show} if shows and is_alone else {}),
+            **({} if shown is None else {"show": lambda _, piece: shown.write(piece)}),
         )
+    if text is not None:
+        _show_rest(answers, text)
     for line in _summary(answers, request):
         LOG.info(line)
     return answers, stop.signal_name
 
 
-def _show_all(answers: Answers, request: Request) -> None:
-    """Print what was not shown as it came: of one prompt the end of its last line, of several all."""
-    if len(request.prompts) == 1:
-        sys.stdout.write("" if answers.texts[0].endswith("\n") else "\n")
-        return
-    for number, completion in enumerate(answers.completions, start=1):
-        print(f"--- prompt {number} of {len(request.prompts)}: {_ending(completion)}")
-        print(_harmless(completion.prompt + completion.text))
-
-
-def _harmless(text: str) -> str:
-    """Return a text for the screen, without what would move its cursor or change its colours; files get all of it."""
-    from cstool.api.screen import is_terminal
-
-    if not is_terminal(sys.stdout):
-        return text
-    return "".join("\ufffd" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
+def _show_rest(answers: Answers, text: TextOutput) -> None:
+    """Show what was not shown as it came: of one prompt the end of its last line, of several all."""
+    if len(answers.completions) > 1:
+        for number, completion in enumerate(answers.completions, start=1):
+            text.write(f"--- prompt {number} of {len(answers.completions)}: {_ending(completion)}\n")
+            text.write(f"{completion.prompt}{completion.text}\n")
+    text.end_line()
 
 
 def _ending(completion: Completion) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
+from unicodedata import category
 
 from cstool.api.screen import is_terminal
+from cstool.cli.log_line import fitted_line
 
 if TYPE_CHECKING:
     import rich.console
@@ -17,39 +19,75 @@ if TYPE_CHECKING:
 
 
 class Screen(NamedTuple):
-    """What shows the log lines, and what shows how far a task has come."""
+    """What shows the log lines, how far a task has come, and text that comes piece by piece."""
 
     handler: logging.Handler
     progress: Progress
+    text: TextOutput
+
+
+class TextOutput:
+    """Text that comes piece by piece, on stdout; on a terminal log lines begin below it."""
+
+    def __init__(self) -> None:
+        self._is_terminal = is_terminal(sys.stdout)
+        self._is_within_line = False
+
+    def write(self, text: str) -> None:
+        """Show a piece; a terminal gets it without what would move its cursor or change its colours."""
+        if not text:
+            return
+        if self._is_terminal:
+            text = "".join("\ufffd" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._is_within_line = not text.endswith("\n")
+
+    def end_line(self) -> None:
+        """End the last line."""
+        if self._is_within_line:
+            self.write("\n")
+
+    def make_room(self) -> None:
+        """Let what others print on the same terminal begin on a line of its own."""
+        if self._is_terminal:
+            self.end_line()
 
 
 class ConsoleHandler(logging.Handler):
-    """Print log lines above the bars, as they are: no markup, no colours, no wrapping."""
+    """Print log lines above the bars and below the text, fitted to the terminal; no markup, no colours."""
 
-    def __init__(self, console: rich.console.Console) -> None:
+    def __init__(self, console: rich.console.Console, text: TextOutput) -> None:
         super().__init__()
         self._console = console
+        self._text = text
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        self._console.print(self.format(record), markup=False, highlight=False, emoji=False, soft_wrap=True)
+        self._text.make_room()
+        line = fitted_line(record, self.format(record), self._console.width)
+        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager
 def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[Screen]:
     """Show a command on `stream` while it runs; `amount` writes how much is done, and the total."""
+    text = TextOutput()
     if not is_terminal(stream):
         from cstool.runtime.progress import Silent
 
-        yield Screen(logging.StreamHandler(stream), Silent())
+        yield Screen(logging.StreamHandler(stream), Silent(), text)
         return
     from rich.console import Console
 
-    from cstool.api.bars import BarProgress, FittingBars
+    from cstool.api.bars import BarProgress
 
     console = Console(file=stream)
-    with FittingBars(console, amount) as bars:
-        yield Screen(ConsoleHandler(console), BarProgress(bars))
+    with closing(BarProgress(console, amount)) as bars:
+        try:
+            yield Screen(ConsoleHandler(console, text), bars, text)
+        finally:
+            text.make_room()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cstool.cli import main
+from cstool.data import TextRequest, prepare_text
 from tests.end_to_end.refusals import Outcome
-from tests.end_to_end.runs import write_text
+from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +34,32 @@ def cstool(
         return Outcome(code, stdout, stderr)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "source.txt").write_text(TEXT)
+    prepare_text([folder / "source.txt"], folder / "text", TextRequest(64, val_fraction=0.1))
+    model = {"vocab_size": 256, "hidden_size": 64, "filter_size": 128, "max_position_embeddings": 64}
+    file = gpt_params(
+        folder,
+        folder / "text" / "train",
+        init__loop={"max_steps": 60},
+        init__checkpoint={"steps": 60},
+        init__logging={"log_steps": 60},
+        fit__train_dataloader__batch_size=16,
+        **{f"init__model__{key}": value for key, value in model.items()},
+    )
+    run_file(file)
+    return folder
+
+
+@pytest.fixture
+def ready(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it; returns the params file."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "params.yaml"
+    file.write_text(file.read_text().replace(str(trained), str(tmp_path)))
+    return file

@@ -18,6 +18,8 @@ from cstool.runtime import RunResult, Silent, check_data, run
 from cstool.store import CheckpointReader, SavedState, latest_checkpoint
 
 SEQUENCE = 128
+TEXT = "abcdefghijklmnopqrstuvwxyz. " * 640
+"""what the fixture `trained` has learnt"""
 
 
 def write_text(folder: Path, samples: int, *, seed: int = 0, vocab: int = 64) -> Path:

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -18,48 +17,15 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.data import TextRequest, prepare_text
 from cstool.inference.sampling import Sampling
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome, error
-from tests.end_to_end.runs import gpt_params, run_file
+from tests.end_to_end.runs import TEXT, gpt_params
 
 Cstool = Callable[..., Outcome]
-ALPHABET = "abcdefghijklmnopqrstuvwxyz. "
-TEXT = ALPHABET * 640
 A = "--prompt", "a"
 FILE_HINT, NEWLINE = "or --prompt_file, with a prompt in each line", "a newline is enough to go on from"
 GREEDY = ("--temperature", "0", "--max_tokens", "24")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "source.txt").write_text(TEXT)
-    prepare_text([folder / "source.txt"], folder / "text", TextRequest(64, val_fraction=0.1))
-    loop: dict[str, Any] = {"max_steps": 60}
-    model = {"vocab_size": 256, "hidden_size": 64, "filter_size": 128, "max_position_embeddings": 64}
-    file = gpt_params(
-        folder,
-        folder / "text" / "train",
-        init__loop=loop,
-        init__checkpoint={"steps": 60},
-        init__logging={"log_steps": 60},
-        fit__train_dataloader__batch_size=16,
-        **{f"init__model__{key}": value for key, value in model.items()},
-    )
-    run_file(file)
-    return folder
-
-
-@pytest.fixture
-def ready(trained: Path, tmp_path: Path) -> Path:
-    """A copy of it; returns the params file."""
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    file = tmp_path / "params.yaml"
-    file.write_text(file.read_text().replace(str(trained), str(tmp_path)))
-    return file
 
 
 def infer(cstool: Cstool, params: Path, *arguments: object) -> Outcome:
@@ -196,7 +162,7 @@ def test_prompts_of_a_jsonl_file_and_of_stdin(
 def test_a_terminal_gets_no_control_characters(cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = "--prompt", "\x1b[31mab\tc\n", "--max_tokens", "2", "--temperature", "0"
     assert infer(cstool, ready, *asked).stdout.startswith("\x1b[31mab\tc\n")
-    monkeypatch.setattr("cstool.api.screen.is_terminal", lambda stream: stream is sys.stdout)
+    monkeypatch.setattr("cstool.cli.screen.is_terminal", lambda stream: stream is sys.stdout)
     assert infer(cstool, ready, *asked).stdout.startswith("\ufffd[31mab\tc\n")
 
 
