@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import difflib
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from cstool.document.compose import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_VALUES,
+    TAG,
+    check_size,
+    compose,
+    too_deep,
+    too_many_values,
+)
 from cstool.errors import ParamsError
 
 Key = tuple[str | int, ...]
 """A path into the data: mapping keys and list indices."""
-
-MAX_VALUES = 100_000
-"""A file of anchors that repeat each other can describe more values than any memory holds."""
-
-_TAG = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True)
@@ -110,13 +113,15 @@ def parse_value(text: str, label: str) -> Any:
 
 def _read_text(path: Path) -> str:
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ParamsError([(f"{path}: there is no such file", _similar_file(path))]) from None
     except IsADirectoryError:
         raise ParamsError([(f"{path}: must be a YAML file, got a folder", None)]) from None
     except OSError as error:
         raise ParamsError([(f"{path}: cannot be read: {error.strerror or error}", None)]) from None
+    check_size(len(content), str(path))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -133,25 +138,6 @@ def _similar_file(path: Path) -> str | None:
     return f"did you mean {path.parent / near[0]}?" if near else None
 
 
-class _Loader(yaml.SafeLoader):
-    """Scalars by the rules of YAML 1.2 (`1e-5` is a number), and yes/no/on/off as YAML 1.1 has them."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}
-
-
-for _name, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", "~nN\0"),
-    ("bool", r"true|True|TRUE|false|False|FALSE|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF", "tTfFyYnNoO"),
-    ("int", r"[-+]?[0-9][0-9_]*", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
-    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
-    ("merge", "<<", "<"),
-):
-    # PyYAML keys a scalar by its first character, and the empty one by "".
-    _keys = ["" if character == "\0" else character for character in _first]
-    _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_pattern})$"), _keys)
-
-
 class _Builder:
     """Turns YAML nodes into the data and places of a document."""
 
@@ -164,7 +150,7 @@ class _Builder:
 
     def fill(self, empty_is_null: bool = False) -> None:
         """Fill the document; a text without any value is an error unless it stands for null."""
-        root = self._compose()
+        root = compose(self._document.text, self._document.name, self._lines)
         if root is not None:
             self._put((), root)
             self._document.data = self._build(root, ())
@@ -172,23 +158,6 @@ class _Builder:
             self._problems.append((f"{self._document.name}: must hold a mapping, got an empty file", None))
         if self._problems:
             raise ParamsError(self._problems)
-
-    def _compose(self) -> Node | None:
-        name = self._document.name
-        try:
-            return yaml.compose(self._document.text, Loader=_Loader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and self._lines else name
-            problem = " ".join(part for part in (error.context, error.problem) if part)
-            hint = "indent with spaces; YAML takes no tabs there" if r"'\t'" in problem else None
-            raise ParamsError([(f"{where}: not valid YAML: {problem}", hint)]) from None
-        except yaml.reader.ReaderError as error:
-            line = self._document.text.count("\n", 0, error.position) + 1
-            where = f"{name}:{line}" if self._lines else name
-            raise ParamsError([(f"{where}: not valid YAML: {error.reason}", None)]) from None
-        except RecursionError:
-            raise ParamsError([(f"{name}: not valid YAML: nested too deeply", None)]) from None
 
     def _label(self, node: Node) -> str:
         line = node.start_mark.line + 1
@@ -203,7 +172,9 @@ class _Builder:
     def _build(self, node: Node, key: Key) -> Any:
         self._count += 1
         if self._count > MAX_VALUES:
-            raise ParamsError([(f"{self._document.name}: must hold at most {MAX_VALUES} values", None)])
+            raise too_many_values(self._document.place(key[:1]).label)
+        if len(self._open) > MAX_DEPTH:
+            raise too_deep(self._document.place(key[:1]).label)
         if id(node) in self._open:
             self._problem(node, f"{dotted(key)} must not contain itself")
             return None
@@ -226,7 +197,7 @@ class _Builder:
         for name_node, value_node in node.value:
             if not isinstance(name_node, ScalarNode):
                 self._problem(name_node, f"a key below {dotted(key)} must be text, got a list or mapping")
-            elif name_node.tag == f"{_TAG}merge":
+            elif name_node.tag == f"{TAG}merge":
                 for part in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
                     content = self._build(part, key)
                     if isinstance(content, dict):
@@ -234,7 +205,7 @@ class _Builder:
                     else:
                         self._problem(part, f"{dotted((*key, '<<'))} must be a mapping")
         for name_node, value_node in node.value:
-            if not isinstance(name_node, ScalarNode) or name_node.tag == f"{_TAG}merge":
+            if not isinstance(name_node, ScalarNode) or name_node.tag == f"{TAG}merge":
                 continue
             name = name_node.value
             below = (*key, name)
@@ -248,7 +219,7 @@ class _Builder:
 
     def _scalar(self, node: ScalarNode, key: Key) -> Any:
         text: str = node.value
-        kind = node.tag.removeprefix(_TAG)
+        kind = node.tag.removeprefix(TAG)
         try:
             match kind:
                 case "null":
@@ -263,5 +234,5 @@ class _Builder:
                     return text
         except ValueError:
             pass
-        self._problem(node, f"{dotted(key)} cannot be read as {node.tag.replace(_TAG, '!!')}, got {text[:40]!r}")
+        self._problem(node, f"{dotted(key)} cannot be read as {node.tag.replace(TAG, '!!')}, got {text[:40]!r}")
         return None

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.document import document as module
-from cstool.document.document import Document, dotted, parse_value, read_document
+import cstool
+from cstool.document import compose
+from cstool.document.document import Document, dotted, parse_document, parse_value, read_document
 from cstool.errors import ParamsError
 
 
@@ -121,7 +122,11 @@ def test_of_several_merged_mappings_the_first_wins(read) -> None:
         ),
         ("a: *x\n", "x.yaml:1:4: not valid YAML: found undefined alias 'x'"),
         ("a: 1\nb: \x01\n", "x.yaml:2: not valid YAML: special characters are not allowed"),
-        ("[" * 3000, "x.yaml: not valid YAML: nested too deeply"),
+        ("a:\n- b: " + "[" * 3000, "x.yaml:2: must be nested at most 50 deep"),
+        ("a:\n  b: " + "[" * 49 + "]" * 49, "x.yaml:2: must be nested at most 50 deep"),
+        ("- \n" * 50_001, "x.yaml:50000: must hold at most 50,000 values"),
+        ("- &a\n" + "- *a\n" * 50_001, "x.yaml:50000: must hold at most 50,000 values"),
+        ("#" * 1_048_577, "x.yaml: must be at most 1,048,576 bytes long, got more"),
         ("a: &a\n  b: *a\n", "x.yaml:1: a.b must not contain itself"),
         ("? [1]\n: 2\n", "x.yaml:1: a key below the file must be text, got a list or mapping"),
         ("a:\n  <<: 3\n", "x.yaml:2: a.<< must be a mapping"),
@@ -136,12 +141,49 @@ def test_what_cannot_be_read_is_one_error_with_its_line(read, content, message) 
     assert str(caught.value) == message
 
 
-def test_anchors_that_multiply_are_stopped(read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_VALUES", 1000)
-    levels = "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijk"))
+def test_anchors_that_multiply_are_stopped(read) -> None:
+    levels = "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopq"))
     with pytest.raises(ParamsError) as caught:
         read("a: &a 1\n" + levels)
-    assert str(caught.value) == "x.yaml: must hold at most 1000 values"
+    assert str(caught.value) == "x.yaml:15: must hold at most 50,000 values"
+
+
+def test_anchors_that_nest_are_stopped(read) -> None:
+    levels = "".join(f"a{n + 1}: &a{n + 1} [*a{n}]\n" for n in range(200))
+    with pytest.raises(ParamsError) as caught:
+        read("a0: &a0 []\n" + levels)
+    assert str(caught.value) == "x.yaml:51: must be nested at most 50 deep"
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[1," * 49, "- 1\n" * 60_000, "#" * 2_000_000])
+def test_beyond_the_limits_nothing_is_composed(read, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compose.yaml, "compose", None)
+    with pytest.raises((ParamsError, TypeError)) as caught:
+        read(content)
+    # What is within the limits, but no YAML, is composed to learn why.
+    assert (caught.type is TypeError) == (content[:3] == "[1,")
+
+
+def test_a_file_without_an_end_is_read_no_further_than_the_limit() -> None:
+    with pytest.raises(ParamsError) as caught:
+        read_document(Path("/dev/zero"))
+    assert str(caught.value) == "/dev/zero: must be at most 1,048,576 bytes long, got more"
+
+
+@pytest.mark.parametrize("path", sorted(Path(cstool.__file__).parents[1].glob("params/*.yaml")), ids=lambda p: p.name)
+def test_both_parsers_read_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for loader in (compose._FastLoader, compose._Loader):
+        monkeypatch.setattr(compose, "_FastLoader", loader)
+        document = read_document(path)
+        found.append((document.data, document.places))
+    assert found[0] == found[1]
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(ParamsError) as caught:
+        parse_document("a: \udc80\n", "x.yaml")
+    assert str(caught.value) == "x.yaml:1: not valid YAML: special characters are not allowed"
 
 
 def test_all_duplicates_of_a_file_are_named_at_once(read) -> None:
@@ -187,10 +229,10 @@ def test_a_folder_is_not_a_file(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_an_unreadable_file_is_an_error_with_the_reason(tmp_path: Path, monkeypatch) -> None:
-    def refuse(_: Path) -> bytes:
+    def refuse(*_: object) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ParamsError) as caught:
         read_document(Path("x.yaml"))
     assert str(caught.value) == "x.yaml: cannot be read: Permission denied"
