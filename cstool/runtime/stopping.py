@@ -15,7 +15,8 @@ log = logging.getLogger("cstool")
 class StopRequest:
     """Within the context the two signals only set `signal_name`; a second SIGINT acts as usual.
 
-    Outside the main thread, where Python cannot set handlers, it does nothing.
+    Outside the main thread, where Python cannot set handlers, it does nothing. A signal that is ignored stays so: that
+    is how a shell keeps Ctrl-C from what it started in the background.
 
     Args:
         after: what is finished before it stops
@@ -32,7 +33,8 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._set)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._set)
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -50,6 +50,17 @@ def test_the_handlers_are_as_before_after_an_error_too() -> None:
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            signal.raise_signal(number)
+        assert (stop.signal_name, signal.getsignal(number)) == (None, signal.SIG_IGN)
+    finally:
+        signal.signal(number, before)
+
+
 def test_outside_the_main_thread_it_touches_no_handler() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     during = []
