@@ -39,7 +39,12 @@ class CommitRecord:
     arrays: Mapping[str, tuple[Extent, ...]]
     """where the rows of each array are"""
     older: CommitRecord | None = None
-    """the commit before this one, whose slots may not have been overwritten yet"""
+    """the commit before this one, whose slots may not have been overwritten yet; it has none itself"""
+
+    def __post_init__(self) -> None:
+        # A record that kept the one before the one before it, and so on, would keep all commits of a run.
+        if self.older is not None and self.older.older is not None:
+            object.__setattr__(self, "older", replace(self.older, older=None))
 
     @property
     def step(self) -> int:
@@ -55,7 +60,7 @@ class CommitRecord:
             "values": dict(self.values),
             "links": dict(self.links),
             "arrays": {name: [list(extent) for extent in extents] for name, extents in self.arrays.items()},
-            "older": None if self.older is None else replace(self.older, older=None).as_dict(),
+            "older": None if self.older is None else self.older.as_dict(),
         }
 
 

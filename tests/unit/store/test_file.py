@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shutil
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,6 +100,20 @@ def test_one_slot_is_not_committed(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "memoryx.h5", ROOM, slots=1)
     with refusal(ValueError, f"{tmp_path}/memoryx.h5: a commit must have two slots, this store has 1"):
         store.commit({"global_step": 1}, {})
+    store.close()
+
+
+def test_commits_are_let_go_of_when_there_are_newer_ones(tmp_path: Path) -> None:
+    store, records = FileStore(tmp_path / "memoryx.h5", ROOM), []
+    store.create("a", (4,))
+    for step in range(1, 6):
+        store.commit({"global_step": step}, {})
+        assert store.record is not None
+        records.append(weakref.ref(store.record))
+    assert [record() is store.record for record in records] == [False, False, False, False, True]
+    assert [record() is None for record in records] == [True, True, True, True, False]
+    assert store.record.older is not None
+    assert (store.record.older.step, store.record.older.older) == (4, None)
     store.close()
 
 
