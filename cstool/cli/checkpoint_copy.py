@@ -29,13 +29,17 @@ def copy(
     with errors_as_messages(debug):
         from cstool.cli.render import bytes_text, print_json
         from cstool.cli.screen import progress_in_bytes
-        from cstool.store import copy_checkpoint, find_checkpoint
+        from cstool.store import copy_checkpoint, find_checkpoint, open_checkpoint, unbound_note
 
         path = find_checkpoint(source)
         with progress_in_bytes(f"Copying {path.name}") as progress:
             made = copy_checkpoint(path, destination, progress, older=older)
+        with open_checkpoint(path, older=older) as state:
+            note = unbound_note(state)
         size_bytes = made.stat().st_size
         if as_json:
-            print_json({"source": str(path), "path": str(made), "bytes": size_bytes})
+            print_json({"source": str(path), "path": str(made), "bytes": size_bytes, "note": note})
         else:
+            if note is not None:
+                print(f"note: {note}")
             print(f"{path}: copied to {made}, {bytes_text(size_bytes)}")

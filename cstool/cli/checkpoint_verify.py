@@ -23,7 +23,7 @@ CheckpointsArgument = Annotated[
 
 
 def verify(files: CheckpointsArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Read checkpoints and verify every checksum and all that describes them, one line for each.
+    """Read checkpoints and verify every checksum, that their parts belong together, and what a run asks of them.
 
     The exit code is 0 if all are whole, 1 if one is damaged, 2 if one is no checkpoint or not there at all.
     """
@@ -33,30 +33,33 @@ def verify(files: CheckpointsArgument, as_json: JsonOption = False, debug: Debug
 
         code, document = 0, []
         for path in find_checkpoints(files):
-            error = _error(path)
+            note, error = _verify(path)
             if error is not None:
                 code = max(code, 1 if isinstance(error, DamagedCheckpointError) else 2)
             if as_json:
-                document.append({"path": str(path), "ok": error is None, "error": error and error.message})
+                message = None if error is None else error.message
+                document.append({"path": str(path), "ok": error is None, "error": message, "note": note})
             else:
                 print(_line(path, error), flush=True)
+                if note is not None:
+                    print(f"note: {note}", flush=True)
         if as_json:
             print_json({"ok": code == 0, "checkpoints": document})
         if code:
             raise typer.Exit(code)
 
 
-def _error(path: Path) -> CheckpointError | None:
-    """Return what is wrong with a checkpoint, None for one that is whole."""
+def _verify(path: Path) -> tuple[str | None, CheckpointError | None]:
+    """Return what is to be said of a checkpoint that is whole, and what is wrong with one that is not."""
     from cstool.cli.screen import progress_in_bytes
-    from cstool.store import open_checkpoint
+    from cstool.store import open_checkpoint, unbound_note
 
     try:
         with progress_in_bytes(f"Verifying {path.name}") as progress, open_checkpoint(path) as state:
             state.verify_all(progress)
+            return unbound_note(state), None
     except CheckpointError as error:
-        return error
-    return None
+        return None, error
 
 
 def _line(path: Path, error: CheckpointError | None) -> str:

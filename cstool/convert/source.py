@@ -11,8 +11,8 @@ import numpy as np
 
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
-from cstool.runtime.sparse_state import SparseTensors, checked_indices
-from cstool.store import INDICES, CheckpointReader
+from cstool.runtime.sparse_state import SparseTensors
+from cstool.store import INDICES, CheckpointReader, checked_indices, unbound_note
 
 Array = np.ndarray[Any, Any]
 CHUNK_BYTES = 8 * 2**20
@@ -98,8 +98,9 @@ class CstoolSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.notes: list[str] = []
         self._reader = CheckpointReader(path)
+        note = unbound_note(self._reader)
+        self.notes: list[str] = [] if note is None else [note]
         try:
             sparse = SparseTensors(self._reader)
             self.sparse: set[str] = {key.removeprefix("model.") for key in sparse.shapes}
@@ -180,7 +181,7 @@ class CstoolSource:
             numbers = np.empty(stop - start, np.float32)
             read_indices(stored, start, stop)
             read_numbers(numbers, start, stop)
-            indices = checked_indices(self.path, name, stored, size, start, before)
+            indices = checked_indices(f"{self.path}: {name}", stored, size, start, before)
             before = int(indices[-1])
             yield indices, numbers
 

@@ -18,7 +18,7 @@ from cstool.errors import CheckpointError
 from cstool.ir import Weight
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.sparse_weights import SparseWeight, index_kind
-from cstool.store import INDICES, CheckpointReader, CheckpointWriter, CommittedStore, sparse_shapes
+from cstool.store import INDICES, CheckpointReader, CheckpointWriter, CommittedStore, checked_indices, sparse_shapes
 
 Array = np.ndarray[Any, Any]
 
@@ -214,36 +214,7 @@ class SparseTensors:
         """
         name = f"{key}{INDICES}"
         stored = self.reader.read(name)
-        return checked_indices(self.reader.path, name, stored, math.prod(self.shapes[key]))
-
-
-def checked_indices(path: Path, name: str, stored: Array, size: int, first: int = 0, before: int = -1) -> Array:
-    """Return indices, or a range of them, as (n,) int64.
-
-    Args:
-        path, name: of the file, and of the indices in it
-        stored: (n,), as read
-        size: of the weight that they are in, zeros included
-        first: number of the first of the range
-        before: the index before the range; -1 for the first one
-
-    Raises:
-        CheckpointError: they do not ascend, or lie beyond the weight
-    """
-    if stored.ndim != 1 or stored.dtype.kind != "u":
-        got = _written(stored.shape, stored.dtype.name)
-        raise CheckpointError(f"{path}: {name} must be one row of unsigned integers, got {got}")
-    beyond = np.flatnonzero(stored >= size)
-    if beyond.size:
-        at = int(beyond[0])
-        raise CheckpointError(f"{path}: {name} must be less than {size}, got {stored[at]} at {first + at}")
-    indices = stored.astype(np.int64)
-    falls = np.flatnonzero(np.diff(indices, prepend=before) <= 0)
-    if falls.size:
-        at = int(falls[0])
-        above = indices[at - 1] if at else before
-        raise CheckpointError(f"{path}: {name} must ascend, got {above}, {indices[at]} at {first + at - 1}")
-    return indices
+        return checked_indices(f"{self.reader.path}: {name}", stored, math.prod(self.shapes[key]))
 
 
 def _written(shape: Iterable[int], dtype: str) -> str:

@@ -23,6 +23,7 @@ from cstool.store import (
     committed_step,
     latest_checkpoint,
     list_checkpoints,
+    unbound_note,
 )
 
 log = logging.getLogger("cstool")
@@ -202,6 +203,8 @@ def _load(
 def _restore_checkpoint(session: Session, checkpoint: Path, start: Start, strict: bool) -> dict[str, Any]:
     try:
         with CheckpointReader(checkpoint) as reader:
+            if (note := unbound_note(reader)) is not None:
+                log.warning(note)
             return _load(session, reader, start.states, strict)
     except CheckpointError as error:
         if not start.looks or is_whole(checkpoint):

@@ -19,8 +19,17 @@ from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
 from cstool.params import written_states
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.sparse_state import SparseTensors, add_indices, checked_indices, describe_sparsity, indices_bytes
-from cstool.store import SPARSITY, CheckpointReader, CheckpointWriter, CommittedStore, FileStore
+from cstool.runtime.sparse_state import SparseTensors, add_indices, describe_sparsity, indices_bytes
+from cstool.store import (
+    SPARSITY,
+    CheckpointReader,
+    CheckpointWriter,
+    CommittedStore,
+    FileStore,
+    checked_indices,
+    step_of,
+    streamed_of,
+)
 
 Array = np.ndarray[Any, Any]
 ANOTHER_FOLDER = "the file is of another model or optimizer: choose another --model_dir"
@@ -119,7 +128,8 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
         if described is None:
             raise StoreError(f"{path}: {name} must be sparse, as in this run, got a dense one", ANOTHER_FOLDER)
         stored = np.sort(store.committed_rows(sparse.indices_array, described["non_zeros"]))
-        sparse.place(checked_indices(path, sparse.indices_array, stored, sparse.weight.size), is_stored=True)
+        where = f"{path}: {sparse.indices_array}"
+        sparse.place(checked_indices(where, stored, sparse.weight.size), is_stored=True)
     if (left := store.unclaimed()) and (memoryx.optimizer is not None or left[0].startswith("model.")):
         raise StoreError(f"{path}: has {left[0]}, which this run does not keep", ANOTHER_FOLDER)
     return _position(path, values)
@@ -165,7 +175,7 @@ def load_state(
             memoryx.load(name, reader.in_order(name))
     values = reader.values()
     if not trains:
-        position = Position(_count(reader.path, "global_step", values.get("global_step", 0)))
+        position = Position(step_of(reader.path, {"global_step": 0, **values}))
     else:
         parts = {"global_step": "optimizer", "dataloader": "dataloader"}
         missing = {"global_step": 0, "dataloader": {"batches_streamed": 0, "batch_size": 0}}
@@ -211,18 +221,8 @@ def _check_layout(reader: CheckpointReader | CommittedStore, name: str, memoryx:
 
 def _position(path: Path, values: Mapping[str, Any]) -> Position:
     """Return where a run is, as the values of its saved state say it."""
-    loader = values.get("dataloader")
-    batches, batch_size = (
-        _count(path, f"dataloader.{key}", loader.get(key) if isinstance(loader, dict) else loader)
-        for key in ("batches_streamed", "batch_size")
-    )
-    return Position(_count(path, "global_step", values.get("global_step")), batches, batch_size)
-
-
-def _count(path: Path, key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise CheckpointError(f"{path}: {key} must be a count, got {value!r}")
-    return value
+    streamed = streamed_of(path, values)
+    return Position(step_of(path, values), streamed.batches, streamed.batch_size)
 
 
 def _finite(chunks: Iterable[Array], name: str, step: int) -> Iterator[Array]:

@@ -1,5 +1,6 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
+from cstool.store.checked_state import step_of, streamed_of, unbound_note
 from cstool.store.checkpoint_copy import copy_checkpoint, copy_states
 from cstool.store.checkpoint_delete import Pruning, check_deletable, delete_checkpoints, plan_pruning, size_bytes
 from cstool.store.checkpoint_diff import (
@@ -31,7 +32,7 @@ from cstool.store.protocol import Store
 from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
 from cstool.store.snapshot import write_snapshot
-from cstool.store.sparse_tensors import sparse_shapes
+from cstool.store.sparse_tensors import checked_indices, sparse_shapes
 from cstool.store.tensor_difference import Tolerance
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Tolerance",
     "ValueDifference",
     "check_deletable",
+    "checked_indices",
     "checkpoint_path",
     "copy_checkpoint",
     "copy_states",
@@ -76,8 +78,11 @@ __all__ = [
     "read_index",
     "register_checkpoint",
     "size_bytes",
+    "step_of",
+    "streamed_of",
     "sparse_shapes",
     "sweep_temporary",
     "tensor_norms",
+    "unbound_note",
     "write_snapshot",
 ]

@@ -10,20 +10,26 @@ A checkpoint is an HDF5 file (superblock 2, whose metadata carry checksums) with
 - JSON that is too long for an attribute is a uint8 dataset, named as the attribute that it stands for, which
   then reads `{"dataset": name}` or `{"kind": "value", "dataset": name}`;
 - file attributes: `__spec__` (JSON list of all keys in the order of writing), `__version__` (of this format,
-  cstool's own: 1.0; the vendor's files count 0.x), `__cstool_version__`, and, written last, `__SUCCESS__`.
+  cstool's own: 1.1; the vendor's files count 0.x), `__cstool_version__`, `__digest__` (of all keys, checksums and
+  values: `checkpoint_digest` says how) and, written last, `__SUCCESS__`.
+
+Files of version 1.0 have no digest: each of their parts has a checksum, but nothing says that they belong together.
 
 Nothing in it is ever executed or followed out of the file.
 """
 
 from __future__ import annotations
 
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 """version of cstool's checkpoint format"""
+WITHOUT_DIGEST = "1.0"
+"""the version before it, which can be read, too"""
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 """first bytes of an HDF5 file"""
 
 SPEC, VERSION, CSTOOL_VERSION, SUCCESS = "__spec__", "__version__", "__cstool_version__", "__SUCCESS__"
+DIGEST = "__digest__"
 
 METADATA_SUFFIX = ".__metadata__"
 

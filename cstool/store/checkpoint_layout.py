@@ -15,14 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
+from cstool.store.checkpoint_digest import CheckpointDigest
 from cstool.store.checkpoint_format import (
     CSTOOL_VERSION,
+    DIGEST,
     DTYPES,
     FORMAT_VERSION,
     SIGNATURE,
     SPEC,
     SUCCESS,
     VERSION,
+    WITHOUT_DIGEST,
     check_key,
     metadata_name,
 )
@@ -68,7 +71,21 @@ class Layout:
     tensors: dict[str, StoredTensor]
     links: dict[str, str]
     values: dict[str, Any]
+    format_version: str
     cstool_version: str
+
+    def digest(self) -> str:
+        """Return the digest of all of it, as what was read says it is."""
+        digest = CheckpointDigest(self.cstool_version)
+        for key in self.keys:
+            if key in self.tensors:
+                tensor = self.tensors[key]
+                digest.add_tensor(key, tensor.shape, tensor.dtype, tensor.crc32)
+            elif key in self.links:
+                digest.add_link(key, self.links[key])
+            else:
+                digest.add_value(key, self.values[key])
+        return digest.hex()
 
 
 def read_layout(path: Path, descriptor: int) -> Layout:
@@ -86,8 +103,11 @@ def read_layout(path: Path, descriptor: int) -> Layout:
         raise CheckpointError(f"{path}: a checkpoint must be an HDF5 file, this one is not", _NAMING)
     try:
         with h5py.File(path, "r", locking=False) as h5:
-            _check_kind(path, h5)
-            return _LayoutReader(path, descriptor, h5).read()
+            version = _check_kind(path, h5)
+            layout = _LayoutReader(path, descriptor, h5).read(version)
+            if version != WITHOUT_DIGEST:
+                _check_digest(path, _text(h5, DIGEST), layout.digest())
+            return layout
     except CheckpointError:
         raise
     except Exception as error:
@@ -125,20 +145,31 @@ def check_crc32(path: Path, key: str, tensor: StoredTensor, checksum: int) -> No
         _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {checksum:08x}")
 
 
-def _check_kind(path: Path, h5: h5py.File) -> None:
+def _check_digest(path: Path, written: str, found: str) -> None:
+    if found != written:
+        raise DamagedCheckpointError(
+            f"{path}: its keys, checksums and values must be those that were written together, with the digest "
+            f"{written[:16]}, got {found[:16]}",
+            TAKE_ANOTHER,
+        )
+
+
+def _check_kind(path: Path, h5: h5py.File) -> str:
+    """Return the version of the format, after checking that this is a checkpoint that was written to its end."""
     if "kind" in h5.attrs and is_store(path):
         raise CheckpointError(f"{path}: must be a checkpoint, this is a MemoryX file", _way_to_checkpoint(path))
     if VERSION not in h5.attrs:
         raise CheckpointError(f"{path}: must be a checkpoint, this is an HDF5 file of another kind", _NAMING)
     version = h5.attrs[VERSION]
     version = version.decode("ascii", "replace") if isinstance(version, bytes) else str(version)
-    if version != FORMAT_VERSION:
+    if version not in (WITHOUT_DIGEST, FORMAT_VERSION):
         raise CheckpointError(
-            f"{path}: the version of the checkpoint format must be {FORMAT_VERSION}, got {version}",
+            f"{path}: the version of the checkpoint format must be {WITHOUT_DIGEST} or {FORMAT_VERSION}, got {version}",
             "versions 0.x are the vendor's own; others belong to another version of cstool",
         )
     if SUCCESS not in h5.attrs:
         raise DamagedCheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
+    return version
 
 
 def _way_to_checkpoint(path: Path) -> str:
@@ -160,14 +191,15 @@ class _LayoutReader:
         self.links: dict[str, str] = {}
         self.values: dict[str, Any] = {}
 
-    def read(self) -> Layout:
+    def read(self, format_version: str) -> Layout:
         spec = json.loads(_text(self.h5, SPEC))
         keys: list[str] = spec if isinstance(spec, list) else self._long_json(spec["dataset"])
         if len(set(keys)) != len(keys):
             _refuse(self.path, SPEC, "every key must be in it once")
         for key in keys:
             self._read_key(key)
-        return Layout(keys, self.tensors, self.links, self.values, _text(self.h5, CSTOOL_VERSION))
+        written_by = _text(self.h5, CSTOOL_VERSION)
+        return Layout(keys, self.tensors, self.links, self.values, format_version, written_by)
 
     def _read_key(self, key: str) -> None:
         try:

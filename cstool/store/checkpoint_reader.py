@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError
-from cstool.store.checkpoint_format import FORMAT_VERSION
+from cstool.store.checked_state import check_indices, check_state
+from cstool.store.checkpoint_format import WITHOUT_DIGEST
 from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, read_layout
 from cstool.store.crc32 import crc32
 from cstool.store.protocol import check_rows
@@ -60,8 +61,13 @@ class CheckpointReader:
 
     @property
     def format_version(self) -> str:
-        """Version of the format, the one that can be read."""
-        return FORMAT_VERSION
+        """Version of the format of the file."""
+        return self._layout.format_version
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a digest says that its parts belong together, as it does since version 1.1 of the format."""
+        return self.format_version != WITHOUT_DIGEST
 
     @property
     def cstool_version(self) -> str:
@@ -199,14 +205,18 @@ class CheckpointReader:
             yield piece
 
     def verify_all(self, progress: Progress = no_progress) -> None:
-        """Verify the checksums of all tensors, in bounded memory.
+        """Verify what a run would refuse, then the checksums of all tensors, in bounded memory.
 
         Raises:
-            DamagedCheckpointError: naming the first that is damaged
+            DamagedCheckpointError: naming the first thing that is damaged
         """
+        sizes = check_state(self)
         meter = Meter(sum(map(self.nbytes, self._layout.tensors)), progress)
         for key in self._layout.tensors:
-            for _ in meter.through(self.pieces(key)):
+            pieces = meter.through(self.pieces(key))
+            if key in sizes:
+                pieces = check_indices(pieces, sizes[key], f"{self.path}: {key}")
+            for _ in pieces:
                 pass
 
     def _open(self) -> int:

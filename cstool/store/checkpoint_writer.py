@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 import cstool
 from cstool.errors import CheckpointError
+from cstool.store.checkpoint_digest import CheckpointDigest
 from cstool.store.checkpoint_format import (
     CSTOOL_VERSION,
+    DIGEST,
     DTYPES,
     FORMAT_VERSION,
     LIBVER,
@@ -72,6 +74,7 @@ class CheckpointWriter:
         self._cstool_version = cstool_version
         self._need_bytes = total_bytes + METADATA_BYTES
         self._keys: dict[str, str] = {}
+        self._digest = CheckpointDigest(cstool_version)
         if os.path.lexists(self.path):
             raise self._exists()
         try:
@@ -123,7 +126,7 @@ class CheckpointWriter:
         if dtype not in DTYPES:
             raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
         self._add_key(key, {"kind": "tensor"})
-        self._write_dataset(key, tuple(shape), dtype, pieces)
+        self._digest.add_tensor(key, shape, dtype, self._write_dataset(key, tuple(shape), dtype, pieces))
 
     def add_ranges(self, key: str, shape: Sequence[int], dtype: str, ranges: Iterable[FileRange]) -> None:
         """Add a tensor from bytes of other files, laid out row by row, that need not pass through here.
@@ -145,6 +148,7 @@ class CheckpointWriter:
             checksum = combine_crc32(checksum, part.crc32, part.nbytes)
             position += part.nbytes
         self._describe_dataset(dataset, key, tuple(shape), dtype, checksum, end - position)
+        self._digest.add_tensor(key, shape, dtype, checksum)
 
     def add_value(self, key: str, value: object) -> None:
         """Add anything that JSON can say.
@@ -157,9 +161,10 @@ class CheckpointWriter:
         text = json.dumps(value)
         if len(text) <= LONGEST_ATTRIBUTE_BYTES:
             self._add_key(key, {"kind": "value", "value": value})
-            return
-        self._add_key(key, {"kind": "value", "dataset": metadata_name(key)})
-        self._write_text(metadata_name(key), text)
+        else:
+            self._add_key(key, {"kind": "value", "dataset": metadata_name(key)})
+            self._write_text(metadata_name(key), text)
+        self._digest.add_value(key, json.loads(text))
 
     def link(self, key: str, target: str) -> None:
         """Add a key for a tensor that is already there: a tied weight is stored once.
@@ -171,6 +176,7 @@ class CheckpointWriter:
         if self._keys.get(target) != "tensor":
             raise ValueError(f"{key}: a link must point to a tensor that was added before, got {target}")
         self._add_key(key, {"kind": "link", "target": target})
+        self._digest.add_link(key, target)
 
     def _add_key(self, key: str, metadata: dict[str, Any]) -> None:
         check_key(key)
@@ -183,7 +189,8 @@ class CheckpointWriter:
         data = np.frombuffer(text.encode("ascii"), np.uint8)
         self._write_dataset(name, data.shape, "uint8", [data])
 
-    def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, pieces: Iterable[NDArray[Any]]) -> None:
+    def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, pieces: Iterable[NDArray[Any]]) -> int:
+        """Write a dataset, and return its checksum."""
         dataset, position = self._create_dataset(name, shape, dtype)
         checksum, end = 0, position + math.prod(shape) * np.dtype(dtype).itemsize
         for piece in pieces:
@@ -195,6 +202,7 @@ class CheckpointWriter:
                 self._file.write_at(position, data)
             position += data.nbytes
         self._describe_dataset(dataset, name, shape, dtype, checksum, end - position)
+        return checksum
 
     def _create_dataset(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[h5py.Dataset, int]:
         """Create a dataset, and return where its bytes go; one without elements has no place in the file."""
@@ -226,6 +234,7 @@ class CheckpointWriter:
         self._set_attribute(self._h5, SPEC, spec)
         self._set_attribute(self._h5, VERSION, FORMAT_VERSION)
         self._set_attribute(self._h5, CSTOOL_VERSION, self._cstool_version)
+        self._set_attribute(self._h5, DIGEST, self._digest.hex())
         with self._reporting():
             self._h5.flush()
             self._file.sync()

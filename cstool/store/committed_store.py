@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
+from cstool.store.checked_state import check_state
 from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.commit_record import CommitRecord, read_record
 from cstool.store.crc32 import crc32
@@ -85,6 +86,11 @@ class CommittedStore:
     def format_version(self) -> str:
         """Version of the format of the file."""
         return f"MemoryX {VERSION}"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether something says that its parts belong together: the commit record has the checksums of them all."""
+        return True
 
     @property
     def cstool_version(self) -> str:
@@ -217,12 +223,13 @@ class CommittedStore:
         return found
 
     def verify_all(self, progress: Progress = no_progress) -> None:
-        """Verify the checksums of all tensors, in bounded memory.
+        """Verify what a run would refuse, then the checksums of all tensors, in bounded memory.
 
         Raises:
-            DamagedCheckpointError: naming the first that is damaged
+            DamagedCheckpointError: naming the first thing that is damaged
             StoreError: the disk fails
         """
+        check_state(self)
         meter = Meter(sum(self._places[name][0].nbytes for name in self._places), progress)
         for name, extents in self._extents.items():
             for extent in extents.all():

@@ -45,6 +45,11 @@ class SavedState(Protocol):
         ...
 
     @property
+    def is_bound(self) -> bool:
+        """Whether something in it says that its parts belong together."""
+        ...
+
+    @property
     def cstool_version(self) -> str:
         """Version of cstool that wrote it."""
         ...

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.errors import CheckpointError
+from cstool.errors import DamagedCheckpointError
 from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.saved_state import PIECE, SavedState
 
@@ -23,12 +23,17 @@ class SparseTensor:
     """key of the tensor that says where they belong"""
     shape: tuple[int, ...]
 
+    @property
+    def size(self) -> int:
+        """Elements, zeros included."""
+        return math.prod(self.shape)
+
 
 def sparse_shapes(state: SavedState) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the sparse weights with their zeros, by their keys.
 
     Raises:
-        CheckpointError: what the state says of them makes no sense
+        DamagedCheckpointError: what the state says of them makes no sense
     """
     described, names, shapes = state.values().get(SPARSITY), state.tensor_names(), {}
     present = set(names)
@@ -36,7 +41,7 @@ def sparse_shapes(state: SavedState) -> dict[str, tuple[int, ...]]:
         entry = described.get(key.removeprefix("model.")) if isinstance(described, dict) else None
         shape = entry.get("shape") if isinstance(entry, dict) else None
         if key not in present or not _is_shape(shape):
-            raise CheckpointError(f"{state.path}: {key}{INDICES} must belong to a sparse weight, it does not")
+            raise DamagedCheckpointError(f"{state.path}: {key}{INDICES} must belong to a sparse weight, it does not")
         shapes[key] = tuple(shape)
     return shapes
 
@@ -45,13 +50,15 @@ def sparse_tensors(state: SavedState) -> dict[str, SparseTensor]:
     """Return the sparse weights and their arrays of optimizer state, by their keys.
 
     Raises:
-        CheckpointError: what the state says of them makes no sense
+        DamagedCheckpointError: what the state says of them makes no sense
     """
     shapes = sparse_shapes(state)
     for weight in shapes:
         found, indices = (state.shape(weight), state.shape(weight + INDICES)), state.dtype(weight + INDICES)
         if len(found[0]) != 1 or found[0] != found[1] or not indices.startswith("uint"):
-            raise CheckpointError(f"{state.path}: {weight}{INDICES} must be one unsigned integer for each non-zero")
+            raise DamagedCheckpointError(
+                f"{state.path}: {weight}{INDICES} must be one unsigned integer for each non-zero"
+            )
     tensors = {}
     for name in state.tensor_names():
         part, _, rest = name.partition(".")
@@ -59,6 +66,35 @@ def sparse_tensors(state: SavedState) -> dict[str, SparseTensor]:
         if weight in shapes and state.shape(name) == state.shape(weight):
             tensors[name] = SparseTensor(weight + INDICES, shapes[weight])
     return tensors
+
+
+def checked_indices(where: str, stored: NDArray[Any], size: int, first: int = 0, before: int = -1) -> NDArray[np.int64]:
+    """Return indices, or a range of them, as (n,) int64.
+
+    Args:
+        where: what an error begins with: the file, and the indices in it
+        stored: (n,), as read
+        size: of the tensor that they are in, zeros included
+        first: number of the first of the range
+        before: the index before the range; -1 for the first one
+
+    Raises:
+        DamagedCheckpointError: they do not ascend, or lie beyond the tensor
+    """
+    if stored.ndim != 1 or stored.dtype.kind != "u":
+        got = f"{' x '.join(map(str, stored.shape))} {stored.dtype.name}"
+        raise DamagedCheckpointError(f"{where} must be one row of unsigned integers, got {got}")
+    beyond = np.flatnonzero(stored >= size)
+    if beyond.size:
+        at = int(beyond[0])
+        raise DamagedCheckpointError(f"{where} must be less than {size}, got {stored[at]} at {first + at}")
+    indices = stored.astype(np.int64)
+    falls = np.flatnonzero(np.diff(indices, prepend=before) <= 0)
+    if falls.size:
+        at = int(falls[0])
+        above = indices[at - 1] if at else before
+        raise DamagedCheckpointError(f"{where} must ascend, got {above}, {indices[at]} at {first + at - 1}")
+    return indices
 
 
 def laid_out(
@@ -75,12 +111,12 @@ def laid_out(
         the number of a piece of `PIECE` elements, and the piece; the next one is in the same place
 
     Raises:
-        CheckpointError: the indices do not ascend, or lie beyond the tensor
+        DamagedCheckpointError: the indices do not ascend, or lie beyond the tensor
     """
-    last, number, piece = -1, 0, np.empty(0)
+    last, seen, number, piece = -1, 0, 0, np.empty(0)
     for some, values in zip(indices, numbers, strict=True):
-        _check_ascends(some, last, size, where)
-        last, begin, places = int(some[-1]), 0, some.astype(np.int64)
+        places, begin = checked_indices(where, some, size, seen, last), 0
+        last, seen = int(places[-1]), seen + places.size
         while begin < places.size:
             at = int(places[begin]) // PIECE
             if not piece.size or at != number:
@@ -100,17 +136,6 @@ def _zeros(piece: NDArray[Any], count: int, dtype: np.dtype[Any]) -> NDArray[Any
         return np.zeros(count, dtype)
     piece.fill(0)
     return piece
-
-
-def _check_ascends(indices: NDArray[Any], last: int, size: int, where: str) -> None:
-    beyond = np.flatnonzero(indices >= size)
-    if beyond.size:
-        raise CheckpointError(f"{where} must be less than {size}, got {indices[beyond[0]]}")
-    if int(indices[0]) <= last:
-        raise CheckpointError(f"{where} must ascend, got {last}, {indices[0]}")
-    falls = np.flatnonzero(indices[1:] <= indices[:-1])
-    if falls.size:
-        raise CheckpointError(f"{where} must ascend, got {indices[falls[0]]}, {indices[falls[0] + 1]}")
 
 
 def _is_shape(value: Any) -> TypeGuard[list[int]]:

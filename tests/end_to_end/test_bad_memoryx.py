@@ -201,7 +201,9 @@ def test_a_position_that_is_none(
     refused: Refused, model_dir: Path, values: dict[str, Any], message: str, store: str
 ) -> None:
     edit_record(model_dir / "memoryx.h5", lambda record: record["values"].update(values))
-    refused(message, None, "--memoryx", store)
+    older = f"cstool checkpoint copy --older {FILE} TMP/model_dir/checkpoint_1.mdl makes a checkpoint of it"
+    way_on = f"and after cstool checkpoint delete {FILE} the same command goes on from there"
+    refused(message, f"the commit before it, of step 1, is whole: {older}, {way_on}", "--memoryx", store)
 
 
 @pytest.mark.usefixtures("model_dir")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.end_to_end.refusals import Outcome, error, kept
 from tests.end_to_end.runs import gpt_params, run_file
+from tests.unit.store.stored import without_digest
 
 SECOND = "TMP/model_dir/checkpoint_2.mdl"
 LIST = "cstool checkpoint list shows the checkpoints of a folder"
@@ -131,13 +132,14 @@ def test_more_non_zeros_than_a_run_has_room_for_are_refused(
 
 
 def spoil_indices(file: Path, change: Callable[[Any], None]) -> None:
-    """Change indices of a checkpoint as no run would write them, the checksum with them."""
+    """Change indices of a checkpoint as no run would write them, the checksum with them, where no digest binds it."""
     with h5py.File(file, "r+") as h5:
         dataset = h5[f"model.{SPARSE_ONE}.indices"]
         indices = dataset[:]
         change(indices)
         dataset[:] = indices
         dataset.attrs["crc32"] = np.uint32(zlib.crc32(indices.tobytes()))
+    without_digest(file)
 
 
 def swap(indices: Any) -> None:
@@ -166,8 +168,11 @@ def test_indices_that_no_run_would_write_are_refused(
     spoil_indices(sparse_dir / "checkpoint_2.mdl", change)
     before = kept(sparse_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity=sparsity), "--mode", mode)
-    message = error(f"{SECOND}: model.{SPARSE_ONE}.indices {rule}")
+    hint = "no other checkpoint here is whole: choose another --model_dir to start fresh"
+    message = error(f"{SECOND}: model.{SPARSE_ONE}.indices {rule}", hint)
     assert (outcome.code, outcome.stderr, kept(sparse_dir)) == (2, message, before)
+    verified = cstool("checkpoint", "verify", sparse_dir / "checkpoint_2.mdl")
+    assert verified == Outcome(1, f"{SECOND}: model.{SPARSE_ONE}.indices {rule}\n", "")
 
 
 @pytest.mark.parametrize(

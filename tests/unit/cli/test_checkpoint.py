@@ -13,6 +13,7 @@ import pytest
 
 from cstool import __version__
 from cstool.store import CheckpointWriter
+from tests.unit.store.stored import without_digest
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def model_dir(tmp_path):
             writer.add_tensor("optimizer.exp_avg", (3, 2), "float32", [embedding])
             writer.add_value("global_step", step)
             writer.add_value("random", {"seed": 7})
-            writer.add_value("dataloader", {"batches_streamed": 1200 + step})
+            writer.add_value("dataloader", {"batches_streamed": 1200 + step, "batch_size": 4})
             writer.add_value("__metadata__", [{"version": __version__, "model_name": "gpt2", "params": {}}])
     return tmp_path
 
@@ -95,7 +96,7 @@ def test_info_is_there_as_json(cstool, model_dir):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*\+00:00", document.pop("created"))
     assert document == {
         "path": str(model_dir / "checkpoint_10.mdl"),
-        "version": "1.0",
+        "version": "1.1",
         "cstool_version": __version__,
         "step": 10,
         "model_name": "gpt2",
@@ -214,7 +215,7 @@ def test_damaged_checkpoints_are_told_line_by_line(cstool, model_dir):
     damaged = damage(model_dir / "checkpoint_5.mdl")
     partial = model_dir / "checkpoint_7.mdl"
     with h5py.File(partial, "w") as file:
-        file.attrs["__version__"] = "1.0"
+        file.attrs["__version__"] = "1.1"
     lines = f"{damaged}\n{partial}: Cannot load partially written checkpoint at {partial}\n"
     whole = f"{model_dir}/checkpoint_10.mdl: ok\n"
     assert cstool("checkpoint", "verify", f"{model_dir}/*.mdl") == (1, lines + whole, "")
@@ -252,8 +253,8 @@ def test_verify_answers_in_json(cstool, model_dir):
     assert json.loads(outcome.stdout) == {
         "ok": False,
         "checkpoints": [
-            {"path": f"{model_dir}/checkpoint_5.mdl", "ok": False, "error": damaged},
-            {"path": f"{model_dir}/checkpoint_10.mdl", "ok": True, "error": None},
+            {"path": f"{model_dir}/checkpoint_5.mdl", "ok": False, "error": damaged, "note": None},
+            {"path": f"{model_dir}/checkpoint_10.mdl", "ok": True, "error": None, "note": None},
         ],
     }
 
@@ -394,7 +395,20 @@ def test_copy_says_where_the_copy_is(cstool, model_dir):
 def test_copy_answers_in_json(cstool, model_dir):
     source, copy = f"{model_dir}/checkpoint_5.mdl", f"{model_dir}/copy.mdl"
     document = json.loads(cstool("checkpoint", "copy", source, copy, "--json").stdout)
-    assert document == {"source": source, "path": copy, "bytes": (model_dir / "copy.mdl").stat().st_size}
+    size_bytes = (model_dir / "copy.mdl").stat().st_size
+    assert document == {"source": source, "path": copy, "bytes": size_bytes, "note": None}
+
+
+def test_of_a_checkpoint_without_a_digest_it_is_said_once(cstool, model_dir):
+    path = without_digest(model_dir / "checkpoint_5.mdl")
+    note = (
+        f"note: {path} is of format 1.0, without a digest: its parts are whole, but nothing says that they belong "
+        "together.\n"
+    )
+    assert cstool("checkpoint", "verify", str(path)) == (0, f"{path}: ok\n{note}", "")
+    code, stdout, stderr = cstool("checkpoint", "copy", str(path), f"{model_dir}/copy.mdl")
+    assert (code, stdout.splitlines(keepends=True)[0], stderr) == (0, note, "")
+    assert cstool("checkpoint", "verify", f"{model_dir}/copy.mdl") == (0, f"{model_dir}/copy.mdl: ok\n", "")
 
 
 def test_copy_overwrites_nothing(cstool, model_dir):

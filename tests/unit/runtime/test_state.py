@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cstool
-from cstool.errors import CheckpointError, NonFiniteError
+from cstool.errors import CheckpointError, DamagedCheckpointError, NonFiniteError
 from cstool.ir import Graph
 from cstool.params import SGD, AdamW, parse_states
 from cstool.runtime.appliance import Appliance
@@ -222,6 +222,9 @@ def rewritten(path: Path, **changes: Any) -> Path:
         ),
         ({"global_step": -3}, "global_step must be a count, got -3"),
         ({"global_step": "x"}, "global_step must be a count, got 'x'"),
+        ({"global_step": 1.5}, "global_step must be a count, got 1.5"),
+        ({"global_step": None}, "global_step must be a count, got None"),
+        ({"global_step": True}, "global_step must be a count, got True"),
         ({"dataloader": {}}, "dataloader.batches_streamed must be a count, got None"),
         ({"dataloader": 7.5}, "dataloader.batches_streamed must be a count, got 7.5"),
     ],
@@ -229,6 +232,21 @@ def rewritten(path: Path, **changes: Any) -> Path:
 def test_what_no_run_would_write_is_refused(tmp_path: Path, changes: dict[str, Any], rule: str) -> None:
     path = rewritten(tmp_path / "c.mdl", **changes)
     assert refusal(path) == f"{path}: {rule}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"global_step": -3}, "global_step must be a count, got -3"),
+        ({"global_step": None}, "global_step must be a count, got None"),
+        ({"dataloader": {}}, "dataloader.batches_streamed must be a count, got None"),
+    ],
+)
+def test_what_a_run_refuses_is_not_whole(tmp_path: Path, changes: dict[str, Any], rule: str) -> None:
+    path = rewritten(tmp_path / "c.mdl", **changes)
+    with CheckpointReader(path) as reader, pytest.raises(DamagedCheckpointError) as caught:
+        reader.verify_all()
+    assert caught.value.message == f"{path}: {rule}"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -37,7 +37,7 @@ def test_a_checkpoint_is_described(write_checkpoint: WriteCheckpoint) -> None:
     os.utime(path, (0, 0))
     assert described(path) == CheckpointInfo(
         path=path,
-        version="1.0",
+        version="1.1",
         cstool_version=cstool.__version__,
         step=3,
         model_name="gpt2",

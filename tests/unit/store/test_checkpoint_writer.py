@@ -52,7 +52,7 @@ def test_a_tensor_says_its_dtype_shape_and_checksum(
 def test_the_file_says_what_it_is(write_checkpoint: WriteCheckpoint) -> None:
     with h5py.File(write_checkpoint()) as file:
         found = {name: file.attrs[name] for name in ("__version__", "__cstool_version__", "__SUCCESS__")}
-    assert found == {"__version__": b"1.0", "__cstool_version__": cstool.__version__.encode(), "__SUCCESS__": True}
+    assert found == {"__version__": b"1.1", "__cstool_version__": cstool.__version__.encode(), "__SUCCESS__": True}
 
 
 def test_the_spec_lists_all_keys_in_the_order_of_writing(write_checkpoint: WriteCheckpoint) -> None:

@@ -102,6 +102,18 @@ def test_a_flipped_bit_of_a_committed_array_is_found(
     assert caught.value.hint == TAKE_OLDER
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_arrays_that_were_exchanged_are_found(path: Path, reader: Callable[[Path], dict[str, Array]]) -> None:
+    with h5py.File(path, "r+") as file:
+        for old, new in (("slot_0", "aside"), ("slot_1", "slot_0"), ("aside", "slot_1")):
+            file.move(old, new)
+    with pytest.raises(DamagedCheckpointError) as caught:
+        reader(path)
+    start = f"{path}: model.weight is damaged: the checksum of rows 0 to 3 must be "
+    assert re.fullmatch(re.escape(start) + "[0-9a-f]{8}, got [0-9a-f]{8}", caught.value.message)
+    assert caught.value.hint == TAKE_OLDER
+
+
 @EXAMPLES
 @given(data=st.data())
 @pytest.mark.parametrize("reader", READERS)

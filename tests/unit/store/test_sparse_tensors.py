@@ -53,11 +53,11 @@ def test_a_huge_tensor_with_few_numbers_takes_few_pieces() -> None:
 @pytest.mark.parametrize(
     ("places", "message"),
     [
-        ([0, 20], "f: x must be less than 20, got 20"),
-        ([7, 3], "f: x must ascend, got 7, 3"),
-        ([7, 7], "f: x must ascend, got 7, 7"),
-        ([1, 2, 9, 4], "f: x must ascend, got 9, 4"),
-        ([2**32 - 1], "f: x must be less than 20, got 4294967295"),
+        ([0, 20], "f: x must be less than 20, got 20 at 1"),
+        ([7, 3], "f: x must ascend, got 7, 3 at 0"),
+        ([7, 7], "f: x must ascend, got 7, 7 at 0"),
+        ([1, 2, 9, 4], "f: x must ascend, got 9, 4 at 2"),
+        ([2**32 - 1], "f: x must be less than 20, got 4294967295 at 0"),
     ],
 )
 def test_indices_that_no_run_would_write_are_refused(places: list[int], message: str) -> None:

@@ -1,0 +1,98 @@
+"""What a saved state must say to be gone on from: asked by whoever goes on from one, and by whoever verifies it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from cstool.errors import DamagedCheckpointError
+from cstool.store.saved_state import SavedState
+from cstool.store.sparse_tensors import checked_indices, sparse_tensors
+
+STEP, LOADER = "global_step", "dataloader"
+
+
+class Streamed(NamedTuple):
+    """What has been read of the training data."""
+
+    batches: int
+    """that the input workers have handed out, over all epochs"""
+    batch_size: int
+    """samples of each of these; 0 where there were none"""
+
+
+def step_of(path: Path, values: Mapping[str, Any]) -> int:
+    """Return after which step a state was saved.
+
+    Raises:
+        DamagedCheckpointError: it does not say it
+    """
+    return _count(path, STEP, values.get(STEP))
+
+
+def streamed_of(path: Path, values: Mapping[str, Any]) -> Streamed:
+    """Return how far a state is in its data.
+
+    Raises:
+        DamagedCheckpointError: it does not say it
+    """
+    loader = values.get(LOADER)
+    batches, batch_size = (
+        _count(path, f"{LOADER}.{key}", loader.get(key) if isinstance(loader, dict) else loader)
+        for key in ("batches_streamed", "batch_size")
+    )
+    return Streamed(batches, batch_size)
+
+
+def check_state(state: SavedState) -> dict[str, int]:
+    """Check what a state says beside its tensors; it may lack what a run can do without.
+
+    Returns:
+        the sizes of the sparse weights, zeros included, by the keys of their indices
+
+    Raises:
+        DamagedCheckpointError: something in it makes no sense
+    """
+    values = state.values()
+    if STEP in values:
+        step_of(state.path, values)
+    if LOADER in values:
+        streamed_of(state.path, values)
+    return {sparse.indices: sparse.size for sparse in sparse_tensors(state).values()}
+
+
+def unbound_note(state: SavedState) -> str | None:
+    """Return what is to be said of a state of whose parts nothing says that they belong together; None of others."""
+    if state.is_bound:
+        return None
+    return (
+        f"{state.path} is of format {state.format_version}, without a digest: its parts are whole, but nothing says "
+        "that they belong together."
+    )
+
+
+def check_indices(pieces: Iterable[NDArray[Any]], size: int, where: str) -> Iterator[NDArray[Any]]:
+    """Pass the indices of a sparse weight on, piece by piece, as long as they ascend.
+
+    Args:
+        pieces: of the indices
+        size: of the weight, zeros included
+        where: what an error begins with
+
+    Raises:
+        DamagedCheckpointError: they do not, or lie beyond the weight
+    """
+    seen, last = 0, -1
+    for piece in pieces:
+        last = int(checked_indices(where, piece, size, seen, last)[-1])
+        seen += piece.size
+        yield piece
+
+
+def _count(path: Path, key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise DamagedCheckpointError(f"{path}: {key} must be a count, got {value!r}")
+    return value
