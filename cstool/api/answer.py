@@ -238,7 +238,8 @@ def params_of(
         raise CheckpointError(
             f"{checkpoint}: must have the params of its model, it has none", "--params names the file of the model"
         ) from None
-    return parse_params(yaml.safe_dump(document, sort_keys=False), str(checkpoint), overrides=overrides, flags=flags)
+    text = yaml.safe_dump(document, sort_keys=False)
+    return parse_params(text, str(checkpoint), overrides=overrides, flags=flags, has_lines=False)
 
 
 def choose_tokenizer(params: Params, named: str | None) -> Tokenizer:

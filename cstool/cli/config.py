@@ -357,7 +357,9 @@ def _memory(params: Params, parameters: int) -> list[tuple[str, int, int]]:
     """Return name, number of arrays as large as the weights, and bytes of what MemoryX holds."""
     from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
 
-    arrays = {"weights": 1, "gradients": 1, "optimizer state": optimizer_state_arrays(params.optimizer)}
+    arrays = {"weights": 1}
+    if params.optimizer is not None:
+        arrays |= {"gradients": 1, "optimizer state": optimizer_state_arrays(params.optimizer)}
     return [(name, count, count * parameters * FLOAT32_BYTES) for name, count in arrays.items()]
 
 

@@ -137,7 +137,7 @@ def _open(path: Path, source_format: str, described: Described | None) -> Source
     assert described is not None
     values = {"__metadata__": [described.metadata(cstool.__version__)]}
     if source_format == "vendor":
-        return VendorSource(path, described.graph, values)
+        return VendorSource(path, described.model, described.graph, values)
     return HfSource(path, *described.as_hf(), described.graph, values)
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from cstool.convert.source import CHUNK_BYTES, row_ranges, written
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
+from cstool.models.positions import alibi_slopes
+from cstool.params import DecoderParams, FcMnistParams
 from cstool.store.vendor_reader import VendorReader
 
 Array = np.ndarray[Any, Any]
@@ -21,6 +23,10 @@ _STATES = ("exp_avg", "exp_avg_sq")
 """arrays that Adam and AdamW keep of each weight, under the same names there"""
 _BUFFERS = re.compile(r".*(pe_helper\..*|\.inv_freq)")
 """tensors of the model that follow from the params"""
+_SLOPES = "embedding_layer.position_embed_helper.slopes"
+"""of ALiBi, (heads, 1): a tensor that follows from the params, too, unless somebody changed it"""
+_SLOPES_TOLERANCE = 2.0**-8
+"""relative: that of bfloat16, in which they may be stored"""
 _OLDER_NAMES = {"embedding_layer.position_embeddings.weight": "embedding_layer.position_embeddings.embed.weight"}
 _STATE = re.compile(r"optimizer\.state\.(\d+)\.(\w+)")
 _MEMBER = re.compile(r"optimizer\.param_groups\.(\d+)\.params\.\d+")
@@ -34,20 +40,23 @@ class VendorSource:
 
     Args:
         path: the file
-        graph: of the model that it must be of
+        model: that it must be of
+        graph: of that model
         values: what a checkpoint of cstool is to say beside what is taken over
 
     Raises:
         CheckpointError: it is damaged, or of another model
     """
 
-    def __init__(self, path: Path, graph: Graph, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, model: DecoderParams | FcMnistParams, graph: Graph, values: Mapping[str, Any]
+    ) -> None:
         self.path = path
         self.notes: list[str] = []
         self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
         self._reader = VendorReader(path)
         try:
-            self._keys = self._find_weights(graph)
+            self._keys = self._find_weights(model, graph)
             self.shapes: dict[str, tuple[int, ...]] = {}
             states = self._find_states(graph)
             for name, weight in graph.weights.items():
@@ -73,7 +82,7 @@ class VendorSource:
         for start, stop in row_ranges(shape, multiple):
             yield self._reader.rows(key, start, stop)
 
-    def _find_weights(self, graph: Graph) -> dict[str, str]:
+    def _find_weights(self, model: DecoderParams | FcMnistParams, graph: Graph) -> dict[str, str]:
         """Return the key under which each weight is stored, by our names of them."""
         found: dict[str, str] = {}
         keys = self._reader.keys()
@@ -86,6 +95,8 @@ class VendorSource:
             target = self._reader.target(key)
             if name in graph.weights:
                 found.setdefault(f"model.{name}", target)
+            elif name == _SLOPES and isinstance(model, DecoderParams) and model.position_embedding_type == "alibi":
+                self._check_slopes(target, model.num_heads)
             elif not _BUFFERS.fullmatch(name) and self._reader.shape(target) is not None:
                 raise CheckpointError(f"{self.path}: has the weight {name}, which this model lacks", _HINT)
         for name, weight in graph.weights.items():
@@ -98,6 +109,16 @@ class VendorSource:
                     _HINT,
                 )
         return found
+
+    def _check_slopes(self, key: str, heads: int) -> None:
+        """Check that stored slopes are those that the model has here, before they are divided by a factor."""
+        shape, expected = self._reader.shape(key), np.array(alibi_slopes(heads, 1.0))
+        slopes = None if shape is None else self._reader.rows(key, 0, shape[0]).reshape(-1)
+        if slopes is None or slopes.shape != expected.shape or not np.allclose(slopes, expected, _SLOPES_TOLERANCE, 0):
+            raise CheckpointError(
+                f"{self.path}: {_SLOPES} must be what ALiBi has for {heads} heads, it is not",
+                "slopes that were trained or changed cannot be had",
+            )
 
     def _find_states(self, graph: Graph) -> dict[str, str]:
         """Return the keys of the optimizer state by our names of it; none, and a note, where it does not fit.
@@ -135,6 +156,7 @@ class VendorSource:
         """Return the step of the run. Its place in the data is not taken over: they begin afresh."""
         step = self._reader.number("global_step")
         if type(step) is not int or step < 0:
+            self.notes.append("the step of the run is left out: the file does not have it as a number")
             return {}
         begun = {"dataloader": {"batches_streamed": 0, "batch_size": 0}} if has_states else {}
         return {"global_step": step, **begun}

@@ -93,14 +93,14 @@ def read_document(path: Path) -> Document:
     return parse_document(_read_text(path), str(path))
 
 
-def parse_document(text: str, name: str) -> Document:
-    """Parse the text of a YAML file; errors name `name`.
+def parse_document(text: str, name: str, *, has_lines: bool = True) -> Document:
+    """Parse the text of a YAML file; errors name `name`, and the line unless nobody can look it up.
 
     Raises:
         ParamsError: it is not YAML, empty, or repeats a key
     """
     document = Document(name, text)
-    _Builder(document).fill()
+    _Builder(document, has_lines).fill()
     return document
 
 

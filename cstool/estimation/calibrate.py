@@ -212,7 +212,7 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> _R
     with (
         Appliance(
             graph,
-            optimizer=_NoUpdate() if lanes >= available_cores() else make_optimizer(params.optimizer, None),
+            optimizer=_NoUpdate() if lanes >= available_cores() else make_optimizer(params.trained_by, None),
             max_gradient_norm=None,
             loss_scaling="num_tokens",
             loss_weight=1.0,

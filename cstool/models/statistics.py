@@ -115,8 +115,10 @@ def count_statistics(graph: Graph) -> Statistics:
     return Statistics(_parts(graph), flops, tokens)
 
 
-def optimizer_state_arrays(optimizer: SGD | Adam) -> int:
+def optimizer_state_arrays(optimizer: SGD | Adam | None) -> int:
     """Return how many arrays an optimizer keeps beside each weight, each of its shape: momentum, or both of Adam's."""
+    if optimizer is None:
+        return 0
     if isinstance(optimizer, Adam):
         return 2
     return 1 if optimizer.momentum else 0

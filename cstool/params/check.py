@@ -87,6 +87,9 @@ class _Checker:
         init = self._keys(InitKeys, raw, _INIT) if raw is not None else {}
         model = self._model(init.get("model"))
         optimizer = self._optimizer(init.get("optimizer"))
+        if raw is not None and init.get("optimizer") is None:
+            _, name = self._problems.where((*_INIT, "optimizer"))
+            self._problems.note_text(f"{name}: not given, so the model can be evaluated and generate, but not train")
         schedules = self._schedules(init.get("schedulers"))
         if optimizer and schedules == () and optimizer.learning_rate is None:
             name = next(iter(init["optimizer"]))
@@ -121,7 +124,7 @@ class _Checker:
         micro_batch_size = self._micro_batch.size(None if train is None else train.batch_size)
         if self._problems.any_found:
             return None
-        assert model and optimizer and schedules is not None and sparsity is not None
+        assert model and schedules is not None and sparsity is not None
         assert precision and loop and checkpoint and memoryx and logging and backend
         if "ckpt_path" in fit and fit["ckpt_path"] is None:
             checkpoint = checkpoint.model_copy(update={"autoload_last_checkpoint": False})
@@ -170,6 +173,7 @@ class _Checker:
             notes=self._problems.notes,
             warnings=self._warnings,
             sparsity_place=self._problems.where((*_INIT, "sparsity")),
+            optimizer_place=self._problems.where((*_INIT, "optimizer")),
         )
 
     def _keys(self, section: type[Section], raw: Any, key: Key) -> dict[str, Any]:

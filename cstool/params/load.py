@@ -49,18 +49,21 @@ def parse_params(
     *,
     overrides: Overrides = (),
     flags: Mapping[str, tuple[str, Any]] | None = None,
+    has_lines: bool = True,
 ) -> Params:
     """Check the text of a params file of one trainer, whose relative paths start from the working directory.
 
     Args:
         text: YAML
         name: in errors
+        has_lines: whether errors say the line; it means nothing where the text is part of a binary file
         overrides, flags: as for `load_params`
 
     Raises:
         ParamsError: with all problems at once, under `name`
     """
-    return _load(parse_document(text, name), Path(name), overrides, flags or {}, several=False)[0]
+    document = parse_document(text, name, has_lines=has_lines)
+    return _load(document, Path(name), overrides, flags or {}, several=False)[0]
 
 
 def load_all_params(

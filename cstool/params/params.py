@@ -35,6 +35,7 @@ class Params:
     """What was asked for. Two are equal if they ask for the same, whatever the file.
 
     Args:
+        optimizer: None where the file has none, which only training needs
         val_dataloaders: for evaluation between training steps
         eval_dataloaders: for mode eval: those of `validate`, else `val_dataloaders`
         eval_all_dataloaders: for mode eval_all: those of `validate_all`, else `eval_dataloaders`
@@ -57,12 +58,13 @@ class Params:
         compile_only: compile, and train nothing
         validate_only: check that every op has a kernel, and compile nothing
         sparsity_place: place and key of `sparsity`
+        optimizer_place: place and key of `optimizer`
         events_dir: where event files for TensorBoard go, absolute; None for none
         computes_norms: whether they have the norms of weights and gradients
     """
 
     model: FcMnistParams | DecoderParams
-    optimizer: SGD | Adam
+    optimizer: SGD | Adam | None
     schedulers: tuple[Schedule, ...]
     precision: PrecisionParams
     sparsity: tuple[SparsityParams, ...]
@@ -96,6 +98,7 @@ class Params:
     notes: tuple[str, ...] = field(compare=False, repr=False)
     warnings: tuple[str, ...] = field(compare=False, repr=False)
     sparsity_place: tuple[str, str] = field(compare=False, repr=False)
+    optimizer_place: tuple[str, str] = field(compare=False, repr=False)
 
     @property
     def artifacts_dir(self) -> Path:
@@ -115,19 +118,33 @@ class Params:
         """Return the learning rate of a step, counted from 0."""
         if self.schedulers:
             return self.schedulers[0].rate(step)
-        assert self.optimizer.learning_rate is not None, "load_params sees to it"
-        return self.optimizer.learning_rate
+        assert self.trained_by.learning_rate is not None, "load_params sees to it"
+        return self.trained_by.learning_rate
 
     def learning_rate_scale(self, weight: str) -> float:
         """Return what the learning rate of a weight is multiplied by."""
-        return learning_rate_scale(self.model, self.optimizer.adjust_learning_rate, weight)
+        return learning_rate_scale(self.model, self.trained_by.adjust_learning_rate, weight)
+
+    @property
+    def trained_by(self) -> SGD | Adam:
+        """The optimizer, for a run that trains.
+
+        Raises:
+            ParamsError: the file has none.
+        """
+        if self.optimizer is None:
+            place, key = self.optimizer_place
+            raise ParamsError([(f"{place}: {key} is missing", "without it a model can be evaluated, and generate")])
+        return self.optimizer
 
     def dataloaders(self, purpose: str) -> tuple[DataloaderParams, ...]:
         """Return the dataloader for `train`, or those for `val` (between training steps), `eval` or `eval_all`.
 
         Raises:
-            ParamsError: the file has none.
+            ParamsError: the file has none; or it has no optimizer, and is to train.
         """
+        if purpose == "train":
+            _ = self.trained_by
         found = {
             "train": () if self.train_dataloader is None else (self.train_dataloader,),
             "val": self.val_dataloaders,
@@ -169,7 +186,7 @@ class Params:
             "model_dir": str(self.model_dir),
             "seed": self.seed,
             "activation_checkpointing": self.activation_checkpointing,
-            "optimizer": {type(self.optimizer).__name__: self.optimizer.dump()},
+            **({} if self.optimizer is None else {"optimizer": {type(self.optimizer).__name__: self.optimizer.dump()}}),
             "schedulers": [schedule.entry() for schedule in self.schedulers],
             "precision": self.precision.dump(),
             **({"sparsity": [group.dump() for group in self.sparsity]} if self.sparsity else {}),

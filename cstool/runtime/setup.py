@@ -72,7 +72,7 @@ def open_session(
         CstoolError: whatever the user can act on
     """
     graph, trains = artifact.graph, data.train is not None
-    optimizer = make_optimizer(params.optimizer, params.precision.max_gradient_value) if trains else None
+    optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     chooser = KernelChooser(sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
     backing = open_backing(params, graph, optimizer, sparsity, start, lanes)
@@ -87,7 +87,7 @@ def open_session(
             loss_weight=getattr(params.model, "loss_weight", 1.0),
             seed=params.seed,
             learning_rate_scales={
-                name: scale for name in graph.weights if (scale := params.learning_rate_scale(name)) != 1.0
+                name: scale for name in graph.weights if trains and (scale := params.learning_rate_scale(name)) != 1.0
             },
             sparsity=sparsity,
             num_csx=params.num_csx,

@@ -179,7 +179,12 @@ def load_state(
     else:
         parts = {"global_step": "optimizer", "dataloader": "dataloader"}
         missing = {"global_step": 0, "dataloader": {"batches_streamed": 0, "batch_size": 0}}
-        wants = {key: reader.value(key) if part in states else missing[key] for key, part in parts.items()}
+        if lacking := next((key for key, part in parts.items() if part in states and key not in values), None):
+            raise CheckpointError(
+                f"{reader.path}: does not say {lacking}, which a run that goes on needs",
+                "--load_checkpoint_states model loads the weights alone",
+            )
+        wants = {key: values[key] if part in states else missing[key] for key, part in parts.items()}
         position = _position(reader.path, wants)
     return position, values
 

@@ -120,14 +120,23 @@ class VendorReader:
     def number(self, key: str) -> Any:
         """Return a number, text or truth value that is stored as such; None where it is something else."""
         with self._reporting():
-            found = self._leaf(key)
+            found = self._leaf(self.target(key))
             return found.get("scalar_value", found.get("string_value"))
 
     def target(self, key: str) -> str:
-        """Return the key under which a tensor is stored: of a tied one another than its own."""
+        """Return the key under which a value is stored.
+
+        It is another one where the same Python object stood at several keys: tied weights, and whatever Python has
+        once, such as small whole numbers, truth values and null.
+        """
         with self._reporting():
-            found = self._leaf(key)
-            return str(found["key"]) if found.get("__LINKED__") else key
+            followed = [key]
+            while (found := self._leaf(key)).get("__LINKED__"):
+                key = str(found["key"])
+                if key in followed:
+                    raise CheckpointError(f"{self.path}: {followed[0]} must lead to a value, its links go in a circle")
+                followed.append(key)
+            return key
 
     def shape(self, key: str) -> tuple[int, ...] | None:
         """Return the shape of a tensor that is stored under a key; None where there is none.

@@ -17,8 +17,8 @@ from cstool.params import ALL_STATES, DecoderParams
 from cstool.runtime import Appliance
 from cstool.runtime.inputs import Batch
 from cstool.runtime.state import load_state
-from cstool.store import CheckpointReader
-from tests.end_to_end.refusals import Outcome
+from cstool.store import CheckpointReader, CheckpointWriter
+from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import gpt_params
 from tests.reference import hf_models as hf
 
@@ -125,10 +125,10 @@ def test_an_evaluation_gives_the_loss_of_the_independent_implementation(
     fields = np.stack([ids, np.ones_like(ids), labels], axis=1)
     write_hdf5_text(tmp_path / "text" / "part.h5", [fields], len(ids), SEQUENCE)
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(tmp_path / "text"), "batch_size": 3}
-    section = {**section_of(tmp_path / "a.mdl"), "max_position_embeddings": config.get("n_positions", 32)}
-    file = gpt_params(tmp_path, tmp_path / "text", init__model=section, fit={"val_dataloader": loader})
+    # The file that describes the model is enough: an evaluation needs its data, and no optimizer.
+    data = ("--set", f"trainer.fit.val_dataloader={json.dumps(loader)}", f"trainer.init.model_dir={tmp_path / 'dir'}")
     flags = ("--mode", "eval", "--checkpoint_path", tmp_path / "a.mdl", "--json")
-    outcome = cstool("run", "-p", file, *flags)
+    outcome = cstool("run", "-p", tmp_path / "a.yaml", *flags, *data)
     assert outcome.code == 0, outcome.stderr
     expected = [
         hf.losses(LOGITS[config["model_type"]](config, tensors, row), of_row)
@@ -136,6 +136,58 @@ def test_an_evaluation_gives_the_loss_of_the_independent_implementation(
     ]
     loss = json.loads(outcome.stdout)["evaluations"][-1]["loss"]
     assert loss == pytest.approx(float(np.mean(expected)), abs=LOGITS_TOLERANCE)
+
+
+@pytest.fixture(params=["gpt2", "llama"])
+def converted(request: pytest.FixtureRequest, cstool: Callable[..., Outcome], tmp_path: Path) -> dict[str, Any]:
+    """A model of bytes, converted to a.mdl and a.yaml; its config."""
+    config = {**MODELS[request.param], "vocab_size": 256}
+    hf.write_hf(tmp_path / "hf", config, tensors_of(config))
+    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
+    return config
+
+
+def test_a_converted_model_generates_what_the_independent_implementation_finds_likeliest(
+    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any]
+) -> None:
+    ids = list(b"abc")
+    for _ in range(5):
+        logits = LOGITS[converted["model_type"]](converted, tensors_of(converted), np.array(ids))
+        ids.append(int(np.argmax(logits[-1])))
+    asked = ("--prompt", "abc", "--tokenizer", "bytes", "--temperature", 0, "--max_tokens", 5, "--json")
+    outcome = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "a.mdl", *asked)
+    assert outcome.code == 0, outcome.stderr
+    [completion] = json.loads(outcome.stdout)["completions"]
+    assert completion["tokens"] == ids[3:]
+
+
+def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_trained_with(
+    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any]
+) -> None:
+    note = "trainer.init.optimizer: not given, so the model can be evaluated and generate, but not train"
+    outcome = cstool("config", "validate", tmp_path / "a.yaml")
+    assert outcome == (0, f"{note}\nConfig validation was successful!\n", "")
+    outcome = cstool("config", "stats", tmp_path / "a.yaml", "--json")
+    assert outcome.code == 0
+    [counted] = json.loads(outcome.stdout)["trainers"]
+    assert counted["bytes"] == {"weights": 4 * counted["parameters"]["all"]}
+    outcome = cstool("run", "-p", tmp_path / "a.yaml", "--model_dir", tmp_path / "dir")
+    message = "TMP/a.yaml:2: trainer.init.optimizer is missing"
+    assert (outcome.code, outcome.stderr) == (2, error(message, "without it a model can be evaluated, and generate"))
+
+
+def test_what_is_wrong_with_params_in_a_checkpoint_names_it_and_no_line(
+    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any]
+) -> None:
+    with CheckpointReader(tmp_path / "a.mdl") as reader, CheckpointWriter(tmp_path / "b.mdl") as writer:
+        for name in reader.tensor_names():
+            writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
+        metadata = reader.values()["__metadata__"]
+        metadata[-1]["params"]["trainer"]["init"]["model"]["hidden_size"] = 50.5
+        writer.add_value("__metadata__", metadata)
+    outcome = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "b.mdl", "--prompt", "a")
+    message = "TMP/b.mdl: trainer.init.model.hidden_size must be a whole number, got 50.5"
+    assert outcome == (2, "", error(message))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

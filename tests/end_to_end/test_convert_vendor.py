@@ -14,6 +14,7 @@ import pytest
 from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.store import CheckpointReader
+from cstool.store.vendor_reader import VendorReader
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file
 from tests.reference.vendor_files import Bfloat16, Constant, Link, Object, write_vendor
@@ -150,13 +151,101 @@ def test_files_of_older_releases_say_less_and_lack_the_mark(
             dataset.attrs["__H5_TYPE__"], dataset.attrs["is_bfloat16"] = "TorchTensorH5Type", name == linear
         h5.create_dataset("optimizer.state.0.exp_avg", data=before[linear])
     outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
-    note = "note: the optimizer state is left out: the file does not say the order of the weights\n"
-    assert outcome == (0, f"{note}Checkpoint saved to TMP/a.mdl\n", "")
+    notes = (
+        "note: the optimizer state is left out: the file does not say the order of the weights\n"
+        "note: the step of the run is left out: the file does not have it as a number\n"
+    )
+    assert outcome == (0, f"{notes}Checkpoint saved to TMP/a.mdl\n", "")
     after = arrays(tmp_path / "a.mdl")
     expected = {**before, linear: (bits << 16).view(np.float32)}
     assert {name: array.tobytes() for name, array in after.items()} == {
         name: array.tobytes() for name, array in expected.items()
     }
+
+
+def slopes_of(heads: int) -> Array:
+    """Return the slopes of ALiBi as the vendor keeps them, (heads, 1), in the words of the paper's authors."""
+    if heads & (heads - 1) == 0:
+        found = [(2.0 ** -(8.0 / heads)) ** (n + 1) for n in range(heads)]
+    else:
+        lower = 2 ** (heads.bit_length() - 1)
+        found = [*slopes_of(lower)[:, 0], *slopes_of(2 * lower)[0::2, 0][: heads - lower]]
+    return np.array(found, np.float32)[:, None]
+
+
+def alibi_file(tmp_path: Path, data: Path, heads: int) -> Path:
+    changes = {"init__model__num_heads": heads, "init__model__hidden_size": 24}
+    alibi = {"init__model__position_embedding_type": "alibi", "init__model__pos_scaling_factor": 2.0}
+    return gpt_params(tmp_path, data, **changes, **alibi)
+
+
+SLOPES = "embedding_layer.position_embed_helper.slopes"
+
+
+@pytest.mark.parametrize("heads", [4, 6])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_slopes_of_alibi_are_no_weight(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, heads: int, narrow: bool
+) -> None:
+    file = alibi_file(tmp_path, data, heads)
+    rng = np.random.default_rng(0)
+    weights = build_graph(load_params(file).model, SEQUENCE).weights
+    state = {f"model.{name}": rng.standard_normal(w.shape).astype(np.float32) for name, w in weights.items()}
+    slopes = slopes_of(heads)
+    stored = Bfloat16((slopes.view(np.uint32) >> 16).astype(np.uint16)) if narrow else slopes
+    write_vendor(tmp_path / "vendor.mdl", {**state, f"model.{SLOPES}": stored, "global_step": 7})
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    assert outcome == (0, "Checkpoint saved to TMP/a.mdl\n", "")
+    assert {name: array.tobytes() for name, array in arrays(tmp_path / "a.mdl").items()} == {
+        name: array.tobytes() for name, array in state.items()
+    }
+    changed = slopes.copy()
+    changed[-1] *= 1.02
+    write_vendor(tmp_path / "changed.mdl", {**state, f"model.{SLOPES}": changed})
+    outcome = cstool("checkpoint", "convert", tmp_path / "changed.mdl", tmp_path / "b.mdl", "-p", file)
+    message = f"TMP/changed.mdl: {SLOPES} must be what ALiBi has for {heads} heads, it is not"
+    assert outcome == (2, "", error(message, "slopes that were trained or changed cannot be had"))
+
+
+def test_slopes_are_of_a_model_with_alibi(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    write_vendor(tmp_path / "vendor.mdl", {**vendor_state(arrays(trained)), f"model.{SLOPES}": slopes_of(2)})
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    message = f"TMP/vendor.mdl: has the weight {SLOPES}, which this model lacks"
+    assert outcome == (2, "", error(message, "--params names the file of the model"))
+
+
+def test_what_python_has_once_is_stored_once_and_found_through_links(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    state = {"best_step": 2, **vendor_state(arrays(trained))}
+    write_vendor(tmp_path / "vendor.mdl", state)
+    with VendorReader(tmp_path / "vendor.mdl") as reader:
+        assert (reader.target("global_step"), reader.number("global_step")) == ("best_step", 2)
+    assert cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file).code == 0
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
+        assert reader.value("global_step") == 2
+    write_vendor(tmp_path / "circle.mdl", {**state, "best_step": Link("global_step"), "global_step": Link("best_step")})
+    outcome = cstool("checkpoint", "convert", tmp_path / "circle.mdl", tmp_path / "b.mdl", "-p", file)
+    message = "TMP/circle.mdl: global_step must lead to a value, its links go in a circle"
+    assert outcome == (2, "", error(message))
+
+
+def test_without_the_step_the_weights_alone_go_on(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    state = {key: value for key, value in vendor_state(arrays(trained)).items() if key not in ("global_step",)}
+    write_vendor(tmp_path / "vendor.mdl", state)
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    note = "note: the step of the run is left out: the file does not have it as a number"
+    assert outcome.stdout.splitlines()[0] == note
+    outcome = cstool("run", "-p", file, "--checkpoint_path", tmp_path / "a.mdl")
+    hint = "--load_checkpoint_states model loads the weights alone"
+    message = "TMP/a.mdl: does not say global_step, which a run that goes on needs"
+    assert (outcome.code, outcome.stderr) == (2, error(message, hint))
+    flags = ("--load_checkpoint_states", "model", "--max_steps", 1)
+    assert cstool("run", "-p", file, "--checkpoint_path", tmp_path / "a.mdl", *flags).code == 0
 
 
 def test_lz4_as_the_vendor_compresses(

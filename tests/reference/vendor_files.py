@@ -62,7 +62,11 @@ def write_vendor(
         file.attrs["__version__"] = version
         file.attrs["__cstorch_version__"] = "2.10.0"
         file.attrs["__spec__"] = json.dumps([_nested(state) if order else None, "[1, {}]"], indent=4)
-        for key, value in state.items():
+        first: dict[int, str] = {}
+        for key, given in state.items():
+            # One object at several keys is stored once; Python has small numbers, truth values and None once.
+            value = Link(first[id(given)]) if id(given) in first else given
+            first.setdefault(id(given), key)
             leaf = {f"{key}.__metadata__": _write(file, key, value, compression)}
             if isinstance(value, Constant):
                 leaf = {

@@ -227,7 +227,7 @@ class InitKeys(Section):
     """
 
     model: Any
-    optimizer: Any
+    optimizer: Any = None
     backend: Any = None
     schedulers: Any = None
     precision: Any = None

@@ -178,7 +178,7 @@ def test_lines_in_a_list_of_one_trainer_are_known(failure) -> None:
         ("trainer:\n  init: 5\n", "x.yaml:2: trainer.init must be a mapping, got 5"),
         (
             "trainer:\n  init: {}\n",
-            "x.yaml:2: trainer.init.model is missing\nx.yaml:2: trainer.init.optimizer is missing",
+            "x.yaml:2: trainer.init.model is missing",
         ),
         (
             "trainer: {init: {}}\nmodel: {}\n",
@@ -190,7 +190,7 @@ def test_lines_in_a_list_of_one_trainer_are_known(failure) -> None:
         ),
         (
             "trainer: {init: {}}\nmodels: {}\n",
-            "x.yaml:1: trainer.init.model is missing\nx.yaml:1: trainer.init.optimizer is missing\n"
+            "x.yaml:1: trainer.init.model is missing\n"
             "x.yaml:2: models is not a known key\nhint: all keys stand below trainer",
         ),
         (

@@ -129,6 +129,17 @@ def test_a_dataloader_that_a_mode_needs_and_the_file_lacks_is_an_error(load, pur
     assert str(caught.value) == message
 
 
+def test_training_alone_needs_an_optimizer(load) -> None:
+    params = load({"init.optimizer": None, "fit.val_dataloader": VAL})
+    assert params.optimizer is None
+    assert "optimizer" not in params.resolved()["trainer"]["init"]
+    assert params.dataloaders("val")
+    with pytest.raises(ParamsError) as caught:
+        params.dataloaders("train")
+    message = "x.yaml:7: trainer.init.optimizer is missing\nhint: without it a model can be evaluated, and generate"
+    assert str(caught.value) == message
+
+
 def test_a_checkpoint_to_start_from_is_resolved_like_any_path(load, folder: Path) -> None:
     assert load({"fit.ckpt_path": "a.mdl"}).checkpoint_path.path == folder / "a.mdl"
 

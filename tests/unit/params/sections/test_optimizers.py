@@ -49,7 +49,6 @@ O = "trainer.init.optimizer"  # noqa: E741
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (None, f"x.yaml:7: {O} is missing"),
         ("AdamW", f"x.yaml:7: {O} must be a mapping with one name, got 'AdamW'\nhint: the names are SGD, Adam, AdamW"),
         (
             {"AdamW": {}, "SGD": {}},
