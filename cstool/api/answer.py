@@ -37,7 +37,7 @@ def open_model(
         trained: a checkpoint (`FILE`, `DIR:STEP`), the model_dir of a run (its latest), a params file (.yaml) or params
             that are loaded (the latest in their model_dir)
         overrides: values by dotted key, of the params
-        checkpoint_path: of a params file: this one, not the latest
+        checkpoint_path: of a params file: this one (`FILE`, `DIR:STEP`), not the latest
         lanes: host threads; None for one per core. Results do not depend on it
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
@@ -217,7 +217,7 @@ def params_of(
     """Return the params that a checkpoint was trained with; logs go to its folder unless they say otherwise.
 
     Args:
-        checkpoint: a file
+        checkpoint: its file
         overrides, flags: as for `load_params`
 
     Raises:

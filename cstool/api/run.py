@@ -50,7 +50,7 @@ class RunRequest:
 
     Args:
         mode: "train", "eval", "train_and_eval", or "eval_all"
-        checkpoint_path: start from this one, not from the latest in model_dir
+        checkpoint_path: start from this one (`FILE`, `DIR:STEP`, `DIR:latest`), not from the latest in model_dir
         load_checkpoint_states: which parts of it, such as "model"; None for what the params say
         system: name of a system, or a system file
         execution_mode: "auto", "pipelined" or "weight_streaming", on the modelled wafer
@@ -144,7 +144,7 @@ def train(
         seed: of all random numbers
         model_dir: folder of checkpoints and logs
         memoryx: where weights and optimizer state are
-        checkpoint_path: start from this one, not from the latest
+        checkpoint_path: start from this one (`FILE`, `DIR:STEP`, `DIR:latest`), not from the latest
         load_checkpoint_states: which parts of it, such as "model"
         system: what each CSX is: cs1, cs2, cs3, or a system file
         execution_mode: how the model uses the modelled wafer
@@ -209,7 +209,7 @@ def evaluate(
         eval_steps: batches of an evaluation
         num_csx: number of CSX systems
         model_dir: folder of checkpoints and logs
-        checkpoint_path: evaluate this one
+        checkpoint_path: evaluate this one (`FILE`, `DIR:STEP`)
         system: what each CSX is: cs1, cs2, cs3, or a system file
         lanes: host threads; None for one per core. Results do not depend on it
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told

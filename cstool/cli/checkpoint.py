@@ -39,7 +39,7 @@ checkpoint_app.command(
     "diff",
     cls=Command,
     epilog="Example: cstool checkpoint diff checkpoints/gpt_tiny:latest kept/checkpoint_600.mdl\n"
-    "Example: cstool checkpoint diff checkpoints/gpt_tiny:600 kept:600 --tensor_comparison_op allclose",
+    "Example: cstool checkpoint diff checkpoints/gpt_tiny:600 kept:600 --tensors_only",
 )(diff)
 checkpoint_app.command(
     "copy", cls=Command, epilog="Example: cstool checkpoint copy checkpoints/gpt_tiny:latest best.mdl"

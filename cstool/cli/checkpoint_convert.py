@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cstool.cli.completion import complete_params
+from cstool.cli.completion import complete_checkpoint, complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.screen import progress_in_bytes
 from cstool.errors import CheckpointError
@@ -41,8 +41,9 @@ def convert(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A checkpoint, or a safetensors file or folder of Hugging Face's.",
+            help="A checkpoint (file, DIR:STEP or DIR:latest), or a safetensors file or folder of Hugging Face's.",
             show_default=False,
+            autocompletion=complete_checkpoint,
         ),
     ],
     target: Annotated[

@@ -49,16 +49,25 @@ def diff(
         float | None,
         typer.Option("--atol", metavar="X", help="allclose: absolute tolerance.", show_default="1e-8"),
     ] = None,
+    tensors_only: Annotated[
+        bool, typer.Option("--tensors_only", help="Compare the tensors alone: are the weights and states the same?")
+    ] = False,
+    with_paths: Annotated[
+        bool, typer.Option("--with_paths", help="Take other paths in the params for a difference, too.")
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Compare two checkpoints: keys, shapes, types, numbers and values.
 
     Sparse and dense tensors are compared by what they mean. NaN equals NaN if the bits are the same.
+    Where a run found and left its files (paths in the params) is told, and is no difference.
     The exit code is 0 if the checkpoints match, 1 if they differ, 2 if one cannot be read or is damaged.
     """
     with errors_as_messages(debug):
         tolerance = _tolerance(tensor_comparison_op, rtol, atol)
+        if tensors_only and with_paths:
+            raise CheckpointError("--with_paths: must go without --tensors_only, which leaves out the params")
         from cstool.cli.render import print_json
         from cstool.cli.screen import progress_in_bytes
         from cstool.store import diff_checkpoints, find_checkpoint, open_checkpoint
@@ -69,11 +78,11 @@ def diff(
             open_checkpoint(paths[1]) as other,
             progress_in_bytes("Comparing") as progress,
         ):
-            found = diff_checkpoints(one, other, tolerance, progress)
+            found = diff_checkpoints(one, other, tolerance, progress, tensors_only=tensors_only, with_paths=with_paths)
         if as_json:
             print_json(_document(found, tensor_comparison_op, tolerance))
         else:
-            _print(found)
+            _print(found, tensors_only)
         if not found.match:
             raise typer.Exit(1)
 
@@ -106,10 +115,11 @@ def _document(found: CheckpointDiff, op: ComparisonOp, tolerance: Tolerance | No
         "match": found.match,
         "tensors": [asdict(tensor) for tensor in found.tensors],
         "values": [asdict(value) for value in found.values],
+        "paths": [asdict(value) for value in found.paths],
     }
 
 
-def _print(found: CheckpointDiff) -> None:
+def _print(found: CheckpointDiff, tensors_only: bool) -> None:
     from cstool.cli.render import print_facts, print_table
 
     print_facts({"left": str(found.left), "right": str(found.right)})
@@ -118,13 +128,16 @@ def _print(found: CheckpointDiff) -> None:
     if rows:
         print()
         print_table(columns, rows, right=("MSE", "greatest"))
-    if found.values:
-        print()
-        values = [(value.key, _value_text(value.left), _value_text(value.right)) for value in found.values]
-        print_table(("value", "left", "right"), values)
+    for name, values in (("value", found.values), ("path, no difference", found.paths)):
+        if values:
+            print()
+            texts = [(value.key, _value_text(value.left), _value_text(value.right)) for value in values]
+            print_table((name, "left", "right"), texts)
     differing = sum(tensor.difference is not None for tensor in found.tensors)
-    print(f"\n{len(found.tensors):,} tensors compared, {differing:,} differ; ", end="")
-    print(f"{found.value_count:,} values compared, {len(found.values):,} differences.")
+    differences = "1 difference" if len(found.values) == 1 else f"{len(found.values):,} differences"
+    compared = f"{found.value_count:,} values compared, {differences}"
+    values_text = "values are left out" if tensors_only else compared
+    print(f"\n{len(found.tensors):,} tensors compared, {differing:,} differ; {values_text}.")
     print("Checkpoints match." if found.match else "Checkpoints differ.")
 
 

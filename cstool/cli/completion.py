@@ -29,8 +29,15 @@ def complete_params(incomplete: str) -> list[str]:
 
 
 def complete_checkpoint(incomplete: str) -> list[str]:
-    """Return the checkpoints and MemoryX files that a name may become."""
-    return _complete(incomplete, _is_checkpoint)
+    """Return the checkpoints and MemoryX files that a name may become; behind `DIR:` the steps of that folder."""
+    folder, colon, start = incomplete.rpartition(":")
+    if not (colon and os.path.isdir(folder)):
+        return _complete(incomplete, _is_checkpoint)
+    # Not asked of cstool.store, which takes long to import.
+    matches = (re.fullmatch(r"checkpoint_(\d+)(_.*)?\.mdl", name) for name in os.listdir(folder))
+    steps = sorted({int(match[1]) for match in matches if match is not None})
+    named = [f"{folder}:{step}" for step in ("latest", *steps)] if steps else []
+    return [name for name in named if name.startswith(incomplete) and quote(name) == name]
 
 
 def complete_model_dir(incomplete: str) -> list[str]:

@@ -175,8 +175,8 @@ def run(
         Path | None,
         typer.Option(
             "--checkpoint_path",
-            metavar="FILE",
-            help="Start from this checkpoint, not from the latest.",
+            metavar="CHECKPOINT",
+            help="Start from this one (a file, DIR:STEP or DIR:latest), not from the latest.",
             autocompletion=complete_checkpoint,
         ),
     ] = None,
@@ -336,7 +336,9 @@ def run(
             trainers = load_all_params(params, overrides=set_ or (), flags=flags)
         elif mode is Mode.infer and checkpoint_path is not None:
             from cstool.api.answer import params_of
+            from cstool.store import find_checkpoint
 
+            checkpoint_path = find_checkpoint(checkpoint_path)
             trainers = (params_of(checkpoint_path, set_ or (), flags),)
         else:
             raise missing_option(context, "--params", "-p")

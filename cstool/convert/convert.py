@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cstool
@@ -20,6 +20,7 @@ from cstool.convert.sparsify import sparsify
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
 from cstool.params import Params
+from cstool.store import find_checkpoint
 from cstool.store.vendor_reader import is_vendor_checkpoint
 
 FORMATS = ("cstool", "hf", "vendor")
@@ -35,7 +36,7 @@ class Request:
     """What was asked for.
 
     Args:
-        source: file or folder
+        source: file or folder, or `DIR:STEP`, `DIR:latest`
         target: file, or folder for `hf`
         source_format: one of `FORMATS`; None to find out
         to: one of `TARGETS`; None for dense where the source is not cstool's own
@@ -89,6 +90,7 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
         NonFiniteError: a weight that is to keep its largest numbers has NaN
         ParamsError: what is to be sparse cannot be
     """
+    request = replace(request, source=find_checkpoint(request.source))
     source_format = request.source_format or _format_of(request.source)
     to = request.to or ("dense" if source_format != "cstool" else None)
     if to is None:

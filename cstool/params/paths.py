@@ -22,12 +22,17 @@ class ResolvedPath:
     @property
     def now(self) -> Path:
         """The first candidate that exists by now, else as above: something may have been written since."""
-        return next((path for path in self.tried if path.exists()), self.path)
+        return next(filter(_is_there, self.tried), self.path)
 
 
 def resolve_path(written: str | Path, folder: Path) -> ResolvedPath:
-    """Resolve a path as written in a params file that lies in `folder`."""
+    """Resolve a path as written in a params file that lies in `folder`; of `DIR:STEP` the folder must be there."""
     expanded = Path(written).expanduser()
     candidates = [Path(os.path.abspath(start / expanded)) for start in (folder, Path.cwd())]
     tried = tuple(dict.fromkeys(candidates))
-    return ResolvedPath(next((path for path in tried if path.exists()), tried[0]), tried)
+    return ResolvedPath(next(filter(_is_there, tried), tried[0]), tried)
+
+
+def _is_there(path: Path) -> bool:
+    folder, colon, _ = str(path).rpartition(":")
+    return path.exists() or (bool(colon) and Path(folder).is_dir())

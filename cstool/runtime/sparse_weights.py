@@ -21,7 +21,7 @@ from cstool.kernels.optimizer import first_non_finite
 from cstool.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern, positions
 from cstool.params import SparsityParams
 from cstool.sparsity import initial_mask, is_update_step, most_kept, next_mask
-from cstool.store import INDICES, Store
+from cstool.store import INDICES, Store, find_checkpoint
 
 Array = np.ndarray[Any, Any]
 UNEVEN = 1.05
@@ -159,10 +159,10 @@ class SparseWeight:
         """
         name, group = self.weight.name, self.group
         if group.rewind_checkpoint is not None:
-            dense = self._rules.read_weight(group.rewind_checkpoint.now, self.weight)
+            dense = self._rules.read_weight(find_checkpoint(group.rewind_checkpoint.now), self.weight)
         if group.mask_checkpoint is not None:
             # A weight that has only just grown is kept, and zero.
-            mask = self._rules.read_mask(group.mask_checkpoint.now, self.weight)
+            mask = self._rules.read_mask(find_checkpoint(group.mask_checkpoint.now), self.weight)
         else:
             mask = initial_mask(group, dense, self._rules.seed, name)
         indices = np.flatnonzero(mask)

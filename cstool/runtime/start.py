@@ -21,6 +21,7 @@ from cstool.store import (
     FileStore,
     Progress,
     committed_step,
+    find_checkpoint,
     latest_checkpoint,
     list_checkpoints,
     unbound_note,
@@ -59,7 +60,7 @@ def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str]
 
     Args:
         params: of the run
-        checkpoint: None for that of the params, or the latest state in model_dir if there is one
+        checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for that of the params, or the latest state in model_dir if there is one
         states: which parts to load; None for what the params say of a checkpoint that was given, and all of one that
             the run goes on from: an interruption changes nothing
         trains: whether it trains
@@ -71,6 +72,8 @@ def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str]
     given = params.checkpoint_path if trains else params.eval_checkpoint_path
     if checkpoint is None and given is not None:
         checkpoint = given.now
+    if checkpoint is not None:
+        checkpoint = find_checkpoint(checkpoint)
     looks = checkpoint is None and params.checkpoint.autoload_last_checkpoint
     states = states or (ALL_STATES if looks else params.load_checkpoint_states)
     if not trains:
@@ -101,9 +104,9 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
     _require_model(states)
     folder, template = params.model_dir, params.checkpoint.checkpoint_name
     if checkpoint is not None:
-        paths = [checkpoint]
+        paths = [find_checkpoint(checkpoint)]
     elif params.eval_all_checkpoint_paths:
-        paths = [path.now for path in params.eval_all_checkpoint_paths]
+        paths = [find_checkpoint(path.now) for path in params.eval_all_checkpoint_paths]
     elif not params.checkpoint.autoload_last_checkpoint:
         raise CheckpointError(
             f"{params.path}: trainer.validate_all.ckpt_paths is missing, and autoload_last_checkpoint is false",

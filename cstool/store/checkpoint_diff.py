@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,10 @@ Array = NDArray[Any]
 Pieces = Iterator[tuple[int, Array]]
 """pieces of a tensor with their numbers"""
 
+_PATHS = ("model_dir", "compile_dir", "summary_dir", "data_dir", "ckpt_path", "ckpt_paths")
+_PATHS += ("mask_checkpoint", "rewind_checkpoint")
+_OF_A_PATH = re.compile(rf"__metadata__\[\d+\]\.params\..*\b({'|'.join(_PATHS)})(\[\d+\])?")
+"""keys of the params that say where a run found and left its files, which changes nothing of what it computes"""
 _DEEPEST = 50
 """values that are nested deeper are compared as a whole"""
 
@@ -78,21 +83,31 @@ class CheckpointDiff:
     """those that differ"""
     value_count: int
     """how many were compared"""
+    paths: tuple[ValueDifference, ...] = ()
+    """those in the params that differ, which is no difference"""
 
     @property
     def match(self) -> bool:
-        """Whether nothing differs."""
+        """Whether nothing differs, paths aside."""
         return not self.values and all(tensor.difference is None for tensor in self.tensors)
 
 
 def diff_checkpoints(
-    left: SavedState, right: SavedState, tolerance: Tolerance | None = None, progress: Progress = no_progress
+    left: SavedState,
+    right: SavedState,
+    tolerance: Tolerance | None = None,
+    progress: Progress = no_progress,
+    *,
+    tensors_only: bool = False,
+    with_paths: bool = False,
 ) -> CheckpointDiff:
     """Compare all tensors and all values of two checkpoints.
 
     Args:
         left, right: the open checkpoints
         tolerance: how close tensors must be; None for equality
+        tensors_only: leave out the values
+        with_paths: take other paths in the params for a difference, too
         progress: told how far it is, first of the masks, then of the numbers
 
     Raises:
@@ -104,13 +119,16 @@ def diff_checkpoints(
     same_masks = _same_masks(keys, sides, progress)
     total_bytes = sum(side.nbytes(key, key in same_masks) for key in keys if _comparable(key, sides) for side in sides)
     meter = Meter(total_bytes, progress)
-    left_values, right_values = sides[0].values(sides[1]), sides[1].values(sides[0])
+    left_values, right_values = ({}, {}) if tensors_only else (sides[0].values(sides[1]), sides[1].values(sides[0]))
+    differences = tuple(_value_differences("", left_values, right_values))
+    paths = () if with_paths else tuple(value for value in differences if _OF_A_PATH.fullmatch(value.key))
     return CheckpointDiff(
         left=left.path,
         right=right.path,
         tensors=tuple(_compare(key, sides, key in same_masks, tolerance, meter) for key in keys),
-        values=tuple(_value_differences("", left_values, right_values)),
+        values=tuple(value for value in differences if value not in paths),
         value_count=len(left_values.keys() | right_values.keys()),
+        paths=paths,
     )
 
 

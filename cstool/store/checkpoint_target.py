@@ -29,13 +29,13 @@ def find_checkpoints(targets: Iterable[str]) -> list[Path]:
     return list(dict.fromkeys(path for target in targets for path in _find(target)))
 
 
-def find_checkpoint(target: str) -> Path:
-    """Return the file that a target names.
+def find_checkpoint(target: str | os.PathLike[str]) -> Path:
+    """Return the file that a target names, wherever one checkpoint is to be named. See `find_checkpoints`.
 
     Raises:
         CheckpointError: a folder has no such step, or a glob matches nothing, or several
     """
-    found = _find(target)
+    found = _find(os.fspath(target))
     if len(found) > 1:
         some = ", ".join(map(str, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
         raise CheckpointError(f"{target}: must be one checkpoint, got {len(found)}: {some}")

@@ -37,7 +37,7 @@ def test_the_commands_print_what_it_shows(
         for name, weight in weights.items():
             writer.add_tensor(name, weight.shape, "float32", [weight])
         writer.add_value("__metadata__", [{"version": "1", "model_name": "gpt2", "params": params.resolved()}])
-    write_vendor(tmp_path / "vendor" / "checkpoint_1000.mdl", {**weights, "dataloader": Object()})
+    write_vendor(tmp_path / "vendor" / "checkpoint_1000.mdl", {**weights, "global_step": 1000, "dataloader": Object()})
     consoles = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     assert len(consoles) == 3
     for console in consoles:

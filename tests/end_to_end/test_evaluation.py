@@ -111,6 +111,34 @@ def test_checkpoints_with_other_numbers_of_zeros_are_evaluated_too(texts: Path, 
     assert found(result) == [row for each in before for row in found(each)[-2:]]
 
 
+def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(
+    cstool: Callable[..., Outcome], trained: tuple[Path, RunResult], tmp_path: Path
+) -> None:
+    model_dir = trained[0].parent / "model_dir"
+    latest, fourth = f"{model_dir}:latest", f"{model_dir}:4"
+    ways: list[tuple[int, tuple[object, ...]]] = [
+        (4, ("--mode", "eval", "--checkpoint_path", fourth)),
+        (4, ("--mode", "eval", "--set", f"trainer.validate.ckpt_path={fourth}")),
+        (6, ("--mode", "eval_all", "--checkpoint_path", latest)),
+        (6, ("--mode", "eval_all", "--set", f"trainer.validate_all.ckpt_paths=['{latest}']")),
+    ]
+    elsewhere = ("--model_dir", tmp_path / "dir", "--json")
+    for step, way in ways:
+        outcome = cstool("run", "-p", trained[0], *way, *elsewhere)
+        assert outcome.code == 0, outcome.stderr
+        evaluated = json.loads(outcome.stdout)["evaluations"]
+        path = str(model_dir / f"checkpoint_{step}.mdl")
+        assert {(e["step"], e["checkpoint"]) for e in evaluated} == {(step, path)}
+    sparse = tmp_path / "sparse" / "checkpoint_1.mdl"
+    sparse.parent.mkdir()
+    assert cstool("checkpoint", "convert", fourth, sparse, "--to", "sparse", "--sparsity", "0.5").code == 0
+    mask = f"{{init_method: from_checkpoint, mask_checkpoint: '{sparse.parent}:latest'}}"
+    flags = ("--max_steps", 1, "--load_checkpoint_states", "model", "--checkpoint_path", fourth)
+    outcome = cstool("run", "-p", trained[0], *flags, "--set", f"trainer.init.sparsity={mask}", *elsewhere)
+    assert outcome.code == 0, outcome.stderr
+    assert json.loads(outcome.stdout)["sparsity"]
+
+
 def test_a_checkpoint_that_was_typed_is_the_only_one(
     cstool: Callable[..., Outcome], trained: tuple[Path, RunResult]
 ) -> None:

@@ -220,7 +220,7 @@ def test_a_checkpoint_has_the_params_of_its_model(cstool: Cstool, ready: Path, t
     ready.unlink()
     # The text of its data set says which tokenizer it was; it may lie anywhere.
     outcome = cstool(
-        *("run", "--mode", "infer", "--checkpoint_path", tmp_path / "model_dir" / "checkpoint_60.mdl"),
+        *("run", "--mode", "infer", "--checkpoint_path", f"{tmp_path / 'model_dir'}:latest"),
         *("--tokenizer", "bytes", "--prompt", "the cat", *GREEDY),
     )
     assert (outcome.code, outcome.stdout) == (0, with_file)

@@ -320,6 +320,15 @@ def test_diff_of_values_alone_is_a_difference(cstool, model_dir):
     ]
 
 
+def test_diff_of_tensors_alone_asks_for_the_same_weights(cstool, model_dir):
+    outcome = cstool("checkpoint", "diff", f"{model_dir}:5", f"{model_dir}:latest", "--tensors_only")
+    said = "2 tensors compared, 0 differ; values are left out.\nCheckpoints match.\n"
+    assert (outcome.code, outcome.stdout.partition("\n\n")[2], outcome.stderr) == (0, said, "")
+    outcome = cstool("checkpoint", "diff", f"{model_dir}:5", f"{model_dir}:5", "--tensors_only", "--with_paths")
+    message = "--with_paths: must go without --tensors_only, which leaves out the params"
+    assert outcome == (2, "", f"error: {message}\n")
+
+
 @pytest.mark.parametrize(
     ("flags", "far"),
     [

@@ -32,6 +32,22 @@ def test_what_exists_in_the_working_directory_alone_is_taken_from_there(two) -> 
     assert resolve_path("./data/", folder).path == cwd / "data"
 
 
+def test_of_a_checkpoint_named_by_its_step_the_folder_must_be_there(two) -> None:
+    folder, cwd = two
+    (cwd / "runs").mkdir()
+    assert resolve_path("runs:latest", folder).path == cwd / "runs:latest"
+    (folder / "runs").mkdir()
+    assert resolve_path("runs:latest", folder).path == folder / "runs:latest"
+    assert resolve_path("gone:latest", folder).path == folder / "gone:latest"
+
+
+def test_what_is_written_later_counts_when_it_is_asked_for(two) -> None:
+    folder, cwd = two
+    found = resolve_path("runs:5", folder)
+    (cwd / "runs").mkdir()
+    assert (found.path, found.now) == (folder / "runs:5", cwd / "runs:5")
+
+
 def test_what_exists_nowhere_counts_as_in_the_folder_of_the_file(two) -> None:
     assert resolve_path("../data", two[0]).path == two[0].parent / "data"
 

@@ -57,10 +57,11 @@ class Checkpoints:
                 writer.add_value(key, value)
         return path
 
-    def diff(self, tolerance: Tolerance | None = None, told: list[Any] | None = None) -> CheckpointDiff:
+    def diff(self, tolerance: Tolerance | None = None, told: list[Any] | None = None, **flags: bool) -> CheckpointDiff:
         """Compare what was written as `left` and `right`."""
         with open_checkpoint(self.folder / "left.mdl") as left, open_checkpoint(self.folder / "right.mdl") as right:
-            return diff_checkpoints(left, right, tolerance, lambda *at: told.append(at) if told is not None else None)
+            progress = lambda *at: told.append(at) if told is not None else None  # noqa: E731
+            return diff_checkpoints(left, right, tolerance, progress, **flags)
 
 
 @pytest.fixture
@@ -322,3 +323,30 @@ def test_comparing_tells_how_far_it_is(two: Checkpoints) -> None:
     assert told[-1] == (numbers, numbers)
     assert (masks, masks) in told
     assert {total for _, total in told} == {masks, numbers}
+
+
+def test_other_paths_of_the_params_are_told_and_are_no_difference(two: Checkpoints) -> None:
+    def params(folder: str, seed: int = 1) -> dict[str, Any]:
+        loader = {"data_dir": [f"{folder}/a", "b"], "batch_size": 2}
+        init = {"model_dir": folder, "seed": seed, "sparsity": [{"mask_checkpoint": f"{folder}/m.mdl"}]}
+        fit = {"train_dataloader": loader, **({"ckpt_path": "a.mdl"} if folder == "y" else {})}
+        return {"__metadata__": [{"params": {"trainer": {"init": init, "fit": fit}}}], "model_dir": folder}
+
+    two.write("left", {"model.w": WEIGHT}, {}, params("x"))
+    two.write("right", {"model.w": WEIGHT}, {}, {**params("y"), "model_dir": "x"})
+    found = two.diff()
+    assert found.match
+    assert [(path.key.partition(".trainer.")[2], path.left, path.right) for path in found.paths] == [
+        ("init.model_dir", '"x"', '"y"'),
+        ("init.sparsity[0].mask_checkpoint", '"x/m.mdl"', '"y/m.mdl"'),
+        ("fit.train_dataloader.data_dir[0]", '"x/a"', '"y/a"'),
+        ("fit.ckpt_path", None, '"a.mdl"'),
+    ]
+    strict = two.diff(with_paths=True)
+    assert (strict.match, strict.values, strict.paths) == (False, found.paths, ())
+    # What is called like a path elsewhere is none, and a seed counts.
+    (two.folder / "right.mdl").unlink()
+    two.write("right", {"model.w": WEIGHT}, {}, params("y", seed=2))
+    assert [value.key.rpartition(".")[2] for value in two.diff().values] == ["seed", "model_dir"]
+    alone = two.diff(tensors_only=True)
+    assert (alone.match, alone.value_count, alone.paths) == (True, 0, ())
