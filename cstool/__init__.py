@@ -218,5 +218,5 @@ if not TYPE_CHECKING:
         return found
 
     def __dir__() -> list[str]:
-        """Return all names, those that are not imported yet as well."""
-        return sorted({*globals(), *__all__})
+        """Return the names that are offered, imported yet or not, and none that this module needs itself."""
+        return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from cstool import compiler
 from cstool.arch import System, load_system, system_names
+from cstool.brief import Brief
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.request import Request, loader_of, samples_per_csx
 from cstool.ir import Artifact, ExecutionMode, MemoryXNeed
@@ -17,8 +18,8 @@ DAY_S = 86_400.0
 LATENCY = "latency of SwarmX"
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Brief):
     """What a step comes to on so many systems. All of it is modelled.
 
     Args:
@@ -111,6 +112,20 @@ class Estimate:
     def days(self) -> float | None:
         """To train with the tokens that were asked for."""
         return None if self.tokens is None else self.tokens / self.tokens_per_s / DAY_S
+
+    def facts(self) -> dict[str, str]:
+        """See `Brief.facts`."""
+        unit = "samples" if self.artifact.tokens == 1 else "tokens"
+        return {
+            "model": self.artifact.graph.name,
+            "systems": f"{self.num_csx} x {self.artifact.system.name}",
+            "batch": f"{self.batch_size:,} samples",
+            "step": f"{self.step_s:.3g} s modelled",
+            "throughput": f"{self.tokens_per_s:,.0f} {unit}/s",
+            "of peak": f"{self.share_of_peak:.1%}",
+            "bound by": self.bound,
+            **({} if self.days is None else {f"for {self.tokens:,} tokens": f"{self.days:,.3g} days"}),
+        }
 
 
 class Estimator:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cstool.arch import System
+from cstool.brief import Brief
 from cstool.ir._graph import Graph
 from cstool.ir._kernel import FusedKernel
 from cstool.ir._region import Region, Route
@@ -283,8 +284,8 @@ class Alternative:
     why: str
 
 
-@dataclass(frozen=True)
-class Artifact:
+@dataclass(frozen=True, repr=False)
+class Artifact(Brief):
     """A model compiled for a system.
 
     Args:
@@ -346,3 +347,15 @@ class Artifact:
     def step_s(self) -> float:
         """Modelled time of a step [s]."""
         return self.step_cycles / self.system.clock_hz
+
+    def facts(self) -> dict[str, str]:
+        """See `Brief.facts`."""
+        return {
+            "model": f"{self.graph.name}, {self.graph.parameter_count:,} parameters",
+            "systems": f"{self.num_csx} x {self.system.name}",
+            "mode": self.mode.value,
+            "batch": f"{self.batch_size:,} samples, {self.micro_batch_size:,} at a time on a system",
+            "step": f"{self.step_s:.3g} s modelled",
+            "PEs that work": f"{self.active_pes:,}",
+            "fullest PE": f"{self.sram_used_bytes:,} of {self.system.pe.sram_bytes:,} bytes",
+        }

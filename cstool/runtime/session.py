@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cstool.brief import Brief
 from cstool.ir import Graph
 from cstool.params import Params
 from cstool.runtime.appliance import Appliance
@@ -58,8 +59,8 @@ class Recomputed:
     whole_grain_bytes: int
 
 
-@dataclass
-class RunResult:
+@dataclass(repr=False)
+class RunResult(Brief):
     """What a run came to. Times and memory were measured on this host, but for `modelled`."""
 
     mode: str
@@ -132,6 +133,22 @@ class RunResult:
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
         return asdict(self)
+
+    def facts(self) -> dict[str, str]:
+        """See `Brief.facts`."""
+        found = {"mode": self.mode, "model": f"{self.model}, {self.parameters:,} parameters"}
+        if self.losses:
+            steps = f"{self.first_step:,} to {self.last_step:,}"
+            found["steps"] = f"{steps}, {self.median_step_s:.3g} s each on this host (median)"
+            found["loss"] = f"{self.losses[0]:.5f} to {self.losses[-1]:.5f}"
+        elif self.mode.startswith("train"):
+            found["steps"] = "none"
+        if self.evaluations:
+            last = self.evaluations[-1]
+            found["held out"] = f"loss {last['loss']:.5f} after step {last['step']:,}"
+        if self.checkpoints:
+            found["checkpoint"] = self.checkpoints[-1]
+        return found
 
 
 class Saving(NamedTuple):

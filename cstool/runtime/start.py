@@ -60,7 +60,8 @@ def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str]
 
     Args:
         params: of the run
-        checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for that of the params, or the latest state in model_dir if there is one
+        checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for that of the params, or the latest state in model_dir
+            if there is one
         states: which parts to load; None for what the params say of a checkpoint that was given, and all of one that
             the run goes on from: an interruption changes nothing
         trains: whether it trains

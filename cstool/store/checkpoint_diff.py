@@ -22,9 +22,8 @@ Array = NDArray[Any]
 Pieces = Iterator[tuple[int, Array]]
 """pieces of a tensor with their numbers"""
 
-_PATHS = ("model_dir", "compile_dir", "summary_dir", "data_dir", "ckpt_path", "ckpt_paths")
-_PATHS += ("mask_checkpoint", "rewind_checkpoint")
-_OF_A_PATH = re.compile(rf"__metadata__\[\d+\]\.params\..*\b({'|'.join(_PATHS)})(\[\d+\])?")
+_PATHS = "model_dir|compile_dir|summary_dir|data_dir|ckpt_paths?|mask_checkpoint|rewind_checkpoint"
+_OF_A_PATH = re.compile(rf"__metadata__\[\d+\]\.params\..*\b({_PATHS})(\[\d+\])?")
 """keys of the params that say where a run found and left its files, which changes nothing of what it computes"""
 _DEEPEST = 50
 """values that are nested deeper are compared as a whole"""

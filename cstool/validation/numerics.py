@@ -127,7 +127,7 @@ def _relative(value: float, reference: float) -> float:
 
 def _keeping_gradients(params: Params) -> Params:
     """Return params whose checkpoint after a step has the gradients: momentum begins with the first of them."""
-    optimizer = SGD.model_validate({"learning_rate": params.optimizer.learning_rate, "momentum": 0.5})
+    optimizer = SGD.model_validate({"learning_rate": params.trained_by.learning_rate, "momentum": 0.5})
     return replace(params, optimizer=optimizer)
 
 

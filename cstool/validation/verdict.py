@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cstool.brief import Brief
+
 
 @dataclass(frozen=True)
 class Numerics:
@@ -263,8 +265,8 @@ class Setting:
     seed: int
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Brief):
     """Whether sparse is as good as dense, and what it costs.
 
     Args:
@@ -299,6 +301,15 @@ class Verdict:
     def holds(self) -> bool:
         """Whether kernels agree and the losses are close enough."""
         return not self.problems
+
+    def facts(self) -> dict[str, str]:
+        """See `Brief.facts`."""
+        return {
+            "holds": "yes" if self.holds else "no",
+            "sparsity": self.comparison.sparsity,
+            "held-out loss": f"{self.comparison.quality.gap:+.4f} nats against dense",
+            **({} if self.holds else {"problems": "; ".join(self.problems)}),
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON, with what follows from the numbers."""
