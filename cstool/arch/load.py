@@ -20,6 +20,12 @@ from cstool.errors import ParamsError
 FOLDER = Path(__file__).parent / "systems"
 MOST_PES = 10_000
 """along a side of a wafer: ten times those there are, and tables still fit"""
+MOST = 10**6
+"""of anything that a PE or a link counts: products of it with sizes of tensors still fit 64 bits"""
+MOST_PE_BYTES = 10**9
+MOST_BYTES = 10**18
+LARGEST = 1e30
+"""of what is no count"""
 STATUSES: Mapping[str, str] = {
     "R1": "read in the primary text or a raw data file",
     "R2": "read second-hand",
@@ -39,7 +45,19 @@ class _Sourced(Section):
 
 
 class _Count(_Sourced):
-    value: Annotated[int, Field(ge=1)]
+    value: Annotated[int, Field(ge=1, le=MOST)]
+
+
+class _Sram(_Sourced):
+    value: Annotated[int, Field(ge=1, le=MOST_PE_BYTES)]
+
+
+class _PeBytes(_Sourced):
+    value: Annotated[int, Field(ge=0, le=MOST_PE_BYTES)]
+
+
+class _Bytes(_Sourced):
+    value: Annotated[int, Field(ge=1, le=MOST_BYTES)]
 
 
 class _Side(_Sourced):
@@ -47,11 +65,11 @@ class _Side(_Sourced):
 
 
 class _Whole(_Sourced):
-    value: Annotated[int, Field(ge=0)]
+    value: Annotated[int, Field(ge=0, le=MOST)]
 
 
 class _Positive(_Sourced):
-    value: Annotated[float, Field(gt=0)]
+    value: Annotated[float, Field(gt=0, le=LARGEST)]
 
 
 class _Share(_Sourced):
@@ -59,7 +77,7 @@ class _Share(_Sourced):
 
 
 class _Counts(_Sourced):
-    value: Annotated[tuple[Annotated[int, Field(ge=1)], ...], List, Field(min_length=1)]
+    value: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_BYTES)], ...], List, Field(min_length=1)]
 
 
 class _FabricSection(Section):
@@ -76,10 +94,10 @@ class _SimdSection(Section):
 
 
 class _PeSection(Section):
-    sram_bytes: _Count
-    code_bytes: _Whole
-    stack_bytes: _Whole
-    accumulator_cache_bytes: _Whole
+    sram_bytes: _Sram
+    code_bytes: _PeBytes
+    stack_bytes: _PeBytes
+    accumulator_cache_bytes: _PeBytes
     banks: _Count
     bank_word_bytes: _Count
     bank_conflict_factor: _Count
@@ -101,7 +119,7 @@ class _LinksSection(Section):
 
 
 class _MemoryXSection(Section):
-    capacity_bytes: _Count
+    capacity_bytes: _Bytes
     units_bytes: _Counts
     bytes_per_s: _Positive
     flops: _Positive

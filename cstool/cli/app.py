@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +21,7 @@ from cstool.cli.estimate import estimate
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import EPILOG as RUN_EPILOG
 from cstool.cli.run import RunCommand, run
+from cstool.cli.surroundings import drop_output, fault_of, lack_of_room, open_streams
 from cstool.cli.system import system_app
 from cstool.cli.validate import EPILOG as VALIDATE_EPILOG
 from cstool.cli.validate import validate
@@ -100,17 +100,14 @@ def _root(
     """A wafer-scale cluster in software: train models by weight streaming, from a YAML file."""
 
 
-def _drop_output() -> None:
-    """Let the interpreter's last flush of stdout go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def main() -> int:
     """Run the command that the process was started with and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        # What the terminal's encoding does not have is shown as a question mark; it ends no command.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    open_streams()
+    # Lanes are the threads that compute; those of a library would take memory, and do nothing.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if (lack := lack_of_room(sys.argv[1:])) is not None:
+        print_error(str(lack))
+        return 2
     try:
         if VARIABLE in os.environ:
             normalize_typed_flags(os.environ)
@@ -123,12 +120,16 @@ def main() -> int:
         if not isinstance(error.__context__ or error, BrokenPipeError):
             raise
         # As in `cstool checkpoint list | head -1`: the reader has what it wanted.
-        _drop_output()
+        drop_output()
         return 0
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except Exception as error:
+        # Only what the machine is to blame for becomes a message. The rest is a bug of ours, and shows its traceback.
+        if (fault := fault_of(error)) is None:
             raise
-        _drop_output()
-        print_error(f"a file or the output cannot be written: {error.strerror}")
+        if "--debug" in sys.argv:
+            traceback.print_exc()
+        if isinstance(error, OSError) and error.filename is None:
+            drop_output()
+        print_error(str(fault))
         return 2
     return code or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,6 +57,6 @@ def check_folder(folder: Path) -> None:
     Raises:
         CheckpointError: it is not
     """
-    if not folder.is_dir():
-        got = "got a file" if folder.exists() else "found nothing there"
+    if not os.path.isdir(folder):
+        got = "got a file" if os.path.exists(folder) else "found nothing there"
         raise CheckpointError(f"{folder}: must be a folder, {got}", "give the model_dir of a run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -25,9 +25,9 @@ OTHER_FLAGS = {
 
 @contextmanager
 def errors_as_messages(debug: bool) -> Iterator[None]:
-    """Turn a CstoolError, or a lack of memory, into its message on stderr and its exit code.
+    """Turn a CstoolError into its message on stderr and its exit code.
 
-    Any other exception is a bug of ours and passes, traceback and all.
+    Any other exception passes: `main` tells what the machine is to blame for from bugs of ours.
 
     Raises:
         typer.Exit: with the exit code of the error.
@@ -39,21 +39,15 @@ def errors_as_messages(debug: bool) -> Iterator[None]:
             traceback.print_exc()
         print_error(str(error), label="interrupted" if error.exit_code == 130 else "error")
         raise typer.Exit(error.exit_code) from error
-    except MemoryError as error:
-        if debug:
-            traceback.print_exc()
-        print_error(f"the memory of this machine does not suffice: {str(error) or 'there is no more'}")
-        print("hint: a smaller model, batch_size or max_sequence_length needs less", file=sys.stderr)
-        raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
-        print("interrupted", file=sys.stderr)
+        _print_line("interrupted")
         raise typer.Exit(130) from error
 
 
 def print_error(text: str, label: str = "error") -> None:
     """Print `text` on stderr, the label before each message of it but not before the hints."""
     for line in text.splitlines():
-        print(line if line.startswith("hint: ") else f"{label}: {line}", file=sys.stderr)
+        _print_line(line if line.startswith("hint: ") else f"{label}: {line}")
 
 
 def missing_option(context: typer.Context, *names: str) -> typer.TyperException:
@@ -67,7 +61,7 @@ def print_usage_error(error: typer.TyperException) -> None:
     """Print what is wrong with the command line: one line, and a hint."""
     context = getattr(error, "ctx", None)
     if context is not None and error.message == context.get_help():  # a group was called without a command
-        print(error.message, file=sys.stderr)
+        _print_line(error.message)
         return
     command = "cstool" if context is None else context.command_path
     possibilities = getattr(error, "possibilities", None)
@@ -83,7 +77,13 @@ def print_usage_error(error: typer.TyperException) -> None:
         nearest = possibilities or [name for name in suggested.rstrip("?").replace("'", "").split(", ") if name]
         hint = OTHER_FLAGS.get(option) or (f"did you mean {' or '.join(nearest)}?" if nearest else None)
     print_error(message)
-    print(f"hint: {hint or f'`{command} --help` lists what there is'}", file=sys.stderr)
+    _print_line(f"hint: {hint or f'`{command} --help` lists what there is'}")
+
+
+def _print_line(line: str) -> None:
+    """Print a line on stderr; where that cannot be written, the exit code says it alone."""
+    with suppress(OSError):
+        print(line, file=sys.stderr)
 
 
 def _bad_value(error: typer.BadParameter) -> tuple[str, str | None]:

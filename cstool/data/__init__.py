@@ -10,11 +10,12 @@ from cstool.data.info import DataInfo, PartInfo, data_info
 from cstool.data.mnist import MnistDataset, open_mnist
 from cstool.data.parts import vocab_size_of
 from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part
+from cstool.data.record import read_record
 from cstool.data.samples import Packing
 from cstool.data.sink_tokens import SinkTokensDataset
 from cstool.data.text import Progress, prepare_text
 from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
-from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, read_record, tokenizer_of
+from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
 
 __all__ = [
     "BIGRAM_VOCAB_LIMIT",

@@ -10,7 +10,8 @@ from typing import Any
 from cstool.data.dataset import names_in_folder
 from cstool.data.hdf5_text import is_sample_file
 from cstool.data.mnist import MNIST_PARTS
-from cstool.data.tokenizer import BYTE_VALUES, read_record
+from cstool.data.record import read_record
+from cstool.data.tokenizer import BYTE_VALUES
 from cstool.errors import DataError
 
 TEXT, PICTURES = "HDF5 text", "MNIST IDX"

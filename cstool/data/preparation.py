@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.atomic_file import sync_folder, write_replacing
-from cstool.data.tokenizer import RECORD, read_record
+from cstool.data.record import RECORD, read_record
 from cstool.errors import DataError
 
 _LOCK = "lock"

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from unicodedata import combining
 
+from cstool.data.record import read_record
 from cstool.errors import DataError
 
 BYTES = "bytes"
 """names the tokenizer of bytes"""
-RECORD = "prepared.json"
-"""says in the folder of a data set how it was made"""
 
 END_OF_TEXT = "<|endoftext|>"
 _ENDS_OF_TEXT = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>")
@@ -192,7 +191,7 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
         data_dir: the folder of the data set, or one of its parts
 
     Raises:
-        DataError: the tokenizer cannot be loaded, see `load_tokenizer`.
+        DataError: the tokenizer cannot be loaded, see `load_tokenizer`; or the record is damaged.
     """
     for folder in (data_dir, data_dir.resolve().parent):
         record = read_record(folder) or {}
@@ -201,15 +200,6 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
             file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
             return ByteTokenizer() if file is None else FileTokenizer(folder / file)
     return None
-
-
-def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return how the data set in a folder was made; None if that is not said, or not by this program."""
-    try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) and {"digest", "files", "parts"} <= record.keys() else None
 
 
 def _unknown_id(model: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:

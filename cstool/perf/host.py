@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from cstool.ir import Graph, Op, OpKind, panels_of
 from cstool.perf.cluster import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Section, StreamedOp, simulate
@@ -260,6 +259,9 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
         seconds: what they took
         scale: what the error of each is divided by
     """
+    # It takes long to import, and only what measures the host needs it.
+    from scipy.optimize import nnls
+
     amounts = np.array(rows, np.float64)
     unit = np.maximum(np.abs(amounts).max(axis=0), 1e-300)
     weight = 1.0 / np.asarray(scale, np.float64)

@@ -108,7 +108,7 @@ def read_layout(path: Path, descriptor: int) -> Layout:
             if version != WITHOUT_DIGEST:
                 _check_digest(path, _text(h5, DIGEST), layout.digest())
             return layout
-    except CheckpointError:
+    except (CheckpointError, MemoryError):
         raise
     except Exception as error:
         # Whatever HDF5, h5py or JSON trip over here, they trip over the file.

@@ -43,6 +43,8 @@ def find_checkpoint(target: str | os.PathLike[str]) -> Path:
 
 
 def _find(target: str) -> list[Path]:
+    if not target:
+        raise CheckpointError("a checkpoint must have a name, got ''", "give a file, DIR:STEP or DIR:latest")
     if os.path.lexists(target):
         return [Path(target)]
     named = _OF_A_FOLDER.fullmatch(target)

@@ -44,12 +44,12 @@ _LONGEST_TEXT_BYTES = 256
 
 def record_path(path: Path) -> Path:
     """Return where the commit record of a file is."""
-    return path.with_name(f"{path.name}.commit")
+    return path.parent / f"{path.name}.commit"
 
 
 def lock_path(path: Path) -> Path:
     """Return where the lock of a file is."""
-    return path.with_name(f"{path.name}.lock")
+    return path.parent / f"{path.name}.lock"
 
 
 def open_layout(file: PendingFile, mode: str) -> h5py.File:
@@ -71,6 +71,8 @@ def is_store(path: Path) -> bool:
         _check_regular(path)
         with h5py.File(path, "r", locking=False) as h5:
             return _text(h5, "kind") == KIND
+    except MemoryError:
+        raise
     except Exception:
         # Whatever HDF5 or h5py trip over here: it is none.
         return False
@@ -99,7 +101,7 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
                 places[name] = slots
             _check_apart(path, places)
             return places
-    except (StoreError, DamagedCheckpointError):
+    except (StoreError, DamagedCheckpointError, MemoryError):
         raise
     except FileNotFoundError as error:
         raise StoreError(

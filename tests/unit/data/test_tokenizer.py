@@ -214,13 +214,15 @@ def test_without_the_package_the_hint_says_how_to_get_it(tmp_path, error_of, mon
 
 
 def record(folder, **changes):
-    content = {"digest": "", "files": {}, "parts": {"train": {}, "val": {}}, "sequence_length": 4, **changes}
+    part = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}
+    content = {"digest": "", "files": {}, "parts": {"train": part, "val": part}, "sequence_length": 4, **changes}
     (folder / "train").mkdir()
     (folder / "prepared.json").write_text(json.dumps(content))
 
 
 def test_a_data_set_knows_its_tokenizer(tmp_path):
-    record(tmp_path, tokenizer={"file": "tokenizer.json"})
+    about = {"made_from": "a.json", "vocab_size": 256, "digest": ""}
+    record(tmp_path, tokenizer={"file": "tokenizer.json", **about})
     byte_level().save(str(tmp_path / "tokenizer.json"))
     for folder in (tmp_path, tmp_path / "train"):
         assert tokenizer_of(folder).name == str(tmp_path / "tokenizer.json")

@@ -1,0 +1,89 @@
+"""What a process is given by whoever starts it: open streams, and memory; and which errors are theirs, not ours."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import sys
+from collections.abc import Sequence
+
+from cstool.errors import CstoolError
+
+_STREAMS = ("stdin", "stdout", "stderr")
+_MIB = 2**20
+
+LEAST_BYTES = 192 * _MIB
+"""of address space, for NumPy and HDF5"""
+KERNELS_BYTES = 768 * _MIB
+"""of address space, for compiled kernels and their compiler as well"""
+THREAD_BYTES = 128 * _MIB
+"""of address space that a thread reserves: its stack, its arena, and its buffer of BLAS"""
+_COMPUTING = ("run", "validate", "estimate")
+
+
+def open_streams() -> None:
+    """Let what nobody reads go nowhere: a stream that was closed when the process began is the null device.
+
+    Otherwise the next file that is opened would take its place, and be written to by whoever prints. What the encoding
+    of a terminal does not have is shown as a question mark.
+    """
+    for descriptor, name in enumerate(_STREAMS):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, so this one
+            if name != "stdin":  # who reads that says that it is closed
+                setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Let the interpreter's last flush of stdout go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
+    """Return the error of an address space of this process that is too small for a command; None where it is not.
+
+    Libraries do not take that well: OpenBLAS asks for memory for ever, LLVM aborts, and others are not found.
+
+    Args:
+        arguments: of the command line
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    need = KERNELS_BYTES + THREAD_BYTES * (os.cpu_count() or 1) if command in _COMPUTING else LEAST_BYTES
+    if limit >= need:
+        return None
+    return CstoolError(
+        f"the address space of this process is limited to {limit // 1024:,} kB, and cstool {command} must have "
+        f"{need // 1024:,}",
+        "ulimit -v unlimited lifts the limit of a shell; memory alone is limited by a control group",
+    )
+
+
+def fault_of(error: BaseException) -> CstoolError | None:
+    """Return an error for which the surroundings are to blame as a message; None for any other."""
+    if isinstance(error, MemoryError):
+        return CstoolError(
+            f"the memory of this machine does not suffice: {str(error) or 'there is no more'}",
+            "a smaller model, batch_size or max_sequence_length needs less",
+        )
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return CstoolError(
+            "the system must let this process start another thread, it refuses",
+            "fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed",
+        )
+    if isinstance(error, ImportError) and "failed to map segment" in str(error):
+        return CstoolError(f"a library does not fit the memory: {error}", "ulimit -v says what is allowed")
+    # HDF5 and others raise it without a number, for what is wrong with a file: that is for who opened the file.
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.filename is None:
+            return CstoolError(f"a file or the output cannot be written: {error.strerror}")
+        return CstoolError(f"{os.fsdecode(error.filename)}: cannot be read or written, got: {error.strerror}")
+    return None

@@ -1,0 +1,106 @@
+"""`prepared.json`, the record of how a data set was made: checked when it is read, since it may come from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from cstool.document.document import Document
+from cstool.document.problems import Problems
+from cstool.document.section import Section, rule_error
+from cstool.errors import DataError, ParamsError
+
+RECORD = "prepared.json"
+"""says in the folder of a data set how it was made"""
+_HINT = "prepare the data set anew; without the record its files are read as anybody's"
+
+
+def _check_names(entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in entries:
+        _check_name(name)
+    return entries
+
+
+def _check_name(name: str) -> str:
+    if PurePosixPath(name).is_absolute() or {"", ".", ".."} & {*name.split("/")} or "\0" in name:
+        raise rule_error(f"must stay in the folder of the record, {name!r:.60} does not")
+    return name
+
+
+_Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
+_Name = Annotated[str, AfterValidator(_check_name)]
+
+
+class _Section(Section):
+    # A later version may say more; that is for its own readers.
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Part(_Section):
+    samples: _Size
+
+
+class _TextPart(_Part):
+    files: _Size
+    size_bytes: _Size
+    tokens: _Size
+
+
+class _Tokenizer(_Section):
+    file: _Name
+    made_from: str
+    vocab_size: Annotated[int, Field(ge=1, le=2**31)]
+    digest: str
+
+
+class _Binary(_Section):
+    files: _Size
+    size_bytes: _Size
+    first: str
+
+
+class _Record(_Section):
+    digest: str
+    files: Annotated[dict[str, _Size], AfterValidator(_check_names)]
+    parts: Annotated[dict[str, _Part], AfterValidator(_check_names)]
+    source: str | None = None
+
+
+class _TextRecord(_Section):
+    digest: str
+    files: Annotated[dict[str, _Size], AfterValidator(_check_names)]
+    parts: Annotated[dict[str, _TextPart], AfterValidator(_check_names)]
+    sequence_length: Annotated[int, Field(ge=2, le=2**31 - 1)]
+    sources: list[str] = []
+    packing: str = "stream"
+    shuffle_seed: int | None = None
+    unknown_characters: _Size = 0
+    tokenizer: _Tokenizer | None = None
+    binary: _Binary | None = None
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Return how the data set in a folder was made; None if that is not said, or not by this program.
+
+    Raises:
+        DataError: this program says it, but not so: naming what is wrong first.
+    """
+    path = folder / RECORD
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else "null"
+        record = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not {"digest", "files", "parts"} <= record.keys():
+        return None
+    problems = Problems(Document(str(path), text, record), folder)
+    problems.check(_TextRecord if "sequence_length" in record else _Record, record, ())
+    try:
+        problems.raise_found()
+    except ParamsError as error:
+        raise DataError(error.problems[0][0], _HINT) from None
+    return {key: value for key, value in record.items() if value is not None}
