@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def prepare_digits(output: Path, *, val_fraction: float = 0.2, seed: int = 1, ov
         raise DataError(
             f"val_fraction: must hold out some of the {len(labels):,} pictures but not all, got {val_fraction}"
         )
-    output = output.resolve()
+    output = Path(os.path.realpath(output))
     digest = hashlib.blake2b(json.dumps(["digits", 1, held_out, seed]).encode(), digest_size=16).hexdigest()
     summary = DigitsSummary(output, len(labels) - held_out, held_out, already_prepared=True)
     if kept(output, digest, overwrite) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def find_parts(folder: Path) -> DataFolder:
     ):
         return DataFolder(folder, PICTURES, dict.fromkeys(MNIST_PARTS, folder), record)
     if any(is_sample_file(name) for name in names):
-        return DataFolder(folder, TEXT, {folder.resolve().name: folder}, None)
+        return DataFolder(folder, TEXT, {os.path.basename(os.path.realpath(folder)): folder}, None)
     inside = {name: folder / name for name in names if _has_samples(folder / name)}
     if not inside:
         raise DataError(

@@ -43,7 +43,8 @@ def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
     """Return the resolved files and folders that a text is made of; for None, the standard library's folder."""
     if sources is None:
         return (Path(sysconfig.get_path("stdlib")).resolve(),)
-    return tuple(source.resolve() for source in sources)
+    # Unlike `resolve`, it takes a link to itself as it is.
+    return tuple(Path(os.path.realpath(source)) for source in sources)
 
 
 def source_names(sources: Sequence[Path] | None) -> tuple[str, ...]:
@@ -75,7 +76,7 @@ def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[Source
         found = {}
         for source in sources:
             for path, name in _entries(source):
-                found.setdefault(path.resolve(), name)
+                found.setdefault(Path(os.path.realpath(path)), name)
         what = f"{', '.join(str(source) for source in sources)}: must hold files of text"
     listed = sorted(found.items(), key=lambda item: (item[1], item[0]))
     with ThreadPoolExecutor(threads) as pool:

@@ -8,6 +8,7 @@ sample of its own, and the end of its last one is padded.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,7 @@ def prepare_text(
         Interrupted: Ctrl-C, when something was finished.
     """
     began = time.perf_counter()
-    output = output.resolve()
+    output = Path(os.path.realpath(output))
     request.check()
     if processes < 1:
         raise DataError(f"--processes: must be at least 1, got {processes}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -193,10 +194,11 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
     Raises:
         DataError: the tokenizer cannot be loaded, see `load_tokenizer`; or the record is damaged.
     """
-    for folder in (data_dir, data_dir.resolve().parent):
+    place = Path(os.path.realpath(data_dir))
+    for folder in (data_dir, place.parent):
         record = read_record(folder) or {}
         # Pictures have a record without a length.
-        if "sequence_length" in record and (folder == data_dir or data_dir.resolve().name in record["parts"]):
+        if "sequence_length" in record and (folder == data_dir or place.name in record["parts"]):
             file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
             return ByteTokenizer() if file is None else FileTokenizer(folder / file)
     return None

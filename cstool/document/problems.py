@@ -23,6 +23,7 @@ _RULES = {
     "bool_type": "must be true or false",
     "string_type": "must be text",
     "tuple_type": "must be a list",
+    "list_type": "must be a list",
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",
     "literal_error": "must be {expected}",

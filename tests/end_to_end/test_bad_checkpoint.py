@@ -17,6 +17,7 @@ import h5py
 import pytest
 
 from cstool.runtime.appliance import Appliance
+from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.pending_file import PendingFile
 from tests.end_to_end.refusals import Outcome, error, kept
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
@@ -101,6 +102,25 @@ def test_a_damaged_tensor_of_the_latest_checkpoint_is_named(
     before = kept(model_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
     assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OLDER), before)
+
+
+@pytest.mark.parametrize("key", ["choices", "random"])
+@pytest.mark.parametrize(("value", "shown"), [(None, "None"), ([], "[]"), ("x", "'x'")])
+def test_values_that_a_run_looks_up_must_be_mappings(
+    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path, key: str, value: Any, shown: str
+) -> None:
+    path = model_dir / "checkpoint_2.mdl"
+    aside = path.rename(tmp_path / "aside.mdl")
+    with CheckpointReader(aside) as reader, CheckpointWriter(path) as writer:
+        for name in reader.keys():
+            if (target := reader.link_of(name)) is not None:
+                writer.link(name, target)
+            elif name in reader.tensor_names():
+                writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
+            else:
+                writer.add_value(name, value if name == key else reader.value(name))
+    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
+    assert (outcome.code, outcome.stderr) == (2, error(f"{SECOND}: {key} must be a mapping, got {shown}"))
 
 
 def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_run(

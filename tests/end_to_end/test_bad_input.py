@@ -5,6 +5,7 @@ In the expected messages TMP is the folder of the test and DATA that of the text
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,30 @@ def test_prepared_text_goes_nowhere_where_something_else_is(
     command = ("data", "prepare", "text", "--output", tmp_path / output, tmp_path / "text", "--sequence_length", 16)
     assert cstool(*command) == (2, "", expected)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("started", range(6))
+@pytest.mark.parametrize("where", ["ram", "file"])
+def test_a_run_that_may_not_start_another_thread_ends_with_one_error(
+    cstool: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    data: Path,
+    started: int,
+    where: str,
+) -> None:
+    start, left = threading.Thread.start, iter(range(started))
+
+    def refuse_later(self: threading.Thread) -> None:
+        if next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    file = gpt_params(tmp_path, data, init__model__num_hidden_layers=1)
+    monkeypatch.setattr(threading.Thread, "start", refuse_later)
+    outcome = cstool("run", "-p", file, "--memoryx", where, "--lanes", "2", "--num_steps", "1")
+    if outcome.code:
+        assert (outcome.code, outcome.stderr) == (2, error(
+            "the system must let this process start another thread, it refuses",
+            "fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed",
+        ))  # fmt: skip

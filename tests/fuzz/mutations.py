@@ -1,0 +1,299 @@
+"""Odd values, and ways to spoil a file that know what is in it: text, JSON, YAML, HDF5, safetensors, any bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import yaml
+
+DEEP: Any = []
+for _ in range(200):
+    DEEP = [DEEP]
+
+NUMBERS: list[Any] = [0, -1, 1, 2, 3, 7, 100, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 10**30, -(2**63)]
+NUMBERS += [0.0, -0.0, 0.5, 1.5, 1e-30, 1e30, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf]
+TEXTS = ["", " ", "a", "x" * 300, "x" * 5000, "é漢😀", "\u202eabc", "../../x", "/", ".", "..", "~", "1", "1e5", "null"]
+TEXTS += ["none", "a.b", "a/b", "a\nb", "\x1b[31m", "*", "{step}", "%s", "a,b", "-1", "nan", "0x10", "true"]
+ODD: list[Any] = [None, True, False, *NUMBERS, *TEXTS, [], [[]], [1], [None], ["a", "a"], {}, {"a": 1}, {"": {}}, DEEP]
+
+Tree = Any
+Change = Callable[[Path, random.Random], None]
+
+
+def odd_text(chance: random.Random) -> str:
+    """Return an odd value as one would type it."""
+    value = chance.choice([*TEXTS, *NUMBERS, "[1, 2]", "{a: 1}", "[", "2**31", "1_000", "é" * 200])
+    return str(value)
+
+
+def _places(tree: Tree, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path]
+    entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in entries:
+        found += _places(value, (*path, key))
+    return found
+
+
+def change_tree(tree: Tree, chance: random.Random) -> Tree:
+    """Return a tree of plain data with one thing changed; the tree itself is changed, too."""
+    path = chance.choice(_places(tree)[1:] or [()])
+    if not path:
+        return chance.choice(ODD)
+    *above, last = path
+    parent = tree
+    for key in above:
+        parent = parent[key]
+    match chance.choice(["odd", "odd", "odd", "near", "near", "delete", "rename", "wrap", "copy", "many"]):
+        case "odd":
+            parent[last] = chance.choice(ODD)
+        case "near":
+            parent[last] = _near(parent[last], chance)
+        case "delete":
+            del parent[last]
+        case "rename" if isinstance(parent, dict):
+            parent[chance.choice([f"{last}x", str(last)[:-1], str(last).upper(), "", "x" * 300])] = parent.pop(last)
+        case "wrap":
+            parent[last] = chance.choice([[parent[last]], {"a": parent[last]}, [parent[last]] * 3])
+        case "copy":
+            other = tree
+            for key in chance.choice(_places(tree)):
+                other = other[key]
+            parent[last] = json.loads(json.dumps(other, default=str))
+        case _:
+            parent[last] = [parent[last]] * chance.choice([2, 300])
+    return tree
+
+
+def _near(value: Any, chance: random.Random) -> Any:
+    """Return another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return chance.choice([value + 1, value - 1, -value, value * 2, value * 10, value // 2, float(value)])
+    if isinstance(value, float):
+        return chance.choice([-value, value * 1e6, value / 1e6, 1 - value, int(min(max(value, -1e9), 1e9))])
+    if isinstance(value, str):
+        cut = chance.randrange(len(value) + 1)
+        return chance.choice([value[:cut], value + "x", value.upper(), value * 2, f"{value}/", chance.choice(TEXTS)])
+    if isinstance(value, list):
+        return chance.choice([value[1:], value[::-1], value + value, chance.sample(value, len(value))])
+    return chance.choice(ODD)
+
+
+def change_bytes(content: bytes, chance: random.Random) -> bytes:
+    """Return bytes with some flipped, cut, doubled or put in."""
+    data = bytearray(content)
+    at = chance.randrange(len(data) + 1)
+    match chance.choice(["flip", "flip", "flip", "cut", "cut", "insert", "double", "zero", "empty"]):
+        case "flip":
+            for _ in range(chance.choice([1, 1, 3, 30])):
+                if data:
+                    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        case "cut":
+            del data[at:]
+        case "insert":
+            piece = [b"\x00", b"\xff\xfe", b"\n", b"\t", b"{", b'"', "\u2028é".encode(), os.urandom(0) or b"\x80" * 9]
+            data[at:at] = chance.choice(piece)
+        case "double":
+            data[at:at] = data[max(0, at - 100) : at]
+        case "zero":
+            data[at : at + 64] = bytes(min(64, len(data) - at))
+        case _:
+            data.clear()
+    return bytes(data)
+
+
+def spoil_bytes(path: Path, chance: random.Random) -> None:
+    """Spoil any file."""
+    path.write_bytes(change_bytes(path.read_bytes(), chance))
+
+
+def spoil_json(path: Path, chance: random.Random) -> None:
+    """Spoil what a JSON file says."""
+    tree = change_tree(json.loads(path.read_text()), chance)
+    path.write_text(json.dumps(tree))
+
+
+def spoil_lines(path: Path, chance: random.Random) -> None:
+    """Spoil a line of a file with one JSON document to a line."""
+    lines = path.read_text().splitlines()
+    at = chance.randrange(len(lines))
+    lines[at] = json.dumps(change_tree(json.loads(lines[at]), chance))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def spoil_record(path: Path, chance: random.Random) -> None:
+    """Spoil a commit record, and give it the checksum of what it says then."""
+    text = json.dumps(change_tree(json.loads(path.read_bytes().partition(b"\n")[0]), chance), separators=(",", ":"))
+    path.write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
+
+
+def spoil_yaml(path: Path, chance: random.Random) -> None:
+    """Spoil what a YAML file says, or how."""
+    tree = yaml.safe_load(path.read_text())
+    for _ in range(chance.choice([1, 1, 1, 2, 4])):
+        tree = change_tree(tree, chance)
+    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+    lines = text.splitlines()
+    if chance.random() < 0.1 and lines:  # a key twice, an alias, another indentation
+        at = chance.randrange(len(lines))
+        line = lines[at]
+        lines.insert(
+            at, chance.choice([line, f" {line}", "a: *a", "a: &a [*a]", "<<: 3", "? [a]\n: b", "!!python/x a"])
+        )
+        text = "\n".join(lines)
+    path.write_text(text, encoding="utf-8", errors="replace")
+
+
+def spoil_hdf5(path: Path, chance: random.Random) -> None:
+    """Change an attribute or a dataset of an HDF5 file."""
+    with h5py.File(path, "r+", locking=False) as h5:
+        datasets: list[h5py.Dataset] = []
+        h5.visititems(lambda _, item: datasets.append(item) if isinstance(item, h5py.Dataset) else None)
+        owners = [owner for owner in (h5, *datasets) if len(owner.attrs)]
+        if owners and (not datasets or chance.random() < 0.7):
+            _spoil_attribute(chance.choice(owners), chance)
+        elif datasets:
+            _spoil_dataset(h5, chance.choice(datasets), chance)
+
+
+def _spoil_attribute(owner: Any, chance: random.Random) -> None:
+    name = chance.choice(list(owner.attrs))
+    value = owner.attrs[name]
+    match chance.choice(["json", "json", "json", "odd", "bytes", "delete", "empty", "array"]):
+        case "json" if isinstance(value, bytes | str):
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            try:
+                tree = change_tree(json.loads(text), chance)
+            except ValueError:
+                tree = chance.choice(ODD)
+            written = json.dumps(tree)[:60_000]
+            owner.attrs[name] = np.bytes_(written.encode()) if isinstance(value, bytes) else written
+        case "bytes" if isinstance(value, bytes):
+            owner.attrs[name] = np.bytes_(change_bytes(value, chance) or b"x")
+        case "delete":
+            del owner.attrs[name]
+        case "empty":
+            owner.attrs[name] = h5py.Empty("f")
+        case "array":
+            owner.attrs[name] = np.arange(chance.choice([0, 1, 5]))
+        case _:
+            odd = chance.choice([2**31, -1, 1.5, "x", "", np.float16(3), True, b"\xff", [b"a", b"b"], "é"])
+            owner.attrs[name] = odd
+
+
+def _spoil_dataset(h5: h5py.File, dataset: h5py.Dataset, chance: random.Random) -> None:
+    name, value, attributes = dataset.name, dataset[()], dict(dataset.attrs)
+    if not isinstance(value, np.ndarray):
+        value = np.zeros(3, np.float32)
+    how = chance.choice(["dtype", "shape", "values", "delete", "group", "link", "chunked", "rename", "soft"])
+    del h5[name]
+    match how:
+        case "dtype":
+            kinds = ["float64", "int8", "uint8", "S3", "float16", "complex64", "int64", "bool", ">f4", ">i4"]
+            h5[name] = np.zeros(value.shape, chance.choice(kinds))
+        case "shape":
+            shapes = [
+                value.shape[::-1],
+                (*value.shape, 1),
+                value.shape[:-1],
+                (0,),
+                (),
+                (3, *value.shape[1:]),
+                (1, 1, 1),
+            ]
+            h5[name] = np.ones(chance.choice(shapes), value.dtype)
+        case "values":
+            numbers = [0, -1, 1, 255, 3e38, math.nan, math.inf, -math.inf, 2**31 - 1]
+            spoilt = value.copy().reshape(-1)
+            with np.errstate(all="ignore"):
+                if spoilt.size:
+                    spoilt[chance.randrange(spoilt.size) :: chance.choice([1, 1000])] = np.array(
+                        chance.choice(numbers)
+                    ).astype(value.dtype)
+            h5[name] = spoilt.reshape(value.shape)
+        case "group":
+            h5.create_group(name)
+        case "link":
+            h5[name] = h5py.ExternalLink(chance.choice(["/etc/passwd", "nope.h5", path_of(h5)]), "/x")
+        case "soft":
+            h5[name] = h5py.SoftLink(chance.choice([name, "/", "/nowhere"]))
+        case "chunked" if value.size:
+            h5.create_dataset(name, data=value, chunks=True, compression="gzip")
+        case "rename":
+            h5[f"{name}x"] = value
+    if isinstance(h5.get(name), h5py.Dataset):
+        for key, attribute in attributes.items():
+            h5[name].attrs[key] = attribute
+
+
+def path_of(h5: h5py.File) -> str:
+    """Return the name of an open file."""
+    return str(h5.filename)
+
+
+def spoil_safetensors(path: Path, chance: random.Random) -> None:
+    """Change the header of a safetensors file, or the length that it says."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header, data = content[8 : 8 + length], content[8 + length :]
+    if chance.random() < 0.2:
+        lengths = [0, 1, length - 1, length + 1, 2**31, 2**63, 2**64 - 1, len(content)]
+        path.write_bytes(chance.choice(lengths).to_bytes(8, "little") + header + data)
+        return
+    written = json.dumps(change_tree(json.loads(header), chance)).encode()
+    path.write_bytes(len(written).to_bytes(8, "little") + written + data)
+
+
+def spoil_place(path: Path, chance: random.Random) -> None:
+    """Put something else where a file or a folder is."""
+    if path.is_dir() and not path.is_symlink():
+        aside = path.with_name(f"{path.name}.aside")
+        path.rename(aside)
+    else:
+        path.unlink(missing_ok=True)
+        aside = path.with_name("nowhere")
+    match chance.choice(["nothing", "folder", "loop", "dangling", "empty", "device", "through"]):
+        case "folder":
+            path.mkdir()
+        case "loop":
+            path.symlink_to(path.name)
+        case "dangling":
+            path.symlink_to("nowhere")
+        case "empty":
+            path.write_bytes(b"")
+        case "device":
+            path.symlink_to("/dev/null")
+        case "through" if aside.exists():
+            path.symlink_to(aside.name)
+
+
+_KNOWING: dict[str, Change] = {
+    ".json": spoil_json,
+    ".jsonl": spoil_lines,
+    ".yaml": spoil_yaml,
+    ".mdl": spoil_hdf5,
+    ".h5": spoil_hdf5,
+    ".commit": spoil_record,
+    ".safetensors": spoil_safetensors,
+}
+
+
+def spoil(path: Path, chance: random.Random) -> None:
+    """Spoil a file, mostly as one who knows what is in it; a folder by what is in its place."""
+    drawn = chance.random()
+    if path.is_dir() or drawn < 0.05:
+        spoil_place(path, chance)
+    elif drawn < 0.25 or path.suffix not in _KNOWING:
+        spoil_bytes(path, chance)
+    else:
+        _KNOWING[path.suffix](path, chance)

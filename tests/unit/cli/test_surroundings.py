@@ -1,0 +1,104 @@
+"""What a process is given: streams that are closed, little memory, and errors that the machine is to blame for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from cstool.cli import surroundings
+from cstool.cli.surroundings import fault_of, lack_of_room
+from tests.end_to_end.refusals import error
+
+PYTHON = f"{sys.executable} -m cstool"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("system list >&-", (0, "", "")),
+        ("system show nope <&- >&-", (2, "", error("nope: is not a known system",
+         "known are cs1, cs2, cs3, and paths of YAML files"))),
+        ("system show nope 2>&-", (2, "", "")),
+        ("system show nope 2>/dev/full", (2, "", "")),
+        ("system list >/dev/full", (2, "", error("a file or the output cannot be written: No space left on device"))),
+    ],
+)  # fmt: skip
+def test_streams_that_are_closed_or_full_end_in_no_traceback(command, expected):
+    done = subprocess.run(["bash", "-c", f"{PYTHON} {command}"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == expected
+
+
+def test_a_reader_that_leaves_while_sigpipe_is_ignored_has_what_it_wanted():
+    command = f"trap '' PIPE; set -o pipefail; {PYTHON} config keys | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "# The keys of a params file\n", "")
+
+
+def test_a_closed_stream_is_not_taken_by_the_next_file(tmp_path):
+    script = "import os; from cstool.cli.surroundings import open_streams; open_streams(); print('lost'); " \
+        f"os.write(os.open({str(tmp_path / 'file')!r}, os.O_CREAT | os.O_WRONLY), b'kept')"  # fmt: skip
+    subprocess.run(["bash", "-c", f'{sys.executable} -c "$1" <&- >&-', "-", script], check=True)
+    assert (tmp_path / "file").read_bytes() == b"kept"
+
+
+def test_too_small_an_address_space_ends_a_run_at_once(tmp_path):
+    command = f"ulimit -v 450000; {PYTHON} run -p nothing.yaml"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    need = (surroundings.KERNELS_BYTES + surroundings.THREAD_BYTES * os.cpu_count()) // 1024
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error(
+        f"the address space of this process is limited to 450,000 kB, and cstool run must have {need:,}",
+        "ulimit -v unlimited lifts the limit of a shell; memory alone is limited by a control group",
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "is_enough"), [("system list", True), ("-h run", False), ("estimate", False)])
+def test_how_much_address_space_must_be_there_follows_from_the_command(monkeypatch, command, is_enough):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (surroundings.LEAST_BYTES, -1))
+    assert (lack_of_room(command.split()) is None) is is_enough
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (OSError(errno.ENAMETOOLONG, "File name too long", "xxx"),
+         "xxx: cannot be read or written, got: File name too long"),
+        (PermissionError(errno.EACCES, "Permission denied", b"a/b"),
+         "a/b: cannot be read or written, got: Permission denied"),
+        (OSError(errno.EIO, "Input/output error"), "a file or the output cannot be written: Input/output error"),
+        (MemoryError(), "the memory of this machine does not suffice: there is no more\n"
+         "hint: a smaller model, batch_size or max_sequence_length needs less"),
+        (RuntimeError("can't start new thread"), "the system must let this process start another thread, it refuses\n"
+         "hint: fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed"),
+        (ImportError("libx.so: failed to map segment from shared object"), "a library does not fit the memory: "
+         "libx.so: failed to map segment from shared object\nhint: ulimit -v says what is allowed"),
+    ],
+)  # fmt: skip
+def test_what_the_machine_is_to_blame_for_is_a_message(fault, message):
+    assert str(fault_of(fault)) == message
+
+
+@pytest.mark.parametrize("bug", [OSError("of HDF5, without a number"), RuntimeError("x"), ImportError("x"),
+                                 RecursionError(), UnicodeError(), ValueError(), KeyError("x"), ZeroDivisionError()])  # fmt: skip
+def test_bugs_are_not(bug):
+    assert fault_of(bug) is None
+
+
+def test_threads_that_cannot_be_started_are_one_error(cstool, monkeypatch, tmp_path):
+    (tmp_path / "a").write_text("abc")
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    source, output = str(tmp_path), f"{tmp_path}_out"
+    outcome = cstool("data", "prepare", "text", source, "--output", output, "--sequence_length", "2")
+    assert outcome == (2, "", error(
+        "the system must let this process start another thread, it refuses",
+        "fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed",
+    ))  # fmt: skip

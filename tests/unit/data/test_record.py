@@ -1,0 +1,77 @@
+"""The record of a data set: what this program writes, or one error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cstool.data import check_data, data_info, read_record
+from cstool.errors import DataError
+from tests.contract.refusal import refusal
+
+PART = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}
+RECORD = {
+    "digest": "0",
+    "files": {"train/data.h5": 100},
+    "parts": {"train": PART},
+    "sequence_length": 4,
+    "tokenizer": {"file": "tokenizer.json", "made_from": "a.json", "vocab_size": 300, "digest": "1"},
+}
+HINT = "prepare the data set anew; without the record its files are read as anybody's"
+
+
+def write(folder, record):
+    (folder / "prepared.json").write_text(record if isinstance(record, str) else json.dumps(record))
+    return folder
+
+
+def test_what_this_program_writes_is_read_and_null_counts_as_not_given(tmp_path):
+    assert read_record(write(tmp_path, RECORD)) == RECORD
+    more = {"shuffle_seed": None, "of_a_later_version": [1]}
+    assert read_record(write(tmp_path, {**RECORD, **more})) == {**RECORD, "of_a_later_version": [1]}
+
+
+@pytest.mark.parametrize("record", ["", "{", "[]", "3", "[" * 100_000, '{"files": {}}', "\x00", "1" * 5000])
+def test_files_of_that_name_that_others_wrote_are_none(tmp_path, record):
+    assert read_record(write(tmp_path, record)) is None
+
+
+def test_a_folder_or_a_pipe_of_that_name_is_none(tmp_path):
+    (tmp_path / "prepared.json").mkdir()
+    assert read_record(tmp_path) is None
+
+
+WRONG = [
+    ({"files": []}, "files must be a mapping, got []"),
+    ({"files": {"a": "x"}}, "files.a must be a whole number, got 'x'"),
+    ({"files": {"a": 2**64}}, "files.a must be at most 9223372036854775807, got 18446744073709551616"),
+    ({"files": {"../a": 1}}, "files must stay in the folder of the record, '../a' does not"),
+    ({"parts": None}, "parts is missing"),
+    ({"parts": {"train": None}}, "parts.train must be a mapping, got null"),
+    ({"parts": {"train": {**PART, "samples": 1.5}}}, "parts.train.samples must be a whole number, got 1.5"),
+    ({"parts": {"/etc": PART}}, "parts must stay in the folder of the record, '/etc' does not"),
+    ({"sequence_length": "4"}, "sequence_length must be a whole number, got '4'"),
+    ({"sequence_length": 0}, "sequence_length must be at least 2, got 0"),
+    ({"sources": "text"}, "sources must be a list, got 'text'"),
+    ({"tokenizer": []}, "tokenizer must be a mapping, got []"),
+    ({"tokenizer": {**RECORD["tokenizer"], "file": "a/../../b"}},
+     "tokenizer.file must stay in the folder of the record, 'a/../../b' does not, got 'a/../../b'"),
+    ({"tokenizer": {**RECORD["tokenizer"], "vocab_size": 0}}, "tokenizer.vocab_size must be at least 1, got 0"),
+    ({"binary": {"files": 1}}, "binary.size_bytes is missing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "rule"), WRONG, ids=[rule for _, rule in WRONG])
+def test_what_is_wrong_is_named_by_whoever_reads_it(tmp_path, change, rule):
+    write(tmp_path, {**RECORD, **change})
+    for read in (read_record, data_info, check_data):
+        with refusal(DataError, f"{tmp_path / 'prepared.json'}: {rule}", HINT):
+            read(tmp_path)
+
+
+def test_a_record_of_pictures_says_less(tmp_path):
+    pictures = {"digest": "0", "files": {}, "parts": {"train": {"samples": 3}}, "source": "scikit-learn"}
+    assert read_record(write(tmp_path, pictures)) == pictures
+    with refusal(DataError, f"{tmp_path / 'prepared.json'}: source must be text, got 3", HINT):
+        read_record(write(tmp_path, {**pictures, "source": 3}))
