@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import json
 import logging
 import os
+import pkgutil
 import random
 import re
 import resource
@@ -37,6 +39,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import typer
 
+import cstool
 from cstool.cli import main as cstool_main
 from cstool.runtime import host_rates
 from tests.fuzz.cases import make_case
@@ -178,7 +181,7 @@ def _typed(arguments: Sequence[str]) -> Any:
     sys.argv = ["cstool", *arguments]
     streams = sys.stdin, sys.stdout, sys.stderr
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout, sys.stderr = (open(n, "w", -1 if n == 1 else 1, closefd=False) for n in (1, 2))
+    sys.stdout, sys.stderr = (open(n, "w", -1 if n == 1 else 1, closefd=False) for n in (1, 2))  # noqa: SIM115
     try:
         return cstool_main()
     except SystemExit as error:
@@ -219,6 +222,10 @@ def warm_up(folder: Path) -> Path:
     host_rates.rates_file = lambda: folder / "host.yaml"
     # Half the time of an input would go into making the same commands again.
     typer.main.get_command = functools.cache(typer.main.get_command)
+    # No child imports anything, or sees what is edited meanwhile.
+    for module in pkgutil.walk_packages(cstool.__path__, "cstool."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     corpus = folder / "corpus"
     null = os.open(os.devnull, os.O_WRONLY)
     saved = [os.dup(descriptor) for descriptor in (1, 2)]

@@ -13,13 +13,14 @@ from typing import Any
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.params import ALL_STATES, Params, written_states
 from cstool.runtime.session import Session
-from cstool.runtime.state import adopt_state, check_choices, environment, load_state
+from cstool.runtime.state import adopt_state, environment, load_state
 from cstool.store import (
     FILE_NAME,
     CheckpointReader,
     CommittedStore,
     FileStore,
     Progress,
+    check_choices,
     committed_step,
     find_checkpoint,
     latest_checkpoint,
@@ -228,7 +229,8 @@ def _restore_committed(session: Session, path: Path, states: frozenset[str], str
             session.progress.finish(VERIFYING)
             session.position = adopt_state(store, memoryx)
             session.committed_step = session.position.step
-            return check_choices(path, store.record.values)
+            check_choices(path, store.record.values)
+            return dict(store.record.values)
         with CommittedStore(path, is_ours=is_ours) as reader:
             reader.verify_all(_reading(session))
             session.progress.finish(VERIFYING)

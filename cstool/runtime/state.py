@@ -26,6 +26,7 @@ from cstool.store import (
     CheckpointWriter,
     CommittedStore,
     FileStore,
+    check_choices,
     checked_indices,
     step_of,
     streamed_of,
@@ -186,19 +187,8 @@ def load_state(
             )
         wants = {key: values[key] if part in states else missing[key] for key, part in parts.items()}
         position = _position(reader.path, wants)
-    return position, check_choices(reader.path, values)
-
-
-def check_choices(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a saved state, after checking what a run looks up in them; it may lack them.
-
-    Raises:
-        CheckpointError: one of them makes no sense
-    """
-    for key in ("choices", "random"):
-        if not isinstance(found := values.get(key, {}), dict):
-            raise CheckpointError(f"{path}: {key} must be a mapping, got {found!r:.60}")
-    return dict(values)
+    check_choices(reader.path, values)
+    return position, values
 
 
 def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, strict: bool) -> None:

@@ -1,6 +1,6 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
-from cstool.store.checked_state import step_of, streamed_of, unbound_note
+from cstool.store.checked_state import check_choices, step_of, streamed_of, unbound_note
 from cstool.store.checkpoint_copy import copy_checkpoint, copy_states
 from cstool.store.checkpoint_delete import Pruning, check_deletable, delete_checkpoints, plan_pruning, size_bytes
 from cstool.store.checkpoint_diff import (
@@ -36,6 +36,7 @@ from cstool.store.sparse_tensors import checked_indices, sparse_shapes
 from cstool.store.tensor_difference import Tolerance
 
 __all__ = [
+    "check_choices",
     "CheckpointDiff",
     "CheckpointEntry",
     "CheckpointInfo",

@@ -47,6 +47,17 @@ def streamed_of(path: Path, values: Mapping[str, Any]) -> Streamed:
     return Streamed(batches, batch_size)
 
 
+def check_choices(path: Path, values: Mapping[str, Any]) -> None:
+    """Check what a run looks up in the values of a state; it may lack them.
+
+    Raises:
+        DamagedCheckpointError: one of them makes no sense
+    """
+    for key in ("choices", "random"):
+        if not isinstance(found := values.get(key, {}), dict):
+            raise DamagedCheckpointError(f"{path}: {key} must be a mapping, got {found!r:.60}")
+
+
 def check_state(state: SavedState) -> dict[str, int]:
     """Check what a state says beside its tensors; it may lack what a run can do without.
 
@@ -61,6 +72,7 @@ def check_state(state: SavedState) -> dict[str, int]:
         step_of(state.path, values)
     if LOADER in values:
         streamed_of(state.path, values)
+    check_choices(state.path, values)
     return {sparse.indices: sparse.size for sparse in sparse_tensors(state).values()}
 
 

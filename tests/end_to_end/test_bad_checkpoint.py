@@ -112,7 +112,7 @@ def test_values_that_a_run_looks_up_must_be_mappings(
     path = model_dir / "checkpoint_2.mdl"
     aside = path.rename(tmp_path / "aside.mdl")
     with CheckpointReader(aside) as reader, CheckpointWriter(path) as writer:
-        for name in reader.keys():
+        for name in reader.keys():  # noqa: SIM118
             if (target := reader.link_of(name)) is not None:
                 writer.link(name, target)
             elif name in reader.tensor_names():
@@ -120,7 +120,7 @@ def test_values_that_a_run_looks_up_must_be_mappings(
             else:
                 writer.add_value(name, value if name == key else reader.value(name))
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
-    assert (outcome.code, outcome.stderr) == (2, error(f"{SECOND}: {key} must be a mapping, got {shown}"))
+    assert (outcome.code, outcome.stderr) == (2, error(f"{SECOND}: {key} must be a mapping, got {shown}", OLDER))
 
 
 def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_run(

@@ -60,14 +60,14 @@ RECIPES = [
     Recipe("run, artifact", "gpt.yaml text artifact.json", f"run -p gpt.yaml --artifact artifact.json {STEP}", "", 8,
            "artifact.json"),
     Recipe("run, artifact", "gpt.yaml text compiled", f"run -p gpt.yaml {STEP}", "", 4, "compiled/*"),
-    Recipe("run, eval", "gpt.yaml text gpt_dir compiled", "run -p gpt.yaml -m eval -o gpt_dir -c compiled", RUN_FLAGS, 6,
-           "gpt_dir/checkpoint_2.mdl text/val/*"),
+    Recipe("run, eval", "gpt.yaml text gpt_dir compiled", "run -p gpt.yaml -m eval -o gpt_dir -c compiled", RUN_FLAGS,
+           6, "gpt_dir/checkpoint_2.mdl text/val/*"),
     Recipe("run, eval", "gpt.yaml text gpt_dir compiled", "run -p gpt.yaml -m eval_all -o gpt_dir -c compiled", "", 3),
     Recipe("infer", "gpt.yaml text gpt_dir", f"run -p gpt.yaml -m infer -o gpt_dir --prompt a {WRITE}", INFER_FLAGS, 8),
     Recipe("infer", "gpt_dir", f"run -m infer --checkpoint_path gpt_dir/checkpoint_2.mdl --prompt a {WRITE}"
            " --tokenizer bytes", INFER_FLAGS, 8, "gpt_dir/checkpoint_2.mdl"),
-    Recipe("infer", "gpt.yaml text gpt_dir prompts.txt", "run -p gpt.yaml -m infer -o gpt_dir --prompt_file prompts.txt "
-           f"{WRITE}", INFER_FLAGS, 4, "prompts.txt"),
+    Recipe("infer", "gpt.yaml text gpt_dir prompts.txt", "run -p gpt.yaml -m infer -o gpt_dir --prompt_file "
+           f"prompts.txt {WRITE}", INFER_FLAGS, 4, "prompts.txt"),
     Recipe("infer", "gpt.yaml text gpt_dir prompts.jsonl", "run -p gpt.yaml -m infer -o gpt_dir --prompt_file "
            f"prompts.jsonl {WRITE}", INFER_FLAGS, 4, "prompts.jsonl"),
     Recipe("infer", "gpt.yaml text gpt_dir tokenizer.json", "run -p gpt.yaml -m infer -o gpt_dir --tokenizer "
@@ -84,7 +84,8 @@ RECIPES = [
     Recipe("compile show", "artifact.json", "compile show artifact.json", "", 12),
     Recipe("compile diff", "artifact.json compiled", "compile diff artifact.json compiled/A", "", 6),
     Recipe("estimate", "gpt.yaml", "estimate -p gpt.yaml --num_csx 2", PLAN_FLAGS, 8),
-    Recipe("estimate", "gpt.yaml system.yaml", "estimate -p gpt.yaml --system system.yaml", PLAN_FLAGS, 6, "system.yaml"),
+    Recipe("estimate", "gpt.yaml system.yaml", "estimate -p gpt.yaml --system system.yaml", PLAN_FLAGS, 6,
+           "system.yaml"),
     Recipe("estimate", "llama.yaml", "estimate -p llama.yaml --num_csx 1,2,4", PLAN_FLAGS, 4),
     Recipe("validate", "sparse.yaml text", "validate -p sparse.yaml --num_steps 1 --lanes 1 -o out",
            "--sparsity --max_loss_gap --tolerance --num_csx --set", 1),
@@ -108,8 +109,8 @@ RECIPES = [
            "--val_fraction --seed --shuffle_seed --packing --train_tokenizer --sequence_length --tokenizer", 8),
     Recipe("data prepare", "source tokenizer.json", "data prepare text source --output out --sequence_length 8 "
            "--processes 1 --tokenizer tokenizer.json", "", 8, "tokenizer.json"),
-    Recipe("data prepare", "source tokens", "data prepare text source --output tokens --sequence_length 16 --processes 1 "
-           "--train_tokenizer 257 --val_fraction 0.3", "", 6, "tokens/prepared.json"),
+    Recipe("data prepare", "source tokens", "data prepare text source --output tokens --sequence_length 16 "
+           "--processes 1 --train_tokenizer 257 --val_fraction 0.3", "", 6, "tokens/prepared.json"),
     Recipe("checkpoint list", "gpt_dir", "checkpoint list gpt_dir", "", 6, "gpt_dir/*"),
     Recipe("checkpoint list", "file_dir", "checkpoint list file_dir", "", 6, "file_dir/*"),
     Recipe("checkpoint info", "gpt_dir", "checkpoint info gpt_dir/checkpoint_2.mdl --norms", "--tensors", 16,
@@ -133,8 +134,8 @@ RECIPES = [
     Recipe("checkpoint convert", "hf_llama", "checkpoint convert hf_llama out.mdl", "", 12, "hf_llama/*"),
     Recipe("checkpoint convert", "vendor gpt.yaml", "checkpoint convert vendor/vendor.mdl out.mdl -p gpt.yaml", "", 16,
            "vendor/*"),
-    Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out --to hf", "--shard_size", 8,
-           "gpt_dir/checkpoint_2.mdl"),
+    Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out --to hf", "--shard_size",
+           8, "gpt_dir/checkpoint_2.mdl"),
     Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out.mdl --to sparse",
            "--sparsity --param_filter", 8, "gpt_dir/checkpoint_2.mdl"),
     Recipe("checkpoint convert", "sparse_dir", "checkpoint convert sparse_dir/checkpoint_2.mdl out.mdl --to dense", "",

@@ -73,6 +73,26 @@ def test_a_folder_that_is_not_there_is_an_error(cstool, tmp_path):
     assert cstool("checkpoint", "list", str(tmp_path / "no")) == (2, "", message)
 
 
+def test_a_name_that_is_too_long_is_no_folder(cstool):
+    message = f"error: {'x' * 300}: must be a folder, found nothing there\nhint: give the model_dir of a run\n"
+    assert cstool("checkpoint", "list", "x" * 300) == (2, "", message)
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "delete"])
+def test_a_checkpoint_without_a_name_is_an_error(cstool, command):
+    message = "error: a checkpoint must have a name, got ''\nhint: give a file, DIR:STEP or DIR:latest\n"
+    assert cstool("checkpoint", command, "") == (2, "", message)
+
+
+@pytest.mark.parametrize("folder", [".", "/"])
+def test_a_folder_without_a_name_of_its_own_is_no_checkpoint(cstool, folder):
+    outcome = cstool("checkpoint", "info", folder)
+    assert (outcome.code, outcome.stderr.partition("\n")[0]) == (
+        2,
+        f"error: {folder}: a checkpoint must be a file, this is a folder",
+    )
+
+
 def test_a_file_is_no_folder_of_checkpoints(cstool, model_dir):
     path = model_dir / "checkpoint_5.mdl"
     message = f"error: {path}: must be a folder, got a file\nhint: give the model_dir of a run\n"

@@ -445,6 +445,13 @@ def test_a_held_out_share_that_is_none_is_refused(tmp_path, prepare, error_of, f
     )
 
 
+def test_a_link_to_itself_is_no_text(tmp_path, prepare, error_of):
+    (tmp_path / "loop").symlink_to("loop")
+    assert error_of(tmp_path, prepare, sources=[tmp_path / "loop"]) == (
+        "DIR/loop: must be a file or a folder, found nothing there"
+    )
+
+
 def test_a_part_of_one_byte_is_refused(tmp_path, source, prepare, error_of):
     assert error_of(tmp_path, prepare, sources=[source / "c"], val_fraction=0) == (
         "DIR/source/c: the train part must have at least 2 bytes, got fewer\nhint: give more text"
