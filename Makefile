@@ -22,7 +22,8 @@ demo: install  ## train a small GPT on the sources of Python's standard library,
 	PATH="$(abspath $(BIN)):$$PATH" examples/demo.sh
 
 test: install  ## run all tests
-	$(BIN)/python -m pytest -n 2
+	# A file is one worker's, so what its tests share is made once; the long ones come first.
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 check: install  ## lint, format, types, layers
 	$(BIN)/ruff check .

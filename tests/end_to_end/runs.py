@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ import yaml
 
 from cstool.arch import load_system
 from cstool.compiler import compile_model
+from cstool.compiler.cache import compile_inputs
+from cstool.compiler.compile import _program as make_program
+from cstool.compiler.compile import make_request
 from cstool.data import write_hdf5_text
-from cstool.ir import Artifact
+from cstool.ir import Artifact, plain_digest
 from cstool.params import Params, load_params
 from cstool.runtime import RunResult, Silent, check_data, run
 from cstool.store import CheckpointReader, SavedState, latest_checkpoint
 
 SEQUENCE = 128
+_COMPILED: dict[str, Artifact] = {}
+"""artifacts by the digest of all that they depend on"""
 TEXT = "abcdefghijklmnopqrstuvwxyz. " * 640
 """what the fixture `trained` has learnt"""
 
@@ -97,13 +103,24 @@ def run_file(
 
 
 def compiled(params: Params, mode: str, execution_mode: str = "auto") -> Artifact:
-    """Compile for the data of a run, as `cstool run` does."""
+    """Compile for the data of a run, as `cstool run` does; the same input is compiled once."""
     length = check_data(params, mode).sequence_length
-    return compile_model(params, load_system("cs2"), execution_mode=execution_mode, sequence_length=length)
+    request = make_request(params, load_system("cs2"), execution_mode, "needed", None)
+    inputs = compile_inputs(params.model, make_program(params, request, length))
+    key = plain_digest(dict(inputs))
+    if key not in _COMPILED:
+        _COMPILED[key] = compile_model(params, request.system, execution_mode=execution_mode, sequence_length=length)
+    return _COMPILED[key]
 
 
 def digest(checkpoint: Path) -> str:
-    """Return a digest of all tensors of a checkpoint, and of where the run is."""
+    """Return a digest of all tensors of a checkpoint, and of where the run is; a file that stays is read once."""
+    found = checkpoint.stat()
+    return _digest(checkpoint, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@functools.cache
+def _digest(checkpoint: Path, *_identity: int) -> str:
     with CheckpointReader(checkpoint) as reader:
         return digest_of(reader)
 
