@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,11 @@ class Dataset(Protocol):
 def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]:
     """Return an uninitialised array (sample_count, *shape) for each field."""
     return {name: np.empty((sample_count, *field.shape), field.dtype) for name, field in fields.items()}
+
+
+def is_special(path: Path) -> bool:
+    """Tell whether a path is a pipe, a socket or a device, which would keep whoever reads it waiting."""
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def names_in_folder(folder: Path, content: str, tried: str, hint: str) -> Sequence[str]:

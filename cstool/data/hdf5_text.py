@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from cstool.atomic_file import sync_folder
-from cstool.data.dataset import Array, Field, names_in_folder
+from cstool.data.dataset import Array, Field, is_special, names_in_folder
 from cstool.errors import DataError
 
 INPUT_IDS, MASK, LABELS = range(3)
@@ -252,6 +252,9 @@ def inspect_file(path: Path) -> SampleFileInfo:
         DataError: it is damaged, or of another kind.
     """
     try:
+        # A pipe would keep whoever opens it waiting.
+        if is_special(path):
+            raise DataError(f"{path}: must be an HDF5 file, got a pipe or a device", "remove it")
         with path.open("rb"):
             pass
         if not h5py.is_hdf5(path):

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cstool.data.dataset import Array, Field, names_in_folder
+from cstool.data.dataset import Array, Field, is_special, names_in_folder
 from cstool.errors import DataError
 
 IMAGES_MAGIC, LABELS_MAGIC = 0x0803, 0x0801
@@ -151,6 +151,8 @@ def _read_idx(path: Path, magic: int) -> Array:
 
 
 def _content(path: Path) -> bytes:
+    if is_special(path):
+        raise DataError(f"{path}: must be a file of MNIST, got a pipe or a device", "copy the file again")
     try:
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

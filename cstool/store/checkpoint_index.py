@@ -33,11 +33,13 @@ def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
     An index that is missing or cannot be understood counts as empty: the files themselves are the truth.
     """
     try:
+        if not has_index(folder):
+            return []
         document = yaml.safe_load((Path(folder) / INDEX_NAME).read_text(encoding="utf-8"))
         entries = [_entry(found) for found in document["checkpoints"]]
-    except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError):
+    except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         return []
-    return [entry for entry in entries if (Path(folder) / entry.file).is_file()]
+    return [entry for entry in entries if os.path.isfile(os.path.join(folder, entry.file))]
 
 
 def _entry(found: Mapping[str, Any]) -> IndexEntry:

@@ -50,8 +50,10 @@ class _Constant:
 def is_vendor_checkpoint(path: Path) -> bool:
     """Say whether a file is a checkpoint of the vendor's; what cannot be read is none."""
     try:
+        if not os.path.isfile(path):  # a pipe would keep whoever opens it waiting
+            return False
         with open(path, "rb") as file:
-            if not os.path.isfile(path) or file.read(len(SIGNATURE)) != SIGNATURE:
+            if file.read(len(SIGNATURE)) != SIGNATURE:
                 return False
         with h5py.File(path, "r", locking=False) as h5:
             return isinstance(h5.attrs.get(VERSION), np.floating)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -506,3 +507,8 @@ def test_the_decays_are_those_of_the_graph(file: Path) -> None:
     params = load_params(file)
     for name, weight in build_graph(params.model, SEQUENCE).weights.items():
         assert weight.decays == ("norm" not in name and not name.endswith("bias"))
+
+
+def test_a_pipe_keeps_nobody_waiting(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.mdl")
+    assert cstool("checkpoint", "convert", tmp_path / "pipe.mdl", tmp_path / "out.mdl").code == 2

@@ -203,9 +203,9 @@ def _odd_arguments(arguments: Sequence[str], flags: Sequence[str], chance: rando
                 value = (
                     f"trainer.init.{chance.choice(KEYS)}={odd_text(chance)}" if flag == "--set" else odd_text(chance)
                 )
-                changed += [flag, value.replace("\0", "")]
+                changed += [flag, value]
         case "value":
-            changed[chance.randrange(len(changed))] = odd_text(chance).replace("\0", "")
+            changed[chance.randrange(len(changed))] = odd_text(chance)
         case "drop":
             del changed[chance.randrange(len(changed))]
         case "json":

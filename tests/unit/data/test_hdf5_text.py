@@ -243,6 +243,12 @@ def test_a_group_called_data_is_refused(tmp_path, error_of):
     )
 
 
+def test_a_pipe_keeps_nobody_waiting(tmp_path, error_of):
+    os.mkfifo(tmp_path / "data.h5")
+    message = "DIR/data.h5: must be an HDF5 file, got a pipe or a device\nhint: remove it"
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == message
+
+
 def test_a_truncated_file_is_refused(tmp_path, error_of, samples, write):
     write(tmp_path / "a.h5", samples(9))
     os.truncate(tmp_path / "a.h5", (tmp_path / "a.h5").stat().st_size - 10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -140,6 +142,16 @@ def test_a_damaged_file_is_refused_by_name(mnist, error_of, kind):
     changes, expected = DAMAGED[kind]
     pair(mnist, **changes)
     assert error_of(mnist.folder, open_mnist, [mnist.folder]) == f"DIR/{expected}"
+
+
+def test_a_pipe_keeps_nobody_waiting(mnist, error_of):
+    mnist("train", 3)
+    path = mnist.folder / "train-images-idx3-ubyte"
+    path.unlink()
+    os.mkfifo(path)
+    assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
+        "DIR/train-images-idx3-ubyte: must be a file of MNIST, got a pipe or a device\nhint: copy the file again"
+    )
 
 
 def test_a_truncated_gzip_file_is_refused(mnist, error_of):

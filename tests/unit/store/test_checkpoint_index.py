@@ -58,11 +58,20 @@ def test_a_checkpoint_elsewhere_is_entered_by_its_way_there(tmp_path: Path) -> N
     assert entries == [IndexEntry(1, "../checkpoint_1.mdl")]
 
 
+def test_an_index_that_is_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / INDEX_NAME)
+    assert read_index(tmp_path) == []
+
+
 def test_a_folder_without_index_has_an_empty_one(tmp_path: Path) -> None:
     assert read_index(tmp_path) == []
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2", "checkpoints: 5", "- a", "checkpoints: [{step: x, file: y}]", "\x00"])
+NONSENSE = ["", "[1, 2", "checkpoints: 5", "- a", "checkpoints: [{step: x, file: y}]", "\x00", "[" * 10_000]
+NONSENSE += [f"checkpoints: [{{step: 1, file: {'x' * 300}}}]", 'checkpoints: [{step: 1, file: "\\0"}]']
+
+
+@pytest.mark.parametrize("text", NONSENSE, ids=range(len(NONSENSE)))
 def test_an_index_that_makes_no_sense_is_begun_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoints_index.yaml").write_text(text)
     assert _register(tmp_path, 5) == [IndexEntry(5, "checkpoint_5.mdl")]
