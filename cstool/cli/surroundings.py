@@ -19,7 +19,8 @@ KERNELS_BYTES = 768 * _MIB
 """of address space, for compiled kernels and their compiler as well"""
 THREAD_BYTES = 128 * _MIB
 """of address space that a thread reserves: its stack, its arena, and its buffer of BLAS"""
-_COMPUTING = ("run", "validate", "estimate")
+_COMPUTING = frozenset({"run", "validate", "convert", "host"})
+"""words of the commands that load compiled kernels: `checkpoint convert`, `estimate --system host`"""
 
 
 def open_streams() -> None:
@@ -57,7 +58,7 @@ def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
     if limit == resource.RLIM_INFINITY:
         return None
     command = next((word for word in arguments if not word.startswith("-")), "")
-    need = KERNELS_BYTES + THREAD_BYTES * (os.cpu_count() or 1) if command in _COMPUTING else LEAST_BYTES
+    need = KERNELS_BYTES + THREAD_BYTES * (os.cpu_count() or 1) if _COMPUTING.intersection(arguments) else LEAST_BYTES
     if limit >= need:
         return None
     return CstoolError(

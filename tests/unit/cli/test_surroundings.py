@@ -57,7 +57,10 @@ def test_too_small_an_address_space_ends_a_run_at_once(tmp_path):
     ))  # fmt: skip
 
 
-@pytest.mark.parametrize(("command", "is_enough"), [("system list", True), ("-h run", False), ("estimate", False)])
+@pytest.mark.parametrize(
+    ("command", "is_enough"),
+    [("system list", True), ("estimate -p a.yaml", True), ("run", False), ("estimate --system host", False)],
+)
 def test_how_much_address_space_must_be_there_follows_from_the_command(monkeypatch, command, is_enough):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (surroundings.LEAST_BYTES, -1))
     assert (lack_of_room(command.split()) is None) is is_enough
