@@ -184,22 +184,29 @@ def test_a_full_disk_is_no_loss(
 def test_a_preparation_that_is_killed_goes_on(
     cstool: Cstool, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
-    monkeypatch.setattr(text, "FILE_SAMPLES", 1)  # so many files that there is time to kill it
+    monkeypatch.setattr(text, "FILE_SAMPLES", 1)
     flags = ("--train_tokenizer", 300, "--processes", processes)
     assert prepare(cstool, source, tmp_path / "straight", *flags).code == 0
+    # It says of each file that it is there, and waits to be killed after the second.
+    output = tmp_path / "out"
+    partial = tmp_path / ".out.partial"
     script = (
-        "import sys\n"
+        "import pathlib, sys, time\n"
         "from cstool.cli import main\n"
         "from cstool.data import text\n"
         "text.FILE_SAMPLES = 1\n"
+        "tell = text._Work._tell\n"
+        "def told(*arguments):\n"
+        "    tell(*arguments)\n"
+        f"    if len(list(pathlib.Path({str(partial)!r}).glob('train/data_*.h5'))) > 1:\n"
+        "        time.sleep(600)\n"
+        "text._Work._tell = told\n"
         "sys.exit(main())\n"
     )
-    output = tmp_path / "out"
     command = ["data", "prepare", "text", source, "--output", output, "--sequence_length", 64, *flags]
     begun = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, command)], env={**os.environ, "PYTHONPATH": str(PROJECT)}
     )
-    partial = tmp_path / ".out.partial"
     while len(list(partial.glob("train/data_*.h5"))) < 2:
         assert begun.poll() is None
         time.sleep(0.002)

@@ -225,9 +225,9 @@ def test_a_thousand_kernels_are_drawn_in_seconds(tmp_path):
         for n in range(1000)
         for phase in ("forward", "delta", "gradient")
     )
-    start = time.perf_counter()
+    start = time.process_time()  # whatever else the machine does
     draw_estimate(picture(roofline=roofline(loads=(*many, loads()[-1])), scaling=SCALING), tmp_path / "a.svg")
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30
     assert len((tmp_path / "a.svg").read_bytes()) < 5e6
 
 
