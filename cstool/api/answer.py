@@ -34,8 +34,8 @@ def open_model(
     """Open a trained model, ready to answer; a context manager, which closes it.
 
     Args:
-        trained: a checkpoint (`FILE`, `DIR:STEP`), the model_dir of a run (its latest), a params file (.yaml) or params
-            that are loaded (the latest in their model_dir)
+        trained: a checkpoint (`FILE`, `DIR:STEP`), the model_dir of a run (its latest), a params file (.yaml, or the
+            name of a stock one) or params that are loaded (the latest in their model_dir)
         overrides: values by dotted key, of the params
         checkpoint_path: of a params file: this one (`FILE`, `DIR:STEP`), not the latest
         lanes: host threads; None for one per core. Results do not depend on it
@@ -46,11 +46,11 @@ def open_model(
         CstoolError: whatever else the user can act on
     """
     from cstool.inference.model import InferenceModel
-    from cstool.params import Params
+    from cstool.params import Params, is_params_file
 
     check_lanes(lanes)
     path = None if checkpoint_path is None else Path(checkpoint_path)
-    if isinstance(trained, Params) or Path(trained).suffix.lower() in (".yaml", ".yml"):
+    if isinstance(trained, Params) or is_params_file(trained):
         params = asked_params(trained, overrides)
     else:
         if path is not None:

@@ -15,9 +15,11 @@ from cstool.cli.command import Group
 from cstool.cli.compile import compile_app
 from cstool.cli.completion import VARIABLE, normalize_typed_flags
 from cstool.cli.config import config_app
+from cstool.cli.config_pull import PULL_EPILOG, pull
 from cstool.cli.data import data_app
 from cstool.cli.estimate import EPILOG as ESTIMATE_EPILOG
 from cstool.cli.estimate import estimate
+from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import EPILOG as RUN_EPILOG
 from cstool.cli.run import RunCommand, run
@@ -28,8 +30,8 @@ from cstool.cli.validate import validate
 
 EPILOG = """\
 Example: cstool data prepare text --output datasets/text --sequence_length 128
-Example: cstool run --params params/gpt_tiny.yaml
-Example: cstool run --params params/gpt_tiny.yaml --mode infer --prompt "def "
+Example: cstool run --params gpt_tiny
+Example: cstool run --params gpt_tiny --mode infer --prompt "def "
 
 These three make a data set, train a small GPT on it, and let it write. `cstool COMMAND --help` tells more, with
 examples. Flags may be typed with hyphens as well: --num-csx is --num_csx."""
@@ -38,7 +40,7 @@ examples. Flags may be typed with hyphens as well: --num-csx is --num_csx."""
 class RootGroup(Group):
     """The group of all commands, in the order in which one works."""
 
-    order = ("data", "config", "run", "checkpoint", "validate", "estimate", "compile", "system")
+    order = ("data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system")
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         """Return the names of the commands."""
@@ -59,6 +61,8 @@ app = typer.Typer(
     },
 )
 app.add_typer(data_app, name="data")
+config_app.command("pull", cls=RunCommand, epilog=PULL_EPILOG)(pull)
+app.add_typer(model_app, name="model")
 app.add_typer(config_app, name="config")
 app.command(
     "run",

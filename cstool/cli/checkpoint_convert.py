@@ -17,7 +17,7 @@ from cstool.errors import CheckpointError
 CONVERT_EPILOG = """\
 Example: cstool checkpoint convert checkpoints/gpt_tiny/checkpoint_600.mdl gpt_tiny_hf --to hf
 Example: cstool checkpoint convert checkpoints/gpt_tiny/checkpoint_600.mdl sparse.mdl --to sparse --sparsity 0.8
-Example: cstool checkpoint convert gpt2_folder gpt2.mdl --params params/gpt2_small.yaml"""
+Example: cstool checkpoint convert gpt2_folder gpt2.mdl --params gpt2_small"""
 
 
 class SourceFormat(StrEnum):

@@ -65,15 +65,15 @@ ModelParamsOption = Annotated[
         "--params",
         "-p",
         metavar="FILE",
-        help="Params file (YAML); no data is needed.",
+        help="Params file (YAML), or the name of a stock one; no data is needed.",
         autocompletion=complete_params,
     ),
 ]
 
 
 @compile_app.callback(
-    epilog="Example: cstool compile --params params/gpt2_small.yaml --plot gpt2_small.svg\n"
-    "Example: cstool compile --params params/gpt2_small.yaml --system cs3 --num_csx 2 --out gpt2_small.json"
+    epilog="Example: cstool compile --params gpt2_small --plot gpt2_small.svg\n"
+    "Example: cstool compile --params gpt2_small --system cs3 --num_csx 2 --out gpt2_small.json"
 )
 def compile_(
     ctx: typer.Context,

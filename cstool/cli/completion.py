@@ -24,8 +24,15 @@ _HYPHENATED = re.compile(r"(?<=\s)--[a-z]+(?:-[a-z]+)+(?=\s)")
 
 
 def complete_params(incomplete: str) -> list[str]:
-    """Return the YAML files that a name may become."""
-    return _complete(incomplete, lambda path: path.suffix in (".yaml", ".yml"))
+    """Return the YAML files that a name may become, or else the stock files."""
+    return _complete(incomplete, _is_yaml) or complete_stock(incomplete)
+
+
+def complete_stock(incomplete: str) -> list[str]:
+    """Return the stock params files that a name may become."""
+    # Not asked of cstool.params, which takes long to import.
+    folder = Path(cstool.__file__).parent / "params" / "stock"
+    return [name for name in sorted(path.stem for path in folder.glob("*.yaml")) if name.startswith(incomplete)]
 
 
 def complete_checkpoint(incomplete: str) -> list[str]:
@@ -59,7 +66,7 @@ def complete_system(incomplete: str) -> list[str]:
     # Not asked of cstool.arch, which takes long to import.
     folder = Path(cstool.__file__).parent / "arch" / "systems"
     names = sorted(path.stem for path in folder.glob("*.yaml"))
-    return [name for name in names if name.startswith(incomplete)] or complete_params(incomplete)
+    return [name for name in names if name.startswith(incomplete)] or _complete(incomplete, _is_yaml)
 
 
 def normalize_typed_flags(environment: MutableMapping[str, str]) -> None:
@@ -82,6 +89,10 @@ def with_hyphens(complete: Callable[[Any, str], list[Any]], ctx: Any, incomplete
     for item in items:
         item.value = f"--{item.value.removeprefix('--').replace('_', '-')}"
     return items
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml")
 
 
 def _is_checkpoint(path: Path) -> bool:

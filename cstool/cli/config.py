@@ -24,14 +24,14 @@ config_app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
     help="Check, explain and convert params files.",
-    epilog="Example: cstool config validate params/gpt_tiny.yaml\nExample: cstool config stats params/gpt3_175b.yaml",
+    epilog="Example: cstool config validate gpt_tiny\nExample: cstool config stats gpt3_175b",
 )
 
 FileArgument = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="Params file (YAML); no data is needed.",
+        help="Params file (YAML), or the name of a stock one; no data is needed.",
         show_default=False,
         autocompletion=complete_params,
     ),
@@ -42,7 +42,7 @@ SetOption = Annotated[
 ]
 
 
-@config_app.command("validate", cls=RunCommand, epilog="Example: cstool config validate params/gpt2_small.yaml")
+@config_app.command("validate", cls=RunCommand, epilog="Example: cstool config validate gpt2_small")
 def validate(
     file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False
 ) -> None:
@@ -70,9 +70,7 @@ def validate(
         print("Config validation was successful!")
 
 
-@config_app.command(
-    "show", cls=RunCommand, epilog="Example: cstool config show params/gpt_tiny.yaml --set trainer.init.seed=2"
-)
+@config_app.command("show", cls=RunCommand, epilog="Example: cstool config show gpt_tiny --set trainer.init.seed=2")
 def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Print a params file as it is understood: all defaults filled in, paths absolute, overrides applied."""
     with errors_as_messages(debug):
@@ -86,7 +84,7 @@ def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False
             print(_yaml_text(document), end="")
 
 
-@config_app.command("stats", cls=RunCommand, epilog="Example: cstool config stats params/gpt3_175b.yaml")
+@config_app.command("stats", cls=RunCommand, epilog="Example: cstool config stats gpt3_175b")
 def stats(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Count parameters, bytes and floating-point operations of a model.
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SPARSITY_KEY = "trainer.init.sparsity"
 EPILOG = """\
-Example: cstool estimate --params params/gpt3_175b.yaml --num_csx 1,2,4..192 --tokens 300B
-Example: cstool estimate --params params/gpt3_xl.yaml --sparsity 0,0.5,0.9"""
+Example: cstool estimate --params gpt3_175b --num_csx 1,2,4..192 --tokens 300B
+Example: cstool estimate --params gpt3_xl --sparsity 0,0.5,0.9"""
 FLAGS = {"set_": "--set", "as_json": "--json"}
 """flags whose parameters are called something else"""
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set")

@@ -32,9 +32,9 @@ from cstool.cli.report import DebugOption, errors_as_messages, missing_option
 from cstool.cli.trace_option import RunTraceOption
 
 EPILOG = """\
-Example: cstool run --params params/gpt_tiny.yaml --num_steps 100
-Example: cstool run --params params/gpt_tiny.yaml --mode eval --num_csx 2
-Example: cstool run --params params/gpt_tiny.yaml --mode infer --prompt "def " --max_tokens 100"""
+Example: cstool run --params gpt_tiny --num_steps 100
+Example: cstool run --params gpt_tiny --mode eval --num_csx 2
+Example: cstool run --params gpt_tiny --mode infer --prompt "def " --max_tokens 100"""
 LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
 
 
@@ -160,7 +160,7 @@ def run(
             "--params",
             "-p",
             metavar="FILE",
-            help="Params file (YAML); to infer, a checkpoint given by --checkpoint_path has them.",
+            help="Params file (YAML), or the name of a stock one; to infer, a checkpoint has them as well.",
             show_default=False,
             autocompletion=complete_params,
         ),

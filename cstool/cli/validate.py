@@ -20,12 +20,19 @@ if TYPE_CHECKING:
 PLOT_ENDINGS = (".svg", ".png")
 
 
-EPILOG = "Example: cstool validate --params params/gpt_tiny.yaml --sparsity 0.5 --num_steps 20 --plot sparse.svg"
+EPILOG = "Example: cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg"
 
 
 def validate(
     params: Annotated[
-        Path, typer.Option("--params", "-p", metavar="FILE", help="Params file (YAML).", autocompletion=complete_params)
+        Path,
+        typer.Option(
+            "--params",
+            "-p",
+            metavar="FILE",
+            help="Params file (YAML), or the name of a stock one.",
+            autocompletion=complete_params,
+        ),
     ],
     sparsity: Annotated[
         float | None,

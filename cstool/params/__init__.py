@@ -3,10 +3,12 @@
 `load_params` is the way in; `Params` is what everything else gets.
 """
 
+from cstool.params.catalog import is_params_file, stock_description, stock_file, stock_names, stock_text
 from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
 from cstool.params.load import load_all_params, load_params, parse_params
 from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.rewrite import with_paths_from, with_values
 from cstool.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
@@ -51,10 +53,17 @@ __all__ = [
     "Schedule",
     "SparsityParams",
     "data_set_names",
+    "is_params_file",
     "load_all_params",
     "load_params",
     "parse_params",
     "parse_states",
     "resolve_path",
+    "stock_description",
+    "stock_file",
+    "stock_names",
+    "stock_text",
+    "with_paths_from",
+    "with_values",
     "written_states",
 ]

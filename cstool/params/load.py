@@ -10,7 +10,9 @@ from typing import Any
 
 from cstool.document.document import Document, Key, parse_document, read_document
 from cstool.document.problems import Problems
+from cstool.errors import ParamsError
 from cstool.params import legacy
+from cstool.params.catalog import stock_hint, stock_names, stock_text
 from cstool.params.check import check_trainer
 from cstool.params.legacy_keys import SECTIONS, TRAINER_KEYS
 from cstool.params.overrides import apply_overrides
@@ -30,7 +32,8 @@ def load_params(
     """Read and check a params file of one trainer.
 
     Args:
-        path: of a YAML file in the trainer layout, or in the older one
+        path: of a YAML file in the trainer layout, or in the older one; or the name of a stock file, such as gpt_tiny,
+            which counts as if it lay in a folder `params`
         overrides: values by dotted key, for example `{"trainer.init.loop.max_steps": 20}`, or texts as behind `--set`,
             `["trainer.init.loop.max_steps=20"]`; for a file in the older layout they may name the keys of either
         flags: what other flags were typed: dotted key -> (flag, value), for example
@@ -39,8 +42,7 @@ def load_params(
     Raises:
         ParamsError: with all problems of the file at once; or the file holds several trainers.
     """
-    loaded = _load(read_document(Path(path)), Path(path), overrides, flags or {}, several=False)
-    return loaded[0]
+    return _load(*_open(path), overrides, flags or {}, several=False)[0]
 
 
 def parse_params(
@@ -81,7 +83,22 @@ def load_all_params(
     Raises:
         ParamsError: with all problems of the file at once.
     """
-    return _load(read_document(Path(path)), Path(path), overrides, flags or {}, several=True)
+    return _load(*_open(path), overrides, flags or {}, several=True)
+
+
+def _open(path: str | Path) -> tuple[Document, Path]:
+    """Return a document, and the file as which it counts: paths in it start from there."""
+    name = str(path)
+    if not Path(path).exists():
+        if name in stock_names():
+            return parse_document(stock_text(name), f"{name}.yaml"), Path("params", f"{name}.yaml")
+        stem = Path(path).stem
+        if stem in stock_names():
+            hint = f"{stem} alone is the stock file; `cstool config pull {stem}` writes a copy"
+            raise ParamsError([(f"{path}: there is no such file", hint)])
+        if name == stem and (hint := stock_hint(name)).startswith("did you mean"):
+            raise ParamsError([(f"{path}: there is no such file", hint)])
+    return read_document(Path(path)), Path(path)
 
 
 def _load(

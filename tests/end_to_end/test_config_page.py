@@ -24,7 +24,9 @@ def test_the_commands_print_what_the_page_shows(
     write_params(tmp_path)
     shutil.copy(PROJECT / "tests" / "interop" / "gpt2_small_legacy.yaml", "params_gpt2.yaml")
     consoles = re.findall(r"```console\n\$ cstool ([^\n]*)\n(.*?)```", PAGE, re.DOTALL)
-    assert [command.split()[1] for command, _ in consoles] == ["validate", "show", "stats", "convert_legacy", "keys"]
+    assert [command.split()[1] for command, _ in consoles] == [
+        *("pull", "validate", "show", "stats", "convert_legacy", "keys")
+    ]
     for command, printed in consoles:
         outcome = cstool(*shlex.split(command))
         assert (outcome.code, outcome.stderr) == (0, "")

@@ -82,6 +82,8 @@ def test_an_example_works_as_it_is_written(
     folder = tmp_path / "work"
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
+    # The stock files by name are those that were shrunk.
+    monkeypatch.setattr("cstool.params.catalog.FOLDER", folder / "params")
     if "datasets/text" in example and "prepare" in example:
         shutil.rmtree("datasets/text")
     command, _, target = example.partition(" > ")

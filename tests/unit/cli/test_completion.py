@@ -19,7 +19,7 @@ from cstool.cli.completion import (
     normalize_typed_flags,
 )
 
-COMMANDS = ["data", "config", "run", "checkpoint", "validate", "estimate", "compile", "system"]
+COMMANDS = ["data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,151 @@
+"""`cstool model`: the models that come with the program, each a stock params file."""
+
+from __future__ import annotations
+
+import os
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cstool.cli.command import Command, Group
+from cstool.cli.completion import complete_stock
+from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+
+if TYPE_CHECKING:
+    from cstool.params import Params
+
+model_app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="List and describe the models that come with cstool.",
+    epilog="Example: cstool model list\nExample: cstool model describe gpt_tiny",
+)
+
+
+@model_app.command("list", cls=Command, epilog="Example: cstool model list\nExample: cstool model list --json")
+def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """List the stock models, the smallest first; all can stand behind --params."""
+    with errors_as_messages(debug):
+        from cstool.cli.render import print_json, print_table
+        from cstool.params import stock_names
+
+        documents = sorted((_document(name) for name in stock_names()), key=lambda found: int(found["parameters"]))
+        if as_json:
+            print_json({"models": documents})
+            return
+        columns = ("name", "model", "parameters", "layers", "width", "heads", "tokens", "batch")
+        rows = [tuple(_text(document[column]) for column in columns) for document in documents]
+        print_table(columns, rows, right=columns[2:])
+        print("\n`cstool model describe NAME` tells more, `cstool config pull NAME` writes a params file to change.")
+
+
+@model_app.command("describe", cls=Command, epilog="Example: cstool model describe gpt_tiny")
+def describe(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Stock model; `cstool model list` names them all.",
+            show_default=False,
+            autocompletion=complete_stock,
+        ),
+    ],
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Describe a stock model: what it is, its shape, what trains it on what, and what to type next."""
+    with errors_as_messages(debug):
+        from cstool.cli.render import bytes_text, print_facts, print_json
+
+        document = _document(name)
+        if as_json:
+            print_json(document)
+            return
+        print(fill(document["description"], 100, break_on_hyphens=False))
+        print()
+        memory = document["state_bytes"]
+        facts = {
+            "model": document["model"],
+            "parameters": f"{document['parameters']:,}",
+            "layers": _text(document["layers"]),
+            "width": _text(document["width"]),
+            "heads": _text(document["heads"]),
+            "feed-forward": _text(document["feed_forward"]),
+            "vocabulary": _text(document["vocabulary"]),
+            "tokens a sample": _text(document["tokens"]),
+            "batch": f"{_text(document['batch'])} samples",
+            "optimizer": document["optimizer"],
+            "steps": _text(document["max_steps"]),
+            "data": document["data"],
+            "MemoryX": f"{bytes_text(memory)} of weights, gradients and optimizer state",
+        }
+        print_facts({key: text for key, text in facts.items() if text not in ("", "-")})
+        print()
+        print_facts(
+            {
+                "copy": f"cstool config pull {name}",
+                "train": f"cstool run --params {name}",
+                "count": f"cstool config stats {name}",
+                "plan": f"cstool estimate --params {name}",
+            }
+        )
+
+
+def _document(name: str) -> dict[str, Any]:
+    """Return what there is to say about a stock model; None for what it does not have."""
+    from cstool.models import build_graph, declared_sequence_length
+    from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+    from cstool.params import DecoderParams, load_params, stock_description, stock_file
+
+    params = load_params(stock_file(name))
+    model, loader = params.model, params.train_dataloader
+    graph = build_graph(model, declared_sequence_length(params))
+    arrays = 2 + optimizer_state_arrays(params.optimizer)
+    if isinstance(model, DecoderParams):
+        shape: dict[str, Any] = {
+            "layers": model.num_hidden_layers,
+            "width": model.hidden_size,
+            "heads": model.num_heads,
+            "feed_forward": model.filter_size,
+            "vocabulary": model.vocab_size,
+            "tokens": declared_sequence_length(params),
+        }
+    else:
+        shape = {
+            "layers": len(model.layer_sizes),
+            "width": list(model.layer_sizes),
+            "heads": None,
+            "feed_forward": None,
+            "vocabulary": None,
+            "tokens": None,
+        }
+    return {
+        "name": name,
+        "model": graph.name,
+        "description": stock_description(name),
+        "parameters": graph.parameter_count,
+        **shape,
+        "batch": None if loader is None else loader.batch_size,
+        "optimizer": type(params.optimizer).__name__,
+        "max_steps": params.loop.max_steps,
+        "data": None if loader is None else _data(params),
+        "state_bytes": arrays * graph.parameter_count * FLOAT32_BYTES,
+    }
+
+
+def _data(params: Params) -> str:
+    """Return how the data is read, and the folder in which a file in `params` looks for it."""
+    loader = params.train_dataloader
+    assert loader is not None
+    folder = os.path.relpath(loader.folders[0].tried[0], params.path.parent.parent)
+    return f"{loader.data_processor}, {folder}"
+
+
+def _text(value: Any) -> str:
+    """Return a value as a table has it."""
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)

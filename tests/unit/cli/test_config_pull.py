@@ -1,0 +1,98 @@
+"""`cstool config pull` and `cstool model`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cstool.models import build_graph, declared_sequence_length
+from cstool.params import load_params, stock_names, stock_text
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_stock_file_is_written_into_the_working_directory(cstool, tmp_path):
+    assert cstool("config", "pull", "gpt_tiny") == (
+        0,
+        "gpt_tiny.yaml: written. `cstool run --params gpt_tiny.yaml` trains it.\n",
+        "",
+    )
+    assert Path("gpt_tiny.yaml").read_text().splitlines()[:45] == stock_text("gpt_tiny").splitlines()[:45]
+    assert load_params("gpt_tiny.yaml").resolved() == load_params("gpt_tiny").resolved()
+
+
+def test_into_a_folder_or_a_file_with_other_values(cstool):
+    Path("here").mkdir()
+    assert cstool("config", "pull", "llama_tiny", "--out", "here").code == 0
+    assert load_params("here/llama_tiny.yaml").resolved() == load_params("llama_tiny").resolved()
+    typed = ("--set", "trainer.init.loop.max_steps=3", "trainer.init.seed=2")
+    assert cstool("config", "pull", "llama_tiny", "--out", "here/own.yaml", *typed).code == 0
+    found = load_params("here/own.yaml")
+    assert (found.loop.max_steps, found.seed) == (3, 2)
+
+
+def test_a_file_that_is_there_stays_but_where_it_is_forced(cstool):
+    Path("gpt_tiny.yaml").write_text("mine\n")
+    assert cstool("config", "pull", "gpt_tiny") == (
+        2,
+        "",
+        "error: gpt_tiny.yaml: must be a new file, found one there\n"
+        "hint: --force replaces it, --out names another file\n",
+    )
+    assert Path("gpt_tiny.yaml").read_text() == "mine\n"
+    assert cstool("config", "pull", "gpt_tiny", "--force").code == 0
+    assert load_params("gpt_tiny.yaml").model.name == "gpt2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("config", "pull", "gpt-tiny.yaml"),
+            "error: gpt-tiny.yaml: must be the name of a stock params file\nhint: did you mean gpt_tiny?\n",
+        ),
+        (
+            ("model", "describe", "nothing"),
+            "error: nothing: must be the name of a stock params file\nhint: `cstool model list` lists them\n",
+        ),
+        (
+            ("config", "pull", "gpt_tiny", "--set", "trainer.init.model.hiden_size=3"),
+            "error: --set trainer.init.model.hiden_size=3: is not a known key\nhint: did you mean hidden_size?\n",
+        ),
+        (
+            ("config", "pull", "gpt_tiny", "--out", "no/own.yaml"),
+            "error: no/own.yaml: cannot be written: No such file or directory\nhint: there is no folder no\n",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_error_and_nothing_is_written(cstool, tmp_path, arguments, message):
+    assert cstool(*arguments) == (2, "", message)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_are_listed_with_their_parameters_the_smallest_first(cstool):
+    listed = json.loads(cstool("model", "list", "--json").stdout)["models"]
+    assert sorted(model["name"] for model in listed) == list(stock_names())
+    counts = [model["parameters"] for model in listed]
+    assert counts == sorted(counts)
+    tiny = load_params("gpt_tiny")
+    assert build_graph(tiny.model, declared_sequence_length(tiny)).parameter_count == next(
+        model["parameters"] for model in listed if model["name"] == "gpt_tiny"
+    )
+    lines = cstool("model", "list").stdout.splitlines()
+    assert lines[0].split() == "name model parameters layers width heads tokens batch".split()
+    assert lines[3].split() == ["gpt_tiny", "gpt2", "842,496", "4", "128", "4", "128", "24"]
+    assert len(lines) == 1 + len(stock_names()) + 2
+
+
+def test_a_model_is_described_with_what_to_type_next(cstool, golden):
+    outcome = cstool("model", "describe", "gpt_tiny")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    golden("cli/model_describe.txt", outcome.stdout)
+    document = json.loads(cstool("model", "describe", "fc_mnist", "--json").stdout)
+    assert (document["width"], document["heads"], document["parameters"]) == ([256, 128], None, 235_146)
