@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -21,6 +22,29 @@ OTHER_FLAGS = {
     "--target_device": "there is one device only, the cluster in software; leave the flag out",
 }
 """the vendor's flags that are not here -> the hint for who types them"""
+_TRAINS = "`cstool run --params FILE` trains, with --mode train_and_eval it evaluates, too"
+_EVALUATES = "`cstool run --params FILE --mode eval` evaluates"
+_NO_HARNESS = (
+    "there is no harness of tasks here; `cstool run --params FILE --mode eval` measures the loss on held-out data"
+)
+_GENERATES = "`cstool run --params FILE --mode infer --prompt TEXT` generates"
+OTHER_COMMANDS = {
+    "fit": _TRAINS,
+    "train": _TRAINS,
+    "eval": _EVALUATES,
+    "evaluate": _EVALUATES,
+    "validate_all": "`cstool run --params FILE --mode eval_all` evaluates every checkpoint",
+    "lm_eval": _NO_HARNESS,
+    "bigcode_eval": _NO_HARNESS,
+    "infer": _GENERATES,
+    "generate": _GENERATES,
+    "data_preprocess": "`cstool data prepare text` makes a data set",
+    "data_processor": "`cstool data info` and `cstool data check` tell about a data set",
+    "move": "`cstool checkpoint copy`, then `cstool checkpoint delete`",
+    "list_converters": "`cstool checkpoint convert --help` names the formats",
+    "convert_config": "`cstool config convert_legacy` writes a params file in the trainer layout",
+}
+"""commands of the vendor, and words that come to mind, that are not here -> the hint for who types them"""
 
 
 @contextmanager
@@ -75,7 +99,11 @@ def print_usage_error(error: typer.TyperException) -> None:
         )
         message = f"{command}: {message[:1].lower()}{message[1:].rstrip('.')}"
         nearest = possibilities or [name for name in suggested.rstrip("?").replace("'", "").split(", ") if name]
-        hint = OTHER_FLAGS.get(option) or (f"did you mean {' or '.join(nearest)}?" if nearest else None)
+        hint = (
+            OTHER_FLAGS.get(option)
+            or _other_words(error, context)
+            or (f"did you mean {' or '.join(nearest)}?" if nearest else None)
+        )
     print_error(message)
     _print_line(f"hint: {hint or f'`{command} --help` lists what there is'}")
 
@@ -84,6 +112,15 @@ def _print_line(line: str) -> None:
     """Print a line on stderr; where that cannot be written, the exit code says it alone."""
     with suppress(OSError):
         print(line, file=sys.stderr)
+
+
+def _other_words(error: typer.TyperException, context: Any) -> str | None:
+    """Return the hint for who types a command that is not here, or a params file without its flag."""
+    if found := re.match(r"No such command '(.*?)'", error.message):
+        return OTHER_COMMANDS.get(found[1].replace("-", "_"))
+    extra = re.match(r"Got unexpected extra argument\S* \((\S+)\)", error.message)
+    flags = [] if context is None else [name for param in context.command.params for name in param.opts]
+    return f"did you mean --params {extra[1]}?" if extra and "--params" in flags else None
 
 
 def _bad_value(error: typer.BadParameter) -> tuple[str, str | None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
+import shlex
 import sysconfig
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,8 @@ _BLOCK_BYTES = 2**20
 _LEAST_SHARE = 0.4
 """of the bytes that a part should have; with less, files are chosen by their sizes"""
 _LEAST_PIECE_BYTES = 2
+_TEXT_KEYS = ("text", "content", "document", "body", "raw_content")
+"""under which a JSON object may have its text, the likeliest first"""
 _NOT_SOURCE_TEXT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
 
 
@@ -76,6 +80,7 @@ def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[Source
         found = {}
         for source in sources:
             for path, name in _entries(source):
+                _refuse_json_lines(path, is_named=path == source)
                 found.setdefault(Path(os.path.realpath(path)), name)
         what = f"{', '.join(str(source) for source in sources)}: must hold files of text"
     listed = sorted(found.items(), key=lambda item: (item[1], item[0]))
@@ -198,6 +203,36 @@ def _entries(source: Path) -> Iterator[tuple[Path, str]]:
     else:
         found = "got something else" if source.exists() else "found nothing there"
         raise DataError(f"{source}: must be a file or a folder, {found}")
+
+
+def _refuse_json_lines(path: Path, *, is_named: bool) -> None:
+    """Refuse documents in JSON objects: a model would learn braces and escapes.
+
+    Args:
+        path: of a file
+        is_named: it was named itself; in a folder a .json is as much text as any source file
+    """
+    if path.suffix.lower() not in ((".jsonl", ".ndjson", ".json") if is_named else (".jsonl", ".ndjson")):
+        return
+    try:
+        with path.open("rb") as stream:
+            line = stream.readline(_BLOCK_BYTES)
+    except OSError as error:
+        raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
+    if not line.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
+        return
+    try:
+        first = json.loads(line)
+    except (ValueError, RecursionError):
+        first = None
+    texts = [key for key, value in first.items() if isinstance(value, str)] if isinstance(first, dict) else []
+    key = next((key for key in _TEXT_KEYS if key in texts), None)
+    raise DataError(
+        f"{path}: must be text, got JSON, whose braces and escapes a model would learn",
+        f"`jq -r .{key} {shlex.quote(str(path))} > texts.txt` writes its texts alone"
+        if key
+        else "write its texts into files of their own",
+    )
 
 
 def _walk(folder: Path, without: frozenset[str]) -> Iterator[tuple[Path, str]]:

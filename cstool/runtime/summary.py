@@ -86,7 +86,7 @@ def _rows(session: Session) -> Iterator[tuple[str, str]]:
 def _trained(session: Session) -> str:
     result = session.result
     if not result.losses:
-        return f"nothing: the run is at step {result.last_step}"
+        return f"nothing: the run is at step {result.last_step}, and its last step is {session.last_step}"
     steps = f"steps {result.first_step + 1} to {result.last_step}"
     tokens = f", {counted(result.tokens, 'token')}" if result.tokens != result.samples else ""
     losses = f"loss {result.losses[0]:.5f} to {result.losses[-1]:.5f}"

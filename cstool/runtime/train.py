@@ -72,7 +72,10 @@ def train(
         _save(session)
     if last <= start:
         _finish_save(session)
-        log.info(f"Nothing to train: the run is at step {start}, and its last step is {last}.")
+        log.warning(
+            f"Nothing to train: the run is at step {start}, and its last step is {last}. "
+            "num_steps counts from where it is."
+        )
         return
     if session.patience is not None and session.patience.is_over:
         _finish_save(session)

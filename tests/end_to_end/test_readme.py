@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,14 @@ def test_the_page_of_the_compiler_shows_what_it_prints(tmp_path: Path) -> None:
         assert "".join(printed) == console
     for image in re.findall(r"\]\((images/.*?)\)", page):
         assert (PROJECT / "docs" / image).is_file()
+
+
+def test_its_snippet_trains_on_from_the_demo(after_the_demo: Path, tmp_path: Path) -> None:
+    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert "num_steps=50" in snippet
+    short = snippet.replace("num_steps=50", "num_steps=2").replace("max_tokens=60", "max_tokens=4")
+    shutil.copytree(after_the_demo, tmp_path / "project")
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
+        patch.chdir(tmp_path / "project")
+        exec(compile(f"import cstool\n{short}", "README.md", "exec"), {})  # noqa: S102
+    assert re.match(r"loss \d\.\d\d to \d\.\d\d\ndef ", printed.getvalue())

@@ -215,7 +215,7 @@ def test_nothing_to_train_is_summed_up_too(cstool: Cstool, tmp_path: Path, data:
     cstool("run", "-p", file)
     events = scalars_of(tmp_path / "model_dir" / "events")
     outcome = cstool("run", "-p", file)
-    assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4"
+    assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4, and its last step is 4"
     assert scalars_of(tmp_path / "model_dir" / "events") == events
 
 

@@ -11,6 +11,7 @@ import typer
 
 import cstool as package
 from cstool.cli.app import app
+from cstool.cli.report import OTHER_COMMANDS
 
 
 def commands(command, words=()):
@@ -154,3 +155,38 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(command):
         )
     message = "error: a file or the output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, message)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("fit x.yaml", f"cstool: no such command 'fit'\nhint: {OTHER_COMMANDS['fit']}"),
+        ("validate-all x.yaml", f"cstool: no such command 'validate-all'\nhint: {OTHER_COMMANDS['validate_all']}"),
+        ("lm_eval", f"cstool: no such command 'lm_eval'\nhint: {OTHER_COMMANDS['lm_eval']}"),
+        (
+            "checkpoint move a b",
+            "cstool checkpoint: no such command 'move'\n"
+            "hint: `cstool checkpoint copy`, then `cstool checkpoint delete`",
+        ),
+        (
+            "run x.yaml",
+            "cstool run: got unexpected extra argument(s) (x.yaml)\nhint: did you mean --params x.yaml?",
+        ),
+        (
+            "estimate x.yaml",
+            "cstool estimate: got unexpected extra argument(s) (x.yaml)\nhint: did you mean --params x.yaml?",
+        ),
+        (
+            "run x.yaml y.yaml",
+            "cstool run: got unexpected extra argument(s) (x.yaml y.yaml)\n"
+            "hint: `cstool run --help` lists what there is",
+        ),
+        (
+            "system list x",
+            "cstool system list: got unexpected extra argument(s) (x)\n"
+            "hint: `cstool system list --help` lists what there is",
+        ),
+    ],
+)
+def test_commands_of_elsewhere_and_a_file_without_its_flag_are_told_what_to_type(cstool, typed, message):
+    assert cstool(*typed.split()) == (2, "", f"error: {message}\n")

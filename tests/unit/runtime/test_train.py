@@ -81,7 +81,10 @@ def test_batches_go_on_where_the_run_was(tmp_path: Path) -> None:
 def test_a_run_that_is_over_does_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found, data = trained(tmp_path, position=Position(5, 5), loop={"max_steps": 5})
     assert (found.result.losses, data.seen) == ([], [])
-    assert caplog.messages == ["Nothing to train: the run is at step 5, and its last step is 5."]
+    assert caplog.messages == [
+        "Nothing to train: the run is at step 5, and its last step is 5. num_steps counts from where it is."
+    ]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_the_learning_rate_of_the_first_step_is_that_of_step_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
