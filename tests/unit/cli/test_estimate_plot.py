@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from cstool.cli.estimate_picture import estimate_picture as picture_of
 from cstool.estimation import Estimator, make_request, scale, sweep_sparsity
+from cstool.kernels._cache import cache_root
 from cstool.params import load_all_params
 
 ROOT = Path(__file__).parents[3]
@@ -45,14 +47,17 @@ def test_whatever_is_asked_for_is_drawn(cstool, path, more):
 
 
 def test_matplotlib_waits_until_there_is_a_picture():
+    """Nor does it talk where HOME cannot be written."""
     code = (
         "import sys; from cstool.cli import main; sys.argv = ['cstool', 'estimate', *sys.argv[1:]]; main(); "
         "print('matplotlib' in sys.modules, file=sys.stderr)"
     )
     for more, is_there in ((["--csv", "a.csv"], "False\n"), (["--plot", "a.svg"], "True\n")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, "-p", TINY, *more], capture_output=True, text=True, check=True
-        )
+        environment = {**os.environ, "HOME": os.devnull, "CSTOOL_CACHE_DIR": str(cache_root())}
+        for name in ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+            environment.pop(name, None)
+        command = [sys.executable, "-c", code, "-p", TINY, *more]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert done.stderr == is_there
 
 
