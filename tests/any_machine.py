@@ -134,14 +134,14 @@ def copy_project(folder: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT / name, folder / name)
+        shutil.copy(PROJECT / name, folder / name, follow_symlinks=False)
 
 
 def _as_somebody(folder: Path) -> list[str]:
     """Give a folder to somebody who is not root, and return the beginning of a command of theirs."""
     other = pwd.getpwnam(SOMEBODY)
     for path in (folder, *folder.rglob("*")):
-        os.chown(path, other.pw_uid, other.pw_gid)
+        os.chown(path, other.pw_uid, other.pw_gid, follow_symlinks=False)
     command = ["setpriv", f"--reuid={other.pw_uid}", f"--regid={other.pw_gid}", "--clear-groups"]
     # By way of a shell, since what setpriv itself starts may still be found with root's rights.
     tried = subprocess.run(
