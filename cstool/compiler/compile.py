@@ -281,9 +281,16 @@ def _active_pes(program: Program) -> int:
 
 
 def _changes_that_fit(params: Params, request: Request, length: int | None) -> list[str]:
-    """Return up to two changes with which the model compiles; each has been tried."""
+    """Return up to two changes with which the model compiles; each has been tried.
+
+    None is named beside a better one: of systems the newest, and shorter samples, which are another training, only
+    where nothing else fits.
+    """
     found: list[str] = []
     for text, changed, changed_length in _changes(params, request, length):
+        is_newest = changed.system == request.system or all("--system" not in other for other in found)
+        if not is_newest or (changed_length != length and found):
+            continue
         try:
             program = run_passes(_program(params, changed, changed_length), PASSES, None)
         except CompileError:
@@ -304,7 +311,7 @@ def _changes(params: Params, request: Request, length: int | None) -> Iterator[t
     if request.execution_mode != "auto":
         other = "pipelined" if request.execution_mode == "weight_streaming" else "weight_streaming"
         yield f"--execution_mode {other}", replace(request, execution_mode=other), length
-    for name in system_names():
+    for name in reversed(system_names()):
         system = load_system(name)
         if system != request.system and system.max_systems >= request.num_csx:
             yield f"--system {name}", replace(request, system=system), length

@@ -20,7 +20,7 @@ from cstool.convert.sparsify import sparsify
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
 from cstool.params import Params
-from cstool.store import find_checkpoint
+from cstool.store import CheckpointReader, find_checkpoint
 from cstool.store.vendor_reader import is_vendor_checkpoint
 
 FORMATS = ("cstool", "hf", "vendor")
@@ -94,6 +94,9 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
     source_format = request.source_format or _format_of(request.source)
     to = request.to or ("dense" if source_format != "cstool" else None)
     if to is None:
+        # What is not there, or no checkpoint, is told first.
+        with CheckpointReader(request.source):
+            pass
         raise CheckpointError(f"--to: must be given for a checkpoint of cstool, one of {', '.join(TARGETS)}")
     described = None
     if (source_format, to) != ("cstool", "dense") or request.params is not None:

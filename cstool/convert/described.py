@@ -17,10 +17,11 @@ from cstool.convert.hf_source import config_path
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.models import build_graph
-from cstool.params import DecoderParams, FcMnistParams, Params
+from cstool.params import DecoderParams, FcMnistParams, Params, parse_params
 from cstool.params.sections.model import MODELS
 from cstool.store import CheckpointReader
 from cstool.store.safetensors_reader import read_json
+from cstool.store.vendor_reader import VendorReader
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     Args:
         path: of the checkpoint
         source_format: cstool, hf or vendor
-        params: that say it; None where the checkpoint does
+        params: that say it, whatever the checkpoint says; None where the checkpoint does
 
     Raises:
         CheckpointError: nobody says it, or two say different things
@@ -96,8 +97,28 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
         return Described(make_model(beside, section), str(beside), document, is_new=True)
     if source_format == "cstool":
         return _described_by_itself(path)
-    why = f"there is no {beside.name} beside {path}" if source_format == "hf" else "the vendor's checkpoints lack it"
+    if source_format == "vendor" and (found := _described_by_vendor(path)) is not None:
+        return found
+    why = f"there is no {beside.name} beside {path}" if source_format == "hf" else "the checkpoint does not"
     raise CheckpointError(f"--params: must be given, since it says which model this is, and {why}")
+
+
+def _described_by_vendor(path: Path) -> Described | None:
+    """Return the model of a checkpoint of the vendor's that kept the params of its run; None of one that did not.
+
+    Raises:
+        ParamsError: its model is none that can be had
+    """
+    with VendorReader(path) as reader:
+        params: Any = reader.params()
+    try:
+        section = params["trainer"]["init"]["model"]
+    except (LookupError, TypeError):
+        return None
+    # Of the rest, which may name data and callbacks of another machine, a checkpoint of weights needs nothing.
+    text = yaml.safe_dump({"trainer": {"init": {"model": section}}}, sort_keys=False)
+    model = parse_params(text, str(path), has_lines=False).model
+    return Described(model, str(path), {"trainer": {"init": {"model": model.dump()}}}, is_new=True)
 
 
 def _described_by_itself(path: Path) -> Described:

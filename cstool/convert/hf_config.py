@@ -8,72 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cstool.convert.hf_defaults import ACTIVATIONS, CLASSES, DEFAULTS, FAMILIES, NOT_COMPARED, SCALINGS
 from cstool.errors import CheckpointError
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, FcMnistParams
 
-CLASSES = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
-"""family -> class there"""
-
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "gelu_pytorch_tanh": "gelu_new",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "relu2": "squared_relu",
-    "silu": "silu",
-    "swish": "silu",
-    "linear": "linear",
-}
-"""their names of functions -> those of the kernels"""
-_SCALINGS = ("default", "linear", "llama3")
-
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "gpt2": {
-        "vocab_size": 50257,
-        "n_positions": 1024,
-        "n_embd": 768,
-        "n_layer": 12,
-        "n_head": 12,
-        "n_inner": None,
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": 1e-5,
-        "tie_word_embeddings": True,
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-        "resid_pdrop": 0.1,
-        "embd_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "initializer_range": 0.02,
-    },
-    "llama": {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": None,
-        "head_dim": None,
-        "hidden_act": "silu",
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False,
-        "rope_theta": 10000.0,
-        "rope_scaling": None,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "attention_dropout": 0.0,
-        "initializer_range": 0.02,
-    },
-}
-"""what counts in a config of theirs, and what it is where the file does not say it"""
-_NOT_COMPARED = (
-    *("resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "initializer_range"),
-    "max_position_embeddings",
-)
-"""what a checkpoint is indifferent to; only a Llama calls its positions so, and it has no table of them"""
 _SAME_IN_BOTH: Mapping[str, Any] = {
     "norms_per_layer": 2,
     "is_parallel": False,
@@ -106,7 +44,9 @@ _OF_FAMILY: Mapping[str, Mapping[str, Any]] = {
 
 
 def family_of(where: str | Path, model: DecoderParams | FcMnistParams) -> str:
-    """Return which of their classes computes what a model computes: gpt2 or llama.
+    """Return which of their classes has the tensors of a model, and computes what it does: gpt2 or llama.
+
+    A model that is called mistral is a Llama with these tensors that may have a window.
 
     Raises:
         CheckpointError: none does
@@ -114,6 +54,7 @@ def family_of(where: str | Path, model: DecoderParams | FcMnistParams) -> str:
     if not isinstance(model, DecoderParams):
         raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", _WHICH)
     family = "llama" if model.position_embedding_type == "rotary" else "gpt2"
+    kind = _type_of(family, model)
     wanted: dict[str, Any] = {**_SAME_IN_BOTH, **_OF_FAMILY[family]}
     if family == "gpt2":
         wanted |= {"position_embedding_type": "learned", "inner_size": model.hidden_size}
@@ -122,27 +63,31 @@ def family_of(where: str | Path, model: DecoderParams | FcMnistParams) -> str:
             "rotary_dim": model.head_width,
             "use_ffn_bias_in_attention": model.use_projection_bias_in_attention,
         }
+    if kind == "mistral":
+        del wanted["attention_sliding_window_length"]
+        wanted |= {"use_projection_bias_in_attention": False, "use_ffn_bias_in_attention": False, "use_ffn_bias": False}
     for key, value in wanted.items():
         if (got := getattr(model, key)) != value:
             raise CheckpointError(
-                f"{where}: {key} must be {_text(value)} for {CLASSES[family]}, got {_text(got)}", _WHICH
+                f"{where}: {key} must be {_text(value)} for {CLASSES[kind]}, got {_text(got)}", _WHICH
             )
     functions = NONLINEARITIES if family == "gpt2" else GATED_NONLINEARITIES
     if model.nonlinearity not in functions:
         known = ", ".join(functions)
         raise CheckpointError(
-            f"{where}: nonlinearity must be one of {known} for {CLASSES[family]}, got {model.nonlinearity}", _WHICH
+            f"{where}: nonlinearity must be one of {known} for {CLASSES[kind]}, got {model.nonlinearity}", _WHICH
         )
-    if family == "llama" and model.pos_scaling_type not in _SCALINGS:
+    if family == "llama" and model.pos_scaling_type not in SCALINGS:
         raise CheckpointError(f"{where}: pos_scaling_type must be linear or llama3, got {model.pos_scaling_type}")
     return family
 
 
 def config_of(family: str, model: DecoderParams) -> dict[str, Any]:
     """Return the config of a model of a family, as their library writes it."""
+    kind = _type_of(family, model)
     common = {
-        "architectures": [CLASSES[family]],
-        "model_type": family,
+        "architectures": [CLASSES[kind]],
+        "model_type": kind,
         "torch_dtype": "float32",
         "bos_token_id": None,
         "eos_token_id": None,
@@ -178,9 +123,12 @@ def config_of(family: str, model: DecoderParams) -> dict[str, Any]:
         "rms_norm_eps": model.layer_norm_epsilon,
         "rope_theta": model.rope_theta,
         "rope_scaling": _scaling_of(model),
-        "attention_bias": model.use_projection_bias_in_attention,
-        "mlp_bias": model.use_ffn_bias,
         "attention_dropout": model.attention_dropout_rate,
+        **(
+            {"sliding_window": model.attention_sliding_window_length}
+            if kind == "mistral"
+            else {"attention_bias": model.use_projection_bias_in_attention, "mlp_bias": model.use_ffn_bias}
+        ),
     }
 
 
@@ -190,14 +138,14 @@ def model_section(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         CheckpointError: it is not of a family that is known here, or asks for what cannot be had
     """
-    family = _family(path, config)
-    found = _completed(path, family, config)
+    kind = _model_type(path, config)
+    family, found = FAMILIES[kind], _completed(path, kind, config)
     activation = found["activation_function" if family == "gpt2" else "hidden_act"]
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise CheckpointError(f"{path}: the activation must be one of {', '.join(_ACTIVATIONS)}, got {activation}")
-    function = _ACTIVATIONS[activation]
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise CheckpointError(f"{path}: the activation must be one of {', '.join(ACTIVATIONS)}, got {activation}")
+    function = ACTIVATIONS[activation]
     section: dict[str, Any] = {
-        "name": family,
+        "name": kind,
         "vocab_size": found["vocab_size"],
         "share_embedding_weights": found["tie_word_embeddings"],
         "initializer_range": found["initializer_range"],
@@ -237,13 +185,14 @@ def model_section(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             "nonlinearity": gates[function],
             "norm_type": "rmsnorm",
             "layer_norm_epsilon": found["rms_norm_eps"],
-            "use_projection_bias_in_attention": found["attention_bias"],
-            "use_ffn_bias_in_attention": found["attention_bias"],
-            "use_ffn_bias": found["mlp_bias"],
+            "use_projection_bias_in_attention": found.get("attention_bias", False),
+            "use_ffn_bias_in_attention": found.get("attention_bias", False),
+            "use_ffn_bias": found.get("mlp_bias", False),
             "dropout_rate": 0.0,
             "attention_dropout_rate": found["attention_dropout"],
             **({} if inner == found["hidden_size"] else {"attention_inner_dim": inner}),
             **_scaling_section(found["rope_scaling"]),
+            **({"attention_sliding_window_length": window} if (window := found.get("sliding_window")) else {}),
         }
     return section
 
@@ -274,14 +223,15 @@ def check_config(
     """
     family = family_of(params, model)
     assert isinstance(model, DecoderParams)
-    if (got := _family(path, config)) != family:
-        raise CheckpointError(f"{path}: model_type must be {family}, as {params} describes it, got {got}")
-    wanted, found = config_of(family, model), _completed(path, family, config)
+    kind = _type_of(family, model)
+    if (got := _model_type(path, config)) != kind:
+        raise CheckpointError(f"{path}: model_type must be {kind}, as {params} describes it, got {got}")
+    wanted, found = config_of(family, model), _completed(path, kind, config)
     wanted["rope_scaling"] = _comparable(wanted.get("rope_scaling"))
     different = [
         f"{key} {_text(wanted[key])}, got {_text(found.get(key))}"
-        for key in _DEFAULTS[family]
-        if key not in _NOT_COMPARED and not _same(key, wanted[key], found.get(key))
+        for key in DEFAULTS[kind]
+        if key not in NOT_COMPARED and not _same(key, wanted[key], found.get(key))
     ]
     if different:
         raise CheckpointError(
@@ -290,24 +240,28 @@ def check_config(
         )
 
 
-_WHICH = "Hugging Face's GPT2LMHeadModel and LlamaForCausalLM can be had"
+_WHICH = "Hugging Face's GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM can be had"
 
 
-def _family(path: Path, config: Mapping[str, Any]) -> str:
-    family = config.get("model_type")
-    if not isinstance(family, str) or family not in CLASSES:
-        raise CheckpointError(f"{path}: model_type must be one of {', '.join(CLASSES)}, got {_text(family)}")
+def _type_of(family: str, model: DecoderParams) -> str:
+    return model.name if FAMILIES.get(model.name) == family else family
+
+
+def _model_type(path: Path, config: Mapping[str, Any]) -> str:
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in CLASSES:
+        raise CheckpointError(f"{path}: model_type must be one of {', '.join(CLASSES)}, got {_text(kind)}")
     if "quantization_config" in config:
         raise CheckpointError(f"{path}: must be without quantization_config: quantized weights cannot be read")
-    return family
+    return kind
 
 
-def _completed(path: Path, family: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _completed(path: Path, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what counts in a config, with what follows where it says nothing."""
-    found = {key: config.get(key, default) for key, default in _DEFAULTS[family].items()}
+    found = {key: config.get(key, default) for key, default in DEFAULTS[kind].items()}
     if found.get("add_cross_attention"):
         raise CheckpointError(f"{path}: add_cross_attention must be false, got true")
-    if family == "gpt2":
+    if kind == "gpt2":
         found["n_inner"] = _product(4, found["n_embd"]) if found["n_inner"] is None else found["n_inner"]
         return found
     # Newer releases of the library keep all that is about positions in one entry.
@@ -316,9 +270,9 @@ def _completed(path: Path, family: str, config: Mapping[str, Any]) -> dict[str, 
         found["rope_theta"] = positions.get("rope_theta", found["rope_theta"])
         found["rope_scaling"] = {key: value for key, value in positions.items() if key != "rope_theta"}
     found["rope_scaling"] = scaling = _comparable(found["rope_scaling"])
-    kind = scaling.get("rope_type") if isinstance(scaling, dict) else scaling or "default"
-    if kind not in _SCALINGS:
-        raise CheckpointError(f"{path}: rope_scaling must be of type {', '.join(_SCALINGS)}, got {_text(kind)}")
+    scaled = scaling.get("rope_type") if isinstance(scaling, dict) else scaling or "default"
+    if scaled not in SCALINGS:
+        raise CheckpointError(f"{path}: rope_scaling must be of type {', '.join(SCALINGS)}, got {_text(scaled)}")
     if found["num_key_value_heads"] is None:
         found["num_key_value_heads"] = found["num_attention_heads"]
     if found["head_dim"] is None:
@@ -361,12 +315,12 @@ def _scaling_section(scaling: Any) -> dict[str, Any]:
 
 
 def _theirs(function: str) -> str:
-    return next(name for name, ours in _ACTIVATIONS.items() if ours == function)
+    return next(name for name, ours in ACTIVATIONS.items() if ours == function)
 
 
 def _same(key: str, wanted: Any, got: Any) -> bool:
     if key in ("activation_function", "hidden_act"):
-        return _ACTIVATIONS.get(wanted) == _ACTIVATIONS.get(got) if isinstance(got, str) else False
+        return ACTIVATIONS.get(wanted) == ACTIVATIONS.get(got) if isinstance(got, str) else False
     return bool(wanted == got)
 
 

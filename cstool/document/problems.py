@@ -71,20 +71,32 @@ class Problems:
         self._add(key, "{key} " + f"{rule}{got}", hint)
 
     def add_unsupported(
-        self, key: Key, value: Any, choices: tuple[Any, ...] = (), instead: str = "leave it out"
+        self,
+        key: Key,
+        value: Any,
+        choices: tuple[Any, ...] = (),
+        instead: str = "leave it out",
+        is_about: str = "",
     ) -> None:
-        """Add the problem of a vendor's key or value that cannot be had here; `instead` is for where there are none."""
+        """Add the problem of a vendor's key or value that cannot be had here.
+
+        Args:
+            key, value: as written
+            choices: that can be had
+            instead: hint for where there are none
+            is_about: what is asked for, in words
+        """
         text = "" if isinstance(value, dict | list) else f": {show(value).strip(chr(39))}"
         names = [show(choice).strip("'") for choice in choices]
         near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
         hint = f"did you mean {near[0]}?" if near else f"supported: {', '.join(names)}" if names else instead
-        self._add(key, "not supported: {key}" + text, hint)
+        self._add(key, "not supported: {key}" + text + (f" ({is_about})" if is_about else ""), hint)
 
-    def note(self, key: Key) -> None:
-        """Note a key that has no effect, once per place of the file."""
+    def note(self, key: Key, why: str = "") -> None:
+        """Note a key that has no effect, and why that matters if it does, once per place of the file."""
         label = self._document.place(key).label
         key = self._document.written(key)
-        self._notes.setdefault(label + str(key[-1]), f"{dotted(key)}: accepted, no effect")
+        self._notes.setdefault(label + str(key[-1]), f"{dotted(key)}: accepted, no effect{why and f': {why}'}")
 
     def note_text(self, text: str) -> None:
         """Note something in words."""
@@ -204,7 +216,7 @@ class Problems:
             if name in section.supported:
                 choices = section.supported[name]
                 if value not in (choices or (False,)):
-                    self.add_unsupported(below, value, choices)
+                    self.add_unsupported(below, value, choices, is_about=section.is_about)
                     self._refused.add((*key, name))
                     continue
                 if name not in fields:

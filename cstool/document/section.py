@@ -28,6 +28,8 @@ class Section(BaseModel):
     """the vendor's keys that can change nothing here: accepted, with a note"""
     supported: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """the vendor's keys that would change the result: the values that can be had (false and null mean off)"""
+    is_about: ClassVar[str] = ""
+    """what such a value asks for, in words; where the key alone does not say it"""
     other_names: ClassVar[Mapping[str, str]] = {}
     """another name of a key -> the key"""
     null_counts: ClassVar[frozenset[str]] = frozenset()

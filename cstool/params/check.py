@@ -24,6 +24,7 @@ from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, SGD,
 from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ChainedScheduler, ScalePerParamLR, SequentialLR
 from cstool.params.sections.trainer import (
+    CALLBACK_LOSSES,
     CALLBACK_SECTIONS,
     CALLBACKS,
     COMPUTE_NORM,
@@ -310,7 +311,7 @@ class _Checker:
                     value = self._micro_batch.take_from_flags(name, value, key)
                     if not value:
                         continue
-            self._note_arguments(value, key)
+            self._note_arguments(value, key, CALLBACK_LOSSES.get(name, ""))
         return found
 
     def _checkpoint_paths(self, raw: Any) -> tuple[ResolvedPath, ...]:
@@ -356,9 +357,9 @@ class _Checker:
             if (entry := self._problems.only_entry(item, (*key, index), names, others)) is not None:
                 yield entry
 
-    def _note_arguments(self, value: Any, key: Key) -> None:
+    def _note_arguments(self, value: Any, key: Key, why: str = "") -> None:
         """Note each argument, or the name if there are none."""
         for argument in value if isinstance(value, dict) and value else ():
-            self._problems.note((*key, argument))
+            self._problems.note((*key, argument), why)
         if not value:
-            self._problems.note(key)
+            self._problems.note(key, why)

@@ -60,10 +60,6 @@ class DataloaderCheck:
                 raw = self._micro_batch.take_from_loader(raw, key)
             defaults = {"split": split, "shuffle_seed": self._seed, **self._processor}
             raw = {**raw, **{name: value for name, value in defaults.items() if raw.get(name) is None}}
-            size = raw.get("vocab_size")
-            if type(size) is int and self._vocab_size is not None and size != self._vocab_size:
-                rule = f"must be the vocab_size of the model ({self._vocab_size})"
-                self._problems.add((*key, "vocab_size"), rule, size, "leave it out")
             if isinstance(transforms := raw.get("data_transforms"), list):
                 below: Key = (*key, "data_transforms")
                 checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]

@@ -21,6 +21,7 @@ from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
 from cstool.params.sections.sparsity import SHARES, SparsityParams
 from cstool.params.sections.trainer import (
+    CALLBACK_LOSSES,
     CALLBACK_SECTIONS,
     CALLBACKS,
     COMPUTE_NORM,
@@ -257,7 +258,8 @@ def _callbacks() -> Iterator[KeyFate]:
 
 def _arguments(entries: Mapping[str, Iterable[str]]) -> Iterator[KeyFate]:
     for name, arguments in entries.items():
-        yield from (KeyFate(f"{name}.{key}", "noted", "any") for key in arguments)
+        values = f"any; {CALLBACK_LOSSES[name]}" if name in CALLBACK_LOSSES else "any"
+        yield from (KeyFate(f"{name}.{key}", "noted", values) for key in arguments)
         if not arguments:
             yield KeyFate(name, "acted on" if name == COMPUTE_NORM else "noted", "{}")
 

@@ -165,7 +165,8 @@ def _check_kind(path: Path, h5: h5py.File) -> str:
     if version not in (WITHOUT_DIGEST, FORMAT_VERSION):
         raise CheckpointError(
             f"{path}: the version of the checkpoint format must be {WITHOUT_DIGEST} or {FORMAT_VERSION}, got {version}",
-            "versions 0.x are the vendor's own; others belong to another version of cstool",
+            "versions 0.x are the vendor's own, which `cstool checkpoint convert` reads; others belong to another "
+            "version of cstool",
         )
     if SUCCESS not in h5.attrs:
         raise DamagedCheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)

@@ -125,6 +125,24 @@ class VendorReader:
             found = self._leaf(self.target(key))
             return found.get("scalar_value", found.get("string_value"))
 
+    def params(self) -> dict[str, Any] | None:
+        """Return the params of the run, which releases that can be read here may have kept; None where they are not."""
+        with self._reporting():
+            structure = self._structure()
+            kept = structure.get("__metadata__") if isinstance(structure, dict) else None
+            if not isinstance(kept, list) or not kept or not isinstance(kept[-1], dict):
+                return None
+            found = self._filled(kept[-1].get("params"), f"__metadata__.{len(kept) - 1}.params")
+            return found if isinstance(found, dict) else None
+
+    def _filled(self, structure: Any, key: str) -> Any:
+        """Return a part of the state that was saved, numbers and texts where its leaves are."""
+        if isinstance(structure, dict):
+            return {name: self._filled(entry, f"{key}.{name}") for name, entry in structure.items()}
+        if isinstance(structure, list):
+            return [self._filled(entry, f"{key}.{number}") for number, entry in enumerate(structure)]
+        return self.number(key)
+
     def target(self, key: str) -> str:
         """Return the key under which a value is stored.
 

@@ -56,7 +56,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-WHICH = "Hugging Face's GPT2LMHeadModel and LlamaForCausalLM can be had"
+WHICH = "Hugging Face's GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM can be had"
 TAKEN = "delete it or choose another name"
 
 
@@ -213,7 +213,7 @@ def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(
         ("[" * 10**5, error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
         ('{"a": 1, "a": 2}', error("TMP/hf/config.json: must be a JSON file with a mapping, got a twice",
                                    "get or write the file anew")),
-        ("{}", error("TMP/hf/config.json: model_type must be one of gpt2, llama, got null")),
+        ("{}", error("TMP/hf/config.json: model_type must be one of gpt2, llama, mistral, got null")),
         (json.dumps({**hf.GPT2_CONFIG, "n_head": 5}),
          error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),
     ],

@@ -23,13 +23,16 @@ from tests.end_to_end.runs import gpt_params
 from tests.reference import hf_models as hf
 
 Array = np.ndarray
-LOGITS = {"gpt2": hf.gpt2_logits, "llama": hf.llama_logits}
-TENSORS = {"gpt2": hf.gpt2_tensors, "llama": hf.llama_tensors}
+LOGITS = {"gpt2": hf.gpt2_logits, "llama": hf.llama_logits, "mistral": hf.llama_logits}
+TENSORS = {"gpt2": hf.gpt2_tensors, "llama": hf.llama_tensors, "mistral": hf.llama_tensors}
+MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
 MODELS: dict[str, dict[str, Any]] = {
     "gpt2": hf.GPT2_CONFIG,
     "gpt2, untied": {**hf.GPT2_CONFIG, "tie_word_embeddings": False, "n_inner": 80},
     "llama": hf.LLAMA_CONFIG,
     "llama, tied": {**hf.LLAMA_CONFIG, "tie_word_embeddings": True, "num_key_value_heads": 8},
+    "mistral": {**hf.LLAMA_CONFIG, **MISTRAL, "sliding_window": None},
+    "mistral, window": {**hf.LLAMA_CONFIG, **MISTRAL, "sliding_window": 5},
     "llama, biases, wide heads": {**hf.LLAMA_CONFIG, "attention_bias": True, "head_dim": 12, "num_key_value_heads": 4},
 }
 SEQUENCE = 16

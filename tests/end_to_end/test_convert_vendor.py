@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import yaml
 
 from cstool.models import build_graph
 from cstool.params import load_params
@@ -498,8 +499,41 @@ def test_damage_in_the_middle_of_a_tensor_is_found_and_nothing_is_left(
 def test_the_model_must_be_named(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
     write_vendor(tmp_path / "v.mdl", {"model.a": np.zeros(2, np.float32)})
     outcome = cstool("checkpoint", "convert", tmp_path / "v.mdl", tmp_path / "a.mdl")
-    why = "since it says which model this is, and the vendor's checkpoints lack it"
+    why = "since it says which model this is, and the checkpoint does not"
     assert outcome == (2, "", error(f"--params: must be given, {why}"))
+
+
+def flat(value: Any, key: str) -> dict[str, Any]:
+    """Return nested mappings and lists by dotted keys."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if entries is None:
+        return {key: value}
+    return {k: v for name, entry in entries for k, v in flat(entry, f"{key}.{name}").items()}
+
+
+def test_the_model_may_be_named_by_the_params_that_the_file_keeps(
+    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
+) -> None:
+    document = yaml.safe_load(file.read_text())
+    document["trainer"]["init"]["callbacks"] = [{"SelectiveGrad": {"selective_grads": "all"}}]
+    kept = [{"version": "2.9.0", "params": {}}, {"version": "2.10.0", "model_name": "Gpt2Model", "params": document}]
+    state = {**vendor_state(arrays(trained)), **flat(kept, "__metadata__")}
+    write_vendor(tmp_path / "vendor.mdl", state)
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.stdout.splitlines()[-2:] == ["Checkpoint saved to TMP/a.mdl", "Config saved to TMP/a.yaml"]
+    assert load_params(tmp_path / "a.yaml").model == load_params(file).model
+    # A file that is named wins: this one is of another model.
+    other = gpt_params(tmp_path / "other", tmp_path, init__model__filter_size=48)
+    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "b.mdl", "-p", other)
+    name = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
+    message = f"TMP/vendor.mdl: {name} must be 48 x 32, as in this model, got 64 x 32"
+    assert outcome == (2, "", error(message, PARAMS))
+    document["trainer"]["init"]["model"]["moe"] = {"num_experts": 4}
+    write_vendor(tmp_path / "moe.mdl", {**state, **flat([kept[0], {"params": document}], "__metadata__")})
+    outcome = cstool("checkpoint", "convert", tmp_path / "moe.mdl", tmp_path / "c.mdl")
+    message = "TMP/moe.mdl: not supported: trainer.init.model.moe.num_experts: 4 (a mixture of experts)"
+    assert outcome == (2, "", error(message, "supported: 0, 1"))
 
 
 def test_the_decays_are_those_of_the_graph(file: Path) -> None:

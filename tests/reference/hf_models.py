@@ -1,5 +1,6 @@
 """GPT-2 and Llama as Hugging Face lays their weights out, in float64 NumPy, slow and obvious.
 
+A Mistral is a Llama that may have a window (Jiang et al., arXiv:2310.06825).
 It imports nothing of cstool: what is converted is compared with it. Sources: Radford et al., "Language models are
 unsupervised multitask learners", 2019, and the released model (Conv1D, the tanh form of GELU); Touvron et al.,
 arXiv:2302.13971, and the released model, in the layout of Hugging Face (a head's pairs are half a head apart).
@@ -117,7 +118,8 @@ def llama_logits(config: Mapping[str, Any], tensors: Tensors, ids: Array) -> Arr
         )
         q, k = (_rotated(_heads(part, count), config["rope_theta"]) for part, count in ((q, heads), (k, kv_heads)))
         k, v = (np.repeat(part, heads // kv_heads, axis=0) for part in (k, _heads(v, kv_heads)))
-        x = x + _attention(q, k, v) @ w[f"{attention}.o_proj.weight"].T + w.get(f"{attention}.o_proj.bias", 0.0)
+        context = _attention(q, k, v, config.get("sliding_window"))
+        x = x + context @ w[f"{attention}.o_proj.weight"].T + w.get(f"{attention}.o_proj.bias", 0.0)
         y = _rms_norm(x, w[f"layers.{n}.post_attention_layernorm.weight"], epsilon)
         gate, up = (y @ w[f"layers.{n}.mlp.{name}_proj.weight"].T for name in ("gate", "up"))
         x = x + (gate / (1.0 + np.exp(-gate)) * up) @ w[f"layers.{n}.mlp.down_proj.weight"].T
@@ -209,10 +211,13 @@ def _heads(x: Array, heads: int) -> Array:
     return x.reshape(len(x), heads, -1).swapaxes(0, 1)
 
 
-def _attention(q: Array, k: Array, v: Array) -> Array:
-    """(heads, S, D) of each -> (S, heads * D); every token sees itself and those before it."""
+def _attention(q: Array, k: Array, v: Array, window: int | None = None) -> Array:
+    """(heads, S, D) of each -> (S, heads * D); a token sees itself and those before it, so many in all."""
     scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[2])
-    scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
+    seen = np.tril(np.ones(scores.shape[1:], bool))
+    if window is not None:
+        seen &= ~np.tril(seen, -window)
+    scores = np.where(seen, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     weights /= weights.sum(axis=2, keepdims=True)
     return (weights @ v).swapaxes(0, 1).reshape(q.shape[1], -1)

@@ -121,4 +121,12 @@ def _nested(state: Mapping[str, Any]) -> dict[str, Any]:
         for part in path:
             here = here.setdefault(part, {})
         here[last] = "*"
-    return root
+    return {key: _listed(part) for key, part in root.items()}
+
+
+def _listed(part: Any) -> Any:
+    """Return lists where the keys of a mapping count from 0 on, but for the states of an optimizer, which is one."""
+    if not isinstance(part, dict):
+        return part
+    found = {key: below if key == "state" else _listed(below) for key, below in part.items()}
+    return list(found.values()) if list(found) == [str(n) for n in range(len(found))] else found

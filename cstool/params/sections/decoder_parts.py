@@ -90,6 +90,7 @@ class MoeParams(Section):
         "router_use_bias routing_algorithm sinkhorn_n_iters top_k".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"num_experts": (0, 1), "num_shared_experts": (0,)}
+    is_about = "a mixture of experts"
 
 
 class PositionScalingParams(Section):

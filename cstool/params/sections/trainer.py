@@ -374,7 +374,9 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
     "SummaryTensorListener": ("listener_name", "tensor_names"),
     "WeightCompression": ("compressions",),
 }
-"""the vendor's other callbacks that change no result, and their arguments"""
+"""the vendor's other callbacks, without effect here, and their arguments"""
+CALLBACK_LOSSES = {"WeightCompression": "the vendor's loses digits of the weights, here they stay as they are"}
+"""why it matters that a callback of these has no effect, where it does"""
 COMPUTE_NORM = "ComputeNorm"
 """the one of them that is acted on: it has norms written to the events"""
 OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")

@@ -25,6 +25,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {},
     "gpt2, inner": {"n_inner": 100},
@@ -37,6 +38,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama, biases": {"attention_bias": True, "mlp_bias": True},
     "llama, gelu": {"hidden_act": "gelu"},
     "llama, linear": {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "mistral": {**MISTRAL, "sliding_window": None},
+    "mistral, window": {**MISTRAL, "sliding_window": 12, "head_dim": 12},
     "llama, llama3": {"rope_scaling": LLAMA3, "rope_theta": 500000.0},
 }
 
@@ -92,9 +95,9 @@ def test_other_names_of_functions_are_known() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mistral"}, "model_type must be one of gpt2, llama, got mistral"),
-        ({"model_type": None}, "model_type must be one of gpt2, llama, got null"),
-        ({"model_type": ["gpt2"]}, "model_type must be one of gpt2, llama, got ['gpt2']"),
+        ({"model_type": "mixtral"}, "model_type must be one of gpt2, llama, mistral, got mixtral"),
+        ({"model_type": None}, "model_type must be one of gpt2, llama, mistral, got null"),
+        ({"model_type": ["gpt2"]}, "model_type must be one of gpt2, llama, mistral, got ['gpt2']"),
         ({"hidden_act": "mish"}, "the activation must be one of gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, "
          "quick_gelu, relu, relu2, silu, swish, linear, got mish"),
         ({"hidden_act": "quick_gelu"}, "hidden_act must be one of silu, gelu, relu, linear, got quick_gelu"),
@@ -120,13 +123,26 @@ def test_cross_attention_is_refused() -> None:
         model_section(PATH, config("gpt2", add_cross_attention=True))
 
 
-HINT = "Hugging Face's GPT2LMHeadModel and LlamaForCausalLM can be had"
+def test_a_window_is_for_a_mistral_and_biases_for_a_llama() -> None:
+    windowed = model_section(PATH, config("mistral, window"))
+    message = "here: attention_sliding_window_length must be null for LlamaForCausalLM, got 12"
+    with refusal(CheckpointError, message, HINT):
+        family_of("here", make_model(PATH, {**windowed, "name": "llama"}))
+    message = "here: use_ffn_bias must be false for MistralForCausalLM, got true"
+    with refusal(CheckpointError, message, HINT):
+        family_of("here", make_model(PATH, {**windowed, "use_ffn_bias": True}))
+    model = make_model(PATH, windowed)
+    message = "config.json: model_type must be mistral, as p.yaml describes it, got llama"
+    with refusal(CheckpointError, message):
+        check_config(PATH, config("llama"), "p.yaml", model)
+
+
+HINT = "Hugging Face's GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM can be had"
 
 
 @pytest.mark.parametrize(
     ("family", "message"),
     [
-        ("mistral", "attention_sliding_window_length must be null for LlamaForCausalLM, got 3"),
         ("falcon, one norm", "norms_per_layer must be 2 for LlamaForCausalLM, got 1"),
         ("bloom", "embedding_layer_norm must be false for GPT2LMHeadModel, got true"),
         ("gptj", "norms_per_layer must be 2 for LlamaForCausalLM, got 1"),

@@ -87,7 +87,10 @@ def test_hdf5_of_another_kind_is_refused(path: Path) -> None:
 @pytest.mark.parametrize("version", [np.bytes_(b"0.5"), "0.5"])
 def test_another_version_of_the_format_is_refused(path: Path, version: object) -> None:
     message = f"{path}: the version of the checkpoint format must be 1.0 or 1.1, got 0.5"
-    hint = "versions 0.x are the vendor's own; others belong to another version of cstool"
+    hint = (
+        "versions 0.x are the vendor's own, which `cstool checkpoint convert` reads; others belong to another version "
+        "of cstool"
+    )
     with refusal(CheckpointError, message, hint):
         layout_of(write(path, __version__=version))
 

@@ -240,13 +240,13 @@ def test_keys_that_do_not_fit_together_are_an_error(failure, keys, message) -> N
 @pytest.mark.parametrize("key", ["moe", "moe_params"])
 def test_a_mixture_of_experts_is_refused(failure, name, key) -> None:
     assert failure({"init.model": {"name": name, key: {"num_experts": 8, "top_k": 2}}}) == (
-        f"x.yaml:6: not supported: {M}.{key}.num_experts: 8\nhint: supported: 0, 1"
+        f"x.yaml:6: not supported: {M}.{key}.num_experts: 8 (a mixture of experts)\nhint: supported: 0, 1"
     )
 
 
 def test_a_shared_expert_is_refused(failure) -> None:
     assert failure(gpt(moe={"num_shared_experts": 1})) == (
-        f"x.yaml:6: not supported: {M}.moe.num_shared_experts: 1\nhint: supported: 0"
+        f"x.yaml:6: not supported: {M}.moe.num_shared_experts: 1 (a mixture of experts)\nhint: supported: 0"
     )
 
 
