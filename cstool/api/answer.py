@@ -103,6 +103,7 @@ def generate(
     tokenizer: str | Path | None = None,
     truncates: bool = False,
     uses_cache: bool = True,
+    special_tokens: bool = True,
     batch_size: int | None = None,
     show: Callable[[int, str], None] | None = None,
     lanes: int | None = None,
@@ -125,6 +126,7 @@ def generate(
         tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
         truncates: go on from the end of a prompt that is too long, which is an error else
         uses_cache: False computes every token again for each that follows; the tokens are the same
+        special_tokens: begin prompts with what the template of the tokenizer puts there, for example <s>
         batch_size: prompts answered together; None for as many as there is memory for, and 32 at the most
         show: is told the number of a prompt, from 0, and a piece of text, as texts come
         lanes: host threads; None for one per core. Results do not depend on it
@@ -153,6 +155,7 @@ def generate(
             stops=[stop] if isinstance(stop, str) else stop,
             truncates=truncates,
             uses_cache=uses_cache,
+            special_tokens=special_tokens,
             batch_size=batch_size,
         )
         chosen = choose_tokenizer(params, None if tokenizer is None else str(tokenizer))
@@ -257,9 +260,7 @@ def choose_tokenizer(params: Params, named: str | None) -> Tokenizer:
 
     if named is not None:
         return load_tokenizer(named)
-    training = () if params.train_dataloader is None else (params.train_dataloader,)
-    loaders = (*training, *params.val_dataloaders, *params.eval_dataloaders)
-    folders = list(dict.fromkeys(folder for loader in loaders for folder in loader.data_dir))
+    folders = params.data_folders
     for folder in folders:
         if (found := tokenizer_of(folder)) is not None:
             return found

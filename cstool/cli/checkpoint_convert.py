@@ -86,6 +86,12 @@ def convert(
         str | None,
         typer.Option("--shard_size", metavar="SIZE", help="With --to hf: largest file, such as 5GB; without it, one."),
     ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer", metavar="bytes|FILE", help="With --to hf: the tokenizer, if not that of the training data."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -94,7 +100,7 @@ def convert(
     It streams: no model is ever in memory. Nothing is overwritten.
     """
     with errors_as_messages(debug):
-        _check_flags(to, sparsity, param_filter, shard_size)
+        _check_flags(to, sparsity, param_filter, shard_size, tokenizer)
         from cstool.cli.render import print_json
         from cstool.convert import Request, convert
         from cstool.params import load_params
@@ -108,6 +114,7 @@ def convert(
             sparsity=sparsity,
             param_filter=tuple(param_filter) if param_filter else None,
             shard_bytes=None if shard_size is None else _bytes_of(shard_size),
+            tokenizer=tokenizer,
         )
         with progress_in_bytes("Saving checkpoint") as progress:
             done = convert(request, progress)
@@ -136,7 +143,11 @@ def convert(
 
 
 def _check_flags(
-    to: TargetFormat | None, sparsity: float | None, param_filter: list[str] | None, shard_size: str | None
+    to: TargetFormat | None,
+    sparsity: float | None,
+    param_filter: list[str] | None,
+    shard_size: str | None,
+    tokenizer: str | None,
 ) -> None:
     """Check that flags go together and hold what they must.
 
@@ -147,6 +158,7 @@ def _check_flags(
         "--sparsity": (TargetFormat.SPARSE, sparsity),
         "--param_filter": (TargetFormat.SPARSE, param_filter or None),
         "--shard_size": (TargetFormat.HF, shard_size),
+        "--tokenizer": (TargetFormat.HF, tokenizer),
     }
     for flag, (target, value) in of_target.items():
         if value is not None and to is not target:

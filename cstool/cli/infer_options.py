@@ -70,6 +70,14 @@ NoCacheOption = Annotated[
         "--no_kv_cache", help="infer: compute every token again for each that follows. Same tokens.", show_default=False
     ),
 ]
+NoSpecialTokensOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--no_special_tokens",
+        help="infer: leave out what the tokenizer's template puts before a prompt, such as <s>.",
+        show_default=False,
+    ),
+]
 BatchSizeOption = Annotated[
     int | None,
     typer.Option("--batch_size", metavar="N", help="infer: prompts answered together. Same tokens for any number."),
@@ -96,6 +104,7 @@ class InferFlags:
     tokenizer: str | None = None
     truncate_prompt: bool | None = None
     no_kv_cache: bool | None = None
+    no_special_tokens: bool | None = None
     batch_size: int | None = None
     output: Path | None = None
 
@@ -150,5 +159,6 @@ class InferFlags:
             stops=self.stop or (),
             truncates=bool(self.truncate_prompt),
             uses_cache=not self.no_kv_cache,
+            special_tokens=not self.no_special_tokens,
             batch_size=self.batch_size,
         )

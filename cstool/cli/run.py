@@ -18,6 +18,7 @@ from cstool.cli.infer_options import (
     InferFlags,
     MaxTokensOption,
     NoCacheOption,
+    NoSpecialTokensOption,
     OutputOption,
     PromptFileOption,
     PromptOption,
@@ -266,6 +267,7 @@ def run(
     tokenizer: TokenizerOption = None,
     truncate_prompt: TruncatePromptOption = None,
     no_kv_cache: NoCacheOption = None,
+    no_special_tokens: NoSpecialTokensOption = None,
     batch_size: BatchSizeOption = None,
     output: OutputOption = None,
     as_json: Annotated[
@@ -320,6 +322,7 @@ def run(
         tokenizer=tokenizer,
         truncate_prompt=truncate_prompt,
         no_kv_cache=no_kv_cache,
+        no_special_tokens=no_special_tokens,
         batch_size=batch_size,
         output=output,
     )

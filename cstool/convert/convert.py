@@ -14,6 +14,7 @@ from cstool.convert.checkpoint_target import write_checkpoint
 from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
+from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer
 from cstool.convert.kept import Kept
 from cstool.convert.source import CstoolSource, Source, check_weights, weights_of
 from cstool.convert.sparsify import sparsify
@@ -44,6 +45,7 @@ class Request:
         sparsity: share of zeros to make; None keeps the zeros that there are
         param_filter: names of the weights to make sparse; None for those of the params
         shard_bytes: most of a file of `hf` [bytes]; None for one file
+        tokenizer: for `hf`, "bytes" or a tokenizers JSON file; None for that of the training data, if that says it
     """
 
     source: Path
@@ -54,6 +56,7 @@ class Request:
     sparsity: float | None = None
     param_filter: tuple[str, ...] | None = None
     shard_bytes: int | None = None
+    tokenizer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,15 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
         if described is not None:
             check_weights(source, described.graph)
         kept: dict[str, Kept] = {}
+        notes: list[str] = []
         if to == "hf":
             assert described is not None
-            model, graph = described.as_hf(), described.graph
-            size_bytes = write_hf(source, request.target, *model, graph, request.shard_bytes, progress)
+            (family, model), graph = described.as_hf(), described.graph
+            chosen = choose_tokenizer(request.tokenizer, described.data_folders, notes)
+            tokenizer = None if chosen is None else describe_tokenizer(chosen, model)
+            size_bytes = write_hf(
+                source, request.target, family, model, graph, tokenizer, request.shard_bytes, progress
+            )
         else:
             if to == "sparse":
                 assert described is not None
@@ -126,7 +134,7 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
                 described.write(config)
         densities = {name: found.count / math.prod(source.shapes[f"model.{name}"]) for name, found in kept.items()}
         count = len(weights_of(source))
-    return Converted(request.target, config, source_format, to, size_bytes, count, densities, tuple(source.notes))
+    return Converted(request.target, config, source_format, to, size_bytes, count, densities, (*source.notes, *notes))
 
 
 def _format_of(path: Path) -> str:

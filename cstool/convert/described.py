@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from cstool.convert.hf_config import check_config, family_of, make_model, model_section
 from cstool.convert.hf_source import config_path
-from cstool.errors import CheckpointError
+from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
 from cstool.models import build_graph
 from cstool.params import DecoderParams, FcMnistParams, Params, parse_params
@@ -33,12 +33,14 @@ class Described:
         place: of the file that has it, for messages
         document: the params that a checkpoint keeps
         is_new: whether no params file says it yet
+        data_folders: of the data sets of its run, as far as they are known
     """
 
     model: FcMnistParams | DecoderParams
     place: str
     document: Mapping[str, Any]
     is_new: bool = False
+    data_folders: tuple[Path, ...] = ()
 
     @cached_property
     def graph(self) -> Graph:
@@ -90,7 +92,7 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     if params is not None:
         if has_config:
             check_config(beside, read_json(beside), params.path, params.model)
-        return Described(params.model, str(params.path), params.resolved())
+        return Described(params.model, str(params.path), params.resolved(), data_folders=params.data_folders)
     if has_config:
         section = model_section(beside, read_json(beside))
         document = {"trainer": {"init": {"model": section}}}
@@ -132,4 +134,9 @@ def _described_by_itself(path: Path) -> Described:
         raise CheckpointError(
             f"{path}: must say which model it is of, it does not", "--params names the file of the model"
         ) from error
-    return Described(model, str(path), document)
+    try:
+        text = yaml.safe_dump(document, sort_keys=False)
+        folders = parse_params(text, str(path), has_lines=False).data_folders
+    except ParamsError:  # of another release; the model is what counts
+        folders = ()
+    return Described(model, str(path), document, data_folders=folders)

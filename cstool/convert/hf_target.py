@@ -16,6 +16,7 @@ from pathlib import Path
 from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
 from cstool.convert.hf_names import places_of, split_pairs, tensor_shapes, with_prefix
+from cstool.convert.hf_tokenizer import HfTokenizer
 from cstool.convert.source import Source
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
@@ -45,6 +46,7 @@ def write_hf(
     family: str,
     model: DecoderParams,
     graph: Graph,
+    tokenizer: HfTokenizer | None,
     shard_bytes: int | None,
     progress: Progress,
 ) -> int:
@@ -54,6 +56,7 @@ def write_hf(
         source: with the weights of the graph
         folder: new, or empty
         family, model, graph: what the weights are of
+        tokenizer: of its training data; None leaves it out
         shard_bytes: most bytes of the tensors of one file, if a tensor has no more; None for one file
         progress: of the bytes
 
@@ -97,7 +100,10 @@ def write_hf(
         if len(shards) > 1:
             weight_map = {tensor: name for name, of in shards.items() for tensor in of}
             _write_json(temporary / INDEX_NAME, {"metadata": {"total_size": total_bytes}, "weight_map": weight_map})
-        _write_json(temporary / CONFIG_NAME, config_of(family, model))
+        files, ids = ({}, {}) if tokenizer is None else (tokenizer.files, tokenizer.ids)
+        _write_json(temporary / CONFIG_NAME, {**config_of(family, model), **ids})
+        for name, text in files.items():
+            _write_text(temporary / name, text)
         sync_folder(temporary)
         # Where something came there in the meantime, a folder that is not empty or a file, this fails.
         os.rename(temporary, folder)
@@ -134,8 +140,11 @@ def _shards(shapes: Mapping[str, tuple[int, ...]], shard_bytes: int | None) -> d
 
 
 def _write_json(path: Path, document: Mapping[str, object]) -> None:
+    _write_text(path, json.dumps(document, indent=2) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
     with open(path, "x", encoding="utf-8") as file:
-        json.dump(document, file, indent=2)
-        file.write("\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -31,6 +31,8 @@ class Tokenizer(Protocol):
     """ids are below it"""
     end_of_text: int | None
     """the token between documents, None if there is none"""
+    begin: tuple[int, ...]
+    """what its template puts before a text, for example <s>; nothing where it has none"""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without any that mark its begin or its end.
@@ -49,6 +51,7 @@ class ByteTokenizer:
     name = BYTES
     vocab_size = BYTE_VALUES
     end_of_text: int | None = 0
+    begin: tuple[int, ...] = ()
 
     def encode(self, text: str) -> list[int]:
         """Return the bytes of a text; what came as bytes on the command line goes back to them."""
@@ -118,6 +121,7 @@ class FileTokenizer:
         self._known = frozenset(ids.values())
         self.vocab_size = max(self._known) + 1
         self.end_of_text: int | None = next((ids[end] for end in _ENDS_OF_TEXT if end in ids), None)
+        self.begin = _begin(loaded)
         self._unknown = _unknown_id(document["model"], ids)
         self._drops = self._unknown is None and _may_drop(document, ids)
 
@@ -202,6 +206,13 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
             file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
             return ByteTokenizer() if file is None else FileTokenizer(folder / file)
     return None
+
+
+def _begin(loaded: Any) -> tuple[int, ...]:
+    """Return the tokens that the template of a tokenizer puts before a text."""
+    plain, whole = (loaded.encode("a", add_special_tokens=adds).ids for adds in (False, True))
+    added = next((n for n in range(len(whole)) if plain and whole[n : n + len(plain)] == plain), 0)
+    return tuple(int(token) for token in whole[:added])
 
 
 def _unknown_id(model: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:

@@ -38,6 +38,7 @@ class Request:
         truncates: whether of a prompt that leaves no room its last tokens count, as many as leave room for
             `max_tokens` or for half the context; else it is an error
         uses_cache: False computes all tokens again for each that follows
+        special_tokens: whether a prompt begins with what the template of its tokenizer puts there, for example <s>
         batch_size: prompts that are answered together; None for as many as there is memory for, and 32 at the most
 
     Raises:
@@ -50,6 +51,7 @@ class Request:
     stops: tuple[str, ...] = ()
     truncates: bool = False
     uses_cache: bool = True
+    special_tokens: bool = True
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -131,6 +133,7 @@ def make_request(
     stops: Sequence[str] = (),
     truncates: bool = False,
     uses_cache: bool = True,
+    special_tokens: bool = True,
     batch_size: int | None = None,
 ) -> Request:
     """Return a request: what is asked for, else what the model section of the params says.
@@ -140,7 +143,7 @@ def make_request(
         prompts: texts
         seed: of draws
         max_tokens, temperature, top_k, top_p: None for what the params say
-        stops, truncates, uses_cache, batch_size: as of `Request`
+        stops, truncates, uses_cache, special_tokens, batch_size: as of `Request`
 
     Raises:
         InferenceError: the model is none that generates, or something of it cannot be
@@ -159,6 +162,7 @@ def make_request(
         tuple(stops),
         truncates=truncates,
         uses_cache=uses_cache,
+        special_tokens=special_tokens,
         batch_size=batch_size,
     )
 
@@ -316,6 +320,10 @@ def _encode(decoder: DecoderParams, tokenizer: Tokenizer, request: Request, numb
     tokens = tokenizer.encode(request.prompts[number])
     if not tokens:
         raise InferenceError(f"{which}: must have at least one token, got {request.prompts[number]!r}, which has none")
+    begin = list(tokenizer.begin) if request.special_tokens else []
+    if tokens[: len(begin)] == begin:  # it is written out in the prompt
+        tokens = tokens[len(begin) :]
+    tokens = begin + tokens
     if (largest := max(tokens)) >= decoder.vocab_size:
         raise InferenceError(
             f"{which}: its tokens must be below the model's vocab_size ({decoder.vocab_size:,}), got {largest:,}",
@@ -331,4 +339,4 @@ def _encode(decoder: DecoderParams, tokenizer: Tokenizer, request: Request, numb
             f"{which}: must leave room for a token in the model's context of {context:,}, got {len(tokens):,} tokens",
             f"--truncate_prompt goes on from its last {rest:,}",
         )
-    return tokens[-rest:]
+    return begin + tokens[len(begin) :][-max(1, rest - len(begin)) :]

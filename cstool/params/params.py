@@ -164,6 +164,13 @@ class Params:
         return f"{self.path}: {key}" + (f".{index}" if len(loaders) > 1 else "")
 
     @property
+    def data_folders(self) -> tuple[Path, ...]:
+        """The folders of all data sets, those of training first."""
+        training = () if self.train_dataloader is None else (self.train_dataloader,)
+        loaders = (*training, *self.val_dataloaders, *self.eval_dataloaders)
+        return tuple(dict.fromkeys(folder for loader in loaders for folder in loader.data_dir))
+
+    @property
     def compiled_dataloader(self) -> DataloaderParams | None:
         """That of training, else the first that is evaluated: its batches are those that are compiled for."""
         held_out = (*self.eval_dataloaders, *self.eval_all_dataloaders)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import yaml
 
 from cstool.data import write_hdf5_text
@@ -106,8 +107,9 @@ def test_there_and_back_all_tensors_are_the_same_bit_for_bit(
     hf.write_hf(tmp_path / "hf", config, tensors)
     assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
     outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", "--to", "hf")
+    note = "note: the tokenizer is left out: no data set of the params says which it is; --tokenizer names one\n"
     said = "Checkpoint saved to TMP/back\nConfig saved to TMP/back/config.json\n"
-    assert outcome == (0, said, "")
+    assert outcome == (0, note + said, "")
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["config.json", "model.safetensors"]
     found = hf.read_safetensors(tmp_path / "back" / "model.safetensors")
     assert found.keys() == tensors.keys()
@@ -162,6 +164,89 @@ def test_a_converted_model_generates_what_the_independent_implementation_finds_l
     assert outcome.code == 0, outcome.stderr
     [completion] = json.loads(outcome.stdout)["completions"]
     assert completion["tokens"] == ids[3:]
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """A tokenizer of four words whose template puts <s> before a text and </s> behind it."""
+    names = {"a": 0, "b": 1, "<s>": 2, "</s>": 3, "<unk>": 4}
+    loaded = tokenizers.Tokenizer(tokenizers.models.WordLevel(names, unk_token="<unk>"))
+    loaded.add_special_tokens(["<s>", "</s>"])
+    loaded.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    template = [("<s>", 2), ("</s>", 3)]
+    loaded.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A </s>", special_tokens=template)
+    loaded.save(str(tmp_path / "words.json"))
+    return tmp_path / "words.json"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "flags", "begin"),
+    [
+        ("a b", (), [2, 0, 1]),
+        ("<s> a b", (), [2, 0, 1]),
+        ("a b", ("--no_special_tokens",), [0, 1]),
+        # Of 32 positions three are left for what follows.
+        ("b " * 30 + "a b", ("--truncate_prompt",), [2] + [1] * 26 + [0, 1]),
+    ],
+)
+@pytest.mark.parametrize("converted", ["llama"], indirect=True)
+def test_a_prompt_begins_as_the_tokenizer_says(
+    cstool: Callable[..., Outcome],
+    tmp_path: Path,
+    converted: dict[str, Any],
+    words: Path,
+    prompt: str,
+    flags: tuple[str, ...],
+    begin: list[int],
+) -> None:
+    expected = LOGITS[converted["model_type"]](converted, tensors_of(converted), np.array(begin))[-1]
+    asked = ("--tokenizer", words, "--temperature", 0, "--max_tokens", 3, "--json", *flags)
+    outcome = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "a.mdl", "--prompt", prompt, *asked)
+    assert outcome.code == 0, outcome.stderr
+    [completion] = json.loads(outcome.stdout)["completions"]
+    assert (completion["prompt_tokens"], completion["tokens"][0]) == (len(begin), int(np.argmax(expected)))
+
+
+@pytest.mark.parametrize("converted", ["gpt2"], indirect=True)
+def test_the_tokenizer_goes_along_to_hugging_face(
+    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any], words: Path
+) -> None:
+    for named, folder in ((words, "of_words"), ("bytes", "of_bytes")):
+        asked = ("--to", "hf", "--tokenizer", named)
+        outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / folder, *asked)
+        assert (outcome.code, outcome.stdout.count("note:"), outcome.stderr) == (0, 0, "")
+
+    def read(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((tmp_path / name).read_text())
+        return found
+
+    config, of_words = read("of_words/config.json"), read("of_words/tokenizer_config.json")
+    assert (config["bos_token_id"], config["eos_token_id"]) == (2, 3)
+    assert (of_words["bos_token"], of_words["eos_token"], of_words["tokenizer_class"]) == (
+        *("<s>", "</s>"),
+        "PreTrainedTokenizerFast",
+    )
+    assert (tmp_path / "of_words" / "tokenizer.json").read_bytes() == words.read_bytes()
+    config = read("of_bytes/config.json")
+    assert (config["bos_token_id"], config["eos_token_id"]) == (None, 0)
+    loaded = tokenizers.Tokenizer.from_file(str(tmp_path / "of_bytes" / "tokenizer.json"))
+    text = "any \x00\t\n text,  Größe \u4f60\U0001f600 don't"
+    assert loaded.encode(text).ids == list(text.encode())
+    assert loaded.decode(list(text.encode())) == text
+
+
+def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
+    cstool: Callable[..., Outcome], tmp_path: Path, words: Path
+) -> None:
+    hf.write_hf(
+        tmp_path / "hf", {**hf.LLAMA_CONFIG, "vocab_size": 3}, hf.llama_tensors({**hf.LLAMA_CONFIG, "vocab_size": 3})
+    )
+    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl").code == 0
+    asked = ("--to", "hf", "--tokenizer", words)
+    outcome = cstool("checkpoint", "convert", tmp_path / "b.mdl", tmp_path / "back", *asked)
+    message = "TMP/words.json: must have at most the 3 tokens of the model, got 5"
+    assert outcome == (2, "", error(message, "--tokenizer names that of the training data"))
+    assert not (tmp_path / "back").exists()
 
 
 def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_trained_with(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -38,6 +39,9 @@ def test_the_commands_print_what_it_shows(
             writer.add_tensor(name, weight.shape, "float32", [weight])
         writer.add_value("__metadata__", [{"version": "1", "model_name": "gpt2", "params": params.resolved()}])
     write_vendor(tmp_path / "vendor" / "checkpoint_1000.mdl", {**weights, "global_step": 1000, "dataloader": Object()})
+    prepared = {"digest": "", "files": [], "parts": {"train": {}, "val": {}}, "sequence_length": 128}
+    (tmp_path / "datasets" / "text").mkdir(parents=True)
+    (tmp_path / "datasets" / "text" / "prepared.json").write_text(json.dumps(prepared))
     consoles = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     assert len(consoles) == 3
     for console in consoles:

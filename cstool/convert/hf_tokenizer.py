@@ -1,0 +1,117 @@
+"""The tokenizer of a model as Hugging Face's library loads it: tokenizer.json, and what it is to be called."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cstool.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of
+from cstool.errors import CheckpointError, DataError
+from cstool.params import DecoderParams
+
+FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class HfTokenizer:
+    """A tokenizer to write beside a model.
+
+    Args:
+        files: their texts by name
+        ids: what config.json says of it: bos_token_id and eos_token_id, None for none
+    """
+
+    files: dict[str, str]
+    ids: dict[str, int | None]
+
+
+def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[str]) -> Tokenizer | None:
+    """Return the tokenizer that was asked for, or that of the training data; None, and a note, where there is none.
+
+    Args:
+        named: "bytes" or a tokenizers JSON file; None for that of the data
+        folders: of the data
+        notes: receives why there is none
+
+    Raises:
+        DataError: what was asked for cannot be loaded
+    """
+    if named is not None:
+        return load_tokenizer(named)
+    why = "no data set of the params says which it is"
+    try:
+        for folder in folders:
+            if (found := tokenizer_of(folder)) is not None:
+                return found
+    except DataError as error:
+        why = error.message
+    notes.append(f"the tokenizer is left out: {why}; --tokenizer names one")
+    return None
+
+
+def describe_tokenizer(tokenizer: Tokenizer, model: DecoderParams) -> HfTokenizer:
+    """Return what is written of a tokenizer.
+
+    Raises:
+        CheckpointError: it has tokens that the model does not know, or its file is gone
+    """
+    if tokenizer.vocab_size > model.vocab_size:
+        raise CheckpointError(
+            f"{tokenizer.name}: must have at most the {model.vocab_size:,} tokens of the model, got "
+            f"{tokenizer.vocab_size:,}",
+            "--tokenizer names that of the training data",
+        )
+    begins = tokenizer.begin[0] if len(tokenizer.begin) == 1 else None
+    ends = tokenizer.end_of_text
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model.max_position_embeddings,
+        "clean_up_tokenization_spaces": False,
+    }
+    if isinstance(tokenizer, ByteTokenizer):
+        # Its token between documents is a byte like others: named as a special one, it would be cut out of texts.
+        text = json.dumps(_of_bytes(), ensure_ascii=False)
+    else:
+        try:
+            text = Path(tokenizer.name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise CheckpointError(f"{tokenizer.name}: must be readable, got: {error.strerror}") from None
+        names = {"bos_token": begins, "eos_token": ends}
+        config |= {name: tokenizer.decode([token]) for name, token in names.items() if token is not None}
+    files = {FILE: text, CONFIG: json.dumps(config, indent=2, ensure_ascii=False) + "\n"}
+    return HfTokenizer(files, {"bos_token_id": begins, "eos_token_id": ends})
+
+
+def _of_bytes() -> dict[str, Any]:
+    """Return the tokenizer of bytes as the package `tokenizers` writes one: the pairs that it may join are none.
+
+    Each byte stands as a character there, visible ones as themselves, the others as those from U+0100 on. Source:
+    Radford et al., 2019, and the code released with it.
+    """
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in visible]
+    characters = {byte: chr(byte) for byte in visible} | {byte: chr(256 + n) for n, byte in enumerate(others)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": {characters[byte]: byte for byte in range(256)},
+            "merges": [],
+        },
+    }
