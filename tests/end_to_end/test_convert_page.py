@@ -39,7 +39,8 @@ def test_the_commands_print_what_it_shows(
             writer.add_tensor(name, weight.shape, "float32", [weight])
         writer.add_value("__metadata__", [{"version": "1", "model_name": "gpt2", "params": params.resolved()}])
     write_vendor(tmp_path / "vendor" / "checkpoint_1000.mdl", {**weights, "global_step": 1000, "dataloader": Object()})
-    prepared = {"digest": "", "files": [], "parts": {"train": {}, "val": {}}, "sequence_length": 128}
+    part = {"samples": 1, "files": 1, "size_bytes": 1, "tokens": 1}
+    prepared = {"digest": "", "files": {}, "parts": {"train": part, "val": part}, "sequence_length": 128}
     (tmp_path / "datasets" / "text").mkdir(parents=True)
     (tmp_path / "datasets" / "text" / "prepared.json").write_text(json.dumps(prepared))
     consoles = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

@@ -74,7 +74,7 @@ def test_every_key_has_the_fate_that_the_table_says(load, place, key):
     found = messages_on(load, place, key)
     match key.fate:
         case "noted":
-            assert (found == []) == (key.values == "any")
+            assert (found == []) == (key.values.partition(";")[0] == "any")
         case "refused":
             assert found != []
             assert all(text.startswith("not supported: ") for text in found)
