@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 from unicodedata import category
 
@@ -63,10 +63,11 @@ class ConsoleHandler(logging.Handler):
         self._text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one record."""
-        self._text.make_room()
+        """Print one record, or lose it: a terminal that is gone is no reason to end a run."""
         line = fitted_line(record, self.format(record), self._console.width)
-        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        with suppress(OSError):
+            self._text.make_room()
+            self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager

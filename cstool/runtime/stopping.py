@@ -1,8 +1,9 @@
-"""SIGINT and SIGTERM: what is under way is finished, the run saved, and then it stops."""
+"""SIGINT, SIGTERM and SIGHUP: what is under way is finished, the run saved, and then it stops."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from contextlib import suppress
@@ -13,10 +14,11 @@ log = logging.getLogger("cstool")
 
 
 class StopRequest:
-    """Within the context the two signals only set `signal_name`; a second SIGINT acts as usual.
+    """Within the context the signals only set `signal_name`; a second SIGINT acts as usual.
 
     Outside the main thread, where Python cannot set handlers, it does nothing. A signal that is ignored stays so: that
-    is how a shell keeps Ctrl-C from what it started in the background.
+    is how a shell keeps Ctrl-C from what it started in the background, and `nohup` the end of a terminal, SIGHUP. What
+    is written to a terminal that was closed goes nowhere.
 
     Args:
         after: what is finished before it stops
@@ -29,10 +31,11 @@ class StopRequest:
         self._after, self._at_once = after, at_once
         self.signal_name: str | None = None
         self._before: dict[signal.Signals, Any] = {}
+        self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._set)
         return self
@@ -45,8 +48,19 @@ class StopRequest:
         if self.signal_name is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal_name = signal.Signals(number).name
+        self._leave_terminals()
         # The signal may have come while this very thread was writing a log line.
         with suppress(RuntimeError):
             log.warning(
                 f"{self.signal_name}: stopping as soon as {self._after}. Another SIGINT (Ctrl-C) {self._at_once}."
             )
+
+    def _leave_terminals(self) -> None:
+        """Write no more to terminals that are gone, where each line would be an error, and one would end the run."""
+        gone = [descriptor for descriptor in self._terminals if not os.isatty(descriptor)]
+        if gone:
+            nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            for descriptor in gone:
+                os.dup2(nowhere, descriptor)
+                self._terminals.remove(descriptor)
+            os.close(nowhere)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,31 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
         f"interrupted: stopped by {number.name} after step {last}; it is saved in {tmp_path / 'model_dir'}\n"
         "hint: the same command continues from there\n"
     )
+    run_file(file)
+    assert latest_bits(tmp_path / "model_dir") == straight
+
+
+def test_a_terminal_that_is_closed_ends_it_like_a_signal(tmp_path: Path, data: Path, straight: str) -> None:
+    file = gpt_params(tmp_path, data, init__loop={"max_steps": STEPS}, init__checkpoint={"steps": 1}, **DROPOUT)
+    process, terminal = pty.fork()
+    if not process:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.environ["TERM"] = "xterm"
+        os.execv(sys.executable, [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "2"])
+
+    def has_come_to_a_checkpoint() -> bool:
+        # Somebody must read what is shown, or the terminal is full and the run waits.
+        with suppress(BlockingIOError):
+            os.read(terminal, 65536)
+        return any(entry.step >= 2 for entry in list_checkpoints(tmp_path / "model_dir"))
+
+    os.set_blocking(terminal, False)
+    wait_until(has_come_to_a_checkpoint, "no checkpoint of step 2")
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    last = max(entry.step for entry in list_checkpoints(tmp_path / "model_dir"))
+    log = (tmp_path / "model_dir" / "latest_run.log").read_text()
+    assert f"stopped by SIGHUP after step {last}; it is saved in {tmp_path / 'model_dir'}\n" in log
     run_file(file)
     assert latest_bits(tmp_path / "model_dir") == straight
 

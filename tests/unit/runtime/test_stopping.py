@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM ask a run to stop; they do not tear it."""
+"""SIGINT, SIGTERM and SIGHUP ask a run to stop; they do not tear it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cstool.runtime.stopping import StopRequest
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
