@@ -277,12 +277,16 @@ def inspect_file(path: Path) -> SampleFileInfo:
 
 
 def _inspect_content(path: Path, file: h5py.File) -> SampleFileInfo:
+    if isinstance(file.get("data", getlink=True), h5py.ExternalLink):
+        raise DataError(f'{path}: dataset "data" must be in the file itself, it is a link to another')
     # `get` would take a damaged dataset for a missing one.
     data = file["data"] if "data" in file else None  # noqa: SIM401
     if not isinstance(data, h5py.Dataset):
         names = ", ".join(f'"{name}"' for name in file) or "nothing"
         found = names if data is None else "a group of this name"
         raise DataError(f'{path}: must hold a dataset "data", got {found}', _PREPARE_HINT)
+    if data.is_virtual or data.id.get_create_plist().get_external_count():
+        raise DataError(f'{path}: dataset "data" must be in the file itself, its samples are in another')
     if data.ndim != 3 or data.shape[1] != 3 or data.shape[2] == 0:
         raise DataError(
             f'{path}: dataset "data" must have the shape (samples, 3, tokens), got {data.shape}',

@@ -14,13 +14,14 @@ import yaml
 
 from cstool.atomic_file import write_replacing
 from cstool.errors import CheckpointError
+from cstool.inner_name import is_plain_name
 
 INDEX_NAME = "checkpoints_index.yaml"
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A checkpoint in the index; `file` is relative to the folder of the index, `run` tells those of a run."""
+    """A checkpoint in the index; `file` is its name in the folder of the index, `run` tells those of a run."""
 
     step: int
     file: str
@@ -28,7 +29,7 @@ class IndexEntry:
 
 
 def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
-    """Return the index of a folder without entries whose file is gone.
+    """Return the index of a folder without entries whose file is gone, or would be in another folder.
 
     An index that is missing or cannot be understood counts as empty: the files themselves are the truth.
     """
@@ -39,7 +40,7 @@ def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
         entries = [_entry(found) for found in document["checkpoints"]]
     except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         return []
-    return [entry for entry in entries if os.path.isfile(os.path.join(folder, entry.file))]
+    return [entry for entry in entries if is_plain_name(entry.file) and os.path.isfile(os.path.join(folder, entry.file))]
 
 
 def _entry(found: Mapping[str, Any]) -> IndexEntry:

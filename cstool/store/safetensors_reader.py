@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError
+from cstool.inner_name import is_plain_name
 from cstool.store.checkpoint_layout import read_at
 
 SINGLE_NAME = "model.safetensors"
@@ -174,7 +175,7 @@ def _find(path: Path) -> tuple[list[Path], dict[str, str]]:
     if not isinstance(listed, dict) or not listed:
         raise CheckpointError(f"{path}: must have a weight_map from tensors to files, it has none")
     for file in listed.values():
-        if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
+        if not is_plain_name(file):
             raise CheckpointError(f"{path}: its weight_map must name files of this folder, got {file!r}")
     return [path.with_name(name) for name in dict.fromkeys(listed.values())], listed
 

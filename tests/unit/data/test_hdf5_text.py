@@ -338,3 +338,21 @@ def test_a_mask_other_than_zero_and_one_is_located(tmp_path, error_of, samples, 
     assert error_of(tmp_path, read, open_hdf5_text([tmp_path]), [0, 1, 2]) == (
         "DIR/a.h5: attention_mask must be in [0, 2), got 5 in sample 1 at position 2"
     )
+
+
+def test_samples_in_another_file_are_refused(tmp_path, error_of, samples, write):
+    write(tmp_path / "elsewhere" / "a.h5", samples(2))
+    (tmp_path / "linked").mkdir()
+    with h5py.File(tmp_path / "linked" / "a.h5", "w") as file:
+        file["data"] = h5py.ExternalLink(str(tmp_path / "elsewhere" / "a.h5"), "data")
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path / "linked"]) == (
+        'DIR/linked/a.h5: dataset "data" must be in the file itself, it is a link to another'
+    )
+    layout = h5py.VirtualLayout(samples(2).shape, "int32")
+    layout[:] = h5py.VirtualSource(str(tmp_path / "elsewhere" / "a.h5"), "data", samples(2).shape)
+    (tmp_path / "virtual").mkdir()
+    with h5py.File(tmp_path / "virtual" / "a.h5", "w") as file:
+        file.create_virtual_dataset("data", layout)
+    assert error_of(tmp_path, open_hdf5_text, [tmp_path / "virtual"]) == (
+        'DIR/virtual/a.h5: dataset "data" must be in the file itself, its samples are in another'
+    )

@@ -76,6 +76,7 @@ def params_of(folder: Path, **init: Any) -> Params:
         **init,
     }
     loader = {"data_processor": "MNISTDataProcessor", "data_dir": str(folder), "batch_size": BATCH_SIZE}
+    folder.mkdir(exist_ok=True)
     file = folder / "params.yaml"
     file.write_text(yaml.safe_dump({"trainer": {"init": sections, "fit": {"train_dataloader": loader}}}))
     return load_params(file)
@@ -85,7 +86,7 @@ def params_of(folder: Path, **init: Any) -> Params:
 def session(folder: Path, *, weights: tuple[int, ...] = (6, 4), **init: Any) -> Iterator[Session]:
     """Lend a session of a small network with random weights."""
     params = params_of(folder, **init)
-    params.model_dir.mkdir(exist_ok=True)
+    params.model_dir.mkdir(exist_ok=True, parents=True)
     graph = fc_mnist(*weights)
     with machine(graph, BATCH_SIZE, optimizer=make_optimizer(params.optimizer, None)) as appliance:
         result = RunResult("train", "fc_mnist", graph.parameter_count)

@@ -46,6 +46,22 @@ def test_a_checkpoint_is_named_by_its_step_and_entered_in_the_index(tmp_path: Pa
     assert [(entry.step, entry.path) for entry in list_checkpoints(folder)] == [(7, folder / "checkpoint_7.mdl")]
 
 
+def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path: Path) -> None:
+    with session(tmp_path / "other") as found:
+        others = Path(save_at(found, 77, 1.0))
+    with session(tmp_path / "run", callbacks=[{"KeepNCheckpoints": {"n": 1}}]) as found:
+        save_at(found, 1, 1.0)
+        index = found.params.model_dir / "checkpoints_index.yaml"
+        entries = "".join(
+            f"- {{step: 0, file: {name}, run: {found.run_id}}}\n"
+            for name in ("../../other/model_dir/checkpoint_77.mdl", others)
+        )
+        index.write_text(index.read_text().replace("checkpoints:\n", f"checkpoints:\n{entries}"))
+        save_at(found, 2, 1.0)
+        assert [entry.step for entry in list_checkpoints(found.params.model_dir)] == [2]
+    assert others.is_file()
+
+
 def test_saving_is_noted_in_the_session_and_its_result(tmp_path: Path) -> None:
     with session(tmp_path) as found:
         save_at(found, 7, 1.0)

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cstool.errors import CheckpointError
 from cstool.store import IndexEntry, read_index, register_checkpoint
@@ -75,6 +76,17 @@ NONSENSE += [f"checkpoints: [{{step: 1, file: {'x' * 300}}}]", 'checkpoints: [{s
 def test_an_index_that_makes_no_sense_is_begun_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoints_index.yaml").write_text(text)
     assert _register(tmp_path, 5) == [IndexEntry(5, "checkpoint_5.mdl")]
+
+
+def test_what_would_be_elsewhere_does_not_count(tmp_path: Path) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other" / "checkpoint_77.mdl"
+    for path in (other, folder / "checkpoint_4.mdl", folder / "inside" / "checkpoint_3.mdl"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    names = ["../other/checkpoint_77.mdl", str(other), "inside/checkpoint_3.mdl", "../run/checkpoint_4.mdl", "."]
+    entries = [{"step": 1, "file": name, "run": "abc"} for name in [*names, "checkpoint_4.mdl"]]
+    (folder / INDEX_NAME).write_text(yaml.safe_dump({"checkpoints": entries}))
+    assert read_index(folder) == [IndexEntry(1, "checkpoint_4.mdl", "abc")]
 
 
 def test_only_the_index_and_its_lock_are_left(tmp_path: Path) -> None:
