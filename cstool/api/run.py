@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -260,12 +261,14 @@ def run_all(
 
     # Of several trainers, all is checked that can be before the first trains for days.
     runs = not (trainers[0].compile_only or trainers[0].validate_only)
+    trains = runs and request.mode in ("train", "train_and_eval")
     several = len(trainers) > 1
     graphs = [runtime.check_data(trainer, request.mode) for trainer in trainers] if several and runs else []
     following = check_following(trainers, graphs) if runs else []
     results: list[RunResult | NotRun] = []
     for number, params in enumerate(trainers):
         with (
+            runtime.run_lock(params) if trains else nullcontext(),
             open_screen() as screen,
             run_log(params.model_dir, params.logging.log_level, screen.handler, params.resolved(), called) as folder,
         ):

@@ -17,7 +17,7 @@ from cstool.store import (
     copy_states,
     delete_checkpoints,
     free_path,
-    latest_checkpoint,
+    newest_checkpoints,
     open_checkpoint,
     read_index,
     register_checkpoint,
@@ -82,14 +82,13 @@ def delete_oldest(session: Session) -> None:
 def catch_up(session: Session) -> None:
     """Do what was left undone where a run was killed just after its latest checkpoint, from whose step it goes on."""
     params = session.params
-    latest = latest_checkpoint(params.model_dir, params.checkpoint.checkpoint_name)
-    if latest is None or not (params.saved_states or params.keep_checkpoints):
+    held = newest_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
+    if not held:
         return
-    if params.keep_checkpoints and all(
-        Path(entry.file).name != latest.path.name for entry in read_index(params.model_dir)
-    ):
-        with open_checkpoint(latest.path) as state:
-            ours = state.values().get("run") == session.run_id
-        register_checkpoint(params.model_dir, latest.step, latest.path, session.run_id if ours else None)
-    save_beside(session, latest.path, latest.step, unless_there=True)
+    path, step = held[-1].entry.path, held[-1].step
+    if all(entry.file != path.name for entry in read_index(params.model_dir)):
+        with open_checkpoint(path) as state:
+            ours = params.keep_checkpoints and state.values().get("run") == session.run_id
+        register_checkpoint(params.model_dir, step, path, session.run_id if ours else None)
+    save_beside(session, path, step, unless_there=True)
     delete_oldest(session)

@@ -23,7 +23,7 @@ from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.start import Start, is_whole, way_on_from_damage
 from cstool.runtime.wording import format_bytes
-from cstool.store import FILE_NAME, FileStore, committed_step, is_store, list_checkpoints
+from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints
 from cstool.store.file import TILE_BYTES
 from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
 
@@ -131,7 +131,7 @@ def _check_nothing_is_lost(params: Params, path: Path) -> None:
             )
         return
     checkpoints = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
-    if any(entry.step >= step and is_whole(entry.path) for entry in reversed(checkpoints)):
+    if any(held_step(entry) >= step and is_whole(entry.path) for entry in reversed(checkpoints)):
         return
     quoted = shlex.quote(str(path))
     copy = params.model_dir / params.checkpoint.checkpoint_name.replace("{step}", str(step))

@@ -23,8 +23,8 @@ from cstool.store import (
     check_choices,
     committed_step,
     find_checkpoint,
-    latest_checkpoint,
     list_checkpoints,
+    newest_checkpoints,
     unbound_note,
 )
 
@@ -190,8 +190,8 @@ def restore(session: Session, start: Start, strict: bool) -> None:
 
 
 def _saved_step(params: Params) -> int | None:
-    latest = latest_checkpoint(params.model_dir, params.checkpoint.checkpoint_name)
-    return None if latest is None else latest.step
+    held = newest_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
+    return held[-1].step if held else None
 
 
 def _load(
@@ -267,13 +267,20 @@ def _mode(chosen: Any) -> str | None:
 
 
 def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | None]:
-    """Return the latest checkpoint of a folder, or the MemoryX file in it whose last commit is not older."""
+    """Return the latest checkpoint of a folder by what it holds, or its MemoryX file if its commit is not older."""
     naming = template.replace("{step}", "(step)")
     log.info(
         f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '
         f"naming convention: `{naming.replace('.mdl', '(_timestamp)?.mdl')}`."
     )
-    latest = latest_checkpoint(folder, template)
+    held = newest_checkpoints(folder, template)
+    for found in held:
+        if found.is_misnamed:
+            log.warning(
+                f"{found.entry.path} is named for step {found.entry.step} and holds step {found.step}: what it holds "
+                "counts."
+            )
+    latest = held[-1] if held else None
     with way_on_from_damage(folder / FILE_NAME, template):
         committed = committed_step(folder / FILE_NAME)
     if committed is not None and (latest is None or latest.step <= committed):
@@ -282,8 +289,8 @@ def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | N
     if latest is None:
         log.info(f'No checkpoints were found in "{folder}".')
         return None, None
-    log.info(f'Found latest checkpoint at "{latest.path}".')
-    return latest.path, None
+    log.info(f'Found latest checkpoint at "{latest.entry.path}".')
+    return latest.entry.path, None
 
 
 @contextmanager

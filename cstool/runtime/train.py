@@ -63,7 +63,7 @@ def train(
     sampler = Sampler(dataset.sample_count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last)
     last = _last_step(params.loop, start, sampler.batches_per_epoch)
     session.result.first_step, session.last_step = start, last
-    if session.resumes and start and session.saved_step == start:
+    if session.resumes and session.saved_step == start:
         catch_up(session)
     if params.checkpoint.save_initial_checkpoint and start == 0 and session.saved_step is None:
         _save(session)

@@ -27,12 +27,14 @@ from cstool.store.folder import (
     list_checkpoints,
     sweep_temporary,
 )
+from cstool.store.newest import held_step, newest_checkpoints
 from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.protocol import Store
 from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
 from cstool.store.snapshot import write_snapshot
 from cstool.store.sparse_tensors import checked_indices, sparse_shapes
+from cstool.store.store_lock import StoreLock
 from cstool.store.tensor_difference import Tolerance
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "SPARSITY",
     "SavedState",
     "Store",
+    "StoreLock",
     "aligned_empty",
     "TensorComparison",
     "TensorForm",
@@ -71,9 +74,11 @@ __all__ = [
     "find_checkpoint",
     "find_checkpoints",
     "free_path",
+    "held_step",
     "is_store",
     "latest_checkpoint",
     "list_checkpoints",
+    "newest_checkpoints",
     "open_checkpoint",
     "plan_pruning",
     "read_index",

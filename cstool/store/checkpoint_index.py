@@ -15,6 +15,7 @@ import yaml
 from cstool.atomic_file import write_replacing
 from cstool.errors import CheckpointError
 from cstool.inner_name import is_plain_name
+from cstool.store.folder import sweep_temporary
 
 INDEX_NAME = "checkpoints_index.yaml"
 
@@ -89,6 +90,7 @@ def _update(folder: Path, new: list[IndexEntry], comfort: str) -> list[IndexEntr
     index, names = folder / INDEX_NAME, {entry.file for entry in new}
     try:
         with _locked(index.with_name(f"{INDEX_NAME}.lock")):
+            sweep_temporary(folder, f"{INDEX_NAME}.*.tmp", age_s=0)
             entries = [*(entry for entry in read_index(folder) if entry.file not in names), *new]
             document = {"checkpoints": [{k: v for k, v in asdict(entry).items() if v is not None} for entry in entries]}
             write_replacing(index, yaml.safe_dump(document, sort_keys=False))

@@ -1,4 +1,4 @@
-"""Keeps two runs from working on one MemoryX file."""
+"""Keeps two runs from working on one MemoryX file, or in one folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,23 @@ class StoreLock:
     Args:
         path: of the lock file, which stays as long as the file does
         shared: only against those who write; where no lock can be made, nobody writes, and it does without
+        rule: what it is for
+        optional: do without where no lock can be made, for whatever reason
 
     Raises:
         StoreError: another process holds it, or it cannot be made
     """
 
-    def __init__(self, path: Path, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        shared: bool = False,
+        rule: str = "the MemoryX file must be used by one run at a time",
+        optional: bool = False,
+    ) -> None:
         self.path = path
+        self._rule = rule
         self._descriptor = -1
         try:
             # Whoever removed the file may have held the lock of one that nobody finds any more.
@@ -38,7 +48,7 @@ class StoreLock:
                 self._lock(shared)
         except OSError as error:
             self.close()
-            if shared and error.errno in _NOT_WRITABLE:
+            if optional or (shared and error.errno in _NOT_WRITABLE):
                 return
             raise cannot(path, "be locked", error) from error
         owner = f"process {os.getpid()} on {socket.gethostname()} since {datetime.datetime.now():%Y-%m-%d %H:%M:%S}\n"
@@ -48,8 +58,9 @@ class StoreLock:
 
     def remove(self) -> None:
         """Remove the lock file, and let others make another one; the file that it is for must be gone."""
-        with contextlib.suppress(OSError):
-            os.unlink(self.path)
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
         self.close()
 
     def close(self) -> None:
@@ -65,7 +76,7 @@ class StoreLock:
             owner = os.pread(self._descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
             self.close()
             raise StoreError(
-                f"{self.path}: the MemoryX file must be used by one run at a time, it is in use by {owner}",
+                f"{self.path}: {self._rule}, it is in use by {owner}",
                 "wait for it, stop it, or choose another --model_dir",
             ) from error
 
