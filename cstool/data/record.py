@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -13,6 +13,7 @@ from cstool.document.document import Document
 from cstool.document.problems import Problems
 from cstool.document.section import Section, rule_error
 from cstool.errors import DataError, ParamsError
+from cstool.inner_name import is_inner_name
 
 RECORD = "prepared.json"
 """says in the folder of a data set how it was made"""
@@ -26,7 +27,7 @@ def _check_names(entries: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_name(name: str) -> str:
-    if PurePosixPath(name).is_absolute() or {"", ".", ".."} & {*name.split("/")} or "\0" in name:
+    if not is_inner_name(name):
         raise rule_error(f"must stay in the folder of the record, {name!r:.60} does not")
     return name
 
