@@ -41,7 +41,9 @@ def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
         entries = [_entry(found) for found in document["checkpoints"]]
     except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         return []
-    return [entry for entry in entries if is_plain_name(entry.file) and os.path.isfile(os.path.join(folder, entry.file))]
+    return [
+        entry for entry in entries if is_plain_name(entry.file) and os.path.isfile(os.path.join(folder, entry.file))
+    ]
 
 
 def _entry(found: Mapping[str, Any]) -> IndexEntry:
