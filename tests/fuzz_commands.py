@@ -42,7 +42,7 @@ import typer
 import cstool
 from cstool.cli import main as cstool_main
 from cstool.runtime import host_rates
-from tests.fuzz.cases import make_case
+from tests.fuzz.cases import RECIPES, Case, make_case, make_whole
 from tests.fuzz.corpus import make_corpus
 
 CODES = (0, 1, 2, 130)
@@ -84,8 +84,14 @@ class Summary:
         self.slowest = sorted([*self.slowest, outcome], key=lambda other: -other.seconds)[:10]
 
 
-def fuzz(corpus: Path, seed: int, numbers: Sequence[int]) -> Iterator[Outcome]:
-    """Run inputs in child processes, one at a time, and yield what came of each."""
+def fuzz(corpus: Path, seed: int | None, numbers: Sequence[int]) -> Iterator[Outcome]:
+    """Run inputs in child processes, one at a time, and yield what came of each.
+
+    Args:
+        corpus: of `warm_up`
+        seed: of the inputs; None for the recipes with whole files, none of which is refused
+        numbers: of the inputs, or of recipes
+    """
     left = list(numbers)
     while left:
         batch, left = left[:BATCH], left[BATCH:]
@@ -97,7 +103,7 @@ def fuzz(corpus: Path, seed: int, numbers: Sequence[int]) -> Iterator[Outcome]:
             batch = batch[done:]
 
 
-def _in_a_child(corpus: Path, seed: int, batch: Sequence[int]) -> Iterator[Outcome]:
+def _in_a_child(corpus: Path, seed: int | None, batch: Sequence[int]) -> Iterator[Outcome]:
     """Yield the outcomes of a batch up to one that ends the child, or has to be ended itself."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -136,18 +142,24 @@ def _in_a_child(corpus: Path, seed: int, batch: Sequence[int]) -> Iterator[Outco
         yield Outcome(begun, *described(corpus, seed, begun), None, float(LIMIT_S), why)
 
 
-def described(corpus: Path, seed: int, number: int) -> tuple[str, list[str]]:
+def _case(corpus: Path, folder: Path, seed: int | None, number: int) -> Case:
+    if seed is None:
+        return make_whole(corpus, folder, RECIPES[number])
+    return make_case(corpus, folder, random.Random(f"{seed} {number}"))
+
+
+def described(corpus: Path, seed: int | None, number: int) -> tuple[str, list[str]]:
     """Return the command and the arguments of an input."""
     folder = corpus.parent / f"described-{number}"
-    case = make_case(corpus, folder, random.Random(f"{seed} {number}"))
+    case = _case(corpus, folder, seed, number)
     shutil.rmtree(folder)
     return case.command, case.arguments
 
 
-def run_one(corpus: Path, seed: int, number: int, keep: bool = False) -> Outcome:
+def run_one(corpus: Path, seed: int | None, number: int, keep: bool = False) -> Outcome:
     """Run an input in this process, whose output goes to files meanwhile."""
     folder = corpus.parent / f"input-{number}"
-    case = make_case(corpus, folder, random.Random(f"{seed} {number}"))
+    case = _case(corpus, folder, seed, number)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     os.chdir(folder)
     began, streams = time.perf_counter(), corpus.parent / f"streams-{number}"
@@ -249,6 +261,9 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument(
+        "--whole", action="store_true", help="type each recipe once, with whole files: all must succeed"
+    )
     parser.add_argument("--only", type=int, help="run this input alone, show all of it, and keep its files")
     parser.add_argument("--folder", default="/dev/shm" if os.path.isdir("/dev/shm") else None, help="for all files")
     options = parser.parse_args()
@@ -259,6 +274,12 @@ def main() -> None:
         shown = f"cd {folder / f'input-{options.only}'}; cstool"
         print(shown, *outcome.arguments, f"\n{outcome.stderr}\nexit code {outcome.code}\n{outcome.finding or 'fine'}")
         sys.exit(outcome.finding is not None)
+    if options.whole:
+        for outcome in fuzz(corpus, None, range(len(RECIPES))):
+            if outcome.code:
+                print(f"{' '.join(outcome.arguments)}: {outcome.code}\n{outcome.stderr}")
+        shutil.rmtree(folder)
+        return
     began, summary = time.monotonic(), Summary()
     for outcome in fuzz(corpus, options.seed, range(options.first, options.first + options.inputs)):
         summary.add(outcome)

@@ -49,6 +49,8 @@ RECIPES = [
     Recipe("run", "llama.yaml text", f"run -p llama.yaml {STEP}", RUN_FLAGS, 8, "llama.yaml"),
     Recipe("run", "sparse.yaml text compiled", f"run -p sparse.yaml {STEP}", RUN_FLAGS, 8, "sparse.yaml"),
     Recipe("run", "legacy.yaml text", f"run -p legacy.yaml {STEP}", RUN_FLAGS, 8, "legacy.yaml"),
+    Recipe("run", "stopping.yaml text compiled", f"run -p stopping.yaml -m train_and_eval {STEP}", RUN_FLAGS, 6,
+           "stopping.yaml text/val/*"),
     Recipe("run", "several.yaml text", f"run -p several.yaml {STEP}", "", 2, "several.yaml"),
     Recipe("run", "mnist.yaml digits compiled", f"run -p mnist.yaml {STEP}", RUN_FLAGS, 8, "mnist.yaml digits/*"),
     Recipe("run, resumed", "gpt.yaml text gpt_dir compiled", f"run -p gpt.yaml -o gpt_dir {STEP}", RUN_FLAGS, 10,
@@ -136,8 +138,8 @@ RECIPES = [
            "vendor/*"),
     Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out --to hf", "--shard_size",
            8, "gpt_dir/checkpoint_2.mdl"),
-    Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out.mdl --to sparse",
-           "--sparsity --param_filter", 8, "gpt_dir/checkpoint_2.mdl"),
+    Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out.mdl --to sparse "
+           "--sparsity 0.5", "--sparsity --param_filter", 8, "gpt_dir/checkpoint_2.mdl"),
     Recipe("checkpoint convert", "sparse_dir", "checkpoint convert sparse_dir/checkpoint_2.mdl out.mdl --to dense", "",
            8, "sparse_dir/checkpoint_2.mdl"),
 ]  # fmt: skip
@@ -149,6 +151,18 @@ class Case:
 
     command: str
     arguments: list[str]
+
+
+def make_whole(corpus: Path, folder: Path, recipe: Recipe) -> Case:
+    """Put the files of a recipe into a new folder as they are, and return what to type there."""
+    folder.mkdir()
+    for item in recipe.items.split():
+        if (corpus / item).is_dir():
+            shutil.copytree(corpus / item, folder / item, symlinks=True)
+        else:
+            shutil.copy(corpus / item, folder / item)
+    artifacts = sorted(path.name for path in (corpus / "compiled").iterdir())
+    return Case(recipe.command, recipe.arguments.replace("compiled/A", f"compiled/{artifacts[0]}").split())
 
 
 def make_case(corpus: Path, folder: Path, chance: random.Random) -> Case:
@@ -163,14 +177,7 @@ def make_case(corpus: Path, folder: Path, chance: random.Random) -> Case:
         what to type there
     """
     recipe = chance.choices(RECIPES, [recipe.often for recipe in RECIPES])[0]
-    folder.mkdir()
-    for item in recipe.items.split():
-        if (corpus / item).is_dir():
-            shutil.copytree(corpus / item, folder / item, symlinks=True)
-        else:
-            shutil.copy(corpus / item, folder / item)
-    artifacts = sorted(path.name for path in (corpus / "compiled").iterdir())
-    arguments = recipe.arguments.replace("compiled/A", f"compiled/{artifacts[0]}").split()
+    arguments = make_whole(corpus, folder, recipe).arguments
     drawn = chance.random()
     if drawn < 0.75 or not recipe.flags:
         for _ in range(chance.choice([1, 1, 1, 2])):

@@ -60,14 +60,14 @@ SCHEDULERS = [
 CALLBACKS: list[Any] = [
     {"KeepNCheckpoints": {"n": 2}},
     {"SaveCheckpointState": {"k": 1, "checkpoint_states": "model"}},
-    {"EarlyStopping": {"monitor": "eval/loss", "patience": 2}},
     {"CheckLoss": {}},
 ]
+STOPPING = [{"EarlyStopping": {"monitor": "eval/loss", "patience": 2}}]
 LEGACY = {
     "train_input": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "text/train", "batch_size": 4,
                     "shuffle": False, "num_workers": 8},
     "eval_input": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "text/val", "batch_size": 4},
-    "model": {k: v for k, v in GPT.items() if k != "name"} | {"mixed_precision": True, "fp16_type": "cbfloat16"},
+    "model": GPT | {"mixed_precision": True, "fp16_type": "cbfloat16"},
     "optimizer": {"optimizer_type": "AdamW", "betas": [0.9, 0.95], "weight_decay_rate": 0.1, "max_gradient_norm": 1.0,
                   "learning_rate": [{"scheduler": "Linear", "initial_learning_rate": 0.0, "end_learning_rate": 1e-3,
                                      "total_iters": 5}]},
@@ -116,6 +116,7 @@ def make_corpus(folder: Path) -> None:
         "gpt": trainer(GPT, schedulers=SCHEDULERS, callbacks=CALLBACKS),
         "llama": trainer(LLAMA, optimizer={"SGD": {"learning_rate": 0.01, "momentum": 0.9}}),
         "sparse": trainer(GPT, sparsity={"algorithm": "rigl", "sparsity": 0.5, "update": {"freq": 1}}),
+        "stopping": trainer(GPT, callbacks=STOPPING, optimizer={"Adam": {"learning_rate": 0.1}}),
         "file": trainer(GPT, memoryx={"store": "file", "memory": "32MiB"}),
         "mnist": trainer({"name": "fc_mnist", "hidden_sizes": [6, 4], "dropout": 0.1}, "digits"),
         "legacy": LEGACY,

@@ -25,8 +25,8 @@ TEXTS = ["", " ", "a", "x" * 300, "x" * 5000, "é漢😀", "\u202eabc", "../../x
 TEXTS += ["\x00", "none", "a.b", "a/b", "a\nb", "\x1b[31m", "*", "{step}", "%s", "a,b", "-1", "nan", "0x10", "true"]
 ODD: list[Any] = [None, True, False, *NUMBERS, *TEXTS, [], [[]], [1], [None], ["a", "a"], {}, {"a": 1}, {"": {}}, DEEP]
 
-NAMED = ("tokenizer.json", "prompts.txt", "prompts.jsonl", "artifact.json", "gpt.yaml", "llama.yaml", "sparse.yaml",
-         "file.yaml", "mnist.yaml", "legacy.yaml", "several.yaml", "system.yaml", "small.yaml")  # fmt: skip
+PARAMS = ("gpt", "llama", "sparse", "file", "mnist", "legacy", "stopping", "several", "system", "small")
+NAMED = ("tokenizer.json", "prompts.txt", "prompts.jsonl", "artifact.json", *(f"{name}.yaml" for name in PARAMS))
 """files that commands are given by their names"""
 
 Tree = Any
