@@ -1,6 +1,7 @@
 """Optimizer updates in place, the same bits however a tensor is cut, and the measurements of gradients they need.
 
-Source: the semantics of PyTorch's `torch.optim.SGD`, `Adam` and `AdamW` (the algorithms in their documentation).
+Source: the semantics of PyTorch's `torch.optim.SGD`, `Adam` and `AdamW` (the algorithms in their documentation); what
+the vendor's have otherwise is a matter of the corrections given (`runtime/optimizer.py`).
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def sgd_update(
         lr: learning rate
         grad_scale: multiplies the gradient before all else
         clip_value: largest magnitude of a scaled gradient's element, infinity for none
-        first: whether this is the weight's first step, which starts the buffer
+        first: whether the gradient is the buffer, as at PyTorch's first step, not added to it
     """
     buffer = weight[:0] if momentum_buffer is None else momentum_buffer
     numbers = float(lr), float(momentum), float(dampening), bool(nesterov), float(weight_decay)
@@ -144,7 +145,8 @@ def adam_update(
         exp_avg, exp_avg_sq: (n,) float32, updated: running means of the gradient and of its square
         lr: learning rate
         decoupled: shrink the weight itself (AdamW) instead of adding the decay to the gradient (Adam)
-        bias_correction1, bias_correction2: 1 - beta^step, or 1 for none
+        bias_correction1: what the mean of the gradient is divided by
+        bias_correction2: what that of its square is divided by before epsilon is added to the root
         grad_scale, clip_value: as in `sgd_update`
     """
     decay, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (float(weight_decay), 1.0)

@@ -199,7 +199,7 @@ def _attention(parts: _Parts, layer: str, x: str, number: int) -> str:
         softcap=model.attention_logit_softcapping,
         slopes=alibi_slopes(model.num_heads, model.pos_scaling_factor) if uses_alibi else (),
         window=window,
-        sinks=(model.attention_sink_tokens or 0) if window is not None else 0,
+        sinks=model.sinks if window is not None else 0,
         dropout=model.attention_dropout_rate,
     )
 

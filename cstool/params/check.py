@@ -233,7 +233,13 @@ class _Checker:
     def _counting_loss_weight(
         self, model: FcMnistParams | DecoderParams | None, key: Key
     ) -> FcMnistParams | DecoderParams | None:
-        """Return the model with the loss_weight that counts: a loss per token has none, as with the vendor."""
+        """Return the model with the loss_weight that counts: a loss per token has none, as with the vendor.
+
+        Notes the keys of the model that then have no effect, sink tokens that are not attended to among them.
+        """
+        if isinstance(model, DecoderParams) and model.attention_sink_tokens and not model.sinks:
+            why = "as at the vendor; apply_attention_sinks: true has one"
+            self._problems.note((*key, "attention_sink_tokens"), why)
         if isinstance(model, DecoderParams) and model.loss_scaling == "num_tokens" and model.loss_weight != 1.0:
             self._problems.note((*key, "loss_weight"))
             return model.model_copy(update={"loss_weight": 1.0})

@@ -10,7 +10,7 @@ from typing import Any
 
 from cstool.runtime.checkpoint_policy import delete_oldest, policy_values, save_beside
 from cstool.runtime.session import Saving, Session
-from cstool.runtime.state import save_state, state_values
+from cstool.runtime.state import forms, save_state, state_values
 from cstool.store import FileStore, checkpoint_path, register_checkpoint
 
 log = logging.getLogger("cstool")
@@ -23,7 +23,8 @@ def _sparse_choices(session: Session) -> dict[str, Any]:
 def values_of(session: Session) -> Callable[[], dict[str, Any]]:
     """Return what tells the state of a run beside its arrays, as of now, once all updates have been applied."""
     params, memoryx, position = session.params, session.appliance.memoryx, session.position
-    choices = {"grain_samples": session.result.grain_samples, "gemm": "numpy", **_sparse_choices(session)}
+    choices = {"grain_samples": session.result.grain_samples, "gemm": "numpy", **forms(params)}
+    choices |= _sparse_choices(session)
     policy = policy_values(session)
     return lambda: {
         **state_values(

@@ -13,6 +13,10 @@ from cstool.params import SGD, Adam, AdamW
 
 Array = np.ndarray[Any, Any]
 
+_NEGLIGIBLE = -26 * math.log(2)
+"""logarithm of a power that 1 is not made less by in float32"""
+_MAX_POWERS = 2**20
+
 
 class Step(NamedTuple):
     """What an update needs to know of its step."""
@@ -32,7 +36,11 @@ class Optimizer(Protocol):
         """Names of the arrays kept beside each weight, of its shape."""
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
-        """Update (n,) float32 in place; the result does not depend on how a weight is cut."""
+        """Update (n,) float32 in place; the result does not depend on how a weight is cut.
+
+        Args:
+            decays: whether the weight is none of a norm and no bias
+        """
 
 
 class SgdRule:
@@ -56,24 +64,56 @@ class SgdRule:
             self.params.weight_decay if decays else 0.0,
             step.gradient_scale,
             self.clip_value,
-            step.number == 1,
+            self.params.form == "pytorch" and step.number == 1,
         )
 
 
+class _BiasCorrection:
+    """1 - beta^step, as exactly as whoever is followed has it.
+
+    The vendor multiplies beta^step up in float32. Of a beta near 1 that is seen: 1 - 0.999 is off by 1.3e-5.
+    """
+
+    def __init__(self, beta: float, *, as_vendors: bool) -> None:
+        self.beta = beta
+        self.powers = np.zeros(0, np.float32)
+        if as_vendors and beta > 0:
+            steps = min(math.ceil(_NEGLIGIBLE / math.log(beta)), _MAX_POWERS)
+            self.powers = np.multiply.accumulate(np.full(steps, beta, np.float32))
+
+    def of(self, step: int) -> float:
+        """Return it for a step, from 1."""
+        if step > len(self.powers):
+            return 1.0 - self.beta**step
+        return float(np.float32(1.0) - self.powers[step - 1])
+
+
 class AdamRule:
-    """Adam and AdamW."""
+    """Adam and AdamW.
+
+    Source of the vendor's form: its optimizers Adam and AdamW, cerebras_pytorch 2.10.
+    """
 
     states: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, params: Adam, max_gradient_value: float | None) -> None:
         self.params = params
         self.clip_value = math.inf if max_gradient_value is None else max_gradient_value
+        self.is_vendors = params.form == "vendor"
+        self.is_decoupled = isinstance(params, AdamW)
+        self.decays_all = self.is_vendors and not self.is_decoupled
+        """the vendor's Adam takes the weight decay of the file for every group of weights"""
+        betas = params.betas if params.correct_bias else (0.0, 0.0)
+        self.corrections = [_BiasCorrection(beta, as_vendors=self.is_vendors) for beta in betas]
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
         """See `Optimizer.update`."""
         exp_avg, exp_avg_sq = states
         beta1, beta2 = self.params.betas
-        corrects = self.params.correct_bias
+        correction1, correction2 = (correction.of(step.number) for correction in self.corrections)
+        if self.is_vendors:
+            # Epsilon is added to the root as it is; the quotient is corrected.
+            correction1, correction2 = correction1 / math.sqrt(correction2), 1.0
         adam_update(
             weight,
             gradient,
@@ -83,10 +123,10 @@ class AdamRule:
             beta1,
             beta2,
             self.params.eps,
-            self.params.weight_decay if decays else 0.0,
-            isinstance(self.params, AdamW),
-            1 - beta1**step.number if corrects else 1.0,
-            1 - beta2**step.number if corrects else 1.0,
+            self.params.weight_decay if decays or self.decays_all else 0.0,
+            self.is_decoupled,
+            correction1,
+            correction2,
             step.gradient_scale,
             self.clip_value,
         )

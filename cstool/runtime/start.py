@@ -13,7 +13,7 @@ from typing import Any
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.params import ALL_STATES, Params, written_states
 from cstool.runtime.session import Session
-from cstool.runtime.state import adopt_state, environment, load_state
+from cstool.runtime.state import FORMS_BEFORE, adopt_state, environment, forms, load_state
 from cstool.store import (
     FILE_NAME,
     CheckpointReader,
@@ -251,9 +251,11 @@ def _reading(session: Session) -> Progress:
 
 
 def _changes(session: Session, before: dict[str, Any]) -> list[str]:
-    """Return what the bits depend on and is not as it was: versions, the CPU, the seed, the grain."""
-    then = {**before.get("choices", {}), "seed": before.get("random", {}).get("seed")}
+    """Return what the bits depend on and is not as it was: versions, the CPU, the seed, the grain, forms."""
+    then = {**(FORMS_BEFORE if "choices" in before else {}), **before.get("choices", {})}
+    then["seed"] = before.get("random", {}).get("seed")
     now = {**environment(), "grain_samples": session.result.grain_samples, "seed": session.params.seed}
+    now |= forms(session.params)
     if session.appliance.memoryx.sparse_shapes():
         then["sparse_kernels"] = _mode(then.get("sparse_kernels"))
         now["sparse_kernels"] = _mode(session.chooser.as_dict())

@@ -17,7 +17,7 @@ import cstool
 from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
-from cstool.params import written_states
+from cstool.params import SGD, Adam, DecoderParams, Params, written_states
 from cstool.runtime.memoryx import MemoryX
 from cstool.runtime.sparse_state import SparseTensors, add_indices, describe_sparsity, indices_bytes
 from cstool.store import (
@@ -33,6 +33,8 @@ from cstool.store import (
 )
 
 Array = np.ndarray[Any, Any]
+FORMS_BEFORE = {"optimizer_form": "pytorch", "apply_attention_sinks": True}
+"""the forms of a checkpoint that names none: of before there was a choice"""
 ANOTHER_FOLDER = "the file is of another model or optimizer: choose another --model_dir"
 
 
@@ -57,6 +59,17 @@ def environment() -> dict[str, str]:
         "blas": f"{blas.get('name', '?')} {blas.get('version', '?')}",
         "cpu": f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}",
     }
+
+
+def forms(params: Params) -> dict[str, Any]:
+    """Return how the params have computed what the vendor and PyTorch compute in different ways, where it matters."""
+    found: dict[str, Any] = {}
+    optimizer, model = params.optimizer, params.model
+    if isinstance(optimizer, Adam) or (isinstance(optimizer, SGD) and optimizer.dampening):
+        found["optimizer_form"] = optimizer.form
+    if isinstance(model, DecoderParams) and model.attention_sink_tokens:
+        found["apply_attention_sinks"] = model.apply_attention_sinks
+    return found
 
 
 def state_values(

@@ -238,8 +238,10 @@ def adam(
     epsilon: float,
     decay: float,
     decoupled: bool,
+    form: str = "pytorch",
 ) -> Array:
-    """Return the weight after one step of Adam or AdamW for each gradient."""
+    """Return the weight after one step of Adam or AdamW for each gradient; the vendor's epsilon stands before the
+    correction of the bias."""
     m, v = np.zeros_like(weight), np.zeros_like(weight)
     for step, grad in enumerate(grads, start=1):
         if decoupled:
@@ -248,16 +250,26 @@ def adam(
             grad = grad + decay * weight
         m = betas[0] * m + (1 - betas[0]) * grad
         v = betas[1] * v + (1 - betas[1]) * grad**2
-        mean, square = m / (1 - betas[0] ** step), v / (1 - betas[1] ** step)
-        weight = weight - lr * mean / (np.sqrt(square) + epsilon)
+        of_mean, of_square = 1 - betas[0] ** step, 1 - betas[1] ** step
+        if form == "vendor":
+            weight = weight - lr * m / (np.sqrt(v) + epsilon) * np.sqrt(of_square) / of_mean
+        else:
+            weight = weight - lr * (m / of_mean) / (np.sqrt(v / of_square) + epsilon)
     return weight
 
 
 def sgd(
-    weight: Array, grads: list[Array], lr: float, momentum: float, dampening: float, nesterov: bool, decay: float
+    weight: Array,
+    grads: list[Array],
+    lr: float,
+    momentum: float,
+    dampening: float,
+    nesterov: bool,
+    decay: float,
+    form: str = "pytorch",
 ) -> Array:
-    """Return the weight after one step of SGD for each gradient."""
-    buffer = None
+    """Return the weight after one step of SGD for each gradient; the vendor's momentum begins with zeros."""
+    buffer = np.zeros_like(weight) if form == "vendor" else None
     for grad in grads:
         grad = grad + decay * weight
         if momentum:

@@ -120,7 +120,8 @@ GPTJ = {
     "loss_scaling": "num_tokens",
     "loss_weight": 1.0,
 }
-ADAMW = {"betas": [0.9, 0.95], "eps": 1.0e-8, "weight_decay": 0.1, "correct_bias": True}
+# The reference is `torch.optim`, whose form is asked for.
+ADAMW = {"betas": [0.9, 0.95], "eps": 1.0e-8, "weight_decay": 0.1, "correct_bias": True, "form": "pytorch"}
 
 
 def family(seed: int, model: Config, *, optimizer: Config | None = None) -> Config:
@@ -149,7 +150,7 @@ CASES: dict[str, Config] = {
             "loss_scaling": "num_tokens",
             "loss_weight": 1.0,
         },
-        "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1.0e-8, "weight_decay": 0.1}},
+        "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1.0e-8, "weight_decay": 0.1, "form": "pytorch"}},
         "schedulers": WARMED_UP,
         "precision": {"enabled": False, "max_gradient_norm": 1.0},
     },
@@ -166,7 +167,7 @@ CASES: dict[str, Config] = {
             "loss_scaling": "batch_size",
             "loss_weight": 1.0 / 32.0,
         },
-        "optimizer": {"Adam": {"betas": [0.9, 0.999], "eps": 1.0e-8, "weight_decay": 0.0}},
+        "optimizer": {"Adam": {"betas": [0.9, 0.999], "eps": 1.0e-8, "weight_decay": 0.0, "form": "pytorch"}},
         "schedulers": [{"ConstantLR": {"learning_rate": 3.0e-3}}],
         "precision": {"enabled": False, "max_gradient_value": 0.01},
     },
@@ -216,7 +217,10 @@ CASES: dict[str, Config] = {
     ),
     "mistral": family(8, MISTRAL),
     # Sinks as the vendor's mask has them, and its parallel decoders: release 2.10 reads the key of the others in vain.
-    "mistral_sinks": family(9, MISTRAL | {"attention_sliding_window_length": 6, "attention_sink_tokens": 3}),
+    "mistral_sinks": family(
+        9,
+        MISTRAL | {"attention_sliding_window_length": 6, "attention_sink_tokens": 3, "apply_attention_sinks": True},
+    ),
     "falcon": family(
         10,
         FALCON

@@ -49,9 +49,7 @@ sees them all::
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +57,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch_decoders
+from curve_file import nine_digits, write_curves
 from deterministic import STEPS, digest, image_batches, text_batches, weights
 from loss_curve_cases import CASES
 from torch.nn import functional
@@ -130,7 +129,10 @@ def learning_rate(scheduler: Config, step: int) -> float:
 
 
 def make_optimizer(config: Config, w: Weights) -> torch.optim.Optimizer:
-    """Return the optimizer of a case; weight decay spares biases and norms, `scale` multiplies the learning rate."""
+    """Return the optimizer of a case; weight decay spares biases and norms, `scale` multiplies the learning rate.
+
+    The cases ask cstool for its `form: pytorch`: the vendor's own is compared with the vendor's (`vendor_curves.json`).
+    """
     ((name, keys),) = config["optimizer"].items()
     scales = torch_decoders.learning_rate_scales(config["model"], keys.get("adjust_learning_rate", {}))
     groups = [
@@ -180,11 +182,6 @@ def train(config: Config, dtype: torch.dtype) -> dict[str, list[float]]:
     return curve
 
 
-def nine_digits(numbers: list[float]) -> list[float]:
-    """Return the numbers with the nine significant digits that tell any two float32 apart."""
-    return [float(f"{number:.9g}") for number in numbers]
-
-
 def record(config: Config) -> dict[str, Any]:
     """Return what the file holds of a case."""
     curve = {key: nine_digits(numbers) for key, numbers in train(config, torch.float32).items()}
@@ -196,14 +193,8 @@ def record(config: Config) -> dict[str, Any]:
 def main() -> None:
     """Write loss_curves.json."""
     torch.set_num_threads(1)
-    document = {
-        "made_by": f"make_loss_curves.py, torch {torch.__version__}, numpy {np.__version__}",
-        "cases": {name: record(config) for name, config in CASES.items()},
-    }
-    text = json.dumps(document, indent=2)
-    # Lists of numbers read better on one line.
-    text = re.sub(r"\[([^][{}]*)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-    OUTPUT.write_text(text + "\n")
+    made_by = f"make_loss_curves.py, torch {torch.__version__}, numpy {np.__version__}"
+    write_curves(OUTPUT, made_by, {name: record(config) for name, config in CASES.items()})
 
 
 if __name__ == "__main__":

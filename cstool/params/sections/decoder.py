@@ -33,7 +33,8 @@ _AS_INITIALIZER = object()
 class DecoderParams(Section):
     """A decoder in which the feed-forward part follows attention.
 
-    `attention_sink_tokens` does what its name says; in the vendor's release 2.10 only the parallel class passes it on.
+    `attention_sink_tokens` acts where `apply_attention_sinks` says so, by default as at the vendor: in its release 2.10
+    the class of these decoders reads the key in vain, that of the parallel ones does not.
 
     Initializers left out are filled in: truncated normals of width `initializer_range`, for the layers that write to
     the residual stream divided by sqrt(2 num_hidden_layers) unless `initializer` is given, which then is for them too.
@@ -75,6 +76,7 @@ class DecoderParams(Section):
         "full_attention_first"
     )
     attention_sink_tokens: Whole | None = None
+    apply_attention_sinks: bool = False
     attention_logit_softcapping: Positive | None = None
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "learned"
     rotary_dim: Count | None = Field(None, validate_default=True)
@@ -306,8 +308,14 @@ class DecoderParams(Section):
         return truncated_normal(std)
 
     def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data, defaults filled in; a null of position_embedding_type is a value."""
-        return {**super().dump(), "position_embedding_type": self.position_embedding_type}
+        """Return the section as plain YAML data, the vendor's defaults filled in.
+
+        A null of position_embedding_type is a value; what only cstool knows is left out where it is as at the vendor.
+        """
+        data = {**super().dump(), "position_embedding_type": self.position_embedding_type}
+        if self.apply_attention_sinks == type(self).model_fields["apply_attention_sinks"].default:
+            del data["apply_attention_sinks"]
+        return data
 
     @property
     def is_parallel(self) -> bool:
@@ -318,6 +326,11 @@ class DecoderParams(Section):
     def norms_per_layer(self) -> int:
         """Norms before the parts of a layer: parallel parts may share one."""
         return 2
+
+    @property
+    def sinks(self) -> int:
+        """First tokens that all attend to, whatever the window."""
+        return (self.attention_sink_tokens or 0) if self.apply_attention_sinks else 0
 
     @property
     def inner_size(self) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from cstool.document.section import NotNegative, Positive, Rate, Section, rule_error
 from cstool.params.sections.learning_rates import GROUPS
+
+_VENDORS = ("form", "vendor")
 
 
 class Optimizer(Section):
@@ -17,11 +19,15 @@ class Optimizer(Section):
     Args:
         learning_rate: counts where there is no scheduler
         adjust_learning_rate: group of weights -> what its learning rate is multiplied by
+        form: `vendor` updates as the vendor's library does, `pytorch` as `torch.optim` does with the same groups of
+            weights. They differ in where Adam adds epsilon, in what Adam's weight decay spares, and in how momentum
+            with dampening begins.
     """
 
     learning_rate: NotNegative | None = None
     weight_decay: NotNegative = 0.0
     adjust_learning_rate: Mapping[str, NotNegative] = Field({}, validate_default=True)
+    form: Literal["vendor", "pytorch"] = "vendor"
 
     other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
@@ -33,8 +39,8 @@ class Optimizer(Section):
     }
 
     def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data, defaults filled in, what is null or empty left out."""
-        return {name: value for name, value in super().dump().items() if value != {}}
+        """Return the section as plain YAML data, defaults filled in, what is null or empty or the vendor's left out."""
+        return {name: value for name, value in super().dump().items() if value != {} and (name, value) != _VENDORS}
 
     @field_validator("adjust_learning_rate")
     @classmethod
@@ -66,7 +72,7 @@ def _pair(value: Any) -> Any:
 
 
 class Adam(Optimizer):
-    """Adam; weight decay is added to the gradient."""
+    """Adam; weight decay is added to the gradient, in the vendor's form that of norms and biases, too."""
 
     betas: Annotated[tuple[Rate, Rate], BeforeValidator(_pair)] = (0.9, 0.999)
     eps: Positive = 1e-6

@@ -13,6 +13,7 @@ class ParallelDecoderParams(DecoderParams):
 
     name: Literal["gptj", "gpt-neox", "falcon"]  # type: ignore[assignment]
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "rotary"
+    apply_attention_sinks: bool = True
     embedding_dropout_rate: Rate = 0.1
     use_ffn_bias: bool = False
     use_untied_layer_norm: bool = False

@@ -150,6 +150,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "attention_sliding_window_length": 4,
         "sliding_window_every_other_decoder_layer": True,
         "attention_sink_tokens": 1,
+        "apply_attention_sinks": True,
         "attention_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,
     },

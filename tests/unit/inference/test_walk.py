@@ -24,7 +24,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     **{name: {"layers": 2, **keys} for name, keys in FAMILIES.items()},
     "fixed positions": {"position_embedding_type": "fixed"},
     "no positions": {"position_embedding_type": None},
-    "window and sinks": {**FAMILIES["mistral"], "attention_sink_tokens": 2},
+    "window and sinks": {**FAMILIES["mistral"], "attention_sink_tokens": 2, "apply_attention_sinks": True},
 }
 
 

@@ -311,11 +311,29 @@ def test_slopes_are_those_of_the_heads_divided_by_the_scaling() -> None:
     [("sliding_window_first", [3, None, 3, None, 3]), ("full_attention_first", [None, 3, None, 3, None])],
 )
 def test_every_other_layer_has_the_window_and_its_sinks(pattern: str, windows: list[int | None]) -> None:
-    keys = {"sliding_window_every_other_decoder_layer_pattern": pattern, "attention_sink_tokens": 2}
+    keys = {
+        "sliding_window_every_other_decoder_layer_pattern": pattern,
+        "attention_sink_tokens": 2,
+        "apply_attention_sinks": True,
+    }
     for layers in range(1, 6):
         found = [op.attributes for op in attentions(family("gemma2", layers=layers, **keys))]
         assert [attributes["window"] for attributes in found] == windows[:layers]
         assert [attributes["sinks"] for attributes in found] == [2 if window else 0 for window in windows[:layers]]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "sinks"),
+    [
+        ("mistral", {}, 0),
+        ("mistral", {"apply_attention_sinks": True}, 2),
+        ("gptj", {}, 2),
+        ("gptj", {"apply_attention_sinks": False}, 0),
+    ],
+)
+def test_sinks_act_where_they_do_at_the_vendor_or_as_the_key_says(name: str, keys: dict[str, Any], sinks: int) -> None:
+    window = {"attention_sliding_window_length": 3, "attention_sink_tokens": 2}
+    assert [op.attributes["sinks"] for op in attentions(family(name, layers=1, **window, **keys))] == [sinks]
 
 
 @pytest.mark.parametrize(

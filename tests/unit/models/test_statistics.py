@@ -43,6 +43,7 @@ SMALL_GRAPHS: dict[str, dict[str, Any]] = {
         "layers": 5,
         "attention_sliding_window_length": 3,
         "attention_sink_tokens": 2,
+        "apply_attention_sinks": True,
         "sliding_window_every_other_decoder_layer": True,
     },
     "a scale for each layer": {"layers": 3, "scale_qk_dot_by_layer_idx": True},

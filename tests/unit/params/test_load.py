@@ -70,6 +70,20 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(fa
     )
 
 
+def test_sink_tokens_that_are_not_attended_to_are_noted(load) -> None:
+    text = """\
+trainer:
+  init:
+    model: {name: mistral, attention_sliding_window_length: 8, attention_sink_tokens: 4%s}
+    optimizer: {SGD: {lr: 0.1}}
+"""
+    assert load(text % "").notes == (
+        "trainer.init.model.attention_sink_tokens: accepted, no effect: as at the vendor; "
+        "apply_attention_sinks: true has one",
+    )
+    assert load(text % ", apply_attention_sinks: true").notes == ()
+
+
 def test_a_note_about_a_shared_dataloader_comes_once(load) -> None:
     text = """\
 trainer:

@@ -55,12 +55,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "norms without biases": {"norm_type": "biasless-layernorm"},
     "sandwich with biases": {"norm_first_sandwich": True, "name": "gemma2"},
     "inner size": {"attention_inner_dim": 12},
-    "window, sinks": {"attention_sliding_window_length": 2, "attention_sink_tokens": 1},
+    "window, sinks": {
+        "attention_sliding_window_length": 2,
+        "attention_sink_tokens": 1,
+        "apply_attention_sinks": True,
+    },
     "window, sinks, alibi, cap": {
         "position_embedding_type": "alibi",
         "pos_scaling_factor": 2.0,
         "attention_sliding_window_length": 3,
         "attention_sink_tokens": 2,
+        "apply_attention_sinks": True,
         "attention_logit_softcapping": 1.5,
     },
     "every other window": {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cstool.runtime import state
+from cstool.params import SGD, AdamW, DecoderParams
+from cstool.runtime import checkpoints, start, state
 from cstool.runtime.checkpoints import save
 from cstool.runtime.session import Session
-from cstool.runtime.state import Position, environment
+from cstool.runtime.state import Position, environment, forms
 from cstool.store import list_checkpoints
 from tests.unit.runtime.machines import array_of, set_array
 from tests.unit.runtime.sessions import restored, session
@@ -182,6 +184,29 @@ def test_if_not_strict_weights_that_it_lacks_begin_random(
         assert weight_of(larger) == 1.0
         bound = np.abs(array_of(larger.appliance, "model.fc_layers.2.weight")).max()
     assert 0 < bound <= 0.5  # 1 / sqrt(4)
+
+
+def test_a_form_is_kept_where_it_changes_something() -> None:
+    model = DecoderParams.model_validate({"name": "mistral"})
+    found = [forms(SimpleNamespace(optimizer=of, model=model)) for of in (SGD(momentum=0.9), SGD(dampening=0.5))]  # type: ignore[arg-type]
+    assert found == [{}, {"optimizer_form": "vendor"}]
+
+
+def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinks = {"name": "mistral", "attention_sliding_window_length": 4, "attention_sink_tokens": 2}
+    now = forms(SimpleNamespace(optimizer=AdamW(), model=DecoderParams.model_validate(sinks)))  # type: ignore[arg-type]
+    with session(tmp_path) as found:
+        monkeypatch.setattr(checkpoints, "forms", lambda params: {})
+        save_at(found, 7, 1.0)
+        monkeypatch.setattr(start, "forms", lambda params: now)
+        restored(found, None, "all", strict=True)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == (
+        "Not as it was in the checkpoint: optimizer_form pytorch -> vendor; apply_attention_sinks True -> False. "
+        "Bits may differ from a straight run."
+    )
 
 
 def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(

@@ -218,6 +218,7 @@ def test_mup_width_factors_are_one_over_how_much_wider_each_layer_is() -> None:
 
 
 WINDOW = {"attention_sliding_window_length": 3}
+SINKS = {**WINDOW, "attention_sink_tokens": 2}
 EVERY_OTHER = {**WINDOW, "sliding_window_every_other_decoder_layer": True}
 SLIDING_FIRST = {**EVERY_OTHER, "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first"}
 
@@ -361,7 +362,7 @@ OTHERS: dict[str, st.SearchStrategy[Any]] = {
     st.tuples(
         st.sampled_from(POSITIONS),
         st.sampled_from(HEADS),
-        st.sampled_from([{}, WINDOW, {**WINDOW, "attention_sink_tokens": 2}, SLIDING_FIRST]),
+        st.sampled_from([{}, WINDOW, SINKS, {**SINKS, "apply_attention_sinks": True}, SLIDING_FIRST]),
         st.sampled_from(MUPS),
         st.fixed_dictionaries({}, optional=OTHERS),
     ),

@@ -24,6 +24,13 @@ def test_adam_and_adamw_have_the_defaults_of_the_vendor(load, name) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_updates_are_in_the_vendors_form_unless_the_file_asks_for_pytorchs(load, name) -> None:
+    assert load({"init.optimizer": {name: {"lr": 0.1}}}).optimizer.form == "vendor"
+    asked = load({"init.optimizer": {name: {"lr": 0.1, "form": "pytorch"}}}).optimizer
+    assert (asked.form, asked.dump()["form"]) == ("pytorch", "pytorch")
+
+
 def test_the_class_is_read_in_any_case(load) -> None:
     assert type(load({"init.optimizer": {"adamw": {"lr": 0.1}}}).optimizer).__name__ == "AdamW"
 

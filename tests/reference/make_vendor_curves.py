@@ -1,0 +1,92 @@
+"""Train small models of every family with the vendor's own Trainer, for cstool's losses to be compared with.
+
+The vendor's packages are not needed to run the tests, only to make their numbers anew. In an environment of their own,
+of Python 3.11, since they ask for old releases of what they need (the library for the wafer, which is what needs
+PyTorch 2.4, is left absent: see `vendor_trainer.py`)::
+
+    pip install --no-deps cerebras_pytorch==2.10.0 cerebras_appliance==2.10.0
+    pip install torch==2.13.0 numpy==1.26.4 pandas==2.2.3 protobuf==4.21.12 pydantic==2.8.2 psutil==7.1.3 \\
+        h5py==3.13.0 hdf5plugin==5.1.0 transformers==4.57.1 tblib==3.0.0 dill==0.3.8 multiprocess==0.70.16 \\
+        tensorboard==2.17.1 tabulate==0.9.0 "packaging<26" grpcio PyJWT tqdm urllib3 pyyaml zstandard boto3 \\
+        requests termcolor jsonschema more-itertools argcomplete safetensors Pillow
+    git clone --branch Release_2.10.0 https://github.com/Cerebras/modelzoo
+    OMP_NUM_THREADS=1 python tests/reference/make_vendor_curves.py modelzoo
+
+writes `vendor_curves.json` beside this file, in the form of `loss_curves.json`: losses before the update of steps 1 to
+8, in float32 on the CPU. What is trained is in `vendor_curve_cases.py`; weights and batches are those of
+`deterministic.py`. It imports nothing of cstool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+import vendor_trainer
+from curve_file import nine_digits, write_curves
+from deterministic import digest, text_batches, weights
+from vendor_curve_cases import CASES, STEPS, Config
+
+OUTPUT = Path(__file__).with_name("vendor_curves.json")
+
+
+def params_of(config: Config, folder: Path) -> dict[str, Any]:
+    """Return a params file of a case as plain data, for the vendor's Trainer on the CPU."""
+    init = {key: value for key, value in config.items() if key not in ("batch_size", "seed")}
+    init |= {"backend": {"backend_type": "CPU"}, "model_dir": str(folder / "model_dir"), "loop": {"max_steps": STEPS}}
+    init |= {"seed": config["seed"]}
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(folder / "data"), "shuffle": False}
+    trainer = {"init": init, "fit": {"train_dataloader": {**loader, "batch_size": config["batch_size"]}}}
+    # The vendor changes what it is given.
+    copied: dict[str, Any] = json.loads(json.dumps({"trainer": trainer}))
+    return copied
+
+
+def record(config: Config) -> dict[str, Any]:
+    """Return what the file holds of a case."""
+    model = config["model"]
+    batches = text_batches(
+        batch_size=config["batch_size"],
+        sequence_length=model["max_position_embeddings"],
+        vocab_size=model["vocab_size"],
+        seed=config["seed"],
+    )
+    drawn: dict[str, np.ndarray] = {}
+
+    def draw(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, np.ndarray]:
+        drawn.update(weights(shapes, config["seed"]))
+        return drawn
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "data").mkdir()
+        with h5py.File(folder / "data" / "text.h5", "w") as file:
+            file["data"] = batches.reshape(-1, *batches.shape[2:])
+            file.attrs["n_examples"] = len(file["data"])
+        losses = vendor_trainer.train(params_of(config, folder), draw)
+    digests = {"weights_digest": digest(drawn), "data_digest": digest({"text": batches})}
+    return {"config": config, **digests, "losses": nine_digits(losses)}
+
+
+def main() -> None:
+    """Write vendor_curves.json."""
+    parser = argparse.ArgumentParser(description="Record losses of the vendor's own Trainer.")
+    parser.add_argument("model_zoo", type=Path, help="folder of a checkout of the Model Zoo")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--cases", nargs="*", default=list(CASES))
+    asked = parser.parse_args()
+    version = vendor_trainer.import_vendor(asked.model_zoo)
+    torch.set_num_threads(1)
+    made_by = f"cerebras_pytorch {version}, Model Zoo of the same release, torch {torch.__version__}"
+    write_curves(asked.output, made_by, {name: record(CASES[name]) for name in asked.cases})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What `make_vendor_curves.py` trains: a small model of every family that the vendor has stock files for.
+
+Each has the keys of its stock file that tell it from the others, and its optimizer: its class, betas, epsilon and
+weight decay, whether gradients are clipped. Rates are ten times those of stock files, so that eight steps tell
+something. Source of optimizers: the files of the Model Zoo, release 2.10.0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loss_curve_cases import CASES as MODELS
+from loss_curve_cases import FALCON, GPT2, LLAMA, MISTRAL, SIZES, Config
+
+STEPS = 8
+_RATES = [
+    {
+        "SequentialLR": {
+            "schedulers": [
+                {"LinearLR": {"initial_learning_rate": 2.0e-4, "end_learning_rate": 2.0e-3, "total_iters": 3}},
+                {"CosineDecayLR": {"initial_learning_rate": 2.0e-3, "end_learning_rate": 2.0e-4, "total_iters": 5}},
+            ]
+        }
+    }
+]
+
+
+def _adamw(**keys: Any) -> Config:
+    return {"AdamW": {"betas": [0.9, 0.95], "weight_decay": 0.1, "correct_bias": True, **keys}}
+
+
+def _adam(**keys: Any) -> Config:
+    return {"Adam": {"betas": [0.9, 0.95], "weight_decay": 0.1, **keys}}
+
+
+def _case(seed: int, model: Config, optimizer: Config, **precision: float) -> Config:
+    return {
+        "seed": seed,
+        "batch_size": 8,
+        "model": dict(model),
+        "optimizer": dict(optimizer),
+        "schedulers": _RATES,
+        "precision": {"enabled": False, **precision},
+    }
+
+
+_BTLM = {
+    "name": "btlm",
+    **SIZES,
+    "dropout_rate": 0.0,
+    "attention_dropout_rate": 0.0,
+    "attention_type": "scaled_dot_product",
+    "embeddings_scale": 14.6,
+    "filter_size": 171,
+    "layer_norm_epsilon": 1.0e-5,
+    "loss_scaling": "batch_size",
+    "loss_weight": 1.0 / 32.0,
+    "mup_base_filter_size": 68.4,
+    "mup_base_hidden_size": 32,
+    "nonlinearity": "swiglu",
+    "output_logits_alpha": 2.22,
+    "position_embedding_type": "alibi",
+    "scale_qk_dot_by_d": True,
+    "share_embedding_weights": True,
+    "use_bias_in_output": False,
+    "use_ffn_bias": True,
+    "use_ffn_bias_in_attention": True,
+    "use_projection_bias_in_attention": True,
+}
+_STARCODER = MODELS["starcoder"]["model"]
+_SANTACODER = {
+    **{key: value for key, value in _STARCODER.items() if key != "scale_qk_dot_by_layer_idx"},
+    "name": "santacoder",
+}
+_WINDOW_AND_SINKS = {"attention_sliding_window_length": 6, "attention_sink_tokens": 3}
+
+CASES: dict[str, Config] = {
+    "gpt2": _case(31, MODELS["decoder_tied"]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0),
+    "gpt3_mup": _case(32, MODELS["mup"]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0),
+    "llama2": _case(33, LLAMA, _adamw(eps=1.0e-5), max_gradient_norm=1.0),
+    # Adam: its weight decay is for norms, too.
+    "llama3": _case(34, MODELS["llama"]["model"], _adam(correct_bias=True), max_gradient_norm=1.0),
+    "mistral": _case(35, MISTRAL, _adamw(), max_gradient_norm=1.0),
+    # The sinks of the class of GPT-2 are read in vain, those of the parallel class are not.
+    "mistral_sinks": _case(36, MISTRAL | _WINDOW_AND_SINKS, _adamw(), max_gradient_norm=1.0),
+    "falcon_sinks": _case(37, MODELS["falcon"]["model"] | _WINDOW_AND_SINKS, _adamw(eps=1.0e-8)),
+    "falcon": _case(
+        38,
+        FALCON | {"rotary_dim": 8, "use_untied_layer_norm": True, "extra_attention_params": {"num_kv_groups": 2}},
+        _adamw(betas=[0.9, 0.999], eps=1.0e-8),
+        max_gradient_norm=1.0,
+    ),
+    "gptj": _case(39, MODELS["gptj"]["model"], _adamw(betas=[0.9, 0.999], eps=1.0e-6), max_gradient_norm=1.0),
+    "gpt-neox": _case(40, MODELS["gpt-neox"]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0),
+    "bloom": _case(41, MODELS["bloom"]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0),
+    "btlm": _case(42, _BTLM, _adamw(eps=1.0e-8), max_gradient_norm=1.0),
+    "jais": _case(43, MODELS["jais"]["model"], _adamw(eps=1.0e-9), max_gradient_norm=1.0),
+    "starcoder": _case(44, _STARCODER, _adam(eps=1.0e-8), max_gradient_norm=1.0),
+    "santacoder": _case(45, _SANTACODER, _adam(eps=1.0e-8)),
+    "gemma2": _case(46, MODELS["gemma2"]["model"], _adamw(), max_gradient_norm=1.0),
+    "no_bias_correction": _case(47, GPT2, _adamw(correct_bias=False), max_gradient_value=0.01),
+    # Momentum starts from nothing, so that dampening counts from the first step on.
+    "momentum_dampened": _case(48, GPT2, {"SGD": {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1}}),
+}
