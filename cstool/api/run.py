@@ -70,7 +70,7 @@ class RunRequest:
     load_checkpoint_states: str | None = None
     system: str = "cs2"
     execution_mode: str = "auto"
-    recompute: str = "needed"
+    recompute: str = "fastest"
     artifact: Path | None = None
     lanes: int | None = None
     sparse_kernels: str = "auto"

@@ -51,11 +51,19 @@ class CompileGroup(Group):
         return ["--params FILE [OPTIONS] | COMMAND [ARGS]..."]
 
 
+class ThemeChoice(StrEnum):
+    """The page of a picture."""
+
+    light = "light"
+    dark = "dark"
+
+
 PlotOption = Annotated[
     list[Path] | None,
     typer.Option("--plot", metavar="FILE", help="Draw it into a file, .svg or .png; may be given several times."),
 ]
 ColorOption = Annotated[ColorChoice, typer.Option("--color_by", help="What the colours of the picture's regions say.")]
+ThemeOption = Annotated[ThemeChoice, typer.Option("--theme", help="The page of the picture: light or dark.")]
 compile_app = typer.Typer(cls=CompileGroup, invoke_without_command=True, no_args_is_help=True)
 
 
@@ -85,7 +93,7 @@ def compile_(
         int | None,
         typer.Option("--micro_batch_size", metavar="N", min=1, help="Samples that are on a wafer at a time."),
     ] = None,
-    recompute: RecomputeOption = RecomputeChoice.needed,
+    recompute: RecomputeOption = RecomputeChoice.fastest,
     compile_dir: CompileDirOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the artifact to this file, not into a folder.")
@@ -101,6 +109,7 @@ def compile_(
     ] = None,
     plot: PlotOption = None,
     color_by: ColorOption = ColorChoice.work,
+    theme: ThemeOption = ThemeChoice.light,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
@@ -148,7 +157,7 @@ def compile_(
             }
             artifact, path = _compile(trainer, machine, asked, out, print_after or ())
             notes = sparsity_notes(trainer, artifact)
-            _plot(artifact, plot or (), color_by.value)
+            _plot(artifact, plot or (), color_by.value, theme.value)
             if as_json:
                 documents.append(artifact_document(artifact, path) | {"notes": notes})
                 continue
@@ -201,6 +210,7 @@ def show(
     ],
     plot: PlotOption = None,
     color_by: ColorOption = ColorChoice.work,
+    theme: ThemeOption = ThemeChoice.light,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -211,7 +221,7 @@ def show(
         from cstool.ir import read_artifact
 
         artifact = read_artifact(file)
-        _plot(artifact, plot or (), color_by.value)
+        _plot(artifact, plot or (), color_by.value, theme.value)
         if as_json:
             from cstool.cli.render import print_json
 
@@ -295,13 +305,13 @@ def _check_plots(plots: Sequence[Path]) -> None:
             raise CompileError(f"--plot: must end in .svg or .png, got {path}")
 
 
-def _plot(artifact: Artifact, plots: Sequence[Path], color_by: str) -> None:
+def _plot(artifact: Artifact, plots: Sequence[Path], color_by: str, theme: str) -> None:
     if not plots:
         return
     from cstool.pictures.draw import draw_picture
 
     for path in plots:
         try:
-            draw_picture(artifact, path, color_by)
+            draw_picture(artifact, path, color_by, theme)
         except OSError as error:
             raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error

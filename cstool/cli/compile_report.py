@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import bytes_text, print_facts, print_table
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
+from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.wafer import useful_flops
 from cstool.pictures.names import group_name, short_name
 
@@ -145,7 +146,8 @@ def _facts(artifact: Artifact, path: Path) -> Iterator[tuple[str, str]]:
     yield "SRAM", f"{artifact.sram_used_bytes:,} of {system.pe.sram_bytes:,} bytes in the fullest PE, {free:,} free"
     if (plan := artifact.streaming) is not None:
         size = artifact.micro_batch_size
-        yield "micro-batch", f"{size}; in the file: - ScopedTrainFlags: {{csx.performance.micro_batch_size: {size}}}"
+        cut = micro_batches_text(artifact.batch_size // artifact.num_csx, size)
+        yield "micro-batch", f"{cut}; in the file: - ScopedTrainFlags: {{csx.performance.micro_batch_size: {size}}}"
         weights, gradients = bytes_text(plan.streamed_bytes), bytes_text(plan.gradient_bytes)
         yield "streamed", f"{weights} of weights into, {gradients} of gradients out of each system per step"
         yield "prefetch", f"{bytes_text(plan.prefetch_bytes)}: two rows of the widest weights are on their way"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cstool.api.trace_file import check_trace_file
-from cstool.cli.compile import PLOT_ENDINGS, ModelParamsOption, PlotOption
+from cstool.cli.compile import PLOT_ENDINGS, ModelParamsOption, PlotOption, ThemeChoice, ThemeOption
 from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
@@ -86,6 +86,7 @@ def estimate(
         typer.Option("--trace", metavar="FILE", help="Write a step as a timeline in Chrome's trace format, .json."),
     ] = None,
     plot: PlotOption = None,
+    theme: ThemeOption = ThemeChoice.light,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows of all tables into a file.")
     ] = None,
@@ -172,14 +173,14 @@ def estimate(
         if trace is not None:
             from cstool.estimation.timeline import draw_timeline
 
-            draw_timeline(found, base.request.params.precision.max_gradient_norm is not None).write(trace)
+            draw_timeline(found).write(trace)
         if csv is not None:
             single = [] if rows or sparse else [Row(counts[0], found)]
             write_csv(csv, csv_text(rows or single, sparse, shares[0] if shares else None))
         if plot:
             from cstool.cli.estimate_picture import plot_estimate
 
-            plot_estimate(plot, found, rows, sparse)
+            plot_estimate(plot, theme.value, found, rows, sparse)
         if as_json:
             print_json(estimate_document(found, smallest, rows, sparse))
             return

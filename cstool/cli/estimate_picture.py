@@ -8,6 +8,7 @@ from pathlib import Path
 from cstool.errors import EstimateError
 from cstool.estimation import Estimate, Row
 from cstool.ir import ExecutionMode
+from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.roofline import kernel_loads, step_load
 from cstool.pictures.estimate import Breakdown, Busy, EstimatePicture, draw_estimate
 from cstool.pictures.roofline import Roofline
@@ -15,11 +16,14 @@ from cstool.pictures.scaling import Scaling, ScalingPoint, SparsityPoint
 from cstool.pictures.step import cycles_text, stage_rows, step_rows
 
 
-def plot_estimate(paths: Sequence[Path], found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> None:
+def plot_estimate(
+    paths: Sequence[Path], theme: str, found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]
+) -> None:
     """Write the picture into all files.
 
     Args:
         paths: of the files
+        theme: "light" or "dark"
         found: in full
         rows: over systems; empty for one number of them
         sparse: over shares of zeros; empty without
@@ -30,7 +34,7 @@ def plot_estimate(paths: Sequence[Path], found: Estimate, rows: Sequence[Row], s
     picture = estimate_picture(found, rows, sparse)
     for path in paths:
         try:
-            draw_estimate(picture, path)
+            draw_estimate(picture, path, theme)
         except OSError as error:
             raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -60,8 +64,8 @@ def _subtitle(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> st
     batch, each_csx = (found.batch_size, "") if is_shared else (found.samples_per_csx, " for each system")
     samples = "1 sample" if batch == 1 else f"{batch:,} samples"
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
-    size = f"weight streaming in micro-batches of {artifact.micro_batch_size:,}"
-    mode = "pipelined" if artifact.mode is ExecutionMode.PIPELINED else size
+    batches = micro_batches_text(found.samples_per_csx, artifact.micro_batch_size)
+    mode = "pipelined" if artifact.mode is ExecutionMode.PIPELINED else f"weight streaming in {batches}"
     where = f" (on {_systems(found.num_csx)})" if rows else ""
     missing = ""
     for label, each in (("--num_csx", rows), ("--sparsity", sparse)):
@@ -92,7 +96,7 @@ def _roofline(found: Estimate, sparse: Sequence[Row]) -> Roofline:
         io_bytes_per_s=system.io_bytes_per_s,
         peak_flops=system.peak_flops(artifact.operand_bits),
         efficiency=system.pe.efficiency,
-        loads=(*kernel_loads(artifact), step_load(artifact, found.num_csx, found.step_s)),
+        loads=(*kernel_loads(artifact), step_load(artifact)),
         heading=f"Roofline of {_one_of(found.num_csx, sparse)}: {shown} (modelled)",
     )
 

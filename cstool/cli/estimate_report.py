@@ -14,9 +14,10 @@ from cstool.errors import EstimateError
 from cstool.estimation import Estimate, Row, first_of
 from cstool.estimation.point import tb_text
 from cstool.ir import Artifact, ExecutionMode, KernelCycles
+from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.wafer import zero_weights
 
-RESOURCE_COLUMNS = ("resource", "work", "busy")
+RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
 SPARSE_COLUMNS = ("sparsity", "step", "tokens/s", "speedup", "of ideal", "streamed", "MemoryX", "bound by")
 _CSV_COLUMNS = (
@@ -56,18 +57,34 @@ def print_estimate(found: Estimate, smallest: int | None, notes: Sequence[str]) 
     print_facts(dict(_facts(found, smallest)))
     for note in notes:
         print(f"note: {note}")
-    print("\nwhy, by what one wafer takes")
+    print("\nwhy")
     for reason in artifact.reasons:
         print(f"  {reason}")
-    print("\nwho works, in a step")
-    busy = found.busy
-    rows = [
-        (name, seconds_text(seconds) if seconds else "-", f"{busy[name]:.1%}")
-        for name, seconds in found.step.busy_s.items()
-    ]
-    print_table(RESOURCE_COLUMNS, rows, right=("work", "busy"))
+    _print_step(found)
     limits = ", ".join(f"{share:.0%} {bound}" for bound, share in found.limits.items() if share >= 0.005)
     print(f"the kernels' time is limited by: {limits}")
+
+
+def _print_step(found: Estimate) -> None:
+    """Print what the step is spent on, which adds up, beside who works meanwhile, which need not."""
+    step = found.step
+    print("\nwhere a step goes: each moment counts once, for what all else waits for; work goes on beside it")
+
+    def time(seconds: float) -> str:
+        return seconds_text(seconds).partition(" (")[0] if seconds else "-"
+
+    rows = [
+        (
+            name,
+            time(step.spent_s.get(name, 0.0)),
+            f"{step.spent_s.get(name, 0.0) / step.seconds:.1%}",
+            time(step.busy_s[name]) if name in step.busy_s else "",
+            f"{found.busy[name]:.1%}" if name in step.busy_s else "",
+        )
+        for name in (*step.busy_s, *(name for name in step.spent_s if name not in step.busy_s))
+    ]
+    rows.append(("step", time(step.seconds), "100.0%", "", ""))
+    print_table(RESOURCE_COLUMNS, rows, right=RESOURCE_COLUMNS[1:])
 
 
 def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
@@ -92,15 +109,11 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _mode_text(artifact: Artifact) -> str:
-    size = artifact.micro_batch_size
-    samples = f"{size} sample" if size == 1 else f"{size} samples"
     if artifact.pipelined is not None:
         count = artifact.pipelined.replicas[0] * artifact.pipelined.replicas[1]
         replicas = "1 replica" if count == 1 else f"{count} replicas"
         return f"pipelined: {len(artifact.pipelined.stages)} stages, {replicas}"
-    assert artifact.streaming is not None
-    count = artifact.streaming.micro_batches
-    batches = f"1 micro-batch of {samples}" if count == 1 else f"{count:,} micro-batches of {samples}"
+    batches = micro_batches_text(artifact.batch_size // artifact.num_csx, artifact.micro_batch_size)
     again = f", layers computed again {artifact.recompute.levels}x" if artifact.recompute.levels else ""
     return f"weight_streaming: {batches} to a system{again}"
 
@@ -218,6 +231,7 @@ def estimate_document(
             "reasons": list(artifact.reasons),
             "smallest_compute_bound_samples_per_csx": smallest,
             "resources": {name: {"work_s": s, "busy": found.busy[name]} for name, s in found.step.busy_s.items()},
+            "spent_s": found.step.spent_s,
             "limits": found.limits,
             "longest_resource_s": found.step.longest_s,
             "serial_s": found.step.serial_s,

@@ -214,7 +214,7 @@ def run(
     ] = None,
     system: SystemOption = "cs2",
     execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
-    recompute: RecomputeOption = RecomputeChoice.needed,
+    recompute: RecomputeOption = RecomputeChoice.fastest,
     compile_dir: CompileDirOption = None,
     compile_only: Annotated[
         bool | None, typer.Option("--compile_only", help="Compile, do not run.", show_default=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cstool.cli.compile import ThemeChoice, ThemeOption
 from cstool.cli.completion import complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import LogLevel, parse_lanes
@@ -86,6 +87,7 @@ def validate(
         list[Path] | None,
         typer.Option("--plot", metavar="FILE", help="Draw it into a file, .svg or .png; may be given several times."),
     ] = None,
+    theme: ThemeOption = ThemeChoice.light,
     as_json: JsonOption = False,
     logging: Annotated[
         LogLevel,
@@ -133,7 +135,7 @@ def validate(
             from cstool.cli.validate_report import print_verdict
 
             print_verdict(verdict)
-        _plot(verdict, plot or ())
+        _plot(verdict, plot or (), theme.value)
     if not verdict.holds:
         raise typer.Exit(1)
 
@@ -168,7 +170,7 @@ def _validate(params: Params, request: Request, level: str) -> Verdict:
             return validate(params, request, screen.progress)
 
 
-def _plot(verdict: Verdict, plots: list[Path] | tuple[()]) -> None:
+def _plot(verdict: Verdict, plots: list[Path] | tuple[()], theme: str) -> None:
     if not plots:
         return
     from cstool.cli.validate_report import comparison_picture
@@ -176,6 +178,6 @@ def _plot(verdict: Verdict, plots: list[Path] | tuple[()]) -> None:
 
     for path in plots:
         try:
-            draw_comparison(comparison_picture(verdict), path)
+            draw_comparison(comparison_picture(verdict), path, theme)
         except OSError as error:
             raise CstoolError(f"{path}: cannot be written: {error.strerror}") from error

@@ -206,20 +206,20 @@ def input_bytes(program: Program, name: str) -> int:
     return input_element_bytes(tensor, program.request.operand_bits) * math.prod(tensor.shape)
 
 
-def step_cycles(program: Program, stages: int, bottleneck_cycles: int, samples: int, replicas: int, update: int) -> int:
+def step_cycles(program: Program, stages: int, bottleneck_cycles: int, samples: int, update: int) -> int:
     """Return the modelled cycles of a step.
 
     Args:
         program: what runs
         stages: how many
         bottleneck_cycles: of the slowest, per sample
-        samples: per replica
-        replicas: of the model
-        update: cycles of sums over replicas and of the update
+        samples: of the replica that has most
+        update: cycles of all that comes after the last sample
     """
     system = program.request.system
     sample_bytes = sum(input_bytes(program, name) for name in (tensor.name for tensor in program.graph.inputs))
-    ingress = ceil_div(samples * replicas * sample_bytes * int(system.clock_hz), int(system.io_bytes_per_s))
+    of_batch = program.request.samples_per_csx * sample_bytes
+    ingress = ceil_div(of_batch * int(system.clock_hz), int(system.io_bytes_per_s))
     return max(bottleneck_cycles * (samples + 2 * stages - 2), int(ingress)) + update
 
 

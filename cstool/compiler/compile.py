@@ -8,25 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from cstool import __version__
 from cstool.arch import System, load_system, system_names
+from cstool.compiler.artifact import make_artifact
 from cstool.compiler.backward import AddBackward
 from cstool.compiler.cache import artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
 from cstool.compiler.density import count_nonzeros
 from cstool.compiler.fusion import FuseKernels, MatchKernels
 from cstool.compiler.memory import PlanMemory
-from cstool.compiler.modes import ChooseMode, NothingFits, alternatives
-from cstool.compiler.pipelining import PlaceStages, RouteEdges, pipelined_step_cycles
+from cstool.compiler.memoryx import memoryx_need
+from cstool.compiler.modes import ChooseMode, NothingFits
+from cstool.compiler.pipelining import PlaceStages, RouteEdges
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.shapes import InferShapes
-from cstool.compiler.streaming import PlanStreaming, memoryx_need, streaming_step_cycles
+from cstool.compiler.streaming import PlanStreaming
 from cstool.divisors import nearest_divisors
 from cstool.errors import ArtifactError, CompileError
-from cstool.ir import SCHEMA, Artifact, ExecutionMode, MemoryXNeed, read_artifact, verify, verify_artifact
+from cstool.ir import Artifact, MemoryXNeed, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
 from cstool.models.statistics import optimizer_state_arrays
 from cstool.params import DecoderParams, Params
-from cstool.perf.pe import ceil_div
 
 log = logging.getLogger("cstool")
 
@@ -52,7 +52,7 @@ def compile_model(
     system: System,
     *,
     execution_mode: str = "auto",
-    recompute: str = "needed",
+    recompute: str = "fastest",
     micro_batch_size: int | None = None,
     sequence_length: int | None = None,
     after_pass: AfterPass | None = None,
@@ -64,7 +64,7 @@ def compile_model(
         system: what each CSX is
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
-        micro_batch_size: just so many samples; None for as many as fit, at most those that the params ask for
+        micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
         sequence_length: tokens of a sample; None for what the params say
         after_pass: is given the name of each pass and the program after it
 
@@ -83,7 +83,7 @@ def compile_or_load(
     compile_dir: Path,
     *,
     execution_mode: str = "auto",
-    recompute: str = "needed",
+    recompute: str = "fastest",
     micro_batch_size: int | None = None,
     sequence_length: int | None = None,
 ) -> tuple[Artifact, Path]:
@@ -95,7 +95,7 @@ def compile_or_load(
         compile_dir: folder of artifacts; made where it is missing
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
-        micro_batch_size: just so many samples; None for as many as fit, at most those that the params ask for
+        micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
         sequence_length: tokens of a sample; None for what the params say
 
     Raises:
@@ -136,7 +136,10 @@ def _compile(params: Params, program: Program, inputs: Mapping[str, str], after_
         changes = _changes_that_fit(params, request, length)
         hint = "either of these fits: " if len(changes) > 1 else "this fits: "
         raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
-    return make_artifact(program, inputs)
+    assert program.mode is not None
+    artifact = replace(make_artifact(program, program.mode), inputs=MappingProxyType(dict(inputs)))
+    verify_artifact(artifact)
+    return artifact
 
 
 def load_compiled(params: Params, path: Path) -> Artifact:
@@ -163,12 +166,12 @@ def count_memoryx(params: Params, system: System) -> MemoryXNeed:
     Raises:
         CompileError: there is no batch, or the systems do not divide it
     """
-    return memoryx_need(_program(params, make_request(params, system, "auto", "needed"), None))
+    return memoryx_need(_program(params, make_request(params, system, "auto", "fastest"), None))
 
 
 def match_kernels(params: Params, sequence_length: int | None = None) -> Program:
     """Compile up to kernel matching: a quick check that every op has a kernel, on whatever system."""
-    request = make_request(params, load_system(system_names()[0]), "auto", "needed")
+    request = make_request(params, load_system(system_names()[0]), "auto", "fastest")
     return run_passes(_program(params, request, sequence_length), KERNEL_PASSES, None)
 
 
@@ -182,7 +185,7 @@ def make_request(
         system: what each CSX is
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
-        micro_batch_size: just so many samples; None for as many as fit, at most those that the params ask for
+        micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
 
     Raises:
         CompileError: there is no batch, or the systems do not divide it, or are more than a cluster has
@@ -200,11 +203,9 @@ def make_request(
         rule = f"num_csx must divide batch_size ({batch_size})"
         raise CompileError(f"{params.path}: {rule}, got {num_csx}", nearest_divisors(batch_size, num_csx))
     samples = batch_size // num_csx
-    if micro_batch_size is not None and samples % micro_batch_size:
-        rule = f"micro_batch_size must divide the samples of a system ({samples})"
-        raise CompileError(
-            f"{params.path}: {rule}, got {micro_batch_size}", nearest_divisors(samples, micro_batch_size)
-        )
+    if micro_batch_size is not None and micro_batch_size > samples:
+        rule = f"micro_batch_size must be at most the samples of a system ({samples})"
+        raise CompileError(f"{params.path}: {rule}, got {micro_batch_size}")
     return Request(
         system=system,
         num_csx=num_csx,
@@ -215,6 +216,7 @@ def make_request(
         operand_bits=params.operand_bits,
         optimizer_states=optimizer_state_arrays(params.optimizer),
         recompute=recompute,
+        waits_for_norm=params.precision.max_gradient_norm is not None,
     )
 
 
@@ -227,57 +229,6 @@ def run_passes(program: Program, passes: tuple[Pass, ...], after_pass: AfterPass
         if after_pass is not None:
             after_pass(compiler_pass.name, program)
     return program
-
-
-def make_artifact(program: Program, inputs: Mapping[str, str]) -> Artifact:
-    """Return what a compiled program hands on, verified."""
-    mode, request = program.mode, program.request
-    assert mode is not None
-    is_pipelined = mode is ExecutionMode.PIPELINED
-    plan, placed = (None, program.pipelined) if is_pipelined else (program.streaming, None)
-    if placed is not None:
-        used = max(stage.used_bytes for stage in placed.stages)
-        active = placed.replicas[0] * placed.replicas[1] * sum(stage.region.pes for stage in placed.stages)
-    else:
-        assert plan is not None
-        used, active = sum(entry.bytes for entry in plan.sram), _active_pes(program)
-    artifact = Artifact(
-        schema=SCHEMA,
-        cstool=__version__,
-        inputs=MappingProxyType(dict(inputs)),
-        system=replace(request.system, sources=MappingProxyType({})),
-        num_csx=request.num_csx,
-        batch_size=request.batch_size,
-        tokens=program.tokens,
-        operand_bits=request.operand_bits,
-        graph=program.graph,
-        kernels=program.kernels,
-        mode=mode,
-        reasons=program.reasons,
-        alternatives=alternatives(program),
-        micro_batch_size=program.micro_batches[mode],
-        recompute=program.recompute[mode],
-        streaming=plan,
-        pipelined=placed,
-        memoryx=memoryx_need(program),
-        step_cycles=pipelined_step_cycles(program) if is_pipelined else streaming_step_cycles(program),
-        active_pes=active,
-        sram_used_bytes=used,
-    )
-    verify_artifact(artifact)
-    return artifact
-
-
-def _active_pes(program: Program) -> int:
-    """Return how many PEs have work in weight streaming: those with tokens, and elements of the widest activation."""
-    plan = program.streaming
-    assert plan is not None
-    layout, size = plan.layout, program.micro_batches[ExecutionMode.WEIGHT_STREAMING]
-    tokens = ceil_div(size, layout.groups) * program.tokens
-    rows: int = min(layout.rows, ceil_div(tokens, layout.tokens_per_pe))
-    widest = max(life.width for lives in program.lives for life in lives if life.is_operand)
-    columns: int = ceil_div(widest, ceil_div(widest, layout.columns))
-    return rows * columns * layout.groups
 
 
 def _changes_that_fit(params: Params, request: Request, length: int | None) -> list[str]:

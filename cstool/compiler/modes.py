@@ -1,15 +1,14 @@
-"""Pass: the mode of execution, the faster of those that fit; and the reasons in words."""
+"""Pass: the mode of execution, the faster of those that fit, by whole steps of all systems; the reasons in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cstool.compiler.pipelining import pipelined_step_cycles
 from cstool.compiler.program import Program
-from cstool.compiler.streaming import streaming_step_cycles
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode
+from cstool.perf.micro_batches import micro_batches_text
 
 
 class NothingFits(CompileError):
@@ -49,19 +48,23 @@ class ChooseMode:
 def alternatives(program: Program) -> tuple[Alternative, ...]:
     """Return the modes that were considered, with their modelled cycles or what does not fit."""
     found = []
-    if program.pipelined is not None:
-        plan = program.pipelined
-        count = plan.replicas[0] * plan.replicas[1]
-        what = f"{len(plan.stages)} stages, {count} {'replica' if count == 1 else 'replicas'}"
-        found.append(Alternative(ExecutionMode.PIPELINED, pipelined_step_cycles(program), what))
-    if program.streaming is not None:
-        size = program.micro_batches[ExecutionMode.WEIGHT_STREAMING]
-        count = program.streaming.micro_batches
-        what = f"{count} {'micro-batch' if count == 1 else 'micro-batches'} of {size}"
-        found.append(Alternative(ExecutionMode.WEIGHT_STREAMING, streaming_step_cycles(program), what))
+    for mode, cycles in program.step_cycles.items():
+        what = _pipelined_text(program) if mode == ExecutionMode.PIPELINED else _streaming_text(program)
+        found.append(Alternative(ExecutionMode(mode), cycles, what))
     for mode, misfit in program.misfits.items():
         found.append(Alternative(ExecutionMode(mode), None, str(misfit)))
     return (*sorted(found, key=lambda alternative: alternative.mode), *program.others)
+
+
+def _pipelined_text(program: Program) -> str:
+    plan = program.pipelined
+    assert plan is not None
+    count = plan.replicas[0] * plan.replicas[1]
+    return f"{len(plan.stages)} stages, {count} {'replica' if count == 1 else 'replicas'}"
+
+
+def _streaming_text(program: Program) -> str:
+    return micro_batches_text(program.request.samples_per_csx, program.micro_batches[ExecutionMode.WEIGHT_STREAMING])
 
 
 def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Passes: pipelined mode. Replicas, regions, routes.
 
-How many replicas: for every number that divides a system's part of the batch, the time of a step is estimated from
-areas alone; the best few are placed in earnest, and the fastest is taken. Activations made within a stage are
-computed again only where nothing fits otherwise.
+How many replicas: for numbers that share out the samples of a system evenly, or nearly so, the time of a step is
+estimated from areas alone; the best few are placed in earnest, and the fastest is taken. Activations made within a
+stage are computed again where nothing fits otherwise, or where that is faster.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from cstool.compiler.artifact import with_step
 from cstool.compiler.chain import Chain, Edge, estimate_bottleneck, step_cycles, update_cycles
 from cstool.compiler.placement import NoPlacement, Placement, place
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, RoutedEdge, route
 from cstool.compiler.stage import ORIENTATIONS, PipelineStage
-from cstool.compiler.streaming import streaming_step_cycles
 from cstool.divisors import divisors
 from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Stage
+from cstool.perf.micro_batches import even_sizes
 from cstool.perf.pe import Pe, ceil_div
+from cstool.perf.wafer import exchange
 
 KERNEL_COLORS = (
     "inputs",
@@ -123,7 +125,7 @@ class RouteEdges:
         links = program.request.system.links
         chain = Chain(program)
         bottleneck = plan.stages[plan.bottleneck].cycles.total
-        samples = program.request.samples_per_csx // (plan.replicas[0] * plan.replicas[1])
+        samples = _samples(program, plan.replicas)
         edges = [
             RoutedEdge(
                 name=edge.name,
@@ -143,14 +145,12 @@ class RouteEdges:
                 f"{len(edges)} routes", f"must have colors of their own where they meet, of {len(colors)}", str(error)
             )
             return _without_plan(replace(program, pipelined=None), misfit)
-        return replace(program, pipelined=replace(plan, routes=routes))
+        return with_step(replace(program, pipelined=replace(plan, routes=routes)), ExecutionMode.PIPELINED)
 
 
 def _streaming_cycles(program: Program) -> int | None:
     """Return the modelled cycles of a step in weight streaming, where there is a choice between the two."""
-    if program.streaming is None or program.request.execution_mode != "auto":
-        return None
-    return streaming_step_cycles(program)
+    return program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
 
 
 def _not_placed(program: Program, estimate_cycles: int, streaming_cycles: int) -> Program:
@@ -196,21 +196,26 @@ def _wavelets(edge: Edge, wavelet_bytes: int, samples: int) -> int:
     return int(ceil_div(edge.elements * edge.element_bytes, wavelet_bytes * times))
 
 
-def pipelined_step_cycles(program: Program) -> int:
-    """Return the modelled cycles of a step, pipelined."""
-    plan = program.pipelined
-    assert plan is not None
-    return _step(program, plan.stages[plan.bottleneck].cycles.total, len(plan.stages), plan.replicas)
+def _samples(program: Program, replicas: tuple[int, int]) -> int:
+    """Return the samples of a replica; some have one less."""
+    return int(ceil_div(program.request.samples_per_csx, replicas[0] * replicas[1]))
 
 
 def _step(program: Program, bottleneck: int, stages: int, replicas: tuple[int, int]) -> int:
+    """Return the modelled cycles of a step, of all systems."""
+    request = program.request
+    exchange_s = sum(exchange(request.system, program.graph.parameter_count, request.num_csx))
+    update = _update(program, replicas) + round(exchange_s * request.system.clock_hz)
+    return step_cycles(program, stages, bottleneck, _samples(program, replicas), update)
+
+
+def _update(program: Program, replicas: tuple[int, int]) -> int:
+    """Return the cycles of sums over replicas and of the update."""
     request, fabric = program.request, program.request.system.fabric
-    count = replicas[0] * replicas[1]
     size = fabric.width // replicas[0], fabric.height // replicas[1]
-    pe = Pe(request.system, request.operand_bits)
     weights, states = program.graph.parameter_count, request.optimizer_states
-    update = update_cycles(pe, weights, size[0] * size[1], replicas, size, states)
-    return step_cycles(program, stages, bottleneck, request.samples_per_csx // count, count, update)
+    pe = Pe(request.system, request.operand_bits)
+    return update_cycles(pe, weights, size[0] * size[1], replicas, size, states)
 
 
 def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:
@@ -261,10 +266,10 @@ def _candidates(program: Program, chain: Chain, is_recomputed: bool) -> list[_Ca
     """Return the numbers of replicas that seem to fit, best first."""
     request, fabric = program.request, program.request.system.fabric
     found = []
-    for replicas in divisors(request.samples_per_csx):
+    for samples in even_sizes(request.samples_per_csx, request.samples_per_csx):
+        replicas = int(ceil_div(request.samples_per_csx, samples))
         if replicas > fabric.pes:
             break
-        samples = request.samples_per_csx // replicas
         stages = chain.stages(samples, is_recomputed)
         columns, rows = _grid(replicas, fabric.width, fabric.height)
         width, height = fabric.width // columns, fabric.height // rows
@@ -293,18 +298,24 @@ def _place(program: Program, chain: Chain, candidate: _Candidate) -> _Placed | N
     fabric = program.request.system.fabric
     replicas = candidate.columns, candidate.rows
     width, height = fabric.width // replicas[0], fabric.height // replicas[1]
-    samples = program.request.samples_per_csx // (replicas[0] * replicas[1])
+    samples = _samples(program, replicas)
     stages = chain.stages(samples, candidate.is_recomputed)
     try:
         placement = place(stages, width, height)
     except NoPlacement:
         return None
     cycles = _step(program, placement.bottleneck_cycles, len(stages), replicas)
-    return _Placed(_plan(stages, placement, replicas, width, height), cycles, candidate.is_recomputed)
+    plan = _plan(stages, placement, replicas, width, height, _update(program, replicas))
+    return _Placed(plan, cycles, candidate.is_recomputed)
 
 
 def _plan(
-    stages: Sequence[PipelineStage], placement: Placement, replicas: tuple[int, int], width: int, height: int
+    stages: Sequence[PipelineStage],
+    placement: Placement,
+    replicas: tuple[int, int],
+    width: int,
+    height: int,
+    update_cycles: int,
 ) -> PipelinedPlan:
     planned = []
     for number, (stage, region) in enumerate(zip(stages, placement.regions, strict=True)):
@@ -330,5 +341,6 @@ def _plan(
         routes=(),
         kernel_colors=MappingProxyType({name: color for color, name in enumerate(KERNEL_COLORS)}),
         bottleneck=totals.index(max(totals)),
+        update_cycles=update_cycles,
         wire_pes=placement.wire_pes,
     )

@@ -36,6 +36,7 @@ class Request:
         operand_bits: of activations on the wafer, 16 or 32
         optimizer_states: arrays that the optimizer keeps beside each weight
         is_micro_batch_exact: whether fewer samples will not do
+        waits_for_norm: whether updates need the norm of all gradients
         recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
             a step faster
     """
@@ -47,8 +48,9 @@ class Request:
     execution_mode: str
     operand_bits: int
     optimizer_states: int
-    recompute: str = "needed"
+    recompute: str = "fastest"
     is_micro_batch_exact: bool = False
+    waits_for_norm: bool = False
 
     @property
     def samples_per_csx(self) -> int:
@@ -115,6 +117,7 @@ class Program:
         lives: of activations and deltas, per segment, once planned
         recompute: per mode, once it is planned
         micro_batches: per mode, samples of a micro-batch
+        step_cycles: per mode that fits, modelled, of one step of all systems
         streaming: the plan, if there is one
         pipelined: the plan, if there is one
         misfits: per mode, why there is no plan
@@ -131,6 +134,7 @@ class Program:
     lives: tuple[tuple[Life, ...], ...] = ()
     recompute: Mapping[str, Recompute] = field(default_factory=lambda: MappingProxyType({}))
     micro_batches: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    step_cycles: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     streaming: StreamingPlan | None = None
     pipelined: PipelinedPlan | None = None
     misfits: Mapping[str, Misfit] = field(default_factory=lambda: MappingProxyType({}))

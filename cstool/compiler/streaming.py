@@ -10,23 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from cstool.compiler.artifact import with_step
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
+from cstool.compiler.memoryx import memoryx_need
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import Need, StreamMemory
-from cstool.divisors import divisors
 from cstool.errors import CompileError
 from cstool.ir import (
     Alternative,
     ExecutionMode,
     KernelCycles,
     Layout,
-    MemoryXNeed,
     Recompute,
     StreamedKernel,
     StreamingPlan,
 )
-from cstool.models.statistics import FLOAT32_BYTES
+from cstool.perf.micro_batches import even_size, even_sizes
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 
@@ -42,10 +42,10 @@ COLORS = (
     "statistics",
 )
 """what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
+SIZES = 8
+"""of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
 MOST_GROUPS = 64
 """of columns that are tried"""
-PLACE_BYTES = 4
-"""of where a non-zero is, in MemoryX"""
 Works = tuple[tuple[KernelWork, ...], ...]
 """of the kernels, per segment"""
 
@@ -84,25 +84,33 @@ class PlanStreaming:
 
 def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
     mode = ExecutionMode.WEIGHT_STREAMING
-    others = program.others
+    planned = _with_plan(program, works, chosen)
     if (fastest := chosen.fastest) is not None:
         again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
-        others = (*others, Alternative(mode, _cycles_of_step(program, works, fastest), again))
+        other = Alternative(mode, _with_plan(program, works, fastest).step_cycles[mode], again)
+        planned = replace(planned, others=(*program.others, other))
     notes: tuple[str, ...] = ()
-    asked, samples = program.request.micro_batch_size, program.request.samples_per_csx
-    if asked is not None and chosen.micro_batch_size < asked:
-        why = f"do not divide the {samples} samples of a system" if samples % asked else "do not fit"
-        notes = (f"micro-batches of {chosen.micro_batch_size}: those of {asked} that the file asks for {why}",)
+    request, size = program.request, chosen.micro_batch_size
+    asked, samples = request.micro_batch_size, request.samples_per_csx
+    if asked is not None and size < min(asked, samples):
+        is_even = size == even_size(samples, asked)
+        why = f"are cut evenly from {samples:,} samples" if is_even else "do not fit"
+        who = "are asked for" if request.is_micro_batch_exact else "the file asks for"
+        notes = (f"micro-batches of {size}: those of {asked} that {who} {why}",)
     if levels := chosen.memory.recompute.levels:
         notes = (*notes, f"layers are computed again in the backward pass, {levels}x: {chosen.why_again}")
-    return replace(
+    return replace(planned, notes=MappingProxyType({**program.notes, mode: notes}))
+
+
+def _with_plan(program: Program, works: Works, choice: _Choice) -> Program:
+    mode = ExecutionMode.WEIGHT_STREAMING
+    planned = replace(
         program,
-        others=others,
-        notes=MappingProxyType({**program.notes, mode: notes}),
-        streaming=_plan(program, works, chosen),
-        recompute=MappingProxyType({**program.recompute, mode: chosen.memory.recompute}),
-        micro_batches=MappingProxyType({**program.micro_batches, mode: chosen.micro_batch_size}),
+        streaming=_plan(program, works, choice),
+        recompute=MappingProxyType({**program.recompute, mode: choice.memory.recompute}),
+        micro_batches=MappingProxyType({**program.micro_batches, mode: choice.micro_batch_size}),
     )
+    return with_step(planned, mode)
 
 
 @dataclass(frozen=True)
@@ -124,14 +132,15 @@ class _Search:
         self.fabric = program.request.system.fabric
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
-        sizes = [size for size in reversed(divisors(samples)) if size <= (asked or samples)]
+        sizes = list(even_sizes(samples, asked or samples))
         # A size that is asked for is worth recomputation; where it does not fit at all, others are as good.
+        is_asked = asked is not None and asked <= samples
         self.tries = (
-            [sizes] if sizes[0] != asked else [[asked]] if self.request.is_micro_batch_exact else [[asked], sizes]
+            [sizes] if not is_asked else [sizes[:1]] if self.request.is_micro_batch_exact else [sizes[:1], sizes]
         )
 
     def run(self) -> _Choice | Misfit:
-        """Return the choice: the largest micro-batch that fits, in the layout that is fastest for it."""
+        """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one."""
         blocks = sum(segment.count for segment in self.program.graph.segments[1:-1])
         options = recompute_options(blocks)
         choices: list[_Choice] = []
@@ -139,7 +148,7 @@ class _Search:
             choices = choices or [choice for again in options if (choice := self._with(again, sizes)) is not None]
         if not choices:
             return self._misfit(options[-1])
-        fastest = min(choices, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
+        fastest = min(choices, key=self._step_cycles) if len(choices) > 1 else choices[0]
         chosen = fastest if self.request.recompute == "fastest" else choices[0]
         why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
         if chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
@@ -150,6 +159,7 @@ class _Search:
         groups = self._groups(sizes[0])
         memories = [StreamMemory(self.program, self.works, self.fabric.width // count, recompute) for count in groups]
         most = [memory.most_tokens() for memory in memories]
+        found: list[_Choice] = []
         for size in sizes:
             fitting = [
                 _Choice(layout, memory, size)
@@ -160,8 +170,16 @@ class _Search:
                 if layout.tokens_per_pe <= tokens
             ]
             if fitting:
-                return min(fitting, key=lambda choice: _cycles_of_step(self.program, self.works, choice))
-        return None
+                found.append(min(fitting, key=self._cycles))
+            if len(found) == SIZES:
+                break
+        return min(found, key=self._cycles, default=None)
+
+    def _step_cycles(self, choice: _Choice) -> int:
+        return _with_plan(self.program, self.works, choice).step_cycles[ExecutionMode.WEIGHT_STREAMING]
+
+    def _cycles(self, choice: _Choice) -> int:
+        return _cycles_of_step(self.program, self.works, choice)
 
     def _misfit(self, recompute: Recompute) -> Misfit:
         """Say what does not fit, with all the recomputation there is."""
@@ -198,14 +216,14 @@ class _Search:
 
 
 def _cycles_of_step(program: Program, works: Works, choice: _Choice) -> int:
-    """Return the modelled cycles of one step of a CSX."""
+    """Return the modelled cycles of the kernels of a step on one CSX: what layouts are chosen by."""
     counts = [segment.count for segment in program.graph.segments]
     per_micro_batch = sum(
         count * _cycles(program, work, choice, number).total
         for number, (count, kernels) in enumerate(zip(counts, works, strict=True))
         for work in kernels
     )
-    return per_micro_batch * (program.request.samples_per_csx // choice.micro_batch_size)
+    return per_micro_batch * int(ceil_div(program.request.samples_per_csx, choice.micro_batch_size))
 
 
 def _cycles(program: Program, work: KernelWork, choice: _Choice, segment: int) -> KernelCycles:
@@ -255,7 +273,7 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
         )
         for number, kernels in enumerate(works)
     )
-    micro_batches = request.samples_per_csx // choice.micro_batch_size
+    micro_batches = int(ceil_div(request.samples_per_csx, choice.micro_batch_size))
     fullest = choice.memory.fullest(tokens)
     segments = program.graph.segments
     return StreamingPlan(
@@ -284,34 +302,6 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
     )
 
 
-def memoryx_need(program: Program) -> MemoryXNeed:
-    """Return what MemoryX must hold of a program's weights."""
-    kept_bytes = FLOAT32_BYTES * (program.graph.parameter_count - program.zeros)
-    memoryx = program.request.system.memoryx
-    return MemoryXNeed(
-        weights_bytes=kept_bytes + PLACE_BYTES * _nonzeros(program),
-        optimizer_bytes=kept_bytes * program.request.optimizer_states,
-        gradient_bytes=kept_bytes,
-        capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
-    )
-
-
-def _nonzeros(program: Program) -> int:
-    """Return the elements of all sparse weights that are not zero."""
-    segments = zip(program.graph.segments, program.nonzeros, strict=False)
-    return sum(segment.count * sum(found.values()) for segment, found in segments)
-
-
 def passes(work: KernelWork, recompute: Recompute, is_inner: bool) -> int:
     """Return how often a kernel's weights are streamed for one micro-batch: forward, again, and for the delta."""
     return 1 + (recompute.levels if is_inner else 0) + work.streams_for_delta
-
-
-def streaming_step_cycles(program: Program) -> int:
-    """Return the modelled cycles of a step in weight streaming."""
-    assert program.streaming is not None
-    return program.streaming.micro_batches * sum(
-        segment.count * kernel.cycles.total
-        for segment, kernels in zip(program.graph.segments, program.streaming.kernels, strict=True)
-        for kernel in kernels
-    )

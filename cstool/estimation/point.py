@@ -9,13 +9,12 @@ from cstool.arch import System, load_system, system_names
 from cstool.brief import Brief
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.request import Request, loader_of, samples_per_csx
-from cstool.ir import Artifact, ExecutionMode, MemoryXNeed
+from cstool.ir import Artifact, MemoryXNeed
 from cstool.params import Params
-from cstool.perf.cluster import COMPUTE, EGRESS, INGRESS, Step
-from cstool.perf.wafer import limit_shares, pipelined_step, streamed_step, tree_stages, useful_flops
+from cstool.perf.cluster import COMPUTE, Step
+from cstool.perf.wafer import cluster_step, limit_shares, tree_stages, useful_flops
 
 DAY_S = 86_400.0
-LATENCY = "latency of SwarmX"
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,10 +22,8 @@ class Estimate(Brief):
     """What a step comes to on so many systems. All of it is modelled.
 
     Args:
-        artifact: compiled for the samples of one system
-        num_csx: systems
-        samples_per_csx: of a step
-        step: its time and the work of each resource
+        artifact: compiled for so many systems; its step is the one that is estimated
+        step: what its time is spent on, and the work of each resource
         limits: limit -> share of the kernels' time for which it counts
         flops: of the products of a step, all systems, zeros and repetitions left out [FLOP]
         peak_flops: of all systems [FLOP/s]
@@ -36,8 +33,6 @@ class Estimate(Brief):
     """
 
     artifact: Artifact
-    num_csx: int
-    samples_per_csx: int
     step: Step
     limits: dict[str, float]
     flops: int
@@ -47,14 +42,24 @@ class Estimate(Brief):
     tokens: int | None
 
     @property
+    def num_csx(self) -> int:
+        """Systems."""
+        return self.artifact.num_csx
+
+    @property
     def batch_size(self) -> int:
         """Global."""
-        return self.num_csx * self.samples_per_csx
+        return self.artifact.batch_size
+
+    @property
+    def samples_per_csx(self) -> int:
+        """Of a step."""
+        return self.batch_size // self.num_csx
 
     @property
     def step_s(self) -> float:
-        """Of a step [s]."""
-        return self.step.seconds
+        """Of a step, as the compiler has it [s]."""
+        return self.artifact.step_s
 
     @property
     def samples_per_s(self) -> float:
@@ -83,18 +88,8 @@ class Estimate(Brief):
 
     @property
     def bound(self) -> str:
-        """What bounds the step: links onto or off the systems where the kernels wait for them, else what is busiest.
-
-        Pipelined, it is the stages, or what systems do to add up their gradients, whichever takes longer: the links, or
-        the latency of the tree.
-        """
-        if self.artifact.pipelined is not None:
-            rest_s = self.step_s - self.artifact.step_s
-            exchange_s = self.step.busy_s[EGRESS]
-            return COMPUTE if self.artifact.step_s >= rest_s else EGRESS if 2 * exchange_s >= rest_s else LATENCY
-        if self.limits["ingress"] + self.limits["egress"] > 0.5:
-            return INGRESS if self.limits["ingress"] >= self.limits["egress"] else EGRESS
-        return max(self.step.busy_s, key=lambda name: self.step.busy_s[name])
+        """What most of the step is spent on: what would have to be faster."""
+        return self.step.bound
 
     @property
     def power_w(self) -> float:
@@ -129,7 +124,7 @@ class Estimate(Brief):
 
 
 class Estimator:
-    """Estimates of one request; what is compiled is compiled once for each number of samples.
+    """Estimates of one request; what is compiled is compiled once for each number of samples and systems.
 
     Args:
         request: what is asked for
@@ -137,7 +132,7 @@ class Estimator:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self._compiled: dict[tuple[int, str, int | None], Artifact] = {}
+        self._compiled: dict[tuple[int, str, int | None, int], Artifact] = {}
 
     def at(self, num_csx: int) -> Estimate:
         """Return the estimate for so many systems.
@@ -148,34 +143,30 @@ class Estimator:
         """
         request = self.request
         samples = samples_per_csx(request, num_csx)
-        artifact = self.compiled(samples, request.execution_mode)
-        if artifact.mode is ExecutionMode.WEIGHT_STREAMING:
-            step = streamed_step(artifact, num_csx, request.params.precision.max_gradient_norm is not None)
-        else:
-            step = pipelined_step(artifact, num_csx)
+        artifact = self.compiled(samples, request.execution_mode, num_csx=num_csx)
         system = artifact.system
         return Estimate(
             artifact=artifact,
-            num_csx=num_csx,
-            samples_per_csx=samples,
-            step=step,
+            step=cluster_step(artifact),
             limits=limit_shares(artifact),
-            flops=num_csx * useful_flops(artifact),
+            flops=useful_flops(artifact),
             peak_flops=num_csx * system.peak_flops(artifact.operand_bits),
             memoryx_unit_bytes=None if artifact.streaming is None else _unit(system, artifact.memoryx.total_bytes),
             stages=0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out),
             tokens=request.tokens,
         )
 
-    def compiled(self, samples: int, execution_mode: str, micro_batch_size: int | None = None) -> Artifact:
-        """Return the model compiled for one system with so many samples of a step.
+    def compiled(
+        self, samples: int, execution_mode: str, micro_batch_size: int | None = None, *, num_csx: int = 1
+    ) -> Artifact:
+        """Return the model compiled for systems with so many samples of a step each.
 
         Raises:
             CompileError, EstimateError: it does not fit
         """
-        key = samples, execution_mode, micro_batch_size
+        key = samples, execution_mode, micro_batch_size, num_csx
         if key not in self._compiled:
-            params, system = _with_batch(self.request.params, samples), self.request.system
+            params, system = _with_batch(self.request.params, samples, num_csx), self.request.system
             try:
                 artifact = compiler.compile_model(
                     params,
@@ -239,7 +230,7 @@ def tb_text(count_bytes: int) -> str:
     return f"{rounded / 1e6:.10g}MB"
 
 
-def _with_batch(params: Params, batch_size: int) -> Params:
-    """Return params of one system with another batch."""
-    loader = loader_of(params)
-    return replace(params, train_dataloader=loader.model_copy(update={"batch_size": batch_size}), num_csx=1)
+def _with_batch(params: Params, samples: int, num_csx: int) -> Params:
+    """Return params of so many systems, each with so many samples."""
+    loader = loader_of(params).model_copy(update={"batch_size": samples * num_csx})
+    return replace(params, train_dataloader=loader, num_csx=num_csx)

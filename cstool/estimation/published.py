@@ -196,9 +196,9 @@ def _forward_samples_per_s(result: Published) -> tuple[float, str]:
         )
         for section in sections_of(artifact)
     ]
-    cluster = cluster_of(artifact, result.num_csx, waits_for_norm=False)
+    cluster = replace(cluster_of(artifact), waits_for_norm=False)
     step = step_of(forward, cluster, plan.micro_batches, micro_batch_bytes(artifact))
-    return artifact.batch_size * result.num_csx / step.seconds, ""
+    return artifact.batch_size / step.seconds, ""
 
 
 def _relative_utilization(result: Published) -> tuple[float, str]:

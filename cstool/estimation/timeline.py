@@ -13,10 +13,12 @@ from cstool.perf.cluster import (
     COMPUTE,
     EGRESS,
     INGRESS,
+    LATENCY,
     MEMORY,
     PROCESSORS,
     REDUCE,
     RESOURCES,
+    UPDATING,
     WORKERS,
     Section,
     StepSimulation,
@@ -40,25 +42,20 @@ _LANES = {
 }
 
 
-def draw_timeline(found: Estimate, waits_for_norm: bool) -> Trace:
-    """Return the timeline of one step in the steady state.
-
-    Args:
-        found: the estimate
-        waits_for_norm: whether updates need the norm of all gradients
-    """
+def draw_timeline(found: Estimate) -> Trace:
+    """Return the timeline of one step in the steady state."""
     artifact = found.artifact
     systems = f"{found.num_csx:,} x {artifact.system.name}"
     if artifact.pipelined is not None:
         return _pipelined(found, f"{artifact.graph.name} on {systems}, pipelined")
-    return _streamed(found, waits_for_norm, f"{artifact.graph.name} on {systems}, weight streaming")
+    return _streamed(found, f"{artifact.graph.name} on {systems}, weight streaming")
 
 
-def _streamed(found: Estimate, waits_for_norm: bool, title: str) -> Trace:
+def _streamed(found: Estimate, title: str) -> Trace:
     artifact = found.artifact
     plan = artifact.streaming
     assert plan is not None
-    cluster = cluster_of(artifact, found.num_csx, waits_for_norm)
+    cluster = cluster_of(artifact)
     sections = sections_of(artifact)
     drawn = min(plan.micro_batches, max(1, MOST_TASKS // _tasks(sections)))
     steps = simulate(sections, cluster, drawn, micro_batch_bytes(artifact), steps=2)
@@ -143,7 +140,7 @@ def _pipelined(found: Estimate, title: str) -> Trace:
     plan = artifact.pipelined
     assert plan is not None
     clock_hz, stages = artifact.system.clock_hz, plan.stages
-    samples = artifact.batch_size // artifact.num_csx // (plan.replicas[0] * plan.replicas[1])
+    samples = -(-found.samples_per_csx // (plan.replicas[0] * plan.replicas[1]))
     drawn = min(samples, MOST_SAMPLES)
     if drawn < samples:
         title += f", {drawn} of {samples:,} samples of a replica"
@@ -157,12 +154,12 @@ def _pipelined(found: Estimate, title: str) -> Trace:
             start = (sample + 2 * len(stages) - 2 - number) * beat_s + forward_s
             _add_half(trace, stage, f"sample {sample} backward", start, backward_s)
     end = (drawn + 2 * len(stages) - 2) * beat_s
-    update_s = artifact.step_cycles / clock_hz - (samples + 2 * len(stages) - 2) * beat_s
-    if update_s > 0:
+    spent = found.step.spent_s
+    if update_s := spent.get(UPDATING, 0.0):
         trace.span("CSX, one replica", "update", "sums over replicas, update", end, end + update_s)
         end += update_s
-    if found.num_csx > 1:
-        trace.span("SwarmX", "gradients of all systems", "reduce, broadcast", end, end + found.step_s - artifact.step_s)
+    if exchange_s := spent.get(EGRESS, 0.0) + spent.get(LATENCY, 0.0):
+        trace.span("SwarmX", "gradients of all systems", "reduce, broadcast", end, end + exchange_s)
     return trace
 
 

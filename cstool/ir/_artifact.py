@@ -12,7 +12,7 @@ from cstool.ir._graph import Graph
 from cstool.ir._kernel import FusedKernel
 from cstool.ir._region import Region, Route
 
-SCHEMA = 2
+SCHEMA = 3
 """version of the artifact's layout"""
 BOUNDS = ("compute", "link", "ingress", "egress")
 """what may limit a phase of a kernel"""
@@ -174,7 +174,7 @@ class StreamingPlan:
         fullest_kernel: that runs then
         colors: of the kernels' traffic, by what moves
         prefetch_bytes: of weights that can be under way ahead of their kernel
-        micro_batches: per step and CSX
+        micro_batches: per step and CSX; as even as can be, the last ones may have a sample less
         streamed_bytes: of weights into each CSX, per step
         gradient_bytes: out of each CSX, per step
     """
@@ -234,6 +234,7 @@ class PipelinedPlan:
         routes: between regions of one replica
         kernel_colors: that kernels use within their regions, by what moves
         bottleneck: number of the slowest stage
+        update_cycles: modelled, of sums over replicas and of the update, once per step
         wire_pes: Manhattan distance of the centres of consecutive regions, added up [PEs]
     """
 
@@ -244,6 +245,7 @@ class PipelinedPlan:
     routes: tuple[Route, ...]
     kernel_colors: Mapping[str, int]
     bottleneck: int
+    update_cycles: int
     wire_pes: int
 
 
@@ -275,7 +277,7 @@ class Alternative:
 
     Args:
         mode: of execution
-        step_cycles: modelled, of one step; None where it does not fit
+        step_cycles: modelled, of one step of all systems; None where it does not fit
         why: it does not fit, or what it would be like
     """
 
@@ -302,12 +304,13 @@ class Artifact(Brief):
         mode: of execution
         reasons: why this one
         alternatives: all modes that were considered
-        micro_batch_size: samples that a CSX works on at a time
+        waits_for_norm: whether updates need the norm of all gradients
+        micro_batch_size: samples that a CSX works on at a time, at most
         recompute: of activations
         streaming: the plan, in weight streaming
         pipelined: the plan, pipelined
         memoryx: what must be held outside of the wafer
-        step_cycles: modelled, of one step
+        step_cycles: modelled, of one step of all systems, with SwarmX and MemoryX around them
         active_pes: that have work
         sram_used_bytes: of the fullest PE
     """
@@ -325,6 +328,7 @@ class Artifact(Brief):
     mode: ExecutionMode
     reasons: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
+    waits_for_norm: bool
     micro_batch_size: int
     recompute: Recompute
     streaming: StreamingPlan | None

@@ -15,7 +15,7 @@ def verify_artifact(artifact: Artifact) -> None:
     Raises:
         ValueError: naming what is not: the graph, a kernel that does not cover its ops, a region outside of its replica
             or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be routed,
-            a micro-batch that does not divide the batch, a plan that is not that of the mode
+            micro-batches that are not the batch, a plan that is not that of the mode
     """
     verify(artifact.graph)
     _verify_batch(artifact)
@@ -39,12 +39,11 @@ def _verify_batch(artifact: Artifact) -> None:
     if artifact.num_csx < 1 or artifact.batch_size < 1 or artifact.batch_size % artifact.num_csx:
         raise ValueError(f"num_csx {artifact.num_csx} does not divide batch_size {artifact.batch_size}")
     samples = artifact.batch_size // artifact.num_csx
-    if artifact.micro_batch_size < 1 or samples % artifact.micro_batch_size:
-        raise ValueError(f"micro_batch_size {artifact.micro_batch_size} does not divide {samples} samples of a CSX")
-    if artifact.streaming is not None and artifact.streaming.micro_batches * artifact.micro_batch_size != samples:
-        raise ValueError(
-            f"{artifact.streaming.micro_batches} micro-batches of {artifact.micro_batch_size} are not {samples} samples"
-        )
+    size, plan = artifact.micro_batch_size, artifact.streaming
+    if not 1 <= size <= samples:
+        raise ValueError(f"micro_batch_size {size} is not of {samples} samples of a CSX")
+    if plan is not None and not plan.micro_batches * (size - 1) < samples <= plan.micro_batches * size:
+        raise ValueError(f"{plan.micro_batches} micro-batches of at most {size} are not {samples} samples")
 
 
 def _verify_kernels(artifact: Artifact) -> None:

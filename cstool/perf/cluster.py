@@ -29,7 +29,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cstool.perf.events import Simulation, Timeline
+from cstool.perf.events import LAG, Simulation, Timeline
 
 MEMORY = "MemoryX memory"
 PROCESSORS = "MemoryX processors"
@@ -41,6 +41,12 @@ EGRESS = "CSX egress"
 WORKERS = "input workers"
 RESOURCES = (WORKERS, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
 """of a cluster"""
+LATENCY = "latency of SwarmX"
+"""what else the time of a step is spent on: the way over the stages of SwarmX"""
+FILLING = "filling and draining"
+"""of a pipeline: stages that have no sample yet, or none any more"""
+UPDATING = "update on the wafer"
+"""pipelined: sums over replicas, and the update of the weights"""
 NUMBER_BYTES = 4
 """of a weight, gradient or optimizer state in MemoryX"""
 EXACT_LAYERS, EXACT_MICRO_BATCHES = 4, 3
@@ -147,14 +153,25 @@ class Step:
     """What a step comes to.
 
     Args:
-        seconds: from the end of one to the end of the next [s]
-        busy_s: resource -> its work [s]
+        spent_s: what the time from the end of one step to the end of the next is spent on: a resource, or what all
+            else waits for -> time [s]; every moment counts once
+        busy_s: resource -> its work, whoever else works meanwhile [s]
         serial_s: were everything done one after the other [s]
     """
 
-    seconds: float
+    spent_s: dict[str, float]
     busy_s: dict[str, float]
     serial_s: float
+
+    @property
+    def seconds(self) -> float:
+        """From the end of one to the end of the next [s]."""
+        return math.fsum(self.spent_s.values())
+
+    @property
+    def bound(self) -> str:
+        """What most of the time is spent on."""
+        return max(self.spent_s, key=lambda name: self.spent_s[name])
 
     @property
     def longest_s(self) -> float:
@@ -181,8 +198,17 @@ class StepSimulation:
     @property
     def step_s(self) -> float:
         """From the end of the last step but one to the end of the last [s]."""
-        ends = [self.timeline.ends[task] for task in self.last]
-        return ends[-1] - ends[-2] if len(ends) > 1 else ends[-1]
+        return self.timeline.ends[self.last[-1]] - self._since
+
+    @property
+    def spent_s(self) -> dict[str, float]:
+        """What that time is spent on [s]; the parts add up to it."""
+        found = self.simulation.spent(self.timeline, self.last[-1], self._since)
+        return {LATENCY if name == LAG else name: seconds for name, seconds in found.items()}
+
+    @property
+    def _since(self) -> float:
+        return self.timeline.ends[self.last[-2]] if len(self.last) > 1 else 0.0
 
 
 def step_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> Step:
@@ -197,26 +223,51 @@ def step_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, i
         input_bytes: of a micro-batch, from the input workers to a system
     """
     few = min(micro_batches, EXACT_MICRO_BATCHES)
-    seconds = _with_all_layers(sections, cluster, few, input_bytes)
+    spent = _with_all_layers(sections, cluster, few, input_bytes)
     if micro_batches > few:
-        seconds += (micro_batches - few) * (seconds - _with_all_layers(sections, cluster, few - 1, input_bytes))
+        fewer = _with_all_layers(sections, cluster, few - 1, input_bytes)
+        spent = _grown(spent, spent, fewer, micro_batches - few)
     busy = busy_of(sections, cluster, micro_batches, input_bytes)
     ways = sum(
         section.count * (3 + section.recomputes) for section in sections for op in section.ops if op.weight_bytes
     )
-    return Step(seconds, busy, sum(busy.values()) + micro_batches * ways * cluster.hops_s)
+    return Step(_in_order(spent), busy, sum(busy.values()) + micro_batches * ways * cluster.hops_s)
 
 
-def _with_all_layers(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> float:
+_Spent = dict[str, float]
+"""see `Step.spent_s`"""
+
+
+def _with_all_layers(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> _Spent:
     few = [replace(section, count=min(section.count, EXACT_LAYERS)) for section in sections]
-    base = simulate(few, cluster, micro_batches, input_bytes).step_s
-    seconds = base
+    base = simulate(few, cluster, micro_batches, input_bytes).spent_s
+    spent = base
     for number, section in enumerate(sections):
         if section.count > EXACT_LAYERS:
             fewer = [*few[:number], replace(section, count=EXACT_LAYERS - 1), *few[number + 1 :]]
-            per_layer = base - simulate(fewer, cluster, micro_batches, input_bytes).step_s
-            seconds += (section.count - EXACT_LAYERS) * per_layer
-    return seconds
+            without = simulate(fewer, cluster, micro_batches, input_bytes).spent_s
+            spent = _grown(spent, base, without, section.count - EXACT_LAYERS)
+    return spent
+
+
+def _grown(spent: _Spent, more: _Spent, fewer: _Spent, times: int) -> _Spent:
+    """Return what time is spent on when what makes the difference of two others comes so many times on top."""
+    return {
+        name: spent.get(name, 0.0) + times * (more.get(name, 0.0) - fewer.get(name, 0.0))
+        for name in {**spent, **more, **fewer}
+    }
+
+
+def _in_order(spent: _Spent) -> _Spent:
+    """Return what time is spent on in the order of the resources, nothing below zero, the sum as it is.
+
+    Where one more layer has another resource be waited for, what is added for many of them may lie below zero.
+    """
+    debt = -sum(seconds for seconds in spent.values() if seconds < 0)
+    most = max(spent, key=lambda name: spent[name])
+    return {
+        name: seconds for name in (*RESOURCES, LATENCY) if (seconds := spent.get(name, 0.0) - debt * (name == most)) > 0
+    }
 
 
 def simulate(

@@ -11,6 +11,9 @@ waits for has come so far:
 Since no lag leads back in time, tasks become ready in the order in which they are looked at, and one pass over a heap
 is exact.
 
+What a span of time was spent on is found by going back from its end, each time to what came last: the work of the task
+itself, or what it waited for. So every moment counts once, and the parts add up.
+
 Example: a reader takes 2 s, a sender that begins 1 s after it takes 1 s and waits for the last byte; then comes a task
 of 5 s on the reader.
 
@@ -21,6 +24,11 @@ of 5 s on the reader.
 >>> timeline = simulation.run()
 >>> [timeline.span(task) for task in (read, send, last)]
 [(0.0, 2.0), (1.0, 3.0), (3.0, 8.0)]
+
+The link ends 1 s after the reader, so of the 8 s it is the reader that 7 were spent on:
+
+>>> simulation.spent(timeline, last)
+{'reader': 7.0, 'lag': 1.0}
 """
 
 from __future__ import annotations
@@ -28,17 +36,34 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Edges = Iterable[tuple[int, float]]
 """(task, lag [s])"""
+LAG = "lag"
+"""what time between two tasks is spent on"""
+
+
+class _Cause(NamedTuple):
+    """What a moment was waited for: another task, `lag` seconds after its end, or after its start."""
+
+    task: int
+    lag: float
+    is_end: bool
+
+
+_NOTHING = _Cause(-1, 0.0, is_end=False)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """When tasks ran, by their numbers [s]."""
+    """When tasks ran, by their numbers [s], and what they waited for last."""
 
     starts: list[float]
     ends: list[float]
+    start_causes: list[_Cause] = field(repr=False)
+    end_causes: list[_Cause] = field(repr=False)
+    """of those that ended later than their work took"""
 
     def span(self, task: int) -> tuple[float, float]:
         """Return start and end of a task."""
@@ -94,27 +119,67 @@ class Simulation:
         count = len(self.durations)
         missing = self._missing.copy()
         ready, least_end = [0.0] * count, [0.0] * count
+        ready_for, least_end_for = [_NOTHING] * count, [_NOTHING] * count
         starts, ends = [0.0] * count, [0.0] * count
-        free: dict[str, float] = dict.fromkeys(self.resources, 0.0)
+        free: dict[str, tuple[float, _Cause]] = dict.fromkeys(self.resources, (0.0, _NOTHING))
         heap = [(0.0, number) for number in range(count) if not missing[number]]
+
+        def arrived(other: int, moment: float, cause: _Cause) -> None:
+            if moment > ready[other]:
+                ready[other], ready_for[other] = moment, cause
+            missing[other] -= 1
+            if not missing[other]:
+                heapq.heappush(heap, (ready[other], other))
+
         while heap:
             when, number = heapq.heappop(heap)
             resource = self.resources[number]
-            start = max(when, free[resource])
-            end = max(start + self.durations[number], least_end[number])
-            starts[number], ends[number], free[resource] = start, end, end
+            is_free, since = free[resource]
+            if is_free > when:
+                ready_for[number] = since
+            start = max(when, is_free)
+            worked = start + self.durations[number]
+            end = max(worked, least_end[number])
+            if end == worked:
+                least_end_for[number] = _NOTHING
+            starts[number], ends[number] = start, end
+            free[resource] = end, _Cause(number, 0.0, is_end=True)
             for other, lag in self._after[number]:
-                ready[other] = max(ready[other], start, end + lag)
-                missing[other] -= 1
-                if not missing[other]:
-                    heapq.heappush(heap, (ready[other], other))
+                is_end = end + lag > start
+                moment = end + lag if is_end else start
+                arrived(other, moment, _Cause(number, lag if is_end else 0.0, is_end=is_end))
             for other, lag in self._along[number]:
-                ready[other] = max(ready[other], start + lag)
-                least_end[other] = max(least_end[other], end + lag)
-                missing[other] -= 1
-                if not missing[other]:
-                    heapq.heappush(heap, (ready[other], other))
-        return Timeline(starts, ends)
+                if end + lag > least_end[other]:
+                    least_end[other], least_end_for[other] = end + lag, _Cause(number, lag, is_end=True)
+                arrived(other, start + lag, _Cause(number, lag, is_end=False))
+        return Timeline(starts, ends, ready_for, least_end_for)
+
+    def spent(self, timeline: Timeline, last: int, since: float = 0.0) -> dict[str, float]:
+        """Return what the time up to the end of a task was spent on: resource, or `LAG` -> seconds; they add up.
+
+        Args:
+            timeline: of these tasks
+            last: the task
+            since: from when on [s]
+        """
+        found: dict[str, float] = {}
+        moment, task = timeline.ends[last], last
+
+        def back_to(earlier: float, what: str) -> float:
+            if (seconds := moment - max(earlier, since)) > 0:
+                found[what] = found.get(what, 0.0) + seconds
+            return min(moment, max(earlier, since))
+
+        while moment > since and task >= 0:
+            cause = timeline.end_causes[task]
+            if cause.task < 0 or moment <= timeline.starts[task]:
+                moment = back_to(timeline.starts[task], self.resources[task])
+                cause = timeline.start_causes[task]
+            task = cause.task
+            if task >= 0:
+                # What may be done ahead of an end is waited for in the middle of that task: no time lies between.
+                moment = back_to(moment - max(cause.lag, 0.0) if cause.is_end else timeline.starts[task], LAG)
+        return found
 
     def busy_s(self) -> dict[str, float]:
         """Return the work of each resource, waiting left out [s]."""

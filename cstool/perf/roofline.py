@@ -73,22 +73,17 @@ def kernel_loads(artifact: Artifact) -> tuple[Load, ...]:
     )
 
 
-def step_load(artifact: Artifact, num_csx: int, step_s: float) -> Load:
-    """Return a whole step of one system.
-
-    Args:
-        artifact: compiled for the samples of one system
-        num_csx: systems
-        step_s: that their step takes [s]
-    """
+def step_load(artifact: Artifact) -> Load:
+    """Return a whole step of one system."""
     plan = artifact.streaming
-    inputs = artifact.batch_size * input_bytes(artifact)
+    inputs = artifact.batch_size // artifact.num_csx * input_bytes(artifact)
     if plan is not None:
         crossing = max(plan.streamed_bytes + inputs, plan.gradient_bytes)
     else:
         # Gradients leave, and their sums come back, where there are several systems.
-        crossing = inputs + artifact.graph.parameter_count * NUMBER_BYTES * (num_csx > 1)
-    return Load(artifact.graph.name, WHOLE_STEP, useful_flops(artifact), crossing, step_s)
+        crossing = inputs + artifact.graph.parameter_count * NUMBER_BYTES * (artifact.num_csx > 1)
+    flops = useful_flops(artifact) // artifact.num_csx
+    return Load(artifact.graph.name, WHOLE_STEP, flops, crossing, artifact.step_s)
 
 
 def _loads_of_segment(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from cstool.arch import System
 from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel
 from cstool.models.statistics import count_statistics
 from cstool.perf.cluster import (
     BROADCAST,
     COMPUTE,
     EGRESS,
+    FILLING,
     INGRESS,
+    LATENCY,
     NUMBER_BYTES,
     REDUCE,
     RESOURCES,
+    UPDATING,
     WORKERS,
     Cluster,
     Section,
@@ -43,20 +47,14 @@ def tree_stages(num_csx: int, fan_out: int) -> int:
     return stages
 
 
-def cluster_of(artifact: Artifact, num_csx: int, waits_for_norm: bool) -> Cluster:
-    """Return the resources of so many systems, each with an artifact for weight streaming.
-
-    Args:
-        artifact: compiled for the samples of one system
-        num_csx: systems
-        waits_for_norm: whether updates need the norm of all gradients
-    """
+def cluster_of(artifact: Artifact) -> Cluster:
+    """Return the resources of the systems that an artifact for weight streaming is for."""
     system, plan, states = artifact.system, artifact.streaming, _optimizer_states(artifact)
     memoryx, swarmx = system.memoryx, system.swarmx
     assert memoryx is not None
     assert plan is not None
     # One link more than stages: the last one leads to the system, or the only one from MemoryX.
-    hops = 1 if swarmx is None else 1 + tree_stages(num_csx, swarmx.fan_out)
+    hops = 1 if swarmx is None else 1 + tree_stages(artifact.num_csx, swarmx.fan_out)
     return Cluster(
         memory_bytes_per_s=memoryx.bytes_per_s,
         update_s_per_weight=UPDATE_OPS[states] / memoryx.flops,
@@ -65,7 +63,7 @@ def cluster_of(artifact: Artifact, num_csx: int, waits_for_norm: bool) -> Cluste
         hops_s=hops * (0.0 if swarmx is None else swarmx.hop_s),
         prefetch_bytes=plan.prefetch_bytes,
         optimizer_states=states,
-        waits_for_norm=waits_for_norm,
+        waits_for_norm=artifact.waits_for_norm,
     )
 
 
@@ -122,48 +120,73 @@ def _optimizer_states(artifact: Artifact) -> int:
     return round(artifact.memoryx.optimizer_bytes / gradients) if gradients else 0
 
 
-def streamed_step(artifact: Artifact, num_csx: int, waits_for_norm: bool) -> Step:
-    """Return what a step of an artifact for weight streaming takes on so many systems.
+def cluster_step(artifact: Artifact) -> Step:
+    """Return what a step takes on all systems that an artifact is for, with MemoryX and SwarmX around them."""
+    return _pipelined_step(artifact) if artifact.pipelined is not None else _streamed_step(artifact)
 
-    Args:
-        artifact: compiled for the samples of one system; `num_csx` is not taken from it
-        num_csx: systems
-        waits_for_norm: whether updates need the norm of all gradients
-    """
+
+def _streamed_step(artifact: Artifact) -> Step:
     plan = artifact.streaming
     assert plan is not None
-    cluster = cluster_of(artifact, num_csx, waits_for_norm)
-    return step_of(sections_of(artifact), cluster, plan.micro_batches, micro_batch_bytes(artifact))
+    return step_of(sections_of(artifact), cluster_of(artifact), plan.micro_batches, micro_batch_bytes(artifact))
 
 
-def pipelined_step(artifact: Artifact, num_csx: int) -> Step:
-    """Return what a pipelined step takes on so many systems: that of one, and the sums of gradients over all of them.
+def _pipelined_step(artifact: Artifact) -> Step:
+    """Return what a pipelined step takes: that of one system, and the sums of gradients over all of them.
 
     Weights and their updates are on the wafers. Where there are several, gradients leave every system after its last
     sample, are reduced by SwarmX, and the sums come back; each system then makes the same update.
     """
     plan, system = artifact.pipelined, artifact.system
     assert plan is not None
-    step_s = artifact.step_cycles / system.clock_hz
-    samples = artifact.batch_size // artifact.num_csx
+    samples, clock_hz = artifact.batch_size // artifact.num_csx, system.clock_hz
+    per_replica = -(-samples // (plan.replicas[0] * plan.replicas[1]))
+    beat_s = plan.stages[plan.bottleneck].cycles.total / clock_hz
+    inputs_s = samples * input_bytes(artifact) / system.io_bytes_per_s
+    work_s, filling_s = per_replica * beat_s, (2 * len(plan.stages) - 2) * beat_s
+    update_s = plan.update_cycles / clock_hz
+    exchange_s, hops_s = exchange(system, artifact.graph.parameter_count, artifact.num_csx)
     busy = dict.fromkeys(RESOURCES, 0.0)
-    per_replica = samples // (plan.replicas[0] * plan.replicas[1])
-    busy[COMPUTE] = plan.stages[plan.bottleneck].cycles.total * per_replica / system.clock_hz
-    busy[WORKERS] = busy[INGRESS] = samples * input_bytes(artifact) / system.io_bytes_per_s
-    beats = per_replica + 2 * len(plan.stages) - 2
-    update_s = step_s - beats * plan.stages[plan.bottleneck].cycles.total / system.clock_hz
-    one_by_one = samples * sum(stage.cycles.total for stage in plan.stages) / system.clock_hz
-    serial_s = one_by_one + max(0.0, update_s) + 2 * busy[INGRESS]
-    if num_csx == 1:
-        return Step(step_s, busy, serial_s)
-    hop_s = 0.0 if system.swarmx is None else system.swarmx.hop_s
-    stages = 0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out)
-    exchange_s = artifact.graph.parameter_count * NUMBER_BYTES / system.io_bytes_per_s
+    busy[COMPUTE] = work_s
+    busy[WORKERS] = inputs_s
+    busy[INGRESS] = inputs_s + exchange_s
     busy[EGRESS] = busy[REDUCE] = busy[BROADCAST] = exchange_s
-    busy[INGRESS] += exchange_s
-    hops_s = 2 * (stages + 1) * hop_s
+    spent = {
+        COMPUTE: work_s,
+        FILLING: filling_s,
+        # Where samples come slower than the stages take them, the rest of the time is the links'.
+        INGRESS: max(0.0, inputs_s - work_s - filling_s),
+        UPDATING: update_s,
+        EGRESS: exchange_s,
+        LATENCY: hops_s,
+    }
+    one_by_one = samples * sum(stage.cycles.total for stage in plan.stages) / clock_hz
+    serial_s = one_by_one + update_s + 2 * inputs_s + 4 * exchange_s + hops_s
+    return Step({name: seconds for name, seconds in spent.items() if seconds > 0}, busy, serial_s)
+
+
+def exchange(system: System, weights: int, num_csx: int) -> tuple[float, float]:
+    """Return how long systems take to add up gradients that are on them: on a link, and for the hops of SwarmX [s].
+
+    Args:
+        system: each of them
+        weights: of the model
+        num_csx: how many
+
+    Example: of a million weights, 4 MB go up and down a link of 150 GB/s; two stages are three hops each way.
+
+    >>> from cstool.arch import load_system
+    >>> [f"{1e6 * seconds:.1f} us" for seconds in exchange(load_system("cs2"), 1_000_000, 16)]
+    ['26.7 us', '30.0 us']
+    >>> exchange(load_system("cs2"), 1_000_000, 1)
+    (0.0, 0.0)
+    """
+    if num_csx == 1:
+        return 0.0, 0.0
+    swarmx = system.swarmx
+    hops_s = 0.0 if swarmx is None else 2 * (tree_stages(num_csx, swarmx.fan_out) + 1) * swarmx.hop_s
     # The way up and the way down overlap but for the hops: sums come back while later gradients still leave.
-    return Step(step_s + exchange_s + hops_s, busy, serial_s + 4 * exchange_s + hops_s)
+    return weights * NUMBER_BYTES / system.io_bytes_per_s, hops_s
 
 
 def useful_flops(artifact: Artifact) -> int:

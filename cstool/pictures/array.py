@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
-from matplotlib.patheffects import withStroke
 
 from cstool.ir import Artifact, Layout, StreamedKernel, StreamingPlan
 from cstool.pictures.lettering import LINE_HEIGHT, fit_text, wrap_text
@@ -75,11 +74,8 @@ def _draw_groups(axes: Axes, layout: Layout, scale: float) -> None:
         places = {layout.columns * count / 2: f"{count} groups of columns" if count > 1 else "one group of columns"}
         size, rotation = 9.0, 0
     for x, text in places.items():
-        light = withStroke(linewidth=2.5, foreground="#ffffffc0")
         middle = {"ha": "center", "va": "center"}
-        axes.text(
-            x, layout.rows / 2, text, size=size, rotation=rotation, color=INK, path_effects=[light], fontdict=middle
-        )
+        axes.text(x, layout.rows / 2, text, size=size, rotation=rotation, color=INK, fontdict=middle)
 
 
 def _flows(block: Axes, layout: Layout, scale: float) -> None:
@@ -100,8 +96,8 @@ def _flows(block: Axes, layout: Layout, scale: float) -> None:
 
 
 def _say(block: Axes, x: float, y: float, text: str, color: str) -> None:
-    light = withStroke(linewidth=2.0, foreground="#ffffffc0")
-    block.text(x, y, text, size=TEXT_PT, color=color, ha="center", va="bottom", zorder=9, path_effects=[light])
+    plate = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+    block.text(x, y, text, size=TEXT_PT, color=color, ha="center", va="bottom", zorder=9, bbox=plate)
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], color: str) -> FancyArrowPatch:

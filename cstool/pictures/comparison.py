@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from cstool.pictures.draw import write_figure
-from cstool.pictures.page import TEXT_PT, Block, compose
+from cstool.pictures.page import TEXT_PT, Block, Page, compose
 from cstool.pictures.palette import BLUE, FAINT, GREEN, ORANGE, VERMILION
 from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, draw_curves, plot_axes
 
@@ -63,24 +62,25 @@ class ComparisonPicture:
     sweep: tuple[SweepPoint, ...]
 
 
-def draw_comparison(picture: ComparisonPicture, path: Path) -> None:
+def draw_comparison(picture: ComparisonPicture, path: Path, theme: str = "light") -> None:
     """Write the picture.
 
     Args:
         picture: what it shows
         path: a file; its ending is .svg or .png
+        theme: "light" or "dark"
 
     Raises:
         OSError: the file cannot be written
     """
 
-    def figure() -> Figure:
+    def figure() -> Page:
         columns = [[_losses(picture)]]
         if picture.sweep:
             columns.append([_speedups(picture.sweep)])
         return compose(picture.title, picture.subtitle, [columns])
 
-    write_figure(figure, path)
+    write_figure(figure, path, theme)
 
 
 def _losses(picture: ComparisonPicture) -> Block:

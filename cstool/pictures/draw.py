@@ -5,68 +5,88 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import matplotlib
 import matplotlib.style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from cstool.atomic_file import write_replacing
 from cstool.ir import Artifact, ExecutionMode
 from cstool.pictures.floorplan import draw_floorplan
 from cstool.pictures.lettering import FONT
+from cstool.pictures.page import Page
 from cstool.pictures.streaming import draw_streaming
+from cstool.pictures.theme import make_dark
 
 DPI = 150
 """of PNG files"""
-STYLE = {"font.family": FONT, "svg.hashsalt": "cstool", "svg.fonttype": "path", "hatch.linewidth": 0.6}
+STYLE = {"font.family": FONT, "svg.hashsalt": "cstool", "svg.fonttype": "none", "hatch.linewidth": 0.6}
 """on top of matplotlib's own"""
 
 
-def draw_picture(artifact: Artifact, path: Path, color_by: str = "work") -> None:
+def draw_picture(artifact: Artifact, path: Path, color_by: str = "work", theme: str = "light") -> None:
     """Write the picture of an artifact.
 
     Args:
         artifact: of either mode
         path: a file; its ending is .svg or .png
         color_by: "work" or "sram": what the colours of regions say
+        theme: "light" or "dark"
 
     Raises:
         OSError: the file cannot be written
     """
-    write_figure(lambda: _figure(artifact, color_by), path)
+    write_figure(lambda: _figure(artifact, color_by), path, theme)
 
 
-def write_figure(draw: Callable[[], Figure], path: Path) -> None:
+def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> None:
     """Draw a figure in this project's style, and write it.
 
     Args:
         draw: makes the figure
         path: a file; its ending is .svg or .png
+        theme: "light" or "dark"
 
     Raises:
         OSError: the file cannot be written
     """
     # Whatever a matplotlibrc of this machine says, pictures look the same.
     with matplotlib.style.context(["default", STYLE]):
-        data = picture_bytes(draw(), path.suffix.lower())
+        page = draw()
+        if theme == "dark":
+            make_dark(page)
+        data = picture_bytes(page, path.suffix.lower())
     write_replacing(path, data)
 
 
-def _figure(artifact: Artifact, color_by: str) -> Figure:
+def _figure(artifact: Artifact, color_by: str) -> Page:
     if artifact.mode is ExecutionMode.PIPELINED:
         return draw_floorplan(artifact, color_by)
     return draw_streaming(artifact)
 
 
-def picture_bytes(figure: Figure, ending: str) -> bytes:
-    """Return a figure as a file of the kind that its ending says, without dates and versions."""
+def picture_bytes(page: Page, ending: str) -> bytes:
+    """Return a page as a file of the kind that its ending says, with its title, without dates and versions."""
     buffer = io.BytesIO()
     if ending == ".png":
-        FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-    else:
-        FigureCanvasSVG(figure)
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+        FigureCanvasAgg(page)
+        about = {"Title": page.title, "Description": page.description, "Software": None}
+        page.savefig(buffer, format="png", dpi=DPI, metadata=about)
+        return buffer.getvalue()
+    FigureCanvasSVG(page)
+    about = {"Title": page.title, "Description": page.description, "Date": None, "Creator": None}
+    page.savefig(buffer, format="svg", metadata=about)
+    return _told(buffer.getvalue().decode("utf-8"), page).encode("utf-8")
+
+
+def _told(svg: str, page: Page) -> str:
+    """Return an SVG file that says what it shows, with letters that have a font everywhere.
+
+    Verdana's letters are as wide as DejaVu's.
+    """
+    title = f"<title>{escape(page.title)}</title>"
+    svg = svg.replace(title, f"{title}\n <desc>{escape(page.description)}</desc>", 1)
+    svg = svg.replace("<svg ", '<svg role="img" ', 1)
+    return svg.replace(f"'{FONT}'", f"'{FONT}', Verdana, sans-serif")

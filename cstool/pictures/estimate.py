@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from cstool.pictures.draw import write_figure
 from cstool.pictures.lettering import text_width
-from cstool.pictures.page import GAP_PT, HEADING_PT, SMALL_PT, TEXT_PT, Block, compose
+from cstool.pictures.page import GAP_PT, HEADING_PT, SMALL_PT, TEXT_PT, Block, Page, compose
 from cstool.pictures.page import Row as PageRow
 from cstool.pictures.palette import BLUE, INK, SKY
 from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT
@@ -83,20 +82,21 @@ class EstimatePicture:
     sparsities_heading: str = ""
 
 
-def draw_estimate(picture: EstimatePicture, path: Path) -> None:
+def draw_estimate(picture: EstimatePicture, path: Path, theme: str = "light") -> None:
     """Write the picture.
 
     Args:
         picture: what it shows
         path: a file; its ending is .svg or .png
+        theme: "light" or "dark"
 
     Raises:
         OSError: the file cannot be written
     """
-    write_figure(lambda: estimate_figure(picture), path)
+    write_figure(lambda: estimate_figure(picture), path, theme)
 
 
-def estimate_figure(picture: EstimatePicture) -> Figure:
+def estimate_figure(picture: EstimatePicture) -> Page:
     """Return the figure."""
     plots = [roofline(picture.roofline)]
     if picture.sparsities:

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
 
 from cstool.ir import Artifact, PipelinedPlan, Region
 from cstool.pictures.coloring import Coloring, color_bar, color_stages
 from cstool.pictures.floorplan_legend import legend, replicas
-from cstool.pictures.lettering import Lettering, fit_text, text_width
 from cstool.pictures.names import short_name
-from cstool.pictures.page import SMALL_PT, TEXT_PT, Block, compose, listing, picture_title
+from cstool.pictures.page import SMALL_PT, TEXT_PT, Block, Page, Row, compose, listing, picture_title
 from cstool.pictures.palette import INK, MEMORY_BOUND_HATCH, NO_WORK
+from cstool.pictures.region_names import Written, route_boxes, write_name, write_number
 from cstool.pictures.routes import draw_routes
 
 WIDEST_PT, TALLEST_PT = 560.0, 690.0
@@ -25,13 +23,11 @@ AXIS_LEFT_PT, AXIS_BELOW_PT = 40.0, 34.0
 """for the numbers along the fabric"""
 SIDE_PT = 210.0
 """width of the column beside the fabric"""
-LARGEST_NAME_PT, SMALLEST_NAME_PT = 10.0, 5.5
-LARGEST_NUMBER_PT, SMALLEST_NUMBER_PT = 7.0, 3.5
-DIGIT_HEIGHT = 0.75
-"""of a digit, which has nothing below the line, in sizes of the type"""
+FLAT = 0.6
+"""of the column beside the fabric: where the fabric is less high, what explains it stands below"""
 
 
-def draw_floorplan(artifact: Artifact, color_by: str) -> Figure:
+def draw_floorplan(artifact: Artifact, color_by: str) -> Page:
     """Return the picture.
 
     Args:
@@ -46,18 +42,27 @@ def draw_floorplan(artifact: Artifact, color_by: str) -> Figure:
     fabric = artifact.system.fabric
     width, height = (plan.replica_width, plan.replica_height) if several else (fabric.width, fabric.height)
     scale = min(WIDEST_PT / width, TALLEST_PT / height)
-    names = [_fit(short_name(stage.name), stage.region, scale) for stage in plan.stages]
+    covered = route_boxes(plan.routes, scale)
+    names = [write_name(short_name(stage.name), stage.region, scale, covered) for stage in plan.stages]
     numbered = [
         f"{number}  {short_name(stage.name)}"
         for number, (stage, name) in enumerate(zip(plan.stages, names, strict=True), start=1)
         if name is None
     ]
-    side = [color_bar(coloring, SIDE_PT), legend(plan, SIDE_PT)]
-    if several:
-        side.insert(1, replicas(artifact, plan, coloring, SIDE_PT))
-    page = [[[_regions(plan, coloring, names, (width, height), scale)], side]]
+    written = [
+        name or write_number(number, stage.region, scale, covered)
+        for number, (stage, name) in enumerate(zip(plan.stages, names, strict=True), start=1)
+    ]
+    regions = _regions(plan, coloring, written, (width, height), scale)
+    colors, lines = color_bar(coloring, SIDE_PT), legend(plan, SIDE_PT)
+    wafer = [replicas(artifact, plan, coloring, SIDE_PT)] if several else []
+    side = [colors, *wafer, lines]
+    page: list[Row] = [[[regions], side]]
+    if wafer and regions.height_pt < FLAT * sum(block.height_pt for block in side):
+        page = [[[regions]], [[colors, lines], wafer]]
     if numbered:
-        page.append([[listing(numbered, AXIS_LEFT_PT + width * scale + SIDE_PT, "Regions too small for their names")]])
+        below = max(sum(column[0].width_pt for column in row) for row in page)
+        page.append([[listing(numbered, below, "Regions too small for their names")]])
     what = f"One of {columns:,} x {rows:,} replicas that work side by side" if several else "The usable fabric"
     samples = artifact.micro_batch_size
     subtitle = (
@@ -67,38 +72,10 @@ def draw_floorplan(artifact: Artifact, color_by: str) -> Figure:
     return compose(picture_title(artifact, "pipelined"), subtitle, page)
 
 
-def _fit(name: str, region: Region, scale: float) -> Lettering | None:
-    return fit_text(name, *_room(region, scale), LARGEST_NAME_PT, SMALLEST_NAME_PT)
-
-
-def fit_number(number: int, region: Region, scale: float) -> Lettering:
-    """Return a number as large as it fits: it is always written, as the list below explains it.
-
-    Level wins unless upright type is larger by half.
-
-    Args:
-        number: of the stage, from 1
-        region: of it
-        scale: [points per PE]
-    """
-    sides = (max(0.0, region.width * scale - 1), max(0.0, region.height * scale - 1))
-    level, upright = (
-        min(LARGEST_NUMBER_PT, along / text_width(str(number)), across / DIGIT_HEIGHT)
-        for along, across in (sides, sides[::-1])
-    )
-    size, rotation = (upright, 90) if upright > 1.5 * level else (level, 0)
-    return Lettering(str(number), max(size, SMALLEST_NUMBER_PT), rotation)
-
-
-def _room(region: Region, scale: float) -> tuple[float, float]:
-    """Return what a region has for letters, without a margin [points]."""
-    return 0.92 * region.width * scale - 2, 0.92 * region.height * scale - 2
-
-
 def _regions(
     plan: PipelinedPlan,
     coloring: Coloring,
-    names: Sequence[Lettering | None],
+    written: Sequence[Written],
     size: tuple[int, int],
     scale: float,
 ) -> Block:
@@ -112,8 +89,8 @@ def _regions(
             _draw_region(axes, stage.region, coloring.colors[number], scale, stage.is_memory_bound)
         _outline(axes, plan.stages[plan.bottleneck].region, scale)
         draw_routes(axes, scale, plan)
-        for number, (stage, name) in enumerate(zip(plan.stages, names, strict=True), start=1):
-            _write(axes, stage.region, name or fit_number(number, stage.region, scale))
+        for letters, color in zip(written, coloring.colors, strict=True):
+            _write(axes, letters, scale, color)
 
     return Block(AXIS_LEFT_PT + width * scale, height * scale + AXIS_BELOW_PT, draw)
 
@@ -149,10 +126,11 @@ def _outline(axes: Axes, region: Region, scale: float) -> None:
     axes.add_patch(Rectangle(corner, *sides, fill=False, edgecolor=INK, linewidth=line, zorder=2))
 
 
-def _write(axes: Axes, region: Region, letters: Lettering) -> None:
+def _write(axes: Axes, written: Written, scale: float, color: str) -> None:
+    letters, (x, y) = written.letters, written.middle
     axes.text(
-        region.x + region.width / 2,
-        region.y + region.height / 2,
+        x / scale,
+        y / scale,
         letters.text,
         size=letters.size_pt,
         rotation=letters.rotation,
@@ -160,5 +138,6 @@ def _write(axes: Axes, region: Region, letters: Lettering) -> None:
         va="center" if letters.rotation else "center_baseline",
         color=INK,
         zorder=6,
-        path_effects=[withStroke(linewidth=letters.size_pt / 4, foreground="#ffffffc0")],
+        # What the hatch of the region does not show through.
+        bbox={"boxstyle": "square,pad=0.08", "facecolor": color, "edgecolor": "none", "alpha": 0.8},
     )

@@ -15,7 +15,7 @@ Box = tuple[float, float, float, float]
 
 NEAR_PT = 5.0
 """of a label that needs no line to its point"""
-_DISTANCES_PT = (NEAR_PT, 9.0, 15.0, 23.0, 34.0, 48.0, 66.0, 90.0)
+_DISTANCES_PT = (NEAR_PT, 9.0, 15.0, 23.0, 34.0, 48.0, 66.0, 90.0, 120.0, 160.0)
 _DIRECTIONS = tuple(map(math.radians, (0, 180, 30, -30, 150, -150, 60, -60, 120, -120, 90, -90)))
 _STACK_DIRECTIONS = tuple(map(math.radians, (0, 180, 20, -20, 160, -160, 40, -40, 140, -140, 65, -65, 115, -115)))
 """the better ones first"""

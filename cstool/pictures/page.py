@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -38,7 +39,20 @@ Column = Sequence[Block]
 Row = Sequence[Column]
 
 
-def compose(title: str, subtitle: str, rows: Sequence[Row]) -> Figure:
+class Page(Figure):
+    """A figure that knows what it shows, for whoever cannot see it.
+
+    Args:
+        title: of the picture
+        description: what is written below it
+    """
+
+    def __init__(self, title: str, description: str, **of_figure: Any) -> None:
+        super().__init__(**of_figure)
+        self.title, self.description = title, description
+
+
+def compose(title: str, subtitle: str, rows: Sequence[Row]) -> Page:
     """Return a figure with a title and rows of columns of blocks, just as large as these need."""
     widths = [sum(map(_column_width, row)) + GAP_PT * (len(row) - 1) for row in rows]
     width = max(NARROWEST_PT, *widths)
@@ -46,7 +60,8 @@ def compose(title: str, subtitle: str, rows: Sequence[Row]) -> Figure:
     heights = [max(map(_column_height, row)) for row in rows]
     height = heading.height_pt + sum(heights) + GAP_PT * len(rows)
     page_width, page_height = width + 2 * MARGIN_PT, height + 2 * MARGIN_PT
-    figure = Figure(figsize=(page_width / POINTS_PER_INCH, page_height / POINTS_PER_INCH), facecolor="white")
+    size = page_width / POINTS_PER_INCH, page_height / POINTS_PER_INCH
+    figure = Page(title, subtitle, figsize=size, facecolor="white")
 
     def place(block: Block, left: float, top: float) -> None:
         box = (

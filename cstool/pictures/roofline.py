@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ MOST_LABELS = 24
 _HALF_MARKER_PT = 3.6
 TOGETHER_PT = (6.0, 10.0, 15.0, 22.0)
 """points of one phase that are so near each other have one label: the first with which there is room for all labels"""
+FARTHEST_PT = (90.0, 160.0)
+"""of a label from its point: the second where the first leaves one out"""
 MOST_NAMES = 5
 """in one label"""
 _TOP_PT = 36.0
@@ -190,9 +193,9 @@ def _draw_points(axes: Axes, loads: Sequence[Load], no_bytes: float, taken: list
     points = axes_points(axes, places)
     taken = [point_box(point, _HALF_MARKER_PT) for point in points] + taken
     placed: list[Placed] = []
-    for reach in TOGETHER_PT:
+    for farthest, reach in itertools.product(FARTHEST_PT, TOGETHER_PT):
         labels = _labels(loads, points, reach)
-        placed = fit_labels(axes, labels[:MOST_LABELS], taken, crossable=wall)
+        placed = fit_labels(axes, labels[:MOST_LABELS], taken, farthest_pt=farthest, crossable=wall)
         if len(placed) == len(labels):
             break
     write_labels(axes, placed)

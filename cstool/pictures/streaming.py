@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
-
 from cstool.ir import Artifact
+from cstool.perf.micro_batches import micro_batches_text
 from cstool.pictures.account import account
 from cstool.pictures.array import array
 from cstool.pictures.names import short_name
-from cstool.pictures.page import GAP_PT, compose, picture_title
+from cstool.pictures.page import GAP_PT, Page, compose, picture_title
 from cstool.pictures.step import step
 
 
-def draw_streaming(artifact: Artifact) -> Figure:
+def draw_streaming(artifact: Artifact) -> Page:
     """Return the picture of an artifact of weight streaming."""
     plan = artifact.streaming
     assert plan is not None
     wafer = array(artifact, plan)
     memory = account(plan.sram, artifact.system.pe.sram_bytes, short_name(plan.fullest_kernel), wafer.height_pt)
     width = wafer.width_pt + GAP_PT + memory.width_pt
-    per_step = f"{plan.micro_batches:,} micro-batch{'es' * (plan.micro_batches != 1)} per step"
-    samples = f"{artifact.micro_batch_size:,} sample{'s' * (artifact.micro_batch_size != 1)}"
+    batches = micro_batches_text(artifact.batch_size // artifact.num_csx, artifact.micro_batch_size)
     subtitle = (
         f"{artifact.active_pes:,} of {artifact.system.fabric.pes:,} PEs work on one kernel after the other, while its "
-        f"weights pass. {per_step}, {samples} each. Cycles are modelled, not measured."
+        f"weights pass. A step is {batches}. Cycles are modelled, not measured."
     )
     return compose(
         picture_title(artifact, "weight streaming"), subtitle, [[[wafer], [memory]], [[step(artifact, plan, width)]]]

@@ -232,9 +232,8 @@ LOOK = "hint: `cstool compile --help` lists what there is\n"
          "hint: did you mean cs3? known are cs1, cs2, cs3, and paths of YAML files\n"),
         (["-p", "x.yaml", "--num_csx", "5"], "error: x.yaml: num_csx must divide batch_size (48), got 5\n"
          "hint: 4 and 6 are the nearest\n"),
-        (["-p", "x.yaml", "--micro_batch_size", "5"],
-         "error: x.yaml: micro_batch_size must divide the samples of a system (48), got 5\n"
-         "hint: 4 and 6 are the nearest\n"),
+        (["-p", "x.yaml", "--micro_batch_size", "50"],
+         "error: x.yaml: micro_batch_size must be at most the samples of a system (48), got 50\n"),
         (["-p", "x.yaml", "--plot", "a.pdf"], "error: --plot: must end in .svg or .png, got a.pdf\n"),
         (["-p", "x.yaml", "--plot", "none/a.png"], "error: none/a.png: cannot be written: No such file or directory\n"),
         (["-p", "x.yaml", "--out", "none/a.json"],

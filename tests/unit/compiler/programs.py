@@ -50,6 +50,17 @@ def compiled(graph: Graph, passes: Iterable[Pass], request: Request | None = Non
     return run_passes(Program(graph, request or a_request()), tuple(passes), None)
 
 
+def kernel_cycles(program: Program) -> int:
+    """Return what the kernels of a step take on one system, as planned for weight streaming."""
+    plan = program.streaming
+    assert plan is not None
+    return plan.micro_batches * sum(
+        segment.count * kernel.cycles.total
+        for segment, kernels in zip(program.graph.segments, plan.kernels, strict=True)
+        for kernel in kernels
+    )
+
+
 def with_op(graph: Graph, name: str, **changes: Any) -> Graph:
     """Return a graph with one op changed; attributes are added to those that it has."""
 

@@ -101,13 +101,14 @@ def test_a_small_model_gets_replicas_and_says_why() -> None:
 
 
 def test_a_model_beyond_the_memory_of_the_wafer_is_streamed_and_says_why() -> None:
-    artifact = compile_model(load_params(ROOT / "params" / "gpt3_13b.yaml"), load_system("cs2"))
+    params = load_params(ROOT / "params" / "gpt3_13b.yaml")
+    artifact = compile_model(params, load_system("cs2"), recompute="needed")
     assert artifact.mode is ExecutionMode.WEIGHT_STREAMING
     assert artifact.reasons == (
         "pipelined does not fit: embedding_layer.word_embeddings (2,048 tokens, a table of 50,257 x 5,120) and 201 "
         "other stages: their weights with master copies, optimizer state and gradients must fit the SRAM of cs2 that "
         "code and stack leave, 32,062,464,000 bytes, got 235,992,637,440 bytes",
-        "--recompute fastest was not asked for: it would make a step 7.07x as fast, modelled",
+        "--recompute fastest was not asked for: it would make a step 6.93x as fast, modelled",
     )
 
 
@@ -118,7 +119,7 @@ def test_three_wafers_give_three_answers() -> None:
     assert all(slower.step_s > faster.step_s for slower, faster in pairwise(found.values()))
     with pytest.raises(CompileError, match=r"must fit the SRAM of cs1 that code and stack leave, 15,174,727,680 bytes"):
         compile_model(xl, load_system("cs1"))
-    streamed = [compile_model(xl, load_system(name)) for name in ("cs2", "cs3")]
+    streamed = [compile_model(xl, load_system(name), recompute="needed") for name in ("cs2", "cs3")]
     assert [artifact.micro_batch_size for artifact in streamed] == [4, 8]
 
 
@@ -166,14 +167,34 @@ def test_a_cluster_has_so_many_systems(tmp_path: Path) -> None:
     assert str(raised.value) == (f"{file}: num_csx must be at most 1, the systems of a cluster of cs1, got 2")
 
 
-def test_a_micro_batch_divides_what_a_system_has(tmp_path: Path) -> None:
+def test_a_micro_batch_is_of_what_a_system_has(tmp_path: Path) -> None:
     params = small_gpt(tmp_path)
     with pytest.raises(CompileError) as raised:
-        compile_model(params, load_system("cs2"), micro_batch_size=7)
-    assert str(raised.value) == (
-        f"{params.path}: micro_batch_size must divide the samples of a system (48), got 7\n"
-        "hint: 6 and 8 are the nearest"
-    )
+        compile_model(params, load_system("cs2"), micro_batch_size=49)
+    message = f"{params.path}: micro_batch_size must be at most the samples of a system (48), got 49"
+    assert str(raised.value) == message
+
+
+def test_micro_batches_that_are_asked_for_are_cut_evenly(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"execution_mode": "weight_streaming", "micro_batch_size": 10}
+    artifact = compile_model(small_gpt(tmp_path, batch_size=47), load_system("cs2"), **asked)
+    assert artifact.streaming is not None
+    assert (artifact.streaming.micro_batches, artifact.micro_batch_size) == (5, 10)
+    assert artifact.alternatives[0].why == "2 micro-batches of 10 samples and 3 of 9"
+    artifact = compile_model(small_gpt(tmp_path, batch_size=41), load_system("cs2"), **asked)
+    assert artifact.micro_batch_size == 9
+    assert "micro-batches of 9: those of 10 that are asked for are cut evenly from 41 samples" in artifact.reasons
+
+
+@pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
+def test_a_prime_batch_is_nearly_as_fast_as_its_neighbours(tmp_path: Path, mode: str) -> None:
+    """A replica or a micro-batch more than 96 samples need is all that 97 may cost."""
+
+    def per_s(batch_size: int) -> float:
+        params = small_gpt(tmp_path, batch_size=batch_size, max_position_embeddings=1024, hidden_size=512)
+        return batch_size / compile_model(params, load_system("cs2"), execution_mode=mode).step_s
+
+    assert per_s(97) > 0.85 * per_s(96)
 
 
 def write_system(path: Path, width: int, height: int, **pe: int) -> Path:
@@ -207,7 +228,7 @@ def test_colors_of_their_own_are_kept_for_what_moves_within_regions(tmp_path: Pa
 
 def test_a_large_prime_batch_takes_no_longer(tmp_path: Path) -> None:
     artifact = compile_model(small_gpt(tmp_path, batch_size=2**31 - 1), load_system("cs2"))
-    assert artifact.micro_batch_size == 1
+    assert artifact.micro_batch_size > 1
 
 
 def test_a_wafer_of_one_pe_is_too_small(tmp_path: Path) -> None:
@@ -238,7 +259,7 @@ def test_memoryx_has_a_capacity() -> None:
 @pytest.mark.parametrize(
     ("file", "system", "asked", "hint"),
     [
-        ("gpt3_175b", "cs2", {"micro_batch_size": 64}, "this fits: micro_batch_size 4"),
+        ("gpt3_175b", "cs2", {"micro_batch_size": 64, "recompute": "needed"}, "this fits: micro_batch_size 4"),
         ("gpt3_xl", "cs2", {"execution_mode": "pipelined"}, "this fits: --execution_mode weight_streaming"),
         ("gpt2_small", "cs1", {}, "this fits: --system cs3"),
         ("gpt3_xl", "cs1", {"execution_mode": "weight_streaming"}, "this fits: --system cs3"),

@@ -82,7 +82,7 @@ def two_layers(folder: Path, batch_size: int) -> Params:
 
 def test_the_page_says_what_the_compiler_makes(golden: Callable[[str, str], None], tmp_path: Path) -> None:
     cs2 = load_system("cs2")
-    streamed = compile_model(load_params(PARAMS / "gpt3_13b.yaml"), cs2)
+    streamed = compile_model(load_params(PARAMS / "gpt3_13b.yaml"), cs2, recompute="needed")
     assert streamed.streaming is not None
     plan = streamed.streaming
     per_token = sum(entry.bytes for entry in plan.sram if " token" in entry.arithmetic) // plan.layout.tokens_per_pe
@@ -91,16 +91,18 @@ def test_the_page_says_what_the_compiler_makes(golden: Callable[[str, str], None
     assert plan.layout.tokens_per_pe == 3
     assert next_bytes > cs2.pe.sram_bytes
 
-    pipelined = compile_model(load_params(PARAMS / "gpt2_small.yaml"), cs2, execution_mode="pipelined")
+    pipelined = compile_model(
+        load_params(PARAMS / "gpt2_small.yaml"), cs2, execution_mode="pipelined", recompute="needed"
+    )
     assert pipelined.pipelined is not None
     stages = pipelined.pipelined.stages
     number = next(n for n, stage in enumerate(stages) if stage.name.endswith("layers.0.ffn.ffn.1.linear_layer"))
     stage = stages[number]
 
-    wide = compile_model(two_layers(tmp_path, 994), cs2, execution_mode="weight_streaming")
+    wide = compile_model(two_layers(tmp_path, 994), cs2, execution_mode="weight_streaming", recompute="needed")
     assert wide.streaming is not None
     assert wide.streaming.layout.groups == 1
-    many = compile_model(two_layers(tmp_path, 65_536), cs2, execution_mode="weight_streaming")
+    many = compile_model(two_layers(tmp_path, 65_536), cs2, execution_mode="weight_streaming", recompute="needed")
 
     page = PAGE.format(
         code=cs2.pe.code_bytes,

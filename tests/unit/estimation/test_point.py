@@ -9,14 +9,24 @@ from typing import Any
 
 import pytest
 
-from cstool import compiler
+import cstool
 from cstool.arch import load_system
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
 from cstool.estimation.point import tb_text
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
-from cstool.perf.cluster import BROADCAST, COMPUTE, EGRESS, INGRESS, REDUCE, RESOURCES
+from cstool.perf.cluster import (
+    BROADCAST,
+    COMPUTE,
+    EGRESS,
+    FILLING,
+    INGRESS,
+    LATENCY,
+    REDUCE,
+    RESOURCES,
+    UPDATING,
+)
 from cstool.perf.wafer import limit_shares
 from tests.unit.estimation.requests import estimator, gpt
 
@@ -63,7 +73,7 @@ def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_a
     assert [each.stages for each in found] == [0, 1, 1, 2, 2, 3]
     for each in found:
         assert each.step.busy_s == found[0].step.busy_s
-        assert each.artifact is found[0].artifact
+        assert each.artifact.streaming == found[0].artifact.streaming
     assert found[1].step_s == found[2].step_s
     # All that comes on top is latency: of the ways that something waits for.
     swarmx = load_system("cs2").swarmx
@@ -88,16 +98,38 @@ def test_a_density_cuts_compute_to_no_less_than_that_density() -> None:
     assert speedups[0] == 1
 
 
-@pytest.mark.parametrize("file", ["gpt_tiny", "fc_mnist", "gpt3_xl", "llama3_8b"])
-@pytest.mark.parametrize("recompute", ["needed", "fastest"])
-def test_stage_times_are_those_of_the_compiler(file: str, recompute: str) -> None:
+@pytest.mark.parametrize("file", sorted((ROOT / "params").glob("*.yaml")), ids=lambda file: file.stem)
+def test_compiling_and_estimating_are_one_answer(file: Path) -> None:
+    """Whatever is left to their defaults."""
+    found = cstool.estimate(file, num_csx=4)
+    assert found.artifact == cstool.compile_model(file, num_csx=4)
+    assert found.step_s == found.artifact.step_s == pytest.approx(found.step.seconds, rel=1e-3, abs=1e-9)
+
+
+@pytest.mark.parametrize("system", ["cs2", "cs3"])
+@pytest.mark.parametrize(("file", "counts"), [("fc_mnist", (1, 2, 8)), ("gpt_tiny", (1, 4))])
+def test_what_is_left_to_the_compiler_is_the_faster_of_both_modes(
+    file: str, counts: tuple[int, ...], system: str
+) -> None:
+    """By the step of all systems: several that exchange gradients may stream faster than they pipeline."""
     params = load_params(ROOT / "params" / f"{file}.yaml")
-    compiled = compiler.compile_model(params, load_system("cs2"), recompute=recompute)
-    found = Estimator(make_request(params, "cs2", recompute=recompute)).at(params.num_csx)
-    assert found.artifact.streaming == compiled.streaming
-    assert found.artifact.pipelined == compiled.pipelined
-    # The cluster around the kernels adds little where they have much to do, and takes nothing away but what is ahead.
-    assert found.step_s == pytest.approx(compiled.step_s, rel=0.1)
+    modes = ("pipelined", "weight_streaming", "auto")
+    for num_csx in counts:
+        *each, auto = (Estimator(make_request(params, system, execution_mode=mode)).at(num_csx) for mode in modes)
+        assert auto.artifact.step_cycles == min(one.artifact.step_cycles for one in each)
+
+
+@pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
+@pytest.mark.parametrize("num_csx", [1, 16])
+def test_what_a_step_is_spent_on_adds_up_to_it(mode: str, num_csx: int) -> None:
+    found = at(num_csx, asked={"execution_mode": mode})
+    spent = found.step.spent_s
+    assert sum(spent.values()) == pytest.approx(found.step_s, rel=1e-5)
+    # Nobody is waited for longer than it works; what is not work has a row of its own.
+    for name, seconds in spent.items():
+        assert 0 < seconds <= found.step.busy_s.get(name, found.step_s) * (1 + 1e-9)
+    assert set(spent) - set(found.step.busy_s) <= {FILLING, LATENCY, UPDATING}
+    assert found.bound == max(spent, key=spent.__getitem__)
 
 
 def test_useful_flops_are_those_of_the_statistics_and_zeros_are_none() -> None:

@@ -21,7 +21,7 @@ def events(
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """Return what else is in the file, and its spans and counters by "process: lane"."""
     path = folder / "trace.json"
-    draw_timeline(found, waits).write(path)
+    draw_timeline(found).write(path)
     document = json.loads(path.read_text(encoding="utf-8"))
     processes = {e["pid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
     lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}

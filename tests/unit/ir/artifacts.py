@@ -122,6 +122,7 @@ def streaming_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
             Alternative(ExecutionMode.WEIGHT_STREAMING, 2_000_000, "2 micro-batches of 4"),
             Alternative(ExecutionMode.PIPELINED, None, "weights need 3 MB"),
         ),
+        waits_for_norm=True,
         micro_batch_size=4,
         recompute=Recompute(0),
         streaming=StreamingPlan(
@@ -170,6 +171,7 @@ def pipelined_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
         routes=(Route("input_ids", -1, 0, "input", 20, 1, ((0, 2), (0, 2))), *routes),
         kernel_colors=MappingProxyType({"partial sums": 8}),
         bottleneck=len(names) - 1,
+        update_cycles=1_000,
         wire_pes=len(names) - 1,
     )
     return replace(

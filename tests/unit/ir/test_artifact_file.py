@@ -329,7 +329,7 @@ def test_what_was_damaged_is_one_error_or_the_same(artifact: Artifact, tmp_path:
 @pytest.mark.parametrize("depth", [300, 980, 3_000, 100_000])
 def test_a_deep_nesting_is_one_error(key: str, depth: int, path: Path) -> None:
     plain = json.loads(path.read_text())
-    plain.update({"schema": 2} if key == "cstool" else {}, **{key: "deep"})
+    plain.update({"schema": 3} if key == "cstool" else {}, **{key: "deep"})
     path.write_text(json.dumps(plain).replace('"deep"', "[" * depth + "]" * depth))
     with pytest.raises(ArtifactError) as caught:
         read_artifact(path)
@@ -338,9 +338,9 @@ def test_a_deep_nesting_is_one_error(key: str, depth: int, path: Path) -> None:
 
 def test_reading_another_schema(path: Path) -> None:
     rewrite(path, lambda plain: plain.update(schema=1, cstool="0.0"))
-    expect(lambda: read_artifact(path), f"{path}: must have schema 2, got 1, written by cstool 0.0", "compile again")
+    expect(lambda: read_artifact(path), f"{path}: must have schema 3, got 1, written by cstool 0.0", "compile again")
     rewrite(path, lambda plain: plain.pop("cstool"))
-    expect(lambda: read_artifact(path), f"{path}: must have schema 2, got 1", "compile again")
+    expect(lambda: read_artifact(path), f"{path}: must have schema 3, got 1", "compile again")
 
 
 def test_reading_what_was_edited(path: Path) -> None:
@@ -411,7 +411,7 @@ def test_reading_what_is_not_legal(path: Path) -> None:
     rewrite(path, lambda plain: plain.update(micro_batch_size=3))
     expect(
         lambda: read_artifact(path),
-        f"{path}: must be a legal artifact, got: micro_batch_size 3 does not divide 8 samples of a CSX",
+        f"{path}: must be a legal artifact, got: 2 micro-batches of at most 3 are not 8 samples",
         "compile again",
     )
 

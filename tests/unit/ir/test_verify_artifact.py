@@ -61,9 +61,9 @@ LAYOUT = STREAMING.streaming.layout
         (replace(STREAMING, graph=replace(STREAMING.graph, loss="none")), "no op produces the loss 'none'"),
         (replace(STREAMING, num_csx=3), "num_csx 3 does not divide batch_size 16"),
         (replace(STREAMING, num_csx=0), "num_csx 0 does not divide batch_size 16"),
-        (replace(STREAMING, micro_batch_size=3), "micro_batch_size 3 does not divide 8 samples of a CSX"),
-        (replace(STREAMING, micro_batch_size=0), "micro_batch_size 0 does not divide 8 samples of a CSX"),
-        (replace(STREAMING, micro_batch_size=8), "2 micro-batches of 8 are not 8 samples"),
+        (replace(STREAMING, micro_batch_size=3), "2 micro-batches of at most 3 are not 8 samples"),
+        (replace(STREAMING, micro_batch_size=0), "micro_batch_size 0 is not of 8 samples of a CSX"),
+        (replace(STREAMING, micro_batch_size=8), "2 micro-batches of at most 8 are not 8 samples"),
         (replace(STREAMING, kernels=STREAMING.kernels[1:]), "kernels are of 2 segments, the graph has 3"),
         (
             replace(STREAMING, kernels=(STREAMING.kernels[0][1:], *STREAMING.kernels[1:])),

@@ -115,3 +115,30 @@ def test_it_is_what_stepping_through_time_gives(found: Tasks) -> None:
         simulation.add(str(resource), duration, after=after, along=along)
     timeline = simulation.run()
     assert [timeline.span(task) for task in range(len(found))] == stepped(found)
+
+
+def test_time_is_spent_on_what_all_else_waits_for() -> None:
+    """The reader is faster than the link behind it, so of its 2 s only the first is waited for."""
+    simulation = Simulation()
+    read = simulation.add("reader", 2.0)
+    send = simulation.add("link", 6.0, along=[(read, 1.0)])
+    work = simulation.add("cores", 3.0, after=[(send, -2.0)])
+    done = simulation.add("cores", 1.0, along=[(send, 0.5)])
+    timeline = simulation.run()
+    assert [timeline.span(task) for task in (send, done, work)] == [(1.0, 7.0), (1.5, 7.5), (7.5, 10.5)]
+    # The link begins a second behind the reader, then counts until its last byte has come half a second later.
+    assert simulation.spent(timeline, work) == {"cores": 3.0, "lag": 1.5, "link": 6.0}
+    assert simulation.spent(timeline, work, since=6.5) == {"cores": 3.0, "lag": 0.5, "link": 0.5}
+    assert simulation.spent(timeline, read) == {"reader": 2.0}
+
+
+@given(tasks(), st.integers(0, 10))
+def test_what_time_is_spent_on_adds_up_to_it(found: Tasks, since: int) -> None:
+    simulation = Simulation()
+    for resource, duration, after, along in found:
+        simulation.add(str(resource), duration, after=after, along=along)
+    timeline, busy = simulation.run(), simulation.busy_s()
+    for task in range(len(found)):
+        spent = simulation.spent(timeline, task, since)
+        assert sum(spent.values()) == max(0.0, timeline.ends[task] - since)
+        assert all(0 < seconds <= busy.get(name, 500.0) for name, seconds in spent.items())

@@ -14,6 +14,7 @@ from cstool.perf.wafer import input_bytes, useful_flops
 
 ROOT = Path(__file__).parents[3]
 CS2 = load_system("cs2")
+NUM_CSX = "trainer.init.backend.cluster_config.num_csx"
 
 
 def compiled(name: str, *overrides: str, mode: str = "weight_streaming"):
@@ -69,7 +70,7 @@ def test_no_phase_is_above_the_roof():
     for name in ("gpt_tiny", "fc_mnist", "gpt3_175b"):
         artifact = compiled(name)
         peak = CS2.peak_flops(artifact.operand_bits)
-        loads = [*kernel_loads(artifact), step_load(artifact, 1, artifact.step_s)]
+        loads = [*kernel_loads(artifact), step_load(artifact)]
         for load in loads:
             slope = load.flops_per_byte * CS2.io_bytes_per_s if load.flops_per_byte else peak
             # Biases and norms are bytes that cross, for which no cycles are counted.
@@ -77,18 +78,19 @@ def test_no_phase_is_above_the_roof():
 
 
 def test_a_pipelined_step_moves_inputs_and_between_systems_gradients():
-    artifact = compiled("fc_mnist", mode="pipelined")
-    assert kernel_loads(artifact) == ()
-    one, two = (step_load(artifact, count, 1e-3) for count in (1, 2))
-    inputs = artifact.batch_size * input_bytes(artifact)
-    assert (one.phase, one.flops, one.edge_bytes) == ("step", useful_flops(artifact), inputs)
-    assert two.edge_bytes == inputs + 4 * artifact.graph.parameter_count
-    assert one.flops_per_s == one.flops / 1e-3
+    alone, shared = (compiled("fc_mnist", f"{NUM_CSX}={count}", mode="pipelined") for count in (1, 2))
+    assert kernel_loads(alone) == ()
+    one, two = step_load(alone), step_load(shared)
+    inputs = alone.batch_size * input_bytes(alone)
+    assert (one.phase, one.flops, one.edge_bytes) == ("step", useful_flops(alone), inputs)
+    # Each of the two has half of the samples.
+    assert (two.flops, two.edge_bytes) == (one.flops // 2, inputs // 2 + 4 * alone.graph.parameter_count)
+    assert one.flops_per_s == one.flops / alone.step_s
 
 
 def test_a_streamed_step_moves_what_the_busier_way_moves():
     artifact = compiled("gpt_tiny")
     plan = artifact.streaming
     inputs = artifact.batch_size * input_bytes(artifact)
-    assert step_load(artifact, 4, 1.0).edge_bytes == max(plan.streamed_bytes + inputs, plan.gradient_bytes)
+    assert step_load(artifact).edge_bytes == max(plan.streamed_bytes + inputs, plan.gradient_bytes)
     assert Load("a", "step", 6, 3, 2.0) == Load("a", "step", 6, 3, 2.0, 1)

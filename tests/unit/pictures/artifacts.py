@@ -169,6 +169,7 @@ def pipelined(stages: int, replicas: tuple[int, int] = (1, 1), system: System = 
         streaming(),
         system=system,
         mode=ExecutionMode.PIPELINED,
+        waits_for_norm=True,
         micro_batch_size=replicas[0] * replicas[1],
         streaming=None,
         pipelined=PipelinedPlan(
@@ -179,6 +180,7 @@ def pipelined(stages: int, replicas: tuple[int, int] = (1, 1), system: System = 
             routes=tuple(routes),
             kernel_colors={"partial sums": 16},
             bottleneck=max(range(len(planned)), key=lambda n: planned[n].cycles.total),
+            update_cycles=1_000,
             wire_pes=12_345,
         ),
         reasons=("all weights, optimizer state and activations fit the SRAM", "it is the faster one, as modelled"),
@@ -254,6 +256,7 @@ def streaming(layers: int = 12, *, width: int = 768, tokens_per_pe: int = 23, gr
             Alternative(ExecutionMode.PIPELINED, None, "lm_head needs 1,234,567 PEs, there are 745,500"),
             Alternative(ExecutionMode.WEIGHT_STREAMING, 91_700_000, "chosen"),
         ),
+        waits_for_norm=True,
         micro_batch_size=64,
         recompute=Recompute(0),
         streaming=StreamingPlan(

@@ -14,16 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.patches import Polygon
+from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 
-from cstool.ir import Artifact, Region, SramEntry
+from cstool.ir import Artifact, Region, Route, SramEntry
 from cstool.pictures.account import merge_entries, spread
 from cstool.pictures.draw import draw_picture
-from cstool.pictures.floorplan import draw_floorplan, fit_number
+from cstool.pictures.floorplan import draw_floorplan
 from cstool.pictures.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
 from cstool.pictures.names import group_name, short_name
 from cstool.pictures.quantities import bytes_si_text, digits_text, seconds_text
+from cstool.pictures.region_names import fit_number
 from cstool.pictures.streaming import draw_streaming
+from cstool.pictures.theme import dark
 from tests.unit.pictures.artifacts import pipelined, streaming
 
 ARTIFACTS = {
@@ -63,6 +68,73 @@ def test_rows_without_tokens_are_not_said_to_work(rows):
     assert any(text.get_text().startswith(f"{active:,} of 745,500 PEs work on") for text in texts)
     (sums,) = [text for text in texts if text.get_text().startswith("partial sums")]
     assert sums.get_position()[1] == pytest.approx(46 + max(44, 0.8 * rows * min(300 / 750, 330 / 994)) - 5)
+
+
+@pytest.mark.parametrize("count", [3, 62, 100])
+def test_routes_run_clear_of_names(count):
+    """Neither a line nor the head of an arrow lies over the name of a region."""
+    artifact = with_inputs(pipelined(count))
+    figure = figure_of(artifact)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    names = {short_name(stage.name) for stage in artifact.pipelined.stages}
+    texts = [text for text in figure.findobj(Text) if text.get_text().replace("\n", " ") in names]
+    (axes,) = {text.axes for text in texts}
+    lines = [line.get_transform().transform_path(line.get_path()) for line in axes.lines]
+    heads = [patch.get_window_extent(renderer) for patch in axes.patches if isinstance(patch, Polygon)]
+    assert (len(texts) >= 2, len(heads)) == (True, len(artifact.pipelined.routes))
+    for text in texts:
+        box = text.get_window_extent(renderer).padded(-0.5)
+        struck = [line for line in lines if Outline(line.vertices).intersects_bbox(box, filled=False)]
+        assert struck == [], text.get_text()
+        assert [head for head in heads if box.overlaps(head)] == [], text.get_text()
+
+
+def with_inputs(artifact):
+    """Return an artifact whose inputs run through the middle of all regions."""
+    plan = artifact.pipelined
+    last = plan.stages[-1].region
+    ways = [(0, stage.region.y + stage.region.height // 2) for stage in plan.stages[:: max(1, len(plan.stages) // 5)]]
+    end = last.x + last.width - 1
+    routes = [
+        Route(f"input {n}", -1, len(plan.stages) - 1, "input", 20, 1, (start, (end, start[1])))
+        for n, start in enumerate(ways)
+    ]
+    return replace(artifact, pipelined=replace(plan, routes=(*plan.routes, *routes)))
+
+
+def test_a_flat_floorplan_has_what_explains_it_below():
+    artifact = pipelined(3, (1, 11))
+    said = {text.get_text(): text for text in figure_of(artifact).findobj(Text)}
+    name = short_name(artifact.pipelined.stages[-1].name)
+    legend, region = (said[text].axes.get_position() for text in ("Routes and regions", name))
+    assert legend.y1 < region.y0
+
+
+def test_an_svg_says_what_it_shows_in_letters(tmp_path):
+    draw_picture(pipelined(3), tmp_path / "a.svg")
+    svg = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    root, space = ElementTree.fromstring(svg), "{http://www.w3.org/2000/svg}"
+    assert root.get("role") == "img"
+    assert [child.tag for child in root[:2]] == [f"{space}title", f"{space}desc"]
+    assert root[0].text.endswith("on cs2: pipelined (modelled)")
+    assert root[1].text.endswith("Cycles are modelled, not measured.")
+    texts = {element.text: element for element in root.iter(f"{space}text")}
+    assert "slowest stage" in texts
+    assert "font-family: 'DejaVu Sans', Verdana, sans-serif" in texts["slowest stage"].get("style")
+    assert len(svg) < 80_000
+
+
+def test_a_dark_page_has_light_letters(tmp_path):
+    for theme in ("light", "dark"):
+        draw_picture(pipelined(3), tmp_path / f"{theme}.svg", theme=theme)
+    light, other = ((tmp_path / f"{theme}.svg").read_text(encoding="utf-8") for theme in ("light", "dark"))
+    ink, paper = "#1a1a1a", "#ffffff"
+    assert ink in light
+    assert to_hex(dark(ink)) in other
+    assert f"fill: {to_hex(dark(paper))}" in other
+    assert ink not in other
+    assert light.count("<text") == other.count("<text")
 
 
 def test_svg_is_the_same_in_every_process(tmp_path):

@@ -1,0 +1,69 @@
+"""How the samples of a system are cut into micro-batches, or shared out to replicas: alike, or nearly so.
+
+MemoryX adds up gradients, and a loss is divided by the tokens of the whole batch: so micro-batches may differ by a
+sample. They do where equal ones leave a gap, as of a prime number of samples. Each is modelled as if it had the samples
+of the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from cstool.divisors import divisors
+from cstool.perf.pe import ceil_div
+
+GAP = 2
+"""times as large as the next smaller equal micro-batches, from which on uneven ones are worth a try (chosen)"""
+APART = 1.1
+"""times as large as the next smaller uneven ones (chosen)"""
+
+
+def even_size(samples: int, most: int) -> int:
+    """Return the size of the largest micro-batch, where none may have more than `most` samples.
+
+    Example: 97 samples, at most 16 at a time, are 6 micro-batches of 14 and one of 13.
+
+    >>> even_size(97, 16), even_size(96, 16), even_size(97, 97)
+    (14, 16, 97)
+    """
+    return int(ceil_div(samples, ceil_div(samples, most)))
+
+
+def even_sizes(samples: int, most: int) -> Iterator[int]:
+    """Yield the sizes of the largest micro-batch that are worth a try, the largest first.
+
+    Equal ones are, and others between two of them that are far apart; whatever lies between two of those makes as many
+    micro-batches as the smaller one.
+
+    >>> list(even_sizes(12, most=12)), list(even_sizes(13, most=8))
+    ([12, 6, 4, 3, 2, 1], [7, 5, 4, 3, 2, 1])
+    >>> list(even_sizes(96, most=23))
+    [20, 16, 12, 8, 6, 4, 3, 2, 1]
+    """
+    equal, last = divisors(samples), math.inf
+    size = even_size(samples, min(most, samples))
+    while True:
+        place = bisect_left(equal, size)
+        is_gap = place > 0 and equal[place] > GAP * equal[place - 1]
+        # What is asked for comes first, whatever lies beside it.
+        if equal[place] == size or last == math.inf or (is_gap and last >= APART * size):
+            yield size
+            last = size
+        if size == 1:
+            return
+        size = even_size(samples, size - 1)
+
+
+def micro_batches_text(samples: int, size: int) -> str:
+    """Return the micro-batches of a system in words, the larger ones first.
+
+    >>> micro_batches_text(96, 16), micro_batches_text(97, 14), micro_batches_text(1, 1)
+    ('6 micro-batches of 16 samples', '6 micro-batches of 14 samples and 1 of 13', '1 micro-batch of 1 sample')
+    """
+    count = int(ceil_div(samples, size))
+    smaller = count * size - samples
+    batches = "1 micro-batch" if count - smaller == 1 else f"{count - smaller:,} micro-batches"
+    text = f"{batches} of {size:,} {'sample' if size == 1 else 'samples'}"
+    return f"{text} and {smaller:,} of {size - 1:,}" if smaller else text
