@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import matplotlib.font_manager  # which looks for fonts, once for all processes
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -35,6 +36,8 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         # Paths of Jupyter are those of the platform; without this it warns that they will be.
         patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        # Else it says what it does about fonts, where nobody drew before or HOME cannot be written.
+        patch.setenv("MPLCONFIGDIR", matplotlib.get_cachedir())
         notebook = nbformat.read(folder / "examples" / "first_hour.ipynb", as_version=4)
         notebook.cells.append(nbformat.v4.new_code_cell(REPORT))
         where = {"metadata": {"path": folder / "examples"}}
