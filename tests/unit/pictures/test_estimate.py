@@ -259,7 +259,7 @@ def test_stages_that_are_alike_are_one_row():
         return Stage(name, "matmul", Region(0, 0, 1, 1), "inputs over rows", cycles, False, 1, False, ())
 
     names = [f"transformer_decoder.layers.{n}.self_attn" for n in range(3)]
-    plan = PipelinedPlan((1, 1), 1, 1, (*map(stage, names, (7, 9, 8)), stage("lm_head", 4)), (), {}, 1, 0)
+    plan = PipelinedPlan((1, 1), 1, 1, (*map(stage, names, (7, 9, 8)), stage("lm_head", 4)), (), {}, 1, 0, 0)
     rows = stage_rows(plan)
     assert [(row.label, row.cycles) for row in rows] == [("L* attention, slowest of 3", 14), ("lm_head", 9)]
     assert list(rows[0].parts) == ["forward", "delta"]
