@@ -57,6 +57,7 @@ def test_a_copy_is_the_checkpoint_that_the_run_would_have_written(
         "source": FILE,
         "path": "TMP/out/checkpoint_4.mdl",
         "bytes": made.stat().st_size,
+        "note": None,
     }
     compared = json.loads(cstool("checkpoint", "diff", saved, made, "--json").stdout)
     assert compared["match"]
