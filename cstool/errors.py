@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cstool.plain_text import one_line
+
 
 class CstoolError(Exception):
     """An error that the user can act on.
 
+    Both are one line. Whatever a file put into them, a name or a value, is shown and not obeyed: no line ends in it,
+    no escape sequences (`plain_text.one_line`).
+
     Args:
-        message: one line, *where: rule, got what*; several lines only when several things are wrong.
-        hint: what to do about it, without the word "hint".
+        message: *where: rule, got what*
+        hint: what to do about it, without the word "hint"
     """
 
     exit_code = 2
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = one_line(message)
+        self.hint = None if hint is None else one_line(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
@@ -32,8 +37,10 @@ class ParamsError(CstoolError):
     """
 
     def __init__(self, problems: Sequence[tuple[str, str | None]]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(m if h is None else f"{m}\nhint: {h}" for m, h in self.problems))
+        each = [CstoolError(message, hint) for message, hint in problems]
+        self.problems = tuple((error.message, error.hint) for error in each)
+        super().__init__("")
+        self.message = "\n".join(map(str, each))
 
 
 class DataError(CstoolError):

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cstool.api.screen import is_terminal
+from cstool.plain_text import one_line
 
 FREE_COLUMNS = 4
 """left free at the end of a line, for the ^C that a terminal echoes there"""
@@ -81,12 +82,12 @@ class BarProgress:
         if self._bars is None:
             self._bars = FittingBars(self._console, self._amount)
             self._bars.start()
-        self._ids[task] = self._bars.add_task(task, total=total, detail="")
+        self._ids[task] = self._bars.add_task(one_line(task), total=total, detail="")
 
     def advance(self, task: str, done: int, detail: str = "", *, loss: float | None = None) -> None:  # noqa: ARG002
         """Move the bar of a task to `done`."""
         if self._bars is not None:
-            self._bars.update(self._ids[task], completed=done, detail=detail)
+            self._bars.update(self._ids[task], completed=done, detail=one_line(detail))
 
     def finish(self, task: str) -> None:
         """Take the bar of a task away."""

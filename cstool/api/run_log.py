@@ -15,6 +15,7 @@ import yaml
 
 from cstool.atomic_file import replace_link
 from cstool.errors import CstoolError
+from cstool.plain_text import one_line
 
 LOG = logging.getLogger("cstool")
 LINE_FORMAT = "%(asctime)s %(levelname)s:   %(message)s"  # such as 2024-03-14 03:20:31,277 INFO:   | Train ...
@@ -73,6 +74,7 @@ def run_log(
     LOG.propagate = False
     for handler in handlers:
         handler.setFormatter(logging.Formatter(LINE_FORMAT))
+        handler.addFilter(_show_controls)
         LOG.addHandler(handler)
     began = f"Running command: {shlex.join(sys.argv)}" if called is None else f"Called from Python: {called}"
     try:
@@ -94,6 +96,13 @@ def run_log(
         logging.raiseExceptions = raise_exceptions
         LOG.setLevel(level_before)
         LOG.propagate = propagated
+
+
+def _show_controls(record: logging.LogRecord) -> bool:
+    """Show, in place of obeying them, the control characters of a record; those of an error are shown by then."""
+    if record.levelno < logging.ERROR:
+        record.msg, record.args = one_line(record.getMessage()), ()
+    return True
 
 
 def _new_folder(model_dir: Path, is_latest: bool) -> Path:

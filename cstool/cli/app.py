@@ -19,6 +19,7 @@ from cstool.cli.config_pull import PULL_EPILOG, pull
 from cstool.cli.data import data_app
 from cstool.cli.estimate import EPILOG as ESTIMATE_EPILOG
 from cstool.cli.estimate import estimate
+from cstool.cli.harmless_streams import harmless_streams
 from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import EPILOG as RUN_EPILOG
@@ -107,6 +108,11 @@ def _root(
 def main() -> int:
     """Run the command that the process was started with and return its exit code."""
     open_streams()
+    with harmless_streams():
+        return _main()
+
+
+def _main() -> int:
     # Lanes are the threads that compute; those of a library would take memory, and do nothing.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if (lack := lack_of_room(sys.argv[1:])) is not None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from cstool.cli.completion import complete_checkpoint, complete_params
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.screen import progress_in_bytes
 from cstool.errors import CheckpointError
@@ -133,13 +134,13 @@ def convert(
             )
             return
         for note in done.notes:
-            print(f"note: {note}")
+            print_line(f"note: {note}")
         if done.densities:
             share = 1 - sum(done.densities.values()) / len(done.densities)
             print(f"{len(done.densities)} of {done.weights} weights are sparse, with {share:.1%} zeros on average")
-        print(f"Checkpoint saved to {done.path}")
+        print_line(f"Checkpoint saved to {done.path}")
         if done.config_path is not None:
-            print(f"Config saved to {done.config_path}")
+            print_line(f"Config saved to {done.config_path}")
 
 
 def _check_flags(

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cstool.cli.checkpoint_info import CheckpointArgument
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 
 
@@ -41,5 +42,5 @@ def copy(
             print_json({"source": str(path), "path": str(made), "bytes": size_bytes, "note": note})
         else:
             if note is not None:
-                print(f"note: {note}")
-            print(f"{path}: copied to {made}, {bytes_text(size_bytes)}")
+                print_line(f"note: {note}")
+            print_line(f"{path}: copied to {made}, {bytes_text(size_bytes)}")

@@ -10,6 +10,7 @@ import typer
 
 from cstool.cli.checkpoint_list import FolderArgument, check_folder
 from cstool.cli.checkpoint_verify import CheckpointsArgument
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
 
@@ -72,9 +73,9 @@ def prune(
             return
         _print_deleted(plan.deleted, sizes, dry_run)
         for error in (*plan.damaged, *plan.strange):
-            print(f"left as it is: {error.message}")
+            print_line(f"left as it is: {error.message}")
         for path in plan.kept:
-            print(f"{path}: whole, kept")
+            print_line(f"{path}: whole, kept")
 
 
 def _delete(paths: Sequence[Path], dry_run: bool) -> list[int]:
@@ -95,6 +96,6 @@ def _print_deleted(paths: Sequence[Path], sizes: list[int], dry_run: bool) -> No
     from cstool.cli.render import bytes_text
 
     for path, size in zip(paths, sizes, strict=True):
-        print(f"{path}: {'would be deleted' if dry_run else 'deleted'}, {bytes_text(size)}")
+        print_line(f"{path}: {'would be deleted' if dry_run else 'deleted'}, {bytes_text(size)}")
     if not paths:
         print("nothing to delete")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cstool.cli.completion import complete_model_dir
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
 
@@ -34,7 +35,7 @@ def list_(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOptio
             rows = [(str(step), bytes_text(size), path.name) for step, path, size in found]
             print_table(("step", "size", "file"), rows, right=("step", "size"))
         elif memoryx is None:
-            print(f"{folder}: no checkpoints")
+            print_line(f"{folder}: no checkpoints")
         if memoryx is not None:
             print(memoryx["error"] or f"MemoryX: {FILE_NAME}, committed at step {memoryx['step']}")
 

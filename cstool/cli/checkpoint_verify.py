@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cstool.cli.completion import complete_checkpoint
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError, DamagedCheckpointError
 
@@ -40,7 +41,7 @@ def verify(files: CheckpointsArgument, as_json: JsonOption = False, debug: Debug
                 message = None if error is None else error.message
                 document.append({"path": str(path), "ok": error is None, "error": message, "note": note})
             else:
-                print(_line(path, error), flush=True)
+                print_line(_line(path, error))
                 if note is not None:
                     print(f"note: {note}", flush=True)
         if as_json:

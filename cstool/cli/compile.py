@@ -10,6 +10,7 @@ import typer
 
 from cstool.cli.command import Command, Group
 from cstool.cli.completion import complete_artifact, complete_params
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import (
     CompileDirOption,
@@ -291,7 +292,7 @@ def _validate(trainers: Sequence[Params], as_json: bool) -> None:
         print_json(found[0] if len(found) == 1 else {"trainers": found})
         return
     for each in found:
-        print(f"{each['model']}: {each['ops']:,} ops in {each['kernels']:,} kernels, each of which there is")
+        print_line(f"{each['model']}: {each['ops']:,} ops in {each['kernels']:,} kernels, each of which there is")
 
 
 def _check_plots(plots: Sequence[Path]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.cli.render import bytes_text, print_facts, print_table
+from cstool.cli.render import bytes_text, print_facts, print_line, print_table
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
 from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.wafer import useful_flops
@@ -27,15 +27,18 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
     """Print the report on an artifact."""
     graph, system = artifact.graph, artifact.system
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
-    print(f"{graph.name}: {graph.parameter_count:,} parameters, batches of {artifact.batch_size:,} samples{tokens}")
+    print_line(
+        f"{graph.name}: {graph.parameter_count:,} parameters, batches of {artifact.batch_size:,} samples{tokens}"
+    )
     systems = f"{artifact.num_csx} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
-    print(f"{systems}. Times and memory are modelled; nothing is measured.\n")
+    print_line(f"{systems}. Times and memory are modelled; nothing is measured.")
+    print()
     print_facts(dict(_facts(artifact, path)))
     for note in notes:
-        print(f"note: {note}")
+        print_line(f"note: {note}")
     print("\nwhy")
     for reason in artifact.reasons:
-        print(f"  {reason}")
+        print_line(f"  {reason}")
     others = [a for a in artifact.alternatives if a.step_cycles is not None and a.step_cycles != artifact.step_cycles]
     if others:
         print("\ninstead")
@@ -43,9 +46,10 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
         assert other.step_cycles is not None
         ratio = other.step_cycles / artifact.step_cycles
         than = f"{ratio:.2f}x the time" if ratio >= 1 else f"{1 / ratio:.2f}x as fast"
-        print(f"  {other.mode}, {seconds_text(other.step_cycles / system.clock_hz)} a step, {than}: {other.why}")
+        print_line(f"  {other.mode}, {seconds_text(other.step_cycles / system.clock_hz)} a step, {than}: {other.why}")
     name, account = artifact.fullest
-    print(f"\nSRAM of the fullest PE, {short_name(name)}")
+    print()
+    print_line(f"SRAM of the fullest PE, {short_name(name)}")
     rows = [(short_name(entry.name), entry.arithmetic, f"{entry.bytes:,}") for entry in account]
     free = system.pe.sram_bytes - artifact.sram_used_bytes
     print_table(("what", "arithmetic", "bytes"), [*rows, ("free", "", f"{free:,}")], right=("bytes",))
@@ -100,7 +104,7 @@ def artifact_document(artifact: Artifact, path: Path) -> dict[str, Any]:
 def print_differences(changes: Sequence[Change]) -> None:
     """Print what is different, one line each."""
     for change in changes[:MOST_CHANGES]:
-        print(change)
+        print_line(str(change))
     if len(changes) > MOST_CHANGES:
         print(f"and {len(changes) - MOST_CHANGES:,} more; --json lists all")
     if not changes:
@@ -194,7 +198,8 @@ def _print_stages(plan: PipelinedPlan) -> None:
     print_table(columns, rows, right=_RIGHT)
     slow = sorted(plan.stages, key=lambda stage: -stage.cycles.total)[:SLOWEST]
     named = ", ".join(f"{short_name(stage.name)} {stage.cycles.total:,}" for stage in slow)
-    print(f"\nslowest: {named}")
+    print()
+    print_line(f"slowest: {named}")
     colors = {route.color for route in plan.routes}
     lanes = sum(route.lanes for route in plan.routes)
     print(f"routes: {len(plan.routes)} of {lanes} lanes in {len(colors)} colors; wire {plan.wire_pes:,} PEs")

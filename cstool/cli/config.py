@@ -9,9 +9,11 @@ import typer
 
 from cstool.cli.command import Command, Group
 from cstool.cli.completion import complete_params
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import RunCommand
 from cstool.errors import ParamsError
+from cstool.plain_text import lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +68,7 @@ def validate(
             print_json({"path": str(file), "valid": True, "trainers": models, "warnings": warnings, "notes": notes})
             return
         for line in (*(f"warning: {warning}" for warning in warnings), *notes):
-            print(line)
+            print_line(line)
         print("Config validation was successful!")
 
 
@@ -143,7 +145,7 @@ def convert_legacy(
         if target.absolute().parent != file.absolute().parent:
             converted = _with_absolute_paths(converted, file.parent)
         _write_new(target, _yaml_text(converted))
-        print(f"Converted {file} to {target}")
+        print_line(f"Converted {file} to {target}")
         try:
             load_all_params(target)
         except ParamsError as error:
@@ -228,7 +230,12 @@ def _yaml_text(document: Mapping[str, Any]) -> str:
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - what stands twice is written twice
             return True
 
-    return str(yaml.dump(dict(document), Dumper=Dumper, sort_keys=False, allow_unicode=True))
+    def dump(allow_unicode: bool) -> str:
+        return str(yaml.dump(dict(document), Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode))
+
+    text = dump(allow_unicode=True)
+    # Characters that a terminal does not show are written as YAML's escapes, which mean the same.
+    return text if lines(text) == text else dump(allow_unicode=False)
 
 
 def _with_absolute_paths(value: Any, folder: Path, is_path: bool = False) -> Any:
@@ -266,7 +273,8 @@ def _print_statistics(which: str, params: Params, statistics: Statistics) -> Non
 
     tokens, parameters, batch_size = statistics.tokens, statistics.parameters(), _batch_size(params)
     unit, length = ("token", f", {tokens:,} tokens per sample") if tokens > 1 else ("sample", "")
-    print(f"{which}: {params.model.name}{length}. All numbers are counts; nothing is measured.\n")
+    print_line(f"{which}: {params.model.name}{length}. All numbers are counts; nothing is measured.")
+    print()
 
     columns = ("part", "layers", "weights", "parameters", "share")
     rows: list[tuple[str, ...]] = [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cstool.cli.command import Command, Group
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.screen import progress_in_bytes
 
@@ -148,7 +149,7 @@ def digits(
             return
         total = made.train + made.val
         already = "already " if made.already_prepared else ""
-        print(f"{made.path}: {already}prepared, {total:,} pictures: {made.train:,} train, {made.val:,} val")
+        print_line(f"{made.path}: {already}prepared, {total:,} pictures: {made.train:,} train, {made.val:,} val")
 
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a data set.", show_default=False)]
@@ -200,9 +201,10 @@ def check(
             print_json({"ok": is_fine, **asdict(checked), "path": str(folder)})
         elif is_fine:
             size = bytes_text(checked.size_bytes)
-            print(f"{folder}: ok, {checked.samples:,} samples in {checked.files:,} files, {size}")
+            print_line(f"{folder}: ok, {checked.samples:,} samples in {checked.files:,} files, {size}")
         else:
-            print("\n".join(checked.findings))
+            for finding in checked.findings:
+                print_line(finding)
         if not is_fine:
             raise typer.Exit(1)
 
@@ -229,7 +231,7 @@ def baseline(
             print_json({"path": str(folder), "model": "bigram", "loss": loss})
         else:
             unit = "byte" if vocab_size == BYTE_VALUES else "token"
-            print(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per {unit}")
+            print_line(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per {unit}")
 
 
 def _open(folder: Path, vocab_size: int, stack: ExitStack) -> Dataset:

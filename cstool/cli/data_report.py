@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cstool.cli.render import bytes_text, print_facts, print_table
+from cstool.cli.render import bytes_text, print_facts, print_line, print_table
 from cstool.data import DataInfo, PartInfo, TextSummary
 from cstool.runtime.wording import counted
 
 
 def print_text_summary(made: TextSummary, val_fraction: float) -> None:
     """Print what was made of a text, where `val_fraction` of it was to be held out."""
-    print(f"{made.path}: {'already prepared' if made.already_prepared else f'prepared in {made.duration_s:.1f} s'}")
+    how = "already prepared" if made.already_prepared else f"prepared in {made.duration_s:.1f} s"
+    print_line(f"{made.path}: {how}")
     if (continued := made.continued) is not None:
         tokenized = f"{continued.tokenized} of {continued.of_tokenized} files of tokens and "
         print(
@@ -28,7 +29,7 @@ def print_text_summary(made: TextSummary, val_fraction: float) -> None:
         print(f"Held out: {share} of the text, asked for {val_fraction:.1%}")
     if made.tokenizer != "bytes":
         ratio = (made.train.size_bytes + made.val.size_bytes) / (made.train.tokens + made.val.tokens)
-        print(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens, {ratio:.2f} bytes to each")
+        print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens, {ratio:.2f} bytes to each")
     if made.unknown_characters:
         print(f"Unknown: no token stands for {made.unknown_characters:,} characters")
     if (binary := made.binary) is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.cli.compile_report import phases_document, seconds_text
-from cstool.cli.render import print_facts, print_table
+from cstool.cli.render import print_facts, print_line, print_table
 from cstool.errors import EstimateError
 from cstool.estimation import Estimate, Row, first_of
 from cstool.estimation.point import tb_text
@@ -51,15 +51,16 @@ def print_estimate(found: Estimate, smallest: int | None, notes: Sequence[str]) 
     artifact = found.artifact
     graph, system = artifact.graph, artifact.system
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
-    print(f"{graph.name}: {graph.parameter_count:,} parameters, batches of {found.batch_size:,} samples{tokens}")
+    print_line(f"{graph.name}: {graph.parameter_count:,} parameters, batches of {found.batch_size:,} samples{tokens}")
     machine = f"{found.num_csx:,} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
-    print(f"{machine}. Everything is modelled; nothing is measured.\n")
+    print_line(f"{machine}. Everything is modelled; nothing is measured.")
+    print()
     print_facts(dict(_facts(found, smallest)))
     for note in notes:
-        print(f"note: {note}")
+        print_line(f"note: {note}")
     print("\nwhy")
     for reason in artifact.reasons:
-        print(f"  {reason}")
+        print_line(f"  {reason}")
     _print_step(found)
     limits = ", ".join(f"{share:.0%} {bound}" for bound, share in found.limits.items() if share >= 0.005)
     print(f"the kernels' time is limited by: {limits}")
@@ -178,7 +179,7 @@ def print_scaling(rows: Sequence[Row]) -> None:
     print_table(columns, table, right=columns[:-1])
     for row in rows:
         if row.estimate is None:
-            print(f"{row.label:,}: left out: {row.why}")
+            print_line(f"{row.label:,}: left out: {row.why}")
 
 
 def _batch_text(rows: Sequence[Row]) -> str:
@@ -213,7 +214,7 @@ def print_sparsities(rows: Sequence[Row]) -> None:
     print_table(SPARSE_COLUMNS, table, right=SPARSE_COLUMNS[:-1])
     for row in rows:
         if row.estimate is None:
-            print(f"{row.label:g}: left out: {row.why}")
+            print_line(f"{row.label:g}: left out: {row.why}")
     print("of ideal: the speedup over what the products that are left would allow")
 
 

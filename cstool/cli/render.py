@@ -12,6 +12,7 @@ from typing import Any
 
 from cstool.api.screen import is_terminal
 from cstool.cli.table import table_lines
+from cstool.plain_text import one_line
 
 _WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
 """how a line is cut: between words alone"""
@@ -30,10 +31,15 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def print_line(text: str) -> None:
+    """Print one line at once, whatever it holds of names and texts that came from files."""
+    print(one_line(text), flush=True)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print rows under column titles, the columns named in `right` aligned to the right."""
     width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
-    for line in table_lines(columns, list(rows), right, width):
+    for line in table_lines(columns, [[one_line(cell) for cell in row] for row in rows], right, width):
         print(line)
 
 
@@ -41,7 +47,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
     """Print names and values, one pair per line, the values below each other."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        line = f"{name:<{width}}  {value}"
+        line = f"{name:<{width}}  {one_line(value)}"
         if is_terminal(sys.stdout):
             line = fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * min(width + 2, 18), **_WORDS)
         print(line)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from cstool.errors import CstoolError
+from cstool.plain_text import one_line
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -70,7 +71,7 @@ def errors_as_messages(debug: bool) -> Iterator[None]:
 
 def print_error(text: str, label: str = "error") -> None:
     """Print `text` on stderr, the label before each message of it but not before the hints."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         _print_line(line if line.startswith("hint: ") else f"{label}: {line}")
 
 
@@ -104,7 +105,7 @@ def print_usage_error(error: typer.TyperException) -> None:
             or _other_words(error, context)
             or (f"did you mean {' or '.join(nearest)}?" if nearest else None)
         )
-    print_error(message)
+    print_error(one_line(message))
     _print_line(f"hint: {hint or f'`{command} --help` lists what there is'}")
 
 

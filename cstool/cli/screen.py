@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
-from unicodedata import category
 
 from cstool.api.screen import is_terminal
+from cstool.cli.harmless_streams import raw_stream
 from cstool.cli.log_line import fitted_line
+from cstool.plain_text import terminal_text
 
 if TYPE_CHECKING:
     import rich.console
@@ -38,8 +39,8 @@ class TextOutput:
         if not text:
             return
         if self._is_terminal:
-            text = "".join("\ufffd" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
-        sys.stdout.write(text)
+            text = terminal_text(text)
+        raw_stream(sys.stdout).write(text)
         sys.stdout.flush()
         self._is_within_line = not text.endswith("\n")
 
@@ -83,7 +84,7 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
 
     from cstool.api.bars import BarProgress
 
-    console = Console(file=stream)
+    console = Console(file=raw_stream(stream))
     with closing(BarProgress(console, amount)) as bars:
         try:
             yield Screen(ConsoleHandler(console, text), bars, text)

@@ -12,7 +12,9 @@ import typer
 from cstool.api.screen import is_terminal
 from cstool.cli.command import Command, Group
 from cstool.cli.completion import complete_system
+from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.plain_text import one_line
 
 if TYPE_CHECKING:
     from cstool.arch import System
@@ -99,7 +101,8 @@ def show(
                 }
             )
             return
-        print(f"{system.name} ({system.wafer})\n")
+        print_line(f"{system.name} ({system.wafer})")
+        print()
         rows = [(key, f"{_text(value)} {_unit(key)}".rstrip(), status) for key, value, status, _ in numbers]
         rows += [(part, "none", "") for part in ("memoryx", "swarmx") if getattr(system, part) is None]
         print_table(("number", "value", "status"), rows, right=("value",))
@@ -112,7 +115,7 @@ def show(
         print("\nsources")
         width = min(100, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 100
         for key, _, _, source in numbers:
-            print(textwrap.fill(f"{key}: {source}", width, initial_indent="  ", subsequent_indent="      "))
+            print(textwrap.fill(one_line(f"{key}: {source}"), width, initial_indent="  ", subsequent_indent="      "))
 
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:

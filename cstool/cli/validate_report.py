@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from cstool.cli.compile_report import seconds_text
-from cstool.cli.render import bytes_text, print_table
+from cstool.cli.render import bytes_text, print_line, print_table
 from cstool.pictures.names import short_name
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def print_verdict(verdict: Verdict) -> None:
     unit = "nats per sample" if setting.tokens is None else "nats per token"
     _print_setting(setting, found)
     for note in verdict.notes:
-        print(f"note: {note}")
+        print_line(f"note: {note}")
     print(f"\nnumerics  {_word(not verdict.numerics.problems)}")
     _print_numerics(verdict.numerics)
     print(f"\nquality  {_word(found.quality.holds)}")
@@ -61,7 +61,7 @@ def print_verdict(verdict: Verdict) -> None:
         _print_sweep(verdict.sweep, unit)
     print()
     for problem in verdict.problems:
-        print(problem)
+        print_line(problem)
     print(f"verdict: {_word(verdict.holds)}")
 
 
@@ -96,7 +96,7 @@ def comparison_picture(verdict: Verdict) -> ComparisonPicture:
 
 def _print_setting(setting: Setting, found: Comparison) -> None:
     share = setting.sparse_parameters / setting.parameters
-    print(f"{setting.model}, {setting.parameters:,} parameters: sparse against dense")
+    print_line(f"{setting.model}, {setting.parameters:,} parameters: sparse against dense")
     sparse = f"{setting.sparse_parameters:,} of them ({share:.1%})"
     print(f"sparsity {found.sparsity} in {sparse}; {1 - found.density:.1%} of these are zero")
     of_file = "" if setting.file_steps in (None, setting.num_steps) else f"; the file asks for {setting.file_steps:,}"

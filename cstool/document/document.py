@@ -20,6 +20,7 @@ from cstool.document.compose import (
     too_many_values,
 )
 from cstool.errors import ParamsError
+from cstool.plain_text import one_line
 
 Key = tuple[str | int, ...]
 """A path into the data: mapping keys and list indices."""
@@ -81,7 +82,7 @@ class Document:
 
 def dotted(key: Key) -> str:
     """Write a key the way `--set` takes it: `trainer.init.schedulers.0.LinearLR`."""
-    return ".".join(str(part) for part in key) or "the file"
+    return one_line(".".join(str(part) for part in key)) or "the file"
 
 
 def read_document(path: Path) -> Document:

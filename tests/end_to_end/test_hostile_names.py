@@ -1,0 +1,238 @@
+"""Names and texts that were made to deceive: no command lets them write to the terminal what it did not say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from cstool.arch.load import FOLDER
+from cstool.ir._plain_data import plain_digest
+from cstool.store import CheckpointWriter
+from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.runs import gpt_params
+
+Cstool = Callable[..., Outcome]
+FORGED = "error: forged"
+PIECES = [
+    "\x1b[2J",
+    "\x1b]0;x\x07",
+    "\r",
+    "\b",
+    "\t",
+    "\x9b31m",
+    "\x85",
+    "\u2028",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "[red]",
+]
+PIECES += ["a", "weight", ": ", "'", '"', "%s", "{0}", "\\", "é"]
+
+hostile = st.one_of(st.permutations(PIECES), st.lists(st.sampled_from(PIECES), min_size=1, max_size=4)).map(
+    lambda parts: f"{''.join(parts)}\n{FORGED}"
+)
+names = hostile.map(lambda text: text.replace("/", "_"))
+few = settings(
+    max_examples=3, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Callable[[], Path]:
+    """Return what makes an empty folder for each example."""
+
+    def make() -> Path:
+        shutil.rmtree(tmp_path / "example", ignore_errors=True)
+        (tmp_path / "example").mkdir()
+        return tmp_path / "example"
+
+    return make
+
+
+def check(outcome: Outcome) -> None:
+    """Check that a command ended in words of its own."""
+    assert outcome.code in (0, 1, 2)
+    for text in (outcome.stdout, outcome.stderr):
+        unseen = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\n"}
+        assert unseen == set()
+        assert [line for line in text.splitlines() if line.startswith(FORGED)] == []
+
+
+@given(hostile, st.sampled_from(["key", "top", "model", "optimizer", "processor", "data_dir", "value", "model_dir"]))
+@example("weight\x1b[2J\u202e\n" + FORGED, "key")
+@few
+def test_in_params(cstool: Cstool, fresh: Callable[[], Path], data: Path, name: str, where: str) -> None:
+    folder = fresh()
+    file = gpt_params(folder, data)
+    document = yaml.safe_load(file.read_text())
+    init = document["trainer"]["init"]
+    match where:
+        case "key":
+            init["model"][name] = 1
+        case "top":
+            document[name] = {name: name}
+        case "model":
+            init["model"]["name"] = name
+        case "optimizer":
+            init["optimizer"] = {name: {"learning_rate": 1}}
+        case "processor":
+            document["trainer"]["fit"]["train_dataloader"]["data_processor"] = name
+        case "data_dir":
+            document["trainer"]["fit"]["train_dataloader"]["data_dir"] = str(folder / name)
+        case "value":
+            init["model"]["hidden_size"] = name
+        case "model_dir":
+            init["model_dir"] = str(folder / name)
+    file.write_text(yaml.safe_dump(document))
+    check(cstool("config", "validate", file))
+    check(cstool("config", "show", file))
+    check(cstool("config", "stats", file))
+    check(cstool("run", "--params", file, "--set", f"trainer.init.loop.{name}=1"))
+    if where != "model_dir":
+        check(cstool("run", "--params", file, "--mode", "eval"))
+    check(cstool("checkpoint", "list", folder / name))
+
+
+@given(hostile)
+@few
+def test_in_yaml_that_is_none(cstool: Cstool, fresh: Callable[[], Path], name: str) -> None:
+    file = fresh() / "params.yaml"
+    file.write_text(f"trainer: {{{name}", encoding="utf-8")
+    check(cstool("config", "validate", file))
+    file.write_text(json.dumps({name: {name: [name]}}))
+    check(cstool("config", "validate", file))
+    check(cstool("system", "show", file))
+
+
+@given(names)
+@few
+def test_in_names_of_files(cstool: Cstool, fresh: Callable[[], Path], data: Path, name: str) -> None:
+    folder = fresh() / name
+    file = gpt_params(folder, data).rename(folder / f"{name}.yaml")
+    check(cstool("config", "validate", file))
+    check(cstool("config", "validate", folder / name))
+    check(cstool("data", "info", folder))
+    check(cstool("data", "check", folder))
+    check(cstool("checkpoint", "list", folder))
+    shutil.copytree(data, folder / "data")
+    next((folder / "data").glob("*.h5")).rename(folder / "data" / f"{name}.h5")
+    check(cstool("data", "info", folder / "data"))
+    check(cstool("data", "check", folder / "data"))
+
+
+@given(names)
+@few
+def test_in_checkpoints(cstool: Cstool, fresh: Callable[[], Path], name: str) -> None:
+    folder = fresh()
+    paths = [folder / "checkpoint_1.mdl", folder / f"{name}.mdl"]
+    for path, key in zip(paths, (f"model.{name}", f"model.{name}{name}"), strict=True):
+        with CheckpointWriter(path) as writer:
+            writer.add_tensor(key, (2,), "float32", [np.zeros(2, np.float32)])
+            writer.add_value("global_step", 1)
+            writer.add_value(f"{name}_value", name)
+            writer.add_value("__metadata__", [{"version": name, "model_name": name, "params": {name: name}}])
+    for words in (["info", paths[0], "--all"], ["verify", *paths], ["diff", *paths], ["list", folder]):
+        check(cstool("checkpoint", *words))
+    check(cstool("checkpoint", "copy", paths[1], folder / f"{name}2.mdl"))
+    check(cstool("checkpoint", "convert", paths[0], folder / "hf", "--to", "hf"))
+    check(cstool("checkpoint", "delete", paths[1]))
+    with h5py.File(paths[0], "r+") as h5:
+        h5[name] = [1]
+        h5.attrs[name] = name
+        h5.attrs["__cstool_version__"] = name
+        h5.attrs["__version__"] = name
+    check(cstool("checkpoint", "verify", paths[0]))
+    check(cstool("checkpoint", "info", paths[0]))
+
+
+@given(hostile)
+@few
+def test_in_checkpoints_of_hugging_face(cstool: Cstool, fresh: Callable[[], Path], name: str) -> None:
+    folder = fresh()
+    (folder / "hf").mkdir()
+    for config in ({"architectures": [name]}, {"architectures": ["GPT2LMHeadModel"], "n_layer": name, name: name}):
+        (folder / "hf" / "config.json").write_text(json.dumps(config))
+        header = json.dumps(
+            {name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "__metadata__": {name: name}}
+        )
+        (folder / "hf" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(4))
+        check(cstool("checkpoint", "convert", folder / "hf", folder / "x.mdl"))
+        check(cstool("checkpoint", "info", folder / "hf" / "model.safetensors"))
+
+
+@given(hostile, st.sampled_from(["tokenizer", "source", "kind", "seed"]))
+@few
+def test_in_records_of_data(cstool: Cstool, fresh: Callable[[], Path], name: str, key: str) -> None:
+    folder = fresh()
+    (folder / "text.txt").write_text("to be or not to be " * 400)
+    check(cstool("data", "prepare", "text", folder / "text.txt", "--output", folder / "made", "--sequence_length", "8"))
+    record: dict[str, Any] = json.loads((folder / "made" / "prepared.json").read_text())
+    (folder / "made" / "prepared.json").write_text(json.dumps({**record, key: name, name: {name: name}}))
+    for verb in ("info", "check", "baseline"):
+        check(cstool("data", verb, folder / "made"))
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Any]:
+    """Return the artifact of a small GPT, as plain data."""
+    from cstool.ir import artifact_text
+    from cstool.params import load_params
+    from tests.end_to_end.runs import compiled
+
+    folder = tmp_path_factory.mktemp("artifact")
+    found: dict[str, Any] = json.loads(artifact_text(compiled(load_params(gpt_params(folder, data)), "train")))
+    return found
+
+
+def _renamed(value: Any, old: str, new: str) -> Any:
+    """Return plain data with a text replaced wherever it stands."""
+    if isinstance(value, dict):
+        return {_renamed(key, old, new): _renamed(item, old, new) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_renamed(item, old, new) for item in value]
+    return value.replace(old, new) if isinstance(value, str) else value
+
+
+@given(hostile, st.sampled_from(["gpt2", "embedding_layer", "cs2", "norm", "compiled"]))
+@few
+def test_in_artifacts(
+    cstool: Cstool, fresh: Callable[[], Path], artifact: dict[str, Any], name: str, renamed: str
+) -> None:
+    folder = fresh()
+    plain = _renamed({key: value for key, value in artifact.items() if key != "digest"}, renamed, name)
+    plain["reasons"] = [name]
+    (folder / "a.json").write_text(json.dumps({**artifact}))
+    (folder / "b.json").write_text(json.dumps({**plain, "digest": plain_digest(plain)}))
+    (folder / "c.json").write_text(json.dumps({**artifact, name: name, "digest": name}))
+    for file in ("b.json", "c.json"):
+        check(cstool("compile", "show", folder / file))
+        check(cstool("compile", "diff", folder / "a.json", folder / file))
+
+
+@given(hostile, st.sampled_from(["name", "wafer", "source", "key"]))
+@few
+def test_in_system_files(cstool: Cstool, fresh: Callable[[], Path], name: str, where: str) -> None:
+    file = fresh() / "system.yaml"
+    document = yaml.safe_load((FOLDER / "cs2.yaml").read_text())
+    match where:
+        case "source":
+            document["sources"] = dict.fromkeys(document.get("sources", {"a": ""}), name)
+        case "key":
+            document[name] = name
+        case _:
+            document[where] = name
+    file.write_text(yaml.safe_dump(document))
+    check(cstool("system", "show", file))

@@ -1,0 +1,65 @@
+"""Text of files, as messages show it."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.errors import CstoolError, ParamsError
+from cstool.plain_text import lines, one_line, terminal_text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("embed_tokens.weight", "embed_tokens.weight"),
+        ("naïve 重み \u00a0 x", "naïve 重み \u00a0 x"),
+        ("a\x1b[2J", r"a\x1b[2J"),
+        ("a\nerror: b", r"a\nerror: b"),
+        ("a\r\tb", r"a\r\tb"),
+        ("a\x85b\x9bc\x7f", r"a\x85b\x9bc\x7f"),
+        ("a\u202eb\u2066c\u200f\u2028d", r"a\u202eb\u2066c\u200f\u2028d"),
+        ("a\u200bb\ufeff\u00ad", r"a\u200bb\ufeff\xad"),
+        ("a\udcff", r"a\udcff"),
+        ("a\U000e0041", r"a\U000e0041"),
+        ("[bold]a[/bold]", "[bold]a[/bold]"),
+        ("a\\n", "a\\n"),
+    ],
+)
+def test_what_would_be_obeyed_is_shown(text: str, shown: str) -> None:
+    assert one_line(text) == shown
+
+
+def test_of_lines_the_ends_stay() -> None:
+    assert lines("a\n\tb\x1b\r\n\u2028") == "a\n\tb\\x1b\\r\n\\u2028"
+
+
+def test_what_a_model_wrote_is_text_as_it_is_without_what_moves_the_cursor() -> None:
+    assert (
+        terminal_text("a\n\tb\x1b[2J\r\u202e\ud800 مى\u200cخواهم") == "a\n\tb\ufffd[2J\ufffd\ufffd\ufffd مى\u200cخواهم"
+    )
+
+
+@given(st.text(st.characters()))
+def test_no_character_that_is_left_can_be_obeyed(text: str) -> None:
+    shown = one_line(text)
+    assert {unicodedata.category(character) for character in shown}.isdisjoint({"Cc", "Cs", "Zl", "Zp"})
+    assert {unicodedata.bidirectional(character) for character in shown}.isdisjoint(
+        {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    )
+    assert one_line(shown) == shown
+
+
+def test_an_error_is_a_line_and_its_hint_another() -> None:
+    error = CstoolError("a\nerror: fake: b", "c\x1b[1m\nhint: d")
+    assert (error.message, error.hint) == (r"a\nerror: fake: b", r"c\x1b[1m\nhint: d")
+    assert str(error) == "a\\nerror: fake: b\nhint: c\\x1b[1m\\nhint: d"
+
+
+def test_each_problem_of_a_file_is_a_line_and_its_hint_another() -> None:
+    error = ParamsError([("a\nb", None), ("c", "d\ne")])
+    assert error.problems == ((r"a\nb", None), ("c", r"d\ne"))
+    assert str(error) == "a\\nb\nc\nhint: d\\ne"
