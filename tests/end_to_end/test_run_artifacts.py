@@ -174,7 +174,7 @@ def test_the_summary_says_what_was_done_and_what_to_type_next(
             "model     gpt2, 23,296 parameters; 2 CSX, 1 lane",
             "trained   steps 1 to 3: 144 samples, 17,519 tokens; loss 4.07976 to 3.77",
             "held out  loss 3.6, accuracy 0.3, lm_perplexity 37.1 (48 samples, after step 3)",
-            "step      0.0951 s measured on this host (median); 6.34e-05 s modelled for 2 x cs2, weight_streaming",
+            "step      0.0951 s measured on this host (median); 6.34e-05 s modelled for 2 x cs2, pipelined",
             "memory    412.4 MB at the peak, 28.9 MB of arrays in it",
             f"files     {out}/checkpoint_3.mdl, {out}/latest_run.log, {out}/events".replace(str(tmp_path), "TMP"),
             f"continue  {typed} --mode train_and_eval --num_steps 3",

@@ -93,7 +93,7 @@ def test_what_a_picture_over_systems_shows():
     shown = picture_of(found, rows, [])
     assert shown.title == f"gpt2, {found.artifact.graph.parameter_count:,} parameters, on 1 to 8 x cs2 (modelled)"
     assert shown.subtitle == (
-        "Batches of 24 samples of 128 tokens; weight streaming in micro-batches of 24 (on 1 system). "
+        "Batches of 24 samples of 128 tokens; weight streaming in 1 micro-batch of 24 samples (on 1 system). "
         "Everything is modelled; nothing is measured. No estimate for --num_csx 5."
     )
     assert shown.scaling is not None
