@@ -28,11 +28,12 @@ def prepare_text(
     allow_unknown: bool = False,
     packing: Literal["stream", "documents"] = "stream",
     shuffle_seed: int | None = None,
+    jsonl_key: str | None = None,
     processes: int = 1,
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> TextSummary:
-    """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by file.
+    """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by document.
 
     One that was made before from the same text with the same arguments is kept; one that was begun is gone on with.
 
@@ -47,6 +48,7 @@ def prepare_text(
         allow_unknown: count characters that no token stands for; else they are an error
         packing: documents back to back, or each the begin of a sample
         shuffle_seed: of the order of the samples; None for that of the text
+        jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or that of the only text
         processes: that do the work; the files are the same
         overwrite: replace a different data set
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
@@ -70,6 +72,7 @@ def prepare_text(
         allow_unknown=allow_unknown,
         packing=packing,
         shuffle_seed=shuffle_seed,
+        jsonl_key=jsonl_key,
     )
     named = [sources] if isinstance(sources, str | Path) else sources
     paths = None if named is None else [Path(source) for source in named]

@@ -73,6 +73,15 @@ def text(
     allow_unknown: Annotated[
         bool, typer.Option("--allow_unknown", help="Count characters that no token stands for; else an error.")
     ] = False,
+    jsonl_key: Annotated[
+        str | None,
+        typer.Option(
+            "--jsonl_key",
+            metavar="KEY",
+            help="Where each line of a .jsonl or .ndjson has its text.",
+            show_default="text, content, ...",
+        ),
+    ] = None,
     packing: Annotated[
         PackingChoice,
         typer.Option("--packing", help="Documents back to back, or each the begin of a sample, its end padded."),
@@ -86,7 +95,7 @@ def text(
     val_fraction: Annotated[
         float, typer.Option("--val_fraction", metavar="X", help="Share of the text that is held out.")
     ] = 0.05,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of held-out files.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the choice of what is held out.")] = 1,
     processes: Annotated[
         int, typer.Option("--processes", metavar="N", help="Processes that do the work; the files are the same.")
     ] = 1,
@@ -94,10 +103,11 @@ def text(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by file.
+    """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by document.
 
-    Where no choice of whole files comes near the share, the end of the largest file is held out. A data set made before
-    from the same files with the same arguments is kept; one that was begun is gone on with.
+    A file is a document; of files .jsonl and .ndjson each line is one. Where no choice of whole documents comes near
+    the share, the end of the largest is held out. A data set made before from the same files with the same arguments
+    is kept; one that was begun is gone on with.
     """
     with errors_as_messages(debug):
         from cstool.cli.data_report import print_text_summary
@@ -113,6 +123,7 @@ def text(
             allow_unknown=allow_unknown,
             packing=packing.value,
             shuffle_seed=shuffle_seed,
+            jsonl_key=jsonl_key,
         )
         with progress_in_bytes("Preparing text") as progress:
             made = prepare_text(

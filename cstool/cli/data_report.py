@@ -19,11 +19,19 @@ def print_text_summary(made: TextSummary, val_fraction: float) -> None:
             f"continued: {tokenized if continued.of_tokenized else ''}{continued.files} of {continued.of_files} files "
             "were there"
         )
+    has_documents = made.train.documents is not None
     rows = [
-        (name, f"{part.files:,}", bytes_text(part.size_bytes), f"{part.samples:,}", f"{part.tokens:,}")
+        (
+            name,
+            f"{part.files:,}",
+            *((f"{part.documents or 0:,}",) if has_documents else ()),
+            bytes_text(part.size_bytes),
+            f"{part.samples:,}",
+            f"{part.tokens:,}",
+        )
         for name, part in (("train", made.train), ("val", made.val))
     ]
-    columns = ("part", "files", "text", "samples", "tokens")
+    columns = ("part", "files", *(("documents",) if has_documents else ()), "text", "samples", "tokens")
     print_table(columns, rows, right=columns[1:])
     if (share := f"{made.held_out_share:.1%}") != f"{val_fraction:.1%}":
         print(f"Held out: {share} of the text, asked for {val_fraction:.1%}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,10 @@ def _source(record: Mapping[str, Any]) -> str:
     more = f" and {len(names) - SHOWN_SOURCES:,} more" if len(names) > SHOWN_SOURCES else ""
     size_bytes = sum(part["size_bytes"] for part in record["parts"].values())
     tokenizer = f", tokenizer from {record['tokenizer']['made_from']}" if "tokenizer" in record else ""
-    return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{tokenizer}"
+    keys = ", ".join(json.dumps(key) for key in record.get("jsonl_keys", []))
+    documents = sum(part.get("documents") or 0 for part in record["parts"].values())
+    lines = f" in {documents:,} documents, {keys} of JSON Lines" if keys else ""
+    return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{lines}{tokenizer}"
 
 
 def _count(dataset: Dataset) -> tuple[int, int, list[int]]:

@@ -49,6 +49,7 @@ class _TextPart(_Part):
     files: _Size
     size_bytes: _Size
     tokens: _Size
+    documents: _Size | None = None
 
 
 class _Tokenizer(_Section):
@@ -82,6 +83,7 @@ class _TextRecord(_Section):
     unknown_characters: _Size = 0
     tokenizer: _Tokenizer | None = None
     binary: _Binary | None = None
+    jsonl_keys: list[str] = []
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:

@@ -20,14 +20,17 @@ _BLOCK_BYTES = 2**20
 _LEAST_SHARE = 0.4
 """of the bytes that a part should have; with less, files are chosen by their sizes"""
 _LEAST_PIECE_BYTES = 2
-_TEXT_KEYS = ("text", "content", "document", "body", "raw_content")
+TEXT_KEYS = ("text", "content", "document", "body", "raw_content")
 """under which a JSON object may have its text, the likeliest first"""
 _NOT_SOURCE_TEXT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file that is not empty, or a piece of one; `name` is its path below the source it was found in, with "/"."""
+    """A file that is not empty, or a piece of one; `name` is its path below the source it was found in, with "/".
+
+    A document of a file of many is a piece, too, of the file that their texts were written to.
+    """
 
     path: Path
     name: str
@@ -41,6 +44,24 @@ class SourceFile:
     """when the file was last written to, as its file system says"""
     has_zeros: bool = False
     """whether there is a zero byte in the file, which text has none of"""
+    lines_of: Path | None = None
+    """the file that the document is a line of; the number of the line ends `name`"""
+    document_start: int = 0
+    """where in the file the document begins"""
+
+    @property
+    def given(self) -> Path:
+        """The file that was given."""
+        return self.lines_of or self.path
+
+    @property
+    def where(self) -> str:
+        """What messages call it: the file that was given, and the line."""
+        return str(self.path) if self.lines_of is None else f"{self.lines_of}:{self.name.rpartition(':')[2]}"
+
+    def offset(self, place: int) -> int:
+        """Return where in the document a byte of the piece is."""
+        return self.bytes_before - self.document_start + place
 
 
 def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
@@ -80,7 +101,8 @@ def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[Source
         found = {}
         for source in sources:
             for path, name in _entries(source):
-                _refuse_json_lines(path, is_named=path == source)
+                if path == source:
+                    _refuse_json(path)
                 found.setdefault(Path(os.path.realpath(path)), name)
         what = f"{', '.join(str(source) for source in sources)}: must hold files of text"
     listed = sorted(found.items(), key=lambda item: (item[1], item[0]))
@@ -139,7 +161,7 @@ def _cut_largest(
     largest = max(files, key=lambda file: file.size_bytes)
     if largest.size_bytes < 2 * _LEAST_PIECE_BYTES:
         raise DataError(
-            f"{largest.path}: must have at least {2 * _LEAST_PIECE_BYTES} bytes for its end to be held out, got "
+            f"{largest.where}: must have at least {2 * _LEAST_PIECE_BYTES} bytes for its end to be held out, got "
             f"{largest.size_bytes}",
             "give more text, or hold nothing out with --val_fraction 0",
         )
@@ -148,8 +170,8 @@ def _cut_largest(
     if whole_characters:
         head_bytes = _character_start(largest, head_bytes)
         tail_bytes = largest.size_bytes - head_bytes
-    head = replace(largest, size_bytes=head_bytes, bytes_after=tail_bytes)
-    tail = replace(largest, size_bytes=tail_bytes, bytes_before=head_bytes)
+    head = replace(largest, size_bytes=head_bytes, bytes_after=largest.bytes_after + tail_bytes)
+    tail = replace(largest, size_bytes=tail_bytes, bytes_before=largest.bytes_before + head_bytes)
     return tuple(head if file is largest else file for file in files), (tail,)
 
 
@@ -205,14 +227,12 @@ def _entries(source: Path) -> Iterator[tuple[Path, str]]:
         raise DataError(f"{source}: must be a file or a folder, {found}")
 
 
-def _refuse_json_lines(path: Path, *, is_named: bool) -> None:
-    """Refuse documents in JSON objects: a model would learn braces and escapes.
+def _refuse_json(path: Path) -> None:
+    """Refuse a file of JSON that is named itself, from which a model would learn braces and escapes.
 
-    Args:
-        path: of a file
-        is_named: it was named itself; in a folder a .json is as much text as any source file
+    In a folder it is as much text as any source file.
     """
-    if path.suffix.lower() not in ((".jsonl", ".ndjson", ".json") if is_named else (".jsonl", ".ndjson")):
+    if path.suffix.lower() != ".json":
         return
     try:
         with path.open("rb") as stream:
@@ -226,7 +246,7 @@ def _refuse_json_lines(path: Path, *, is_named: bool) -> None:
     except (ValueError, RecursionError):
         first = None
     texts = [key for key, value in first.items() if isinstance(value, str)] if isinstance(first, dict) else []
-    key = next((key for key in _TEXT_KEYS if key in texts), None)
+    key = next((key for key in TEXT_KEYS if key in texts), None)
     raise DataError(
         f"{path}: must be text, got JSON, whose braces and escapes a model would learn",
         f"`jq -r .{key} {shlex.quote(str(path))} > texts.txt` writes its texts alone"

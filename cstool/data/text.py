@@ -3,7 +3,7 @@
 Each part, train and held-out, is the tokens of its files one after another, with a token between files: 0 for bytes,
 the end-of-text token of a tokenizer. That stream is cut into samples of S tokens: input_ids are tokens i to i + S,
 labels the tokens one later. The end of the last sample is padded, mask 0. Packed by documents, each file begins a
-sample of its own, and the end of its last one is padded.
+sample of its own, and the end of its last one is padded. A line of JSON Lines is a document as any file is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,16 @@ from typing import Any
 
 from cstool.atomic_file import write_replacing
 from cstool.data.hdf5_text import holds_samples
+from cstool.data.json_lines import (
+    RUN_BYTES,
+    Run,
+    cut_lines,
+    documents_of,
+    has_json_lines,
+    holds_texts,
+    text_key,
+    write_texts,
+)
 from cstool.data.preparation import (
     cannot_write,
     keep_plan,
@@ -59,9 +69,13 @@ FILE_SAMPLES = 8192
 
 TOKENIZER_FILE = "tokenizer.json"
 PARTS = ("train", "val")
+_TEXTS, _TOKENS = "texts", "tokens"
+"""folders of files on the way to those of samples"""
 
 Progress = Callable[[int, int], None]
-"""called with (bytes of text done, bytes in all), once for each of the three ways that the text may go"""
+"""called with (bytes of text done, bytes in all), once for each of the ways that the text may go
+
+The bytes in all are others once it is known how much text there is in JSON."""
 
 
 def prepare_text(
@@ -98,6 +112,10 @@ def prepare_text(
     check_places(sources, output)
     load_tokenizer(request.tokenizer)
     files = find_files(sources, threads=processes)
+    if request.jsonl_key is not None and not any(map(has_json_lines, files)):
+        raise DataError(
+            "--jsonl_key: must stand beside files .jsonl or .ndjson, got none among the sources", "leave it out"
+        )
     digest = request.digest(files)
 
     def found() -> TextSummary | None:
@@ -111,12 +129,13 @@ def prepare_text(
         with preparing(output) as partial:
             if (made := found()) is not None:  # made by who had the folder before
                 return made
-            keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES])
+            keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES, RUN_BYTES])
             work = _Work(partial, files, request, processes, progress)
             try:
                 record = {"digest": digest, "sources": source_names(sources), **work.make()}
                 write_record(partial, record)
-                shutil.rmtree(partial / "tokens", ignore_errors=True)
+                for folder in (_TEXTS, _TOKENS):
+                    shutil.rmtree(partial / folder, ignore_errors=True)
                 put_in_place(partial, output)
             except OSError as error:
                 raise cannot_write(output, error, work.needed_bytes) from None
@@ -143,21 +162,22 @@ class _Work:
         progress: Progress | None,
     ) -> None:
         self._partial, self._request, self._processes, self._progress = partial, request, processes, progress
-        split = split_text(files, request.val_fraction, request.seed, whole_characters=not request.is_bytes)
-        self._split = dict(zip(PARTS, split, strict=True))
-        self._done_bytes = 0.0
-        text_bytes = sum(file.size_bytes for file in files)
-        train_bytes = sum(file.size_bytes for file in self._split["train"])
-        trained_bytes = train_bytes if request.train_vocab is not None else 0
-        self._total_bytes = text_bytes * (1 if request.is_bytes else 2) + trained_bytes
+        self._files = files
+        self._keys: set[str] = set()
+        """of the texts in JSON"""
+        self._done_bytes, self._total_bytes, self._json_bytes = 0.0, 0, 0
         self.needed_bytes = 0
         """of the files of samples, once that is known"""
         self.continued: Continued | None = None
 
     def make(self) -> dict[str, Any]:
         """Make all files but the record; return that."""
-        self._tell(0)
         request = self._request
+        documents = self._write_texts()
+        split = split_text(documents, request.val_fraction, request.seed, whole_characters=not request.is_bytes)
+        self._split = dict(zip(PARTS, split, strict=True))
+        self._expect(documents, sum(file.size_bytes for file in self._split["train"]))
+        self._tell(0)
         streams: dict[str, TokenStream] = {}
         made: dict[str, Any] = {}
         tokenized = of_tokenized = 0
@@ -189,13 +209,23 @@ class _Work:
         if found or tokenized:
             self.continued = Continued(found, len(written), tokenized, of_tokenized)
         parts = {
-            part: TextPart(len(files), sum(f.size_bytes for f in files), samples[part].count, samples[part].tokens)
+            part: TextPart(
+                len({file.given for file in files}),
+                sum(file.size_bytes for file in files),
+                samples[part].count,
+                samples[part].tokens,
+                len(files) if self._keys else None,
+            )
             for part, files in self._split.items()
         }
         binary = [file for files in self._split.values() for file in files if file.has_zeros]
         if binary:
             size_bytes = sum(file.size_bytes for file in binary)
-            made["binary"] = asdict(BinaryFiles(len({f.path for f in binary}), size_bytes, min(f.name for f in binary)))
+            made["binary"] = asdict(
+                BinaryFiles(len({f.given for f in binary}), size_bytes, min(f.name for f in binary))
+            )
+        if self._keys:
+            made["jsonl_keys"] = sorted(self._keys)
         return {
             "format": FORMAT,
             "sequence_length": request.sequence_length,
@@ -208,6 +238,32 @@ class _Work:
             "files": written,
             **made,
         }
+
+    def _write_texts(self) -> Sequence[SourceFile]:
+        """Write the texts of JSON to files, unless that was done; return all documents."""
+        folder = self._partial / _TEXTS
+        runs: dict[SourceFile, Sequence[Run]] = {}
+        for file in filter(has_json_lines, self._files):
+            folder.mkdir(exist_ok=True)
+            key = text_key(file) if self._request.jsonl_key is None else self._request.jsonl_key
+            self._keys.add(key)
+            runs[file] = cut_lines(file, key, folder / f"{len(runs):05d}")
+        if not runs:
+            return self._files
+        self._json_bytes = sum(file.size_bytes for file in runs)
+        self._expect(self._files, 0)
+        every = [run for each in runs.values() for run in each]
+        missing = [run for run in every if not holds_texts(run)]
+        self._tell(sum(run.size_bytes for run in every) - sum(run.size_bytes for run in missing))
+        do_each(write_texts, missing, self._processes, lambda run: self._tell(run.size_bytes))
+        return [document for file in self._files for document in (documents_of(runs[file]) if file in runs else [file])]
+
+    def _expect(self, documents: Sequence[SourceFile], train_bytes: int) -> None:
+        """Set how many bytes go how many ways, as far as that is known."""
+        ways = 1 if self._request.is_bytes else 2
+        trained_bytes = train_bytes if self._request.train_vocab is not None else 0
+        text_bytes = sum(file.size_bytes for file in documents)
+        self._total_bytes = self._json_bytes + text_bytes * ways + trained_bytes
 
     def _place_tokenizer(self) -> Path:
         """Copy the tokenizer, or train it, unless that was done."""
@@ -228,7 +284,7 @@ class _Work:
 
     def _tokenize(self, tokenizer: Path) -> tuple[dict[str, TokenStream], int, int, int]:
         """Make the files of tokens that are not there; return streams, unknown characters, files that were, and all."""
-        folder = self._partial / "tokens"
+        folder = self._partial / _TOKENS
         folder.mkdir(exist_ok=True)
         shards = [
             Shard(folder / f"{part}_{number:05d}.npy", part, pieces)
@@ -251,7 +307,7 @@ class _Work:
         for part, files in self._split.items():
             if files and samples[part].count == 0:
                 raise DataError(
-                    f"{files[0].path}: the {part} part must have at least 2 {unit}, got fewer", "give more text"
+                    f"{files[0].where}: the {part} part must have at least 2 {unit}, got fewer", "give more text"
                 )
 
     def _write(self, task: WriteSamples) -> tuple[dict[str, int], int]:

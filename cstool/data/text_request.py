@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cstool.data.json_lines import has_json_lines
 from cstool.data.samples import BLOCK_TOKENS, Packing
 from cstool.data.sources import SourceFile, source_roots
 from cstool.data.tokenizer import BYTE_VALUES, BYTES
@@ -20,13 +21,21 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class TextPart:
-    """What the train or the held-out part consists of; `size_bytes` is that of its text."""
+    """What the train or the held-out part consists of.
+
+    Args:
+        files: that it has text from
+        size_bytes: of its text
+        samples: how many
+        tokens: unmasked positions
+        documents: how many, where there may be several in a file; else None
+    """
 
     files: int
     size_bytes: int
     samples: int
     tokens: int
-    """unmasked positions"""
+    documents: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,7 @@ class TextRequest:
         allow_unknown: whether characters that no token stands for are counted, and not refused
         packing: "stream", or "documents", each of which begins a sample then
         shuffle_seed: of the order in which the samples of a part are written; None for that of the text
+        jsonl_key: of the text in each object of JSON Lines; None for a usual one, see `text_key`
     """
 
     sequence_length: int
@@ -101,6 +111,7 @@ class TextRequest:
     allow_unknown: bool = False
     packing: Packing = "stream"
     shuffle_seed: int | None = None
+    jsonl_key: str | None = None
 
     @property
     def is_bytes(self) -> bool:
@@ -150,6 +161,8 @@ class TextRequest:
             "allow_unknown": self.allow_unknown or None,
             "packing": None if self.packing == "stream" else self.packing,
             "shuffle_seed": self.shuffle_seed,
+            "json_lines": any(map(has_json_lines, files)) or None,
+            "jsonl_key": self.jsonl_key,
         }
         if given := {key: value for key, value in more.items() if value is not None}:
             content.append(given)

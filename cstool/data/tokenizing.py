@@ -179,18 +179,18 @@ def text_of(file: SourceFile, piece: Piece) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        offset = file.bytes_before + piece.start + error.start
+        offset = file.offset(piece.start + error.start)
         raise DataError(
-            f"{file.path}: must be UTF-8 text for a tokenizer, got byte {content[error.start]:#04x} at offset "
+            f"{file.where}: must be UTF-8 text for a tokenizer, got byte {content[error.start]:#04x} at offset "
             f"{offset:,}",
             "convert the file (iconv -t UTF-8) or leave it out; --tokenizer bytes takes any file",
         ) from None
 
 
 def _unknown(file: SourceFile, piece: Piece, text: str, place: int) -> DataError:
-    offset = file.bytes_before + piece.start + len(text[:place].encode())
+    offset = file.offset(piece.start + len(text[:place].encode()))
     return DataError(
-        f"{file.path}: the tokenizer must have a token for {text[place]!r} at offset {offset:,}; it has none",
+        f"{file.where}: the tokenizer must have a token for {text[place]!r} at offset {offset:,}; it has none",
         "--allow_unknown goes on without such characters, and counts them; a tokenizer with all bytes has none",
     )
 

@@ -60,6 +60,30 @@ def test_files_that_are_no_text_are_told(cstool, tmp_path):
     assert "Not text" not in cstool(*command, "--overwrite").stdout
 
 
+def test_json_lines_are_documents_from_the_command_to_the_information(cstool, tmp_path):
+    lines = [json.dumps({"id": f"{number}", "story": f"Once upon {number}. " * 9}) for number in range(300)]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    command = ("data", "prepare", "text", str(tmp_path / "x.jsonl"), "--output", str(tmp_path / "text"))
+    command = (*command, "--sequence_length", "16", "--val_fraction", "0.2")
+    assert cstool(*command) == (
+        2,
+        "",
+        f"error: {tmp_path}/x.jsonl:1: must have its text under a usual key (text, content, document, body, "
+        'raw_content), got texts under "id", "story"\nhint: name the key, for example --jsonl_key story\n',
+    )
+    outcome = cstool(*command, "--jsonl_key", "story")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert [line.split()[:3] for line in outcome.stdout.splitlines()[1:4]] == [
+        ["part", "files", "documents"],
+        ["train", "1", "238"],
+        ["val", "1", "62"],
+    ]
+    told = cstool("data", "info", str(tmp_path / "text")).stdout
+    assert ' bytes in 300 documents, "story" of JSON Lines\n' in told
+    assert "'Once upon 0. Once upon 0. " in told
+    assert cstool("data", "check", str(tmp_path / "text")).code == 0
+
+
 def test_text_that_is_already_prepared_is_kept(prepare, tmp_path):
     prepare()
     assert prepare().stdout.splitlines()[0] == f"{tmp_path}/text: already prepared"

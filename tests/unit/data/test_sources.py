@@ -7,7 +7,6 @@ import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -249,12 +248,12 @@ def test_a_file_that_grows_while_it_is_digested_is_reported(tmp_path, error_of, 
     )
 
 
-@pytest.mark.parametrize("name", ["x.jsonl", "x.NDJSON", "x.json"])
-def test_documents_in_json_are_refused_with_what_to_do(tmp_path, error_of, name):
-    (tmp_path / name).write_text('{"id": "7", "text": "a b\\n"}\n{"id": "8", "text": "c"}\n')
-    message = f"DIR/{name}: must be text, got JSON, whose braces and escapes a model would learn"
-    hint = f"hint: `jq -r .text DIR/{name} > texts.txt` writes its texts alone"
-    assert error_of(tmp_path, find_files, [tmp_path / name]) == f"{message}\n{hint}"
+def test_json_that_is_named_itself_is_refused_with_what_to_do(tmp_path, error_of):
+    (tmp_path / "x.json").write_text('{"id": "7", "text": "a b\\n"}\n')
+    assert error_of(tmp_path, find_files, [tmp_path / "x.json"]) == (
+        "DIR/x.json: must be text, got JSON, whose braces and escapes a model would learn\n"
+        "hint: `jq -r .text DIR/x.json > texts.txt` writes its texts alone"
+    )
 
 
 def test_json_without_a_text_that_is_known_is_refused_too(tmp_path, error_of):
@@ -265,9 +264,6 @@ def test_json_without_a_text_that_is_known_is_refused_too(tmp_path, error_of):
     )
 
 
-def test_in_a_folder_json_is_source_text_but_lines_of_it_are_documents(tmp_path, error_of):
+def test_in_a_folder_json_is_source_text(tmp_path):
     (tmp_path / "package.json").write_text("{}\n")
-    (tmp_path / "names.jsonl").write_text("no JSON at all\n")
-    assert [file.name for file in find_files([tmp_path])] == ["names.jsonl", "package.json"]
-    (tmp_path / "names.jsonl").write_text('{"content": "a"}\n')
-    assert "got JSON" in error_of(tmp_path, find_files, [tmp_path])
+    assert [file.name for file in find_files([tmp_path])] == ["package.json"]
