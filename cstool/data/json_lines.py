@@ -30,6 +30,8 @@ _COLUMNS = 3
 """of what is known of a document: its line, the bytes of its text, whether there is a zero among them"""
 _SHOWN_KEYS = 8
 _SHOWN_CHARACTERS = 40
+_DECODER = json.JSONDecoder(parse_int=float)
+"""takes integers of any length; what they are does not matter"""
 _KINDS = {
     type(None): "null",
     bool: "true or false",
@@ -221,8 +223,7 @@ def _object(where: str, line: bytes) -> dict[str, Any]:
             f"{where}: must be UTF-8, got byte {line[error.start]:#04x}, {error.start:,} bytes after its begin"
         ) from None
     try:
-        # Numbers are none of ours, however long they are.
-        found = json.loads(text, parse_int=float)
+        found = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         rest = text[error.pos : error.pos + _SHOWN_CHARACTERS]
         got = f"{rest!r} after {error.pos:,} characters" if rest else f"its end after {error.pos:,} characters"

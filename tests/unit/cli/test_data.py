@@ -80,7 +80,7 @@ def test_json_lines_are_documents_from_the_command_to_the_information(cstool, tm
     ]
     told = cstool("data", "info", str(tmp_path / "text")).stdout
     assert ' bytes in 300 documents, "story" of JSON Lines\n' in told
-    assert "'Once upon 0. Once upon 0. " in told
+    assert re.search(r"begins with +'Once upon \d", told)
     assert cstool("data", "check", str(tmp_path / "text")).code == 0
 
 
