@@ -123,7 +123,7 @@ def _source(record: Mapping[str, Any]) -> str:
     more = f" and {len(names) - SHOWN_SOURCES:,} more" if len(names) > SHOWN_SOURCES else ""
     size_bytes = sum(part["size_bytes"] for part in record["parts"].values())
     tokenizer = f", tokenizer from {record['tokenizer']['made_from']}" if "tokenizer" in record else ""
-    keys = ", ".join(json.dumps(key) for key in record.get("jsonl_keys", []))
+    keys = ", ".join(json.dumps(key, ensure_ascii=False) for key in record.get("jsonl_keys", []))
     documents = sum(part.get("documents") or 0 for part in record["parts"].values())
     lines = f" in {documents:,} documents, {keys} of JSON Lines" if keys else ""
     return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{lines}{tokenizer}"

@@ -245,9 +245,7 @@ def _listed(keys: Sequence[str]) -> str:
 
 
 def _quoted(key: str) -> str:
-    return json.dumps(
-        key if len(key) <= _SHOWN_CHARACTERS else f"{key[:_SHOWN_CHARACTERS]}...", ensure_ascii=not key.isprintable()
-    )
+    return json.dumps(key if len(key) <= _SHOWN_CHARACTERS else f"{key[:_SHOWN_CHARACTERS]}...", ensure_ascii=False)
 
 
 def _no_documents(file: SourceFile) -> DataError:

@@ -384,12 +384,14 @@ def test_progress_counts_to_the_end(prepare, source, changes):
 
 
 def test_what_was_made_says_where_it_is_from_and_is_whole(tmp_path, prepare):
-    prepare(jsonl_key="text")
+    source = tmp_path / "other.jsonl"
+    source.write_text(lines_of(TEXTS, key="текст", id=""))
+    prepare(sources=[source], jsonl_key="текст")
     size_bytes = sum(len(text.encode()) for text in TEXTS)
     record = json.loads((tmp_path / "text" / "prepared.json").read_text())
-    assert (record["jsonl_keys"], record["parts"]["train"]["documents"]) == (["text"], 5)
+    assert (record["jsonl_keys"], record["parts"]["train"]["documents"]) == (["текст"], 5)
     assert data_info(tmp_path / "text").source == (
-        f'{record["sources"][0]}, {size_bytes} bytes in 5 documents, "text" of JSON Lines'
+        f'{record["sources"][0]}, {size_bytes} bytes in 5 documents, "текст" of JSON Lines'
     )
     assert check_data(tmp_path / "text").findings == []
 
