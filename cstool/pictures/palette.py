@@ -52,9 +52,9 @@ PHASES: Mapping[str, str] = {
     "gradient": GREEN,
     "forward again": PURPLE,
 }
-MEMORY_BOUND_HATCH = "..."
-BOUNDS: Mapping[str, str] = {"compute": "", "link": "////", "ingress": "....", "egress": "oooo"}
-"""what limits a phase -> hatch"""
+MEMORY_BOUND_HATCH = "//"
+BOUNDS: Mapping[str, str] = {"compute": "", "link": "////", "ingress": "\\\\\\\\", "egress": "xxxx"}
+"""what limits a phase -> hatch; of lines, since each dot of a pattern is a curve in an SVG file"""
 
 
 def amounts() -> LinearSegmentedColormap:

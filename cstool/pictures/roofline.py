@@ -34,8 +34,8 @@ TOGETHER_PT = (6.0, 10.0, 15.0, 22.0)
 """points of one phase that are so near each other have one label: the first with which there is room for all labels"""
 FARTHEST_PT = (90.0, 160.0)
 """of a label from its point: the second where the first leaves one out"""
-MOST_NAMES = 5
-"""in one label"""
+MOST_NAMES = (5, 2)
+"""in one label: the second where there is no room for longer ones"""
 _TOP_PT = 36.0
 _ROOM, _ABOVE = 0.25, 0.14
 """of the height between the slowest and the peak: below for labels, above for the words on the peak"""
@@ -193,15 +193,15 @@ def _draw_points(axes: Axes, loads: Sequence[Load], no_bytes: float, taken: list
     points = axes_points(axes, places)
     taken = [point_box(point, _HALF_MARKER_PT) for point in points] + taken
     placed: list[Placed] = []
-    for farthest, reach in itertools.product(FARTHEST_PT, TOGETHER_PT):
-        labels = _labels(loads, points, reach)
+    for most, farthest, reach in itertools.product(MOST_NAMES, FARTHEST_PT, TOGETHER_PT):
+        labels = _labels(loads, points, reach, most)
         placed = fit_labels(axes, labels[:MOST_LABELS], taken, farthest_pt=farthest, crossable=wall)
         if len(placed) == len(labels):
             break
     write_labels(axes, placed)
 
 
-def _labels(loads: Sequence[Load], points: Sequence[Point], reach_pt: float) -> list[tuple[Point, str]]:
+def _labels(loads: Sequence[Load], points: Sequence[Point], reach_pt: float, most: int) -> list[tuple[Point, str]]:
     """Return where labels belong and what they say, what takes longest first."""
     found: list[tuple[float, Point, str]] = []
     for phase in PHASES:
@@ -209,20 +209,20 @@ def _labels(loads: Sequence[Load], points: Sequence[Point], reach_pt: float) -> 
         for cluster in clusters([points[number] for number in numbers], reach_pt):
             members = [numbers[index] for index in cluster]
             seconds = sum(loads[number].times * loads[number].seconds for number in members)
-            names = names_text([short_name(loads[number].name) for number in members])
+            names = names_text([short_name(loads[number].name) for number in members], most)
             found.append((seconds, points[members[0]], f"{phase}: {names}"))
     found.sort(key=lambda label: -label[0])
     return [(point, text) for _, point, text in found]
 
 
-def names_text(names: Sequence[str]) -> str:
+def names_text(names: Sequence[str], most: int = MOST_NAMES[0]) -> str:
     """Return names in a row, a layer said once for all of its kernels, and of very many how many more there are.
 
     >>> names_text(["L* qkv", "L* out", "lm_head"]), names_text(["a", "b", "c", "d", "e", "f"])
     ('lm_head, L* qkv, out', 'a, b, c, d + 2 more')
     """
     unlike = sorted(dict.fromkeys(names), key=lambda name: name.partition(" ")[0] if " " in name else "")
-    kept = unlike if len(unlike) <= MOST_NAMES else unlike[: MOST_NAMES - 1]
+    kept = unlike if len(unlike) <= most else unlike[: most - 1]
     said, before = [], ""
     for name in kept:
         layer, _, rest = name.partition(" ")

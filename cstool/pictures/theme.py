@@ -17,8 +17,10 @@ from matplotlib.text import Annotation, Text
 THEMES = ("light", "dark")
 _DARKEST, _LIGHTEST = 0.08, 0.96
 """what white and black become, as lightness"""
-_DEEPENED = 1.6
+_DEEPENED = 1.4
 """what lies between them becomes darker by this exponent, so that light letters can be read on it"""
+_MUTED = 0.8
+"""of the saturation: bright colours glare on a dark ground"""
 
 
 def dark(color: Any) -> tuple[float, float, float, float]:
@@ -30,7 +32,7 @@ def dark(color: Any) -> tuple[float, float, float, float]:
     red, green, blue, alpha = to_rgba(color)
     hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
     turned = _DARKEST + (_LIGHTEST - _DARKEST) * (1 - lightness) ** _DEEPENED
-    return (*colorsys.hls_to_rgb(hue, turned, saturation), alpha)
+    return (*colorsys.hls_to_rgb(hue, turned, _MUTED * saturation), alpha)
 
 
 def make_dark(figure: Figure) -> None:

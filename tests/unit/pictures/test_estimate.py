@@ -18,12 +18,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.text import Annotation, Text
 
+from cstool.arch import load_system
+from cstool.compiler import compile_model
 from cstool.ir import KernelCycles, PhaseCycles, PipelinedPlan, Region, Stage
-from cstool.perf.roofline import Load
+from cstool.params import load_params
+from cstool.perf.roofline import Load, kernel_loads, step_load
 from cstool.pictures.draw import STYLE
 from cstool.pictures.estimate import draw_estimate, estimate_figure
 from cstool.pictures.plot import log_ticks
-from cstool.pictures.roofline import names_text
+from cstool.pictures.roofline import Roofline, names_text
 from cstool.pictures.step import stage_rows
 from tests.unit.pictures.estimates import PICTURES, SCALING, WITH_SPARSITIES, loads, picture, roofline, scaling
 
@@ -250,6 +253,17 @@ def test_round_ticks():
     assert log_ticks(1, 1e5) == [1, 10, 100, 1000, 10_000, 100_000]
     assert log_ticks(3e-9, 3e12)[:2] == [1e-7, 1e-4] or len(log_ticks(3e-9, 3e12)) < 12
     assert len(log_ticks(5.0, 7.0)) == 1
+
+
+def test_every_group_of_a_roofline_has_a_label():
+    """Of GPT-3 XL: labels that find no room near their points go farther away, or are shorter."""
+    params = load_params(ROOT / "params" / "gpt3_xl.yaml")
+    system = load_system("cs2")
+    artifact = compile_model(params, system, execution_mode="weight_streaming", micro_batch_size=74)
+    loads = (*kernel_loads(artifact), step_load(artifact))
+    shown = Roofline(system.io_bytes_per_s, system.peak_flops(16), system.pe.efficiency, loads, "Roofline")
+    phases = [text.partition(":")[0] for text in said(picture(roofline=shown)) if ": " in text]
+    assert {load.phase for load in kernel_loads(artifact)} <= set(phases)
 
 
 def test_stages_that_are_alike_are_one_row():
