@@ -17,6 +17,8 @@ RUN_FLAGS += "--system --execution_mode --recompute --model_dir --checkpoint_pat
 RUN_FLAGS += "--compile_dir --set"
 INFER_FLAGS = "--temperature --top_k --top_p --stop --batch_size --output --tokenizer --prompt --seed --lanes --set"
 PLAN_FLAGS = "--system --num_csx --batch_per_csx --sparsity --tokens --memoryx --execution_mode --recompute --csv --set"
+LENGTHS = ("--num_steps", "--max_tokens", "--max_steps")
+"""flags that say how long a command takes"""
 KEYS = "model.hidden_size model.num_heads model.name seed loop.max_steps optimizer precision.max_gradient_norm".split()
 
 
@@ -221,4 +223,12 @@ def _odd_arguments(arguments: Sequence[str], flags: Sequence[str], chance: rando
             changed.append(chance.choice(changed))
         case _:
             chance.shuffle(changed)
-    return changed
+    return [_few(word) if flag in LENGTHS else word for flag, word in zip(["", *changed], changed, strict=False)]
+
+
+def _few(word: str) -> str:
+    """Return a number of steps or tokens that does not take long; what is none stays as it is."""
+    try:
+        return "3" if int(word) > 3 else word
+    except ValueError:
+        return word
