@@ -303,7 +303,7 @@ _KNOWING: dict[str, Change] = {
 def spoil(path: Path, chance: random.Random) -> None:
     """Spoil a file, mostly as one who knows what is in it; a folder by what is in its place."""
     drawn = chance.random()
-    if path.is_dir() or drawn < 0.05:
+    if not path.is_file() or drawn < 0.05:  # what was put there before may be a pipe
         spoil_place(path, chance)
     elif drawn < 0.25 or path.suffix not in _KNOWING:
         spoil_bytes(path, chance)
