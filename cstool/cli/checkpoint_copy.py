@@ -28,8 +28,9 @@ def copy(
     The last commit of a MemoryX file (memoryx.h5) becomes a checkpoint, in a folder one that is named by its step.
     """
     with errors_as_messages(debug):
-        from cstool.cli.render import bytes_text, print_json
+        from cstool.cli.render import print_json
         from cstool.cli.screen import progress_in_bytes
+        from cstool.quantities import bytes_text
         from cstool.store import copy_checkpoint, find_checkpoint, open_checkpoint, unbound_note
 
         path = find_checkpoint(source)

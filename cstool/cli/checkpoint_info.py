@@ -86,7 +86,7 @@ def _document(found: CheckpointInfo, listed: list[TensorInfo], norms: dict[str, 
 
 def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str]:
     """Return what is said above the table; of tensors that are not in it, in short."""
-    from cstool.cli.render import bytes_text
+    from cstool.quantities import bytes_text
     from cstool.store import INDICES
 
     facts = {
@@ -119,7 +119,8 @@ def _print(
     glob: str | None,
     norms: dict[str, float] | None,
 ) -> None:
-    from cstool.cli.render import bytes_text, print_facts, print_table, shape_text
+    from cstool.cli.render import print_facts, print_table, shape_text
+    from cstool.quantities import bytes_text
 
     print_facts(facts)
     print()

@@ -21,7 +21,8 @@ FolderArgument = Annotated[
 def list_(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the checkpoints of a folder, the latest last, and its MemoryX file."""
     with errors_as_messages(debug):
-        from cstool.cli.render import bytes_text, print_json, print_table
+        from cstool.cli.render import print_json, print_table
+        from cstool.quantities import bytes_text
         from cstool.store import FILE_NAME, list_checkpoints
 
         check_folder(folder)

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.cli.render import bytes_text, print_facts, print_line, print_table
+from cstool.cli.render import print_facts, print_line, print_table
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
 from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.wafer import useful_flops
 from cstool.pictures.names import group_name, short_name
+from cstool.quantities import bytes_text
 
 if TYPE_CHECKING:
     from cstool.compiler.difference import Change

@@ -268,8 +268,9 @@ def _write_new(path: Path, text: str) -> None:
 
 
 def _print_statistics(which: str, params: Params, statistics: Statistics) -> None:
-    from cstool.cli.render import bytes_text, print_facts, print_table
+    from cstool.cli.render import print_facts, print_table
     from cstool.models.statistics import FLOAT32_BYTES
+    from cstool.quantities import bytes_text
 
     tokens, parameters, batch_size = statistics.tokens, statistics.parameters(), _batch_size(params)
     unit, length = ("token", f", {tokens:,} tokens per sample") if tokens > 1 else ("sample", "")

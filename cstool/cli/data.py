@@ -202,8 +202,9 @@ def check(
     and labels that are not the next token. The exit code is 1 if something is wrong.
     """
     with errors_as_messages(debug):
-        from cstool.cli.render import bytes_text, print_json
+        from cstool.cli.render import print_json
         from cstool.data import check_data
+        from cstool.quantities import bytes_text
 
         with progress_in_bytes("Checking data") as progress:
             checked = check_data(folder, vocab_size=vocab_size, progress=progress)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cstool.cli.render import bytes_text, print_facts, print_line, print_table
+from cstool.cli.render import print_facts, print_line, print_table
 from cstool.data import DataInfo, PartInfo, TextSummary
+from cstool.quantities import bytes_text
 from cstool.runtime.wording import counted
 
 

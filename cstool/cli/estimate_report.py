@@ -12,10 +12,10 @@ from cstool.cli.compile_report import phases_document, seconds_text
 from cstool.cli.render import print_facts, print_line, print_table
 from cstool.errors import EstimateError
 from cstool.estimation import Estimate, Row, first_of
-from cstool.estimation.point import tb_text
 from cstool.ir import Artifact, ExecutionMode, KernelCycles
 from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.wafer import zero_weights
+from cstool.quantities import bytes_text
 
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
@@ -133,9 +133,9 @@ def _memoryx_text(found: Estimate) -> str:
         return "none"
     unit = found.memoryx_unit_bytes
     if memoryx.units_bytes == (memoryx.capacity_bytes,):
-        return f"{tb_text(need)} of weights, optimizer state and gradients, of {tb_text(memoryx.capacity_bytes)}"
-    holds = "" if unit is None else f"; the smallest unit that holds it has {tb_text(unit)}"
-    return f"{tb_text(need)} of weights, optimizer state and gradients{holds}"
+        return f"{bytes_text(need)} of weights, optimizer state and gradients, of {bytes_text(memoryx.capacity_bytes)}"
+    holds = "" if unit is None else f"; the smallest unit that holds it has {bytes_text(unit)}"
+    return f"{bytes_text(need)} of weights, optimizer state and gradients{holds}"
 
 
 def _smallest_text(found: Estimate, smallest: int | None) -> str:
@@ -153,7 +153,7 @@ def print_scaling(rows: Sequence[Row]) -> None:
     assert first is not None
     print(f"\nscaling, the batch of {_batch_text(rows)}, modelled")
     has_days = first.tokens is not None
-    columns = (*SCALE_COLUMNS, *(("days",) if has_days else ()), "power", "bound by")
+    columns = (*SCALE_COLUMNS, *(("training",) if has_days else ()), "power", "bound by")
     table = []
     for row in rows:
         if row.estimate is None:
@@ -206,8 +206,8 @@ def print_sparsities(rows: Sequence[Row]) -> None:
                 _number(found.tokens_per_s),
                 f"{row.speedup:.2f}x",
                 f"{row.efficiency:.0%}",
-                "-" if plan is None else tb_text(plan.streamed_bytes),
-                tb_text(found.artifact.memoryx.total_bytes),
+                "-" if plan is None else bytes_text(plan.streamed_bytes),
+                bytes_text(found.artifact.memoryx.total_bytes),
                 found.bound,
             )
         )

@@ -143,7 +143,8 @@ def _ending(completion: Completion) -> str:
 
 def _summary(answers: Answers, request: Request) -> list[str]:
     """Return what is said at the end, measured on this host."""
-    from cstool.runtime.wording import counted, format_bytes
+    from cstool.quantities import bytes_text
+    from cstool.runtime.wording import counted
 
     speed: Speed = answers.speed
     rate = speed.tokens / max(speed.seconds, 1e-9)
@@ -154,10 +155,10 @@ def _summary(answers: Answers, request: Request) -> list[str]:
     if len(request.prompts) == 1:
         lines.append(f"The text has {_ending(answers.completions[0])}.")
     pass_bytes = speed.streamed_bytes // max(1, speed.passes)
-    weights = "weights in memory" if speed.weights == "resident" else f"{format_bytes(pass_bytes)} of weights a pass"
+    weights = "weights in memory" if speed.weights == "resident" else f"{bytes_text(pass_bytes)} of weights a pass"
     lines.append(
         f"On this host: {counted(speed.prompt_tokens, 'prompt token')}, first token after {speed.first_token_s:.3g} s; "
         f"{counted(speed.tokens, 'token')} in {speed.seconds:.3g} s, {speed.tokens_per_s:.1f} tokens/s after the first"
-        f"; {weights}, {format_bytes(speed.kv_cache_bytes)} of keys and values."
+        f"; {weights}, {bytes_text(speed.kv_cache_bytes)} of keys and values."
     )
     return lines

@@ -53,14 +53,6 @@ def print_facts(facts: Mapping[str, str]) -> None:
         print(line)
 
 
-def bytes_text(count_bytes: int) -> str:
-    """Return a number of bytes in the unit that suits it, such as `1.5 MiB`."""
-    if count_bytes < 1024:
-        return f"{count_bytes} B"
-    power = min(int(math.log2(count_bytes) // 10), 6)
-    return f"{count_bytes / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"
-
-
 def shape_text(shape: Sequence[int], stored: int | None = None) -> str:
     """Return a shape in words, such as `4 x 5`; of a sparse tensor, of which `stored` elements are, its zeros, too."""
     text = " x ".join(map(str, shape))

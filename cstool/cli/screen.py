@@ -98,7 +98,7 @@ def progress_in_bytes(task: str) -> Iterator[Callable[[int, int], None]]:
     if not is_terminal(sys.stderr):
         yield lambda done, total: None
         return
-    from cstool.cli.render import bytes_text
+    from cstool.quantities import bytes_text
 
     with screen_on(sys.stderr, amount=bytes_text) as screen:
         shown_total: int | None = None

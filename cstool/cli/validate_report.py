@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from cstool.cli.compile_report import seconds_text
-from cstool.cli.render import bytes_text, print_line, print_table
+from cstool.cli.render import print_line, print_table
 from cstool.pictures.names import short_name
+from cstool.quantities import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,19 +163,13 @@ def _print_work(cost: Cost) -> None:
 def _work(dense: Amounts, sparse: Amounts) -> tuple[str, str, str]:
     return (
         _arrow(_gflop(dense.flops), _gflop(sparse.flops)),
-        _arrow(_bytes(dense.streamed_bytes), _bytes(sparse.streamed_bytes)),
-        _arrow(_bytes(dense.memory_bytes), _bytes(sparse.memory_bytes)),
+        _arrow(bytes_text(dense.streamed_bytes), bytes_text(sparse.streamed_bytes)),
+        _arrow(bytes_text(dense.memory_bytes), bytes_text(sparse.memory_bytes)),
     )
 
 
 def _gflop(flops: int) -> str:
     return f"{flops / 1e9:.3g}" if flops < 1e12 else f"{flops / 1e9:,.0f}"
-
-
-def _bytes(count_bytes: int) -> str:
-    """Return bytes in three digits at the most, where there is a unit for it, so that tables stay narrow."""
-    number, unit = bytes_text(count_bytes).split()
-    return f"{number if float(number) < 100 else round(float(number))} {unit}"
 
 
 def _arrow(dense: str, sparse: str) -> str:

@@ -13,6 +13,7 @@ from cstool.ir import Artifact, MemoryXNeed
 from cstool.params import Params
 from cstool.perf.cluster import COMPUTE, Step
 from cstool.perf.wafer import cluster_step, limit_shares, tree_stages, useful_flops
+from cstool.quantities import bytes_text
 
 DAY_S = 86_400.0
 
@@ -191,8 +192,8 @@ def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:
     """
     if system.memoryx is not None and need.total_bytes > system.memoryx.capacity_bytes:
         raise EstimateError(
-            f"{params.path}: MemoryX of {system.name} must hold {tb_text(need.total_bytes)}: weights, optimizer state "
-            f"and gradients; got {tb_text(system.memoryx.capacity_bytes)}",
+            f"{params.path}: MemoryX of {system.name} must hold {bytes_text(need.total_bytes)}: weights, optimizer "
+            f"state and gradients; got {bytes_text(system.memoryx.capacity_bytes)}",
             _unit_that_holds(need.total_bytes),
         )
 
@@ -208,7 +209,9 @@ def _unit_that_holds(need_bytes: int) -> str:
     if not units:
         return "no unit that was announced holds it"
     unit, name = min(units)
-    return f"the smallest unit that holds it is {tb_text(unit)}, of {name}: --system {name} --memoryx {tb_text(unit)}"
+    return (
+        f"the smallest unit that holds it is {bytes_text(unit)}, of {name}: --system {name} --memoryx {tb_text(unit)}"
+    )
 
 
 def _unit(system: System, need_bytes: int) -> int | None:
@@ -218,7 +221,7 @@ def _unit(system: System, need_bytes: int) -> int | None:
 
 
 def tb_text(count_bytes: int) -> str:
-    """Return bytes in decimal units, as capacities of MemoryX are told: `12TB`.
+    """Return a capacity of MemoryX as `--memoryx` takes it: `12TB`.
 
     >>> tb_text(1_500_000_000_000), tb_text(2_793_668_149_248), tb_text(3_200_000)
     ('1.5TB', '2.79TB', '3.2MB')

@@ -10,7 +10,7 @@ from cstool.pictures.lettering import LINE_HEIGHT, fit_text, wrap_text
 from cstool.pictures.names import short_name
 from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, text_height
 from cstool.pictures.palette import BLUE, COPY, FAINT, INK, NO_WORK, SKY, VERMILION
-from cstool.pictures.quantities import bytes_si_text
+from cstool.quantities import bytes_text
 
 WIDEST_PT, TALLEST_PT = 300.0, 330.0
 """of the wafer"""
@@ -155,8 +155,8 @@ def _facts(block: Axes, left: float, top: float, plan: StreamingPlan) -> None:
     groups = f"{layout.groups:,} group{'s' * (layout.groups != 1)}"
     facts = (
         f"{groups} of {layout.columns:,} columns x {layout.rows:,} rows. {each}",
-        f"Per CSX and step, {bytes_si_text(plan.streamed_bytes)} of weights come in and "
-        f"{bytes_si_text(plan.gradient_bytes)} of gradients go out.",
+        f"Per CSX and step, {bytes_text(plan.streamed_bytes)} of weights come in and "
+        f"{bytes_text(plan.gradient_bytes)} of gradients go out.",
     )
     for fact in facts:
         text = wrap_text(fact, TILE_PT + 26, TEXT_PT)

@@ -15,10 +15,10 @@ from cstool.pictures.page import GAP_PT, HEADING_PT, SMALL_PT, TEXT_PT, Block, P
 from cstool.pictures.page import Row as PageRow
 from cstool.pictures.palette import BLUE, INK, SKY
 from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT
-from cstool.pictures.quantities import seconds_text
 from cstool.pictures.roofline import Roofline, roofline
 from cstool.pictures.scaling import Scaling, SparsityPoint, scaling, sparsities
 from cstool.pictures.step import Row, bars, share_axis
+from cstool.quantities import seconds_text
 
 WIDTH_PT = 2 * PLOT_WIDTH_PT + GAP_PT
 _ABOVE_PT, _BELOW_PT = 40.0, 34.0

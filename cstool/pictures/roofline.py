@@ -24,7 +24,7 @@ from cstool.pictures.plot import (
     plot_axes,
     write_labels,
 )
-from cstool.pictures.quantities import bytes_si_text, digits_text
+from cstool.quantities import bytes_text, digits_text
 
 MARKERS = {"forward": ("o", 46.0), "delta": ("s", 22.0), "gradient": ("^", 26.0), WHOLE_STEP: ("*", 90.0)}
 """phase -> its marker, and how large: where they are over each other, all can be seen"""
@@ -148,7 +148,7 @@ def _say_links(axes: Axes, picture: Roofline, left: float, low: float) -> list[B
     first = max(left, low / io)
     start, end = axes_points(axes, [(first, first * io), (picture.ridge, picture.peak_flops)])
     angle = math.atan2(end[1] - start[1], end[0] - start[0])
-    text = f"links: {bytes_si_text(io)}/s each way"
+    text = f"links: {bytes_text(io)}/s each way"
 
     def beside(along: float, above: float) -> Point:
         x, y = start[0] + along * math.cos(angle), start[1] + along * math.sin(angle)

@@ -12,6 +12,7 @@ from typing import Any
 
 from cstool.errors import CheckpointError
 from cstool.params import written_states
+from cstool.quantities import bytes_text
 from cstool.runtime.session import Session
 from cstool.store import (
     copy_states,
@@ -56,7 +57,7 @@ def save_beside(session: Session, checkpoint: Path, step: int, *, unless_there: 
         if -(-step // every) % asked.k == 0 and not (unless_there and path.exists()):
             path = free_path(path)
             size_bytes = copy_states(checkpoint, path, asked.checkpoint_states)
-            log.info(f"Saved {written_states(asked.checkpoint_states)} of it as {path} ({size_bytes / 1e6:.1f} MB)")
+            log.info(f"Saved {written_states(asked.checkpoint_states)} of it as {path} ({bytes_text(size_bytes)})")
 
 
 def delete_oldest(session: Session) -> None:

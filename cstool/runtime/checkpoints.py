@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cstool.quantities import bytes_text
 from cstool.runtime.checkpoint_policy import delete_oldest, policy_values, save_beside
 from cstool.runtime.session import Saving, Session
 from cstool.runtime.state import forms, save_state, state_values
@@ -97,7 +98,7 @@ def _saved(session: Session, path: Path, step: int, size_bytes: int, seconds: fl
     folder = session.params.model_dir
     register_checkpoint(folder, step, path, session.run_id if session.params.keep_checkpoints else None)
     log.info(
-        f"Saved checkpoint {path} ({size_bytes / 1e6:.1f} MB in {seconds:.2f} s, "
+        f"Saved checkpoint {path} ({bytes_text(size_bytes)} in {seconds:.2f} s, "
         f"{size_bytes / seconds / 1e9:.2f} GB/s{waited})"
     )
     session.saved_step = step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cstool.quantities import bytes_text
 from cstool.runtime.memoryx import MemoryX
-from cstool.runtime.wording import format_bytes
 from cstool.store import FileStore
 
 
@@ -40,7 +40,7 @@ class FileTraffic:
         """Return it as the log has it."""
         rate = (self.read_bytes + self.written_bytes) / self.busy_s / 1e9 if self.busy_s else 0.0
         return (
-            f"MemoryX read {format_bytes(self.read_bytes)} and wrote {format_bytes(self.written_bytes)} in "
+            f"MemoryX read {bytes_text(self.read_bytes)} and wrote {bytes_text(self.written_bytes)} in "
             f"{self.busy_s:,.1f} s of requests ({rate:.2f} GB/s each); {self.waited_s:,.1f} s were waited for weights, "
             f"updates and commits: {self.hidden_share:.0%} of the requests or more were hidden."
         )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
 from cstool.params import ALL_STATES, Params
+from cstool.quantities import bytes_text
 from cstool.runtime.appliance import (
     ACTIVATION_SHARE,
     in_flight_bytes,
@@ -22,7 +23,6 @@ from cstool.runtime.host_memory import available_memory_bytes
 from cstool.runtime.optimizer import Optimizer
 from cstool.runtime.sparse_weights import SparsityRules
 from cstool.runtime.start import Start, is_whole, way_on_from_damage
-from cstool.runtime.wording import format_bytes
 from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints
 from cstool.store.file import TILE_BYTES
 from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
@@ -84,7 +84,7 @@ def open_backing(
         store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, direct=direct, check=check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
     log.info(
-        f"MemoryX is in {path}: {format_bytes(need_bytes)} of state in {slots_text}, "
+        f"MemoryX is in {path}: {bytes_text(need_bytes)} of state in {slots_text}, "
         f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
         f"{', past the page cache' if direct else ''}."
     )

@@ -11,6 +11,7 @@ from cstool.errors import CheckpointError, Interrupted, ParamsError
 from cstool.ir import Artifact, require_model
 from cstool.models import build_graph
 from cstool.params import Params, parse_states
+from cstool.quantities import bytes_text
 from cstool.runtime.data_sets import DataSets, open_data_sets
 from cstool.runtime.evaluate import evaluate_sets, evaluation_table
 from cstool.runtime.events import Events
@@ -199,8 +200,8 @@ def _finished(session: Session) -> RunResult:
         log.info(line)
     if result.sparsity and result.losses:
         log.info(
-            f"Streamed {result.streamed_bytes_per_step / 1e6:,.1f} MB of weights a step; with the zeros it would "
-            f"have been {result.dense_streamed_bytes_per_step / 1e6:,.1f} MB."
+            f"Streamed {bytes_text(result.streamed_bytes_per_step)} of weights a step; with the zeros it would "
+            f"have been {bytes_text(result.dense_streamed_bytes_per_step)}."
         )
     result.memoryx = traffic_of(appliance.memoryx)
     if result.memoryx is not None:

@@ -13,6 +13,7 @@ from cstool.ir import Artifact
 from cstool.kernels import kernel_folder
 from cstool.kernels.compile import compile_kernels, kernels_cached
 from cstool.params import Params
+from cstool.quantities import bytes_text
 from cstool.runtime.appliance import Appliance
 from cstool.runtime.data_sets import DataSet, DataSets
 from cstool.runtime.events import Events
@@ -171,13 +172,13 @@ def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: in
         size_bytes = 4 * session.graph.parameter_count
         log.warning(
             f"The batch goes in {systems.waves} waves: until the last one, sums of gradients wait in memory, up to "
-            f"{size_bytes / 1e9:,.2f} GB of them. A smaller batch_size, or more memory for activations, avoids that."
+            f"{bytes_text(size_bytes)} of them. A smaller batch_size, or more memory for activations, avoids that."
         )
     if layers := len(systems.plan.timeline.recomputed):
         result.recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
         log.info(
             f"Recomputing the activations of {counted(layers, 'layer')} in backward: a grain takes "
-            f"{systems.plan.slot_bytes / 1e6:,.1f} MB, {systems.whole_slot_bytes / 1e6:,.1f} MB if all were kept"
+            f"{bytes_text(systems.plan.slot_bytes)}, {bytes_text(systems.whole_slot_bytes)} if all were kept"
         )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from cstool.data import tokenizer_of
 from cstool.errors import DataError
+from cstool.quantities import bytes_text
 from cstool.runtime.performance import write_performance
 from cstool.runtime.session import COMPARED_STEPS, Session, peak_resident_bytes
-from cstool.runtime.wording import counted, format_bytes
+from cstool.runtime.wording import counted
 
 log = logging.getLogger("cstool")
 WORDS = {
@@ -78,7 +79,7 @@ def _rows(session: Session) -> Iterator[tuple[str, str]]:
             step += f", {modelled.execution_mode}"
         yield "step", step
     allocated = sum(result.memory_bytes.values())
-    yield "memory", f"{format_bytes(result.peak_resident_bytes)} at the peak, {format_bytes(allocated)} of arrays in it"
+    yield "memory", f"{bytes_text(result.peak_resident_bytes)} at the peak, {bytes_text(allocated)} of arrays in it"
     yield "files", ", ".join(_files(session))
     yield from result.commands.items()
 

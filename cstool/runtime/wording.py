@@ -14,11 +14,6 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def format_bytes(count_bytes: int) -> str:
-    """Write a size: "0.3 MB", "1,234.5 MB", "12.35 GB"."""
-    return f"{count_bytes / 1e9:,.2f} GB" if count_bytes >= 10**10 else f"{count_bytes / 1e6:,.1f} MB"
-
-
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun: "1 wave", "2 waves"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

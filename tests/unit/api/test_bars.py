@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from cstool.api.bars import FittingBars
-from cstool.cli.render import bytes_text
+from cstool.quantities import bytes_text
 
 
 def line_of(width: int, amount=str, total: int | None = 600) -> str:
@@ -48,4 +48,4 @@ def test_an_unknown_total_is_a_question_mark():
 
 
 def test_amounts_may_be_bytes():
-    assert "120 B/2.0 MiB" in line_of(80, bytes_text, total=2**21)
+    assert "120 B/2.1 MB" in line_of(80, bytes_text, total=2**21)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.cli.render import bytes_text, print_facts, print_json, print_table
+from cstool.cli.render import print_facts, print_json, print_table
 from cstool.cli.table import table_lines
 
 
@@ -109,18 +109,3 @@ def test_facts_are_cut_between_words_on_a_terminal(capsys, terminal):
 def test_facts_stand_below_each_other(capsys):
     print_facts({"step": "5", "tensors": "12"})
     assert capsys.readouterr().out == "step     5\ntensors  12\n"
-
-
-@pytest.mark.parametrize(
-    ("count_bytes", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1536 * 1024, "1.5 MiB"),
-        (2**40, "1.0 TiB"),
-        (2**60, "1.0 EiB"),
-    ],
-)
-def test_bytes_are_shown_in_the_unit_that_suits_them(count_bytes, text):
-    assert bytes_text(count_bytes) == text

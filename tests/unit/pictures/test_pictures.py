@@ -25,10 +25,10 @@ from cstool.pictures.draw import draw_picture
 from cstool.pictures.floorplan import draw_floorplan
 from cstool.pictures.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
 from cstool.pictures.names import group_name, short_name
-from cstool.pictures.quantities import bytes_si_text, digits_text, seconds_text
 from cstool.pictures.region_names import fit_number
 from cstool.pictures.streaming import draw_streaming
 from cstool.pictures.theme import dark
+from cstool.quantities import bytes_text, digits_text, seconds_text
 from tests.unit.pictures.artifacts import pipelined, streaming
 
 ARTIFACTS = {
@@ -256,5 +256,5 @@ def test_layers_that_are_alike_have_one_name():
 
 def test_quantities():
     assert [seconds_text(s) for s in (0, 0.0656249, 11353.0)] == ["0 s", "65.6 ms", "3.15 h"]
-    assert [bytes_si_text(b) for b in (12, 999, 9_174_097_920)] == ["12 B", "999 B", "9.17 GB"]
+    assert [bytes_text(b) for b in (12, 999, 9_174_097_920)] == ["12 B", "999 B", "9.17 GB"]
     assert [digits_text(v) for v in (0.001234, 12.0, 0.9999, 123456.7)] == ["0.00123", "12", "1", "123,457"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cstool.runtime.wording import counted, format_bytes, format_rate, format_seconds
+from cstool.runtime.wording import counted, format_rate, format_seconds
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,3 @@ def test_a_time_is_written_in_hours_minutes_and_seconds(seconds: float, text: st
 @pytest.mark.parametrize(("count", "text"), [(0, "0 waves"), (1, "1 wave"), (2, "2 waves"), (12345, "12,345 waves")])
 def test_a_count_comes_with_its_noun(count: int, text: str) -> None:
     assert counted(count, "wave") == text
-
-
-@pytest.mark.parametrize(
-    ("count_bytes", "text"),
-    [(0, "0.0 MB"), (279_552, "0.3 MB"), (9_999_900_000, "9,999.9 MB"), (10**10, "10.00 GB"), (1.5e12, "1,500.00 GB")],
-)
-def test_a_size_is_written_in_megabytes_or_gigabytes(count_bytes: int, text: str) -> None:
-    assert format_bytes(count_bytes) == text

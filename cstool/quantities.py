@@ -27,10 +27,10 @@ def seconds_text(seconds: float) -> str:
     return f"{digits_text(seconds / factor)} {unit}"
 
 
-def bytes_si_text(count_bytes: float) -> str:
+def bytes_text(count_bytes: float) -> str:
     """Return bytes in powers of 1,000, as links and MemoryX are measured: `9.17 GB`.
 
-    >>> bytes_si_text(9_174_097_920), bytes_si_text(12)
+    >>> bytes_text(9_174_097_920), bytes_text(12)
     ('9.17 GB', '12 B')
     """
     power = 0
