@@ -32,4 +32,4 @@ def check_console(cstool: Callable[..., Outcome], console: str) -> list[str]:
 def without_numbers(line: str) -> str:
     """Return a line without what is another on every machine: sizes, times, norms, widths, the folder of the runs."""
     line = re.sub(r"(/home/me|TMP)/", "", line)
-    return re.sub(r" +", " ", re.sub(r"\d[\d.,e+:-]*( [KM]iB| B)?", "N", line))
+    return re.sub(r" +", " ", re.sub(r"\d[\d.,e+:-]*( [kMG]?B)?", "N", line))

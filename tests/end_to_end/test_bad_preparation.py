@@ -124,7 +124,7 @@ def test_a_data_set_is_checked_and_every_finding_listed(cstool: Cstool, tmp_path
     outcome = cstool("data", "check", tmp_path / "out")
     assert (outcome.code, re.sub(r"\d[\d,.]*", "N", outcome.stdout)) == (
         0,
-        "TMP/out: ok, N samples in N files, N MiB\n",
+        "TMP/out: ok, N samples in N files, N MB\n",
     )
     first = tmp_path / "out" / "train" / "data_00000.h5"
     os.truncate(first, 4000)

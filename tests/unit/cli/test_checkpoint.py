@@ -34,7 +34,7 @@ def model_dir(tmp_path):
 
 def without_sizes(text: str) -> str:
     """Return the text without what depends on the HDF5 library and on the time."""
-    return re.sub(r"\d+-\d+-\d+ \d+:\d+:\d+ UTC", "TIME", re.sub(r" +[\d.]+ KiB", "  SIZE", text))
+    return re.sub(r"\d+-\d+-\d+ \d+:\d+:\d+ UTC", "TIME", re.sub(r" +[\d.]+ kB", "  SIZE", text))
 
 
 def test_a_list_names_step_size_and_file_the_latest_last(cstool, model_dir):
@@ -417,7 +417,7 @@ def test_copy_says_where_the_copy_is(cstool, model_dir):
     outcome = cstool("checkpoint", "copy", f"{model_dir}:latest", f"{model_dir}/kept/")
     source, copy = model_dir / "checkpoint_10.mdl", model_dir / "kept" / "checkpoint_10.mdl"
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert re.fullmatch(rf"{re.escape(str(source))}: copied to {re.escape(str(copy))}, [\d.]+ KiB\n", outcome.stdout)
+    assert re.fullmatch(rf"{re.escape(str(source))}: copied to {re.escape(str(copy))}, [\d.]+ kB\n", outcome.stdout)
     assert copy.read_bytes() == source.read_bytes()
 
 
@@ -460,7 +460,7 @@ def test_copy_of_a_damaged_checkpoint_leaves_nothing(cstool, model_dir):
 
 
 def of_sizes(text, model_dir):
-    return re.sub(r"[\d.]+ KiB", "SIZE", text.replace(str(model_dir), "DIR"))
+    return re.sub(r"[\d.]+ kB", "SIZE", text.replace(str(model_dir), "DIR"))
 
 
 def test_delete_says_what_it_deletes(cstool, model_dir):
