@@ -121,14 +121,14 @@ def test_of_a_folder_of_others_info_says_what_it_can(prepare, cstool, tmp_path, 
     assert cstool("data", "info", str(tmp_path / "text" / "val")).stdout.splitlines()[-3:] == [
         "",
         "part  files     size  samples  tokens                padding",
-        "val       1  8.83 kB       35       -  0.00% of the first 10",
+        "val       1  8.77 kB       35       -  0.00% of the first 10",
     ]
 
 
 def test_check_is_one_line_or_all_findings(prepare, cstool, tmp_path):
     prepare()
     folder = tmp_path / "text"
-    assert cstool("data", "check", str(folder)) == (0, f"{folder}: ok, 107 samples in 2 files, 24.7 kB\n", "")
+    assert cstool("data", "check", str(folder)) == (0, f"{folder}: ok, 107 samples in 2 files, 24.6 kB\n", "")
     assert cstool("data", "check", str(folder), "--vocab_size", "98") == (
         1,
         "".join(

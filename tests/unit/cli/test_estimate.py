@@ -169,8 +169,8 @@ def test_published_results_for_scripts(cstool):
         (("-p", "gpt.yaml", "--num_csx", "none"),
          "--num_csx: must be numbers of systems, got none\nhint: such as 4, or 1,2,4..192, where .. doubles"),
         (("-p", "gpt.yaml", "--memoryx", "20GB"),
-         "gpt.yaml: MemoryX of cs2 must hold 21.1GB: weights, optimizer state and gradients; got 20GB\n"
-         "hint: the smallest unit that holds it is 1.5TB, of cs2: --system cs2 --memoryx 1.5TB"),
+         "gpt.yaml: MemoryX of cs2 must hold 21.1 GB: weights, optimizer state and gradients; got 20 GB\n"
+         "hint: the smallest unit that holds it is 1.5 TB, of cs2: --system cs2 --memoryx 1.5TB"),
         (("-p", "two.yaml"), "--params: must be of one trainer, got 2 in two.yaml\nhint: estimate them apart"),
         (("-p", "gpt.yaml", "--tokens", "0"), "--tokens: must be more than zero, such as 300B, got 0"),
         (("-p", "gpt.yaml", "--system", "cs4"),

@@ -97,7 +97,7 @@ def test_the_log_tells_that_a_checkpoint_was_saved(tmp_path: Path, caplog: pytes
         path = save_at(found, 7, 1.0)
     first, second = caplog.messages
     assert first == "Saving checkpoint at step 7"
-    assert re.fullmatch(rf"Saved checkpoint {re.escape(path)} \(0\.0 MB in \d+\.\d\d s, \d+\.\d\d GB/s\)", second)
+    assert re.fullmatch(rf"Saved checkpoint {re.escape(path)} \([\d.]+ kB in \d+\.\d\d s, \d+\.\d\d GB/s\)", second)
 
 
 def test_without_any_checkpoint_weights_are_random_by_the_seed(
