@@ -26,6 +26,12 @@ def _check_names(entries: Mapping[str, Any]) -> Mapping[str, Any]:
     return entries
 
 
+def _check_parts(parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not {"train", "val"} <= parts.keys():
+        raise rule_error("must have train and val")
+    return _check_names(parts)
+
+
 def _check_name(name: str) -> str:
     if not is_inner_name(name):
         raise rule_error(f"must stay in the folder of the record, {name!r:.60} does not")
@@ -75,7 +81,7 @@ class _Record(_Section):
 class _TextRecord(_Section):
     digest: str
     files: Annotated[dict[str, _Size], AfterValidator(_check_names)]
-    parts: Annotated[dict[str, _TextPart], AfterValidator(_check_names)]
+    parts: Annotated[dict[str, _TextPart], AfterValidator(_check_parts)]
     sequence_length: Annotated[int, Field(ge=2, le=2**31 - 1)]
     sources: list[str] = []
     packing: str = "stream"
@@ -89,6 +95,8 @@ class _TextRecord(_Section):
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Return how the data set in a folder was made; None if that is not said, or not by this program.
 
+    What is null, or of a later version, is left out.
+
     Raises:
         DataError: this program says it, but not so: naming what is wrong first.
     """
@@ -101,9 +109,10 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not isinstance(record, dict) or not {"digest", "files", "parts"} <= record.keys():
         return None
     problems = Problems(Document(str(path), text, record), folder)
-    problems.check(_TextRecord if "sequence_length" in record else _Record, record, ())
+    kind: type[_Section] = _TextRecord if "sequence_length" in record else _Record
+    checked = problems.check(kind, record, ())
     try:
         problems.raise_found()
     except ParamsError as error:
         raise DataError(error.problems[0][0], _HINT) from None
-    return {key: value for key, value in record.items() if value is not None}
+    return None if checked is None else checked.model_dump(exclude_unset=True, exclude_none=True)

@@ -115,6 +115,11 @@ RECIPES = [
            "--processes 1 --tokenizer tokenizer.json", "", 8, "tokenizer.json"),
     Recipe("data prepare", "source tokens", "data prepare text source --output tokens --sequence_length 16 "
            "--processes 1 --train_tokenizer 257 --val_fraction 0.3", "", 6, "tokens/prepared.json"),
+    Recipe("data prepare", "lines.jsonl", "data prepare text lines.jsonl --output out --sequence_length 8 "
+           "--processes 1", "--jsonl_key --val_fraction --packing", 8, "lines.jsonl"),
+    Recipe("config", "", "config pull gpt_tiny", "--out", 3),
+    Recipe("model", "", "model list", "--json", 1),
+    Recipe("model", "", "model describe gpt_tiny", "--json", 3),
     Recipe("checkpoint list", "gpt_dir", "checkpoint list gpt_dir", "", 6, "gpt_dir/*"),
     Recipe("checkpoint list", "file_dir", "checkpoint list file_dir", "", 6, "file_dir/*"),
     Recipe("checkpoint info", "gpt_dir", "checkpoint info gpt_dir/checkpoint_2.mdl --norms", "--tensors", 16,
@@ -181,7 +186,7 @@ def make_case(corpus: Path, folder: Path, chance: random.Random) -> Case:
     recipe = chance.choices(RECIPES, [recipe.often for recipe in RECIPES])[0]
     arguments = make_whole(corpus, folder, recipe).arguments
     drawn = chance.random()
-    if drawn < 0.75 or not recipe.flags:
+    if recipe.items and (drawn < 0.75 or not recipe.flags):
         for _ in range(chance.choice([1, 1, 1, 2])):
             _spoil_one(folder, recipe, chance)
     if drawn > 0.7:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -142,6 +143,8 @@ def make_corpus(folder: Path) -> None:
     for name in ("gpt", "mnist"):
         shutil.rmtree(f"{name}_dir/cerebras_logs", ignore_errors=True)
     _write_models()
+    lines = [{"text": "the weights stream, é", "meta": {"n": n}} for n in range(8)]
+    Path("lines.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     Path("prompts.txt").write_text("a\nthe weights\n")
     Path("prompts.jsonl").write_text('{"prompt": "a"}\n{"prompt": "the weights"}\n')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -26,8 +27,18 @@ TEXTS += ["\x00", "none", "a.b", "a/b", "a\nb", "\x1b[31m", "*", "{step}", "%s",
 ODD: list[Any] = [None, True, False, *NUMBERS, *TEXTS, [], [[]], [1], [None], ["a", "a"], {}, {"a": 1}, {"": {}}, DEEP]
 
 PARAMS = ("gpt", "llama", "sparse", "file", "mnist", "legacy", "stopping", "several", "system", "small")
-NAMED = ("tokenizer.json", "prompts.txt", "prompts.jsonl", "artifact.json", *(f"{name}.yaml" for name in PARAMS))
+NAMED = (
+    "tokenizer.json",
+    "prompts.txt",
+    "prompts.jsonl",
+    "lines.jsonl",
+    "artifact.json",
+    *(f"{name}.yaml" for name in PARAMS),
+)
 """files that commands are given by their names"""
+
+DEEPEST, MOST = 12, 2000
+"""values of a tree that are changed"""
 
 Tree = Any
 Change = Callable[[Path, random.Random], None]
@@ -41,26 +52,28 @@ def odd_text(chance: random.Random) -> str:
     return str(value).replace("\0", "")
 
 
-def _places(tree: Tree, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path]
-    entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, value in entries:
-        found += _places(value, (*path, key))
-    return found
+def _places(tree: Tree) -> list[tuple[Any, ...]]:
+    """Return where the values of a tree are, the uppermost first; of a large or deep one some."""
+    found: list[tuple[tuple[Any, ...], Any]] = [((), tree)]
+    for path, value in found:
+        entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        if len(path) < DEEPEST and len(found) < MOST:
+            found += [((*path, key), below) for key, below in entries]
+    return [path for path, _ in found]
 
 
 def change_tree(tree: Tree, chance: random.Random) -> Tree:
     """Return a tree of plain data with one thing changed; the tree itself is changed, too."""
     path = chance.choice(_places(tree)[1:] or [()])
     if not path:
-        return chance.choice(ODD)
+        return copy.deepcopy(chance.choice(ODD))
     *above, last = path
     parent = tree
     for key in above:
         parent = parent[key]
     match chance.choice(["odd", "odd", "odd", "near", "near", "delete", "rename", "wrap", "copy", "many"]):
         case "odd":
-            parent[last] = chance.choice(ODD)
+            parent[last] = copy.deepcopy(chance.choice(ODD))
         case "near":
             parent[last] = _near(parent[last], chance)
         case "delete":
@@ -92,7 +105,7 @@ def _near(value: Any, chance: random.Random) -> Any:
         return chance.choice([value[:cut], value + "x", value.upper(), value * 2, f"{value}/", chance.choice(TEXTS)])
     if isinstance(value, list):
         return chance.choice([value[1:], value[::-1], value + value, chance.sample(value, len(value))])
-    return chance.choice(ODD)
+    return copy.deepcopy(chance.choice(ODD))
 
 
 def change_bytes(content: bytes, chance: random.Random) -> bytes:

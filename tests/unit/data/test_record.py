@@ -14,7 +14,7 @@ PART = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}
 RECORD = {
     "digest": "0",
     "files": {"train/data.h5": 100},
-    "parts": {"train": PART},
+    "parts": {"train": PART, "val": PART},
     "sequence_length": 4,
     "tokenizer": {"file": "tokenizer.json", "made_from": "a.json", "vocab_size": 300, "digest": "1"},
 }
@@ -26,10 +26,10 @@ def write(folder, record):
     return folder
 
 
-def test_what_this_program_writes_is_read_and_null_counts_as_not_given(tmp_path):
+def test_what_this_program_writes_is_read_without_nulls_and_what_a_later_version_says(tmp_path):
     assert read_record(write(tmp_path, RECORD)) == RECORD
-    more = {"shuffle_seed": None, "of_a_later_version": [1]}
-    assert read_record(write(tmp_path, {**RECORD, **more})) == {**RECORD, "of_a_later_version": [1]}
+    more = {"shuffle_seed": None, "of_a_later_version": [1], "parts": {"train": {**PART, "x": 1}, "val": PART}}
+    assert read_record(write(tmp_path, {**RECORD, **more})) == RECORD
 
 
 @pytest.mark.parametrize("record", ["", "{", "[]", "3", "[" * 100_000, '{"files": {}}', "\x00", "1" * 5000])
@@ -48,9 +48,10 @@ WRONG = [
     ({"files": {"a": 2**64}}, "files.a must be at most 9223372036854775807, got 18446744073709551616"),
     ({"files": {"../a": 1}}, "files must stay in the folder of the record, '../a' does not"),
     ({"parts": None}, "parts is missing"),
+    ({"parts": {"train": PART}}, "parts must have train and val"),
     ({"parts": {"train": None}}, "parts.train must be a mapping, got null"),
     ({"parts": {"train": {**PART, "samples": 1.5}}}, "parts.train.samples must be a whole number, got 1.5"),
-    ({"parts": {"/etc": PART}}, "parts must stay in the folder of the record, '/etc' does not"),
+    ({"parts": {**RECORD["parts"], "/etc": PART}}, "parts must stay in the folder of the record, '/etc' does not"),
     ({"sequence_length": "4"}, "sequence_length must be a whole number, got '4'"),
     ({"sequence_length": 0}, "sequence_length must be at least 2, got 0"),
     ({"sources": "text"}, "sources must be a list, got 'text'"),
