@@ -4,16 +4,16 @@
 set -euo pipefail
 source "$(dirname "$0")/tiny.sh"
 
-cstool compile --params "$project/params/gpt3_13b.yaml" --num_csx 16 --out "$scratch/plan.json" --json >"$scratch/plan"
+cstool compile --params "$project/params/gpt3_13b.yaml" --num_csx 16 --recompute needed --out "$scratch/plan.json" \
+    --json >"$scratch/plan"
 check "13B has its weights streamed" "$(field "$scratch/plan" "d['mode']")" weight_streaming
 check "MemoryX holds it" "$(field "$scratch/plan" \
     "d['memoryx']['total_bytes'] <= d['memoryx']['capacity_bytes']")" True
 check "the fullest PE's account adds up" "$(field "$scratch/plan" \
     "sum(e['bytes'] for e in d['sram']['account']) == d['sram']['used_bytes'] <= d['sram']['bytes']")" True
 
-# Computing layers again makes room for larger micro-batches. Is that worth it?
-cstool compile --params "$project/params/gpt3_13b.yaml" --num_csx 16 --recompute fastest --out "$scratch/again.json" \
-    --json >"$scratch/again"
+# Computing layers again makes room for larger micro-batches: done by default, where it pays. Does it?
+cstool compile --params "$project/params/gpt3_13b.yaml" --num_csx 16 --out "$scratch/again.json" --json >"$scratch/again"
 check "it is more than five times as fast" "$(python3 -c 'import json, sys
 before, after = (json.load(open(name))["modelled"]["step_s"] for name in sys.argv[1:])
 print(before > 5 * after)' "$scratch/plan" "$scratch/again")" True

@@ -298,8 +298,9 @@ def test_a_micro_batch_that_does_not_fit_is_named_with_what_it_needs() -> None:
         "is computed again, got 9,630 bytes"
     )
     # As a wish, it is not granted: the largest that fits without recomputation is taken, as if nothing were asked for.
+    asked["recompute"] = "needed"
     wished = compiled(decoder(layers=3), UP_TO_STREAMING, a_request(system, **asked))
-    free = compiled(decoder(layers=3), UP_TO_STREAMING, a_request(system, 64))
+    free = compiled(decoder(layers=3), UP_TO_STREAMING, a_request(system, 64, recompute="needed"))
     assert wished.micro_batches == free.micro_batches == {STREAMING: 8}
     assert wished.streaming == free.streaming
 

@@ -98,7 +98,7 @@ def test_a_model_that_does_not_fit_is_no_prediction_and_says_why() -> None:
     assert found.predicted is None
     assert found.error is None
     assert found.note == (
-        "gpt2_small_cs2: MemoryX of cs2 must hold 6918TB: weights, optimizer state and gradients; got 2400TB"
+        "gpt2_small_cs2: MemoryX of cs2 must hold 6.92 PB: weights, optimizer state and gradients; got 2.4 PB"
     )
 
 

@@ -98,8 +98,8 @@ def test_memoryx_that_is_too_small() -> None:
     with pytest.raises(CstoolError) as found:
         estimator(gpt(), memoryx="0.5GB").at(1)
     assert str(found.value) == (
-        "gpt.yaml: MemoryX of cs2 must hold 827MB: weights, optimizer state and gradients; got 500MB\n"
-        "hint: the smallest unit that holds it is 1.5TB, of cs2: --system cs2 --memoryx 1.5TB"
+        "gpt.yaml: MemoryX of cs2 must hold 827 MB: weights, optimizer state and gradients; got 500 MB\n"
+        "hint: the smallest unit that holds it is 1.5 TB, of cs2: --system cs2 --memoryx 1.5TB"
     )
 
 
