@@ -30,7 +30,7 @@ check "in the micro-batch" "$(grep -c '^micro-batch: ' "$scratch/difference")" 1
 status=0
 cstool compile --params "$project/params/gpt3_13b.yaml" --system cs1 2>"$scratch/message" || status=$?
 check "a model that does not fit exits with 2" "$status" 2
-check "and says what would" "$(grep -c '^hint: .*--system cs2' "$scratch/message")" 1
+check "and says what would" "$(grep -c '^hint: .*--system cs3' "$scratch/message")" 1
 
 # A run executes what was compiled, and compiles nothing itself.
 cstool compile "${tiny[@]}" "trainer.init.model_dir=$scratch/model_dir" --num_csx 2 --out "$scratch/tiny.json" >/dev/null
