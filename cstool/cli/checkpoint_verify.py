@@ -43,7 +43,7 @@ def verify(files: CheckpointsArgument, as_json: JsonOption = False, debug: Debug
             else:
                 print_line(_line(path, error))
                 if note is not None:
-                    print(f"note: {note}", flush=True)
+                    print_line(f"note: {note}")
         if as_json:
             print_json({"ok": code == 0, "checkpoints": document})
         if code:
