@@ -108,7 +108,7 @@ def run(settings: Sequence[Setting], pytest: Sequence[str], folder: Path) -> Out
     environment["CSTOOL_CACHE_DIR"] = str(folder / "cache")
     for setting in settings:
         environment |= setting.environment
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *pytest]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *pytest]
     command = ["sh", "-c", "".join(setting.shell for setting in settings) + 'exec "$@"', "sh", *command]
     if any(setting.other_user for setting in settings) and os.getuid() == 0:
         command = [*_as_somebody(folder), *command]
@@ -125,7 +125,9 @@ def run(settings: Sequence[Setting], pytest: Sequence[str], folder: Path) -> Out
         log.seek(0)
         lines = log.read().splitlines() or [""]
     failed = tuple(line for line in lines if re.match(r"(FAILED|ERROR) ", line))
-    summary = re.sub(r" in [\d.]+s.*", "", lines[-1]).strip("= ")
+    # An argument such as `-qq` leaves none.
+    counts = [line for line in lines if re.search(r"\d+ \w+.* in [\d.]+s", line)] or [f"exit code {process.returncode}"]
+    summary = re.sub(r" in [\d.]+s.*", "", counts[-1]).strip("= ")
     return Outcome(process.returncode, summary, failed, wall_s, used.ru_utime + used.ru_stime)
 
 

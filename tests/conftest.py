@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cstool.estimation.published import Prediction, Published, predict
+
 # How long an example takes says more about the machine than about the code; in CI every run tries the same examples.
 settings.register_profile("cstool", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("cstool")
@@ -40,6 +42,23 @@ def _host_that_nobody_measured(tmp_path_factory: pytest.TempPathFactory, monkeyp
     """Keep what was measured of this machine out of the tests: what a run prints would depend on it."""
     folder = tmp_path_factory.getbasetemp() / "host"
     monkeypatch.setattr("cstool.runtime.host_rates.rates_file", lambda: folder / "host.yaml")
+
+
+@pytest.fixture(scope="session")
+def _predictions() -> dict[str, Prediction]:
+    return {}
+
+
+@pytest.fixture
+def predicted_once(_predictions: dict[str, Prediction], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what the model says of each published result computed when it is first asked for, once for all tests."""
+
+    def predict_once(result: Published) -> Prediction:
+        if result.name not in _predictions:
+            _predictions[result.name] = predict(result)
+        return _predictions[result.name]
+
+    monkeypatch.setattr("cstool.estimation.published.predict", predict_once)
 
 
 @pytest.fixture

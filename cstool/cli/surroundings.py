@@ -7,6 +7,7 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 from cstool.errors import CstoolError
 
@@ -58,7 +59,9 @@ def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
     if limit == resource.RLIM_INFINITY:
         return None
     command = next((word for word in arguments if not word.startswith("-")), "")
-    need = KERNELS_BYTES + THREAD_BYTES * (os.cpu_count() or 1) if _COMPUTING.intersection(arguments) else LEAST_BYTES
+    computes = _COMPUTING.intersection(arguments)
+    threads = max(os.cpu_count() or 1, _asked_lanes(arguments))
+    need = KERNELS_BYTES + THREAD_BYTES * threads if computes else LEAST_BYTES
     if limit >= need:
         return None
     return CstoolError(
@@ -66,6 +69,13 @@ def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
         f"{need // 1024:,}",
         "ulimit -v unlimited lifts the limit of a shell; memory alone is limited by a control group",
     )
+
+
+def _asked_lanes(arguments: Sequence[str]) -> int:
+    """Return the number behind `--lanes`; 0 where there is none, or no number: that is refused later."""
+    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--lanes=") else [word])]
+    found = [number for word, number in pairwise(words) if word == "--lanes" and number.isascii() and number.isdigit()]
+    return int(found[-1][:9]) if found else 0
 
 
 def fault_of(error: BaseException) -> CstoolError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
 from cstool.ir import FusedKernel, Segment
@@ -75,7 +76,7 @@ class KernelWork:
         nonzeros = sum(item.weights for item in sparse)
         return (self.streamed_elements - nonzeros) * stream.weight_bytes + sum(map(stream.matrix_bytes, sparse))
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         """Whether some of its weights are."""
         return any(isinstance(w, MatMul) and w.nonzeros is not None for w in self.work)

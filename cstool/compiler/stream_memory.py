@@ -7,6 +7,7 @@ one that grows with t, and the most tokens that fit follow by division.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -66,6 +67,48 @@ class Need:
         return (*fixed, *growing)
 
 
+class AliveTogether:
+    """What is alive at the moments of each kernel, over however many columns it lies.
+
+    Args:
+        program: with lives
+        works: of its kernels
+    """
+
+    def __init__(self, program: Program, works: tuple[tuple[KernelWork, ...], ...]) -> None:
+        def at_kernels(is_again: bool) -> list[list[list[list[Life]]]]:
+            return [
+                [self._at_kernel(program, segment, work, is_again) for work in kernels]
+                for segment, kernels in enumerate(works)
+            ]
+
+        self.once, self.again = at_kernels(is_again=False), at_kernels(is_again=True)
+        """per segment and kernel, what is alive at each moment; without and with recomputation"""
+
+    @staticmethod
+    def _at_kernel(program: Program, segment: int, work: KernelWork, is_again: bool) -> list[list[Life]]:
+        """Return what is alive, forward or backward, at each moment that may be the fullest of a kernel."""
+        ops = program.graph.segments[segment].ops
+        lives = program.lives[segment]
+        names = set(work.kernel.ops)
+        moments = [now for now, op in enumerate(ops) if op.name in names]
+        moments += [2 * len(ops) - 1 - now for now in moments]
+        alive = [live_at(lives, moment) for moment in moments]
+        if is_again and 0 < segment < len(program.graph.segments) - 1:
+            # When a block runs again, the delta of its output is there already.
+            waiting = {f"delta {life.name}" for life in lives if life.is_output}
+            again = [life for life in lives if life.name in waiting]
+            alive = [found + again * (moment < len(ops)) for found, moment in zip(alive, moments, strict=True)]
+        fullest: list[tuple[Counter[tuple[int, bool]], list[Life]]] = []
+        for found in alive:
+            sizes = Counter((life.width, life.is_operand) for life in found)
+            # What is no more than at another moment takes no more, over any columns.
+            if not any(sizes <= other for other, _ in fullest):
+                fullest = [(other, there) for other, there in fullest if not other <= sizes]
+                fullest.append((sizes, found))
+        return [found for _, found in fullest]
+
+
 class StreamMemory:
     """The needs of all kernels with activations over so many columns.
 
@@ -74,11 +117,19 @@ class StreamMemory:
         works: of its kernels
         columns: over which hidden elements lie
         recompute: what is computed again
+        alive: at the moments of the kernels; None to find out
     """
 
     def __init__(
-        self, program: Program, works: tuple[tuple[KernelWork, ...], ...], columns: int, recompute: Recompute
+        self,
+        program: Program,
+        works: tuple[tuple[KernelWork, ...], ...],
+        columns: int,
+        recompute: Recompute,
+        alive: AliveTogether | None = None,
     ) -> None:
+        alive = alive or AliveTogether(program, works)
+        self.alive = alive.again if recompute.levels else alive.once
         self.program = program
         self.columns = columns
         self.recompute = recompute
@@ -104,8 +155,8 @@ class StreamMemory:
                 others = sum(count * size for count, size in left)
                 layers = " + ".join(f"{count} x {size} B" for count, size in left if count * size)
                 text = f"({layers or '0 B'}), what backward needs"
-            for work in kernels:
-                self.needs.append(self._need(number, work, others, text))
+            for work, moments in zip(kernels, self.alive[number], strict=True):
+                self.needs.append(self._need(number, work, moments, others, text))
 
     def most_tokens(self) -> int:
         """Return how many tokens a PE can hold at the most."""
@@ -137,7 +188,7 @@ class StreamMemory:
     def _output_bytes(self, segment: int) -> int:
         return sum(self.tile_bytes(life) for life in self.program.lives[segment] if life.is_output)
 
-    def _need(self, segment: int, work: KernelWork, others: int, others_text: str) -> Need:
+    def _need(self, segment: int, work: KernelWork, moments: list[list[Life]], others: int, others_text: str) -> Need:
         pe, columns, operand = self.system.pe, self.columns, self.operand_bytes
         i = int(ceil_div(work.inputs, columns))
         fixed = {
@@ -159,7 +210,7 @@ class StreamMemory:
         growing.update(self._inputs())
         if others:
             growing["kept of other layers"] = (others, others_text)
-        for life in self._alive(segment, work):
+        for life in max(moments, key=lambda alive: sum(map(self.tile_bytes, alive))):
             element = operand if life.is_operand else SUM_BYTES
             growing[life.name] = self.tile_bytes(life), f"ceil({life.width:,} / {columns}) x {element} B"
         return Need(segment, work, fixed, growing)
@@ -182,18 +233,3 @@ class StreamMemory:
         yield "keys and values passing by", (2 * 2 * keys * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
         yield "their deltas", (2 * keys * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")
         yield "scores", (2 * keys * SUM_BYTES, f"2 x {keys} keys x {SUM_BYTES} B")
-
-    def _alive(self, segment: int, work: KernelWork) -> list[Life]:
-        """Return what is alive at the fullest moment of a kernel, forward or backward."""
-        ops = self.program.graph.segments[segment].ops
-        lives = self.program.lives[segment]
-        names = set(work.kernel.ops)
-        moments = [now for now, op in enumerate(ops) if op.name in names]
-        moments += [2 * len(ops) - 1 - now for now in moments]
-        alive = [live_at(lives, moment) for moment in moments]
-        if self.recompute.levels and 0 < segment < len(self.program.graph.segments) - 1:
-            # When a block runs again, the delta of its output is there already.
-            waiting = {f"delta {life.name}" for life in lives if life.is_output}
-            again = [life for life in lives if life.name in waiting]
-            alive = [found + again * (moment < len(ops)) for found, moment in zip(alive, moments, strict=True)]
-        return max(alive, key=lambda found: sum(self.tile_bytes(life) for life in found))

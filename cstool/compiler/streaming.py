@@ -15,7 +15,7 @@ from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.memoryx import memoryx_need
 from cstool.compiler.program import Misfit, Program
-from cstool.compiler.stream_memory import Need, StreamMemory
+from cstool.compiler.stream_memory import AliveTogether, Need, StreamMemory
 from cstool.errors import CompileError
 from cstool.ir import (
     Alternative,
@@ -75,19 +75,20 @@ class PlanStreaming:
             rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
             misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
         else:
-            found = _Search(program, works).run()
+            costs = _Costs(program, works)
+            found = _Search(program, works, costs).run()
             if isinstance(found, _Choice):
-                return _planned(program, works, found)
+                return _planned(program, costs, found)
             misfit = found
         return replace(program, misfits=MappingProxyType({**program.misfits, mode: misfit}))
 
 
-def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
+def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
     mode = ExecutionMode.WEIGHT_STREAMING
-    planned = _with_plan(program, works, chosen)
+    planned = _with_plan(program, costs, chosen)
     if (fastest := chosen.fastest) is not None:
         again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
-        other = Alternative(mode, _with_plan(program, works, fastest).step_cycles[mode], again)
+        other = Alternative(mode, _with_plan(program, costs, fastest).step_cycles[mode], again)
         planned = replace(planned, others=(*program.others, other))
     notes: tuple[str, ...] = ()
     request, size = program.request, chosen.micro_batch_size
@@ -102,11 +103,11 @@ def _planned(program: Program, works: Works, chosen: _Choice) -> Program:
     return replace(planned, notes=MappingProxyType({**program.notes, mode: notes}))
 
 
-def _with_plan(program: Program, works: Works, choice: _Choice) -> Program:
+def _with_plan(program: Program, costs: _Costs, choice: _Choice) -> Program:
     mode = ExecutionMode.WEIGHT_STREAMING
     planned = replace(
         program,
-        streaming=_plan(program, works, choice),
+        streaming=_plan(program, costs, choice),
         recompute=MappingProxyType({**program.recompute, mode: choice.memory.recompute}),
         micro_batches=MappingProxyType({**program.micro_batches, mode: choice.micro_batch_size}),
     )
@@ -127,8 +128,9 @@ class _Choice:
 class _Search:
     """Finds micro-batch, layout and recomputation."""
 
-    def __init__(self, program: Program, works: Works) -> None:
-        self.program, self.works, self.request = program, works, program.request
+    def __init__(self, program: Program, works: Works, costs: _Costs) -> None:
+        self.program, self.works, self.costs, self.request = program, works, costs, program.request
+        self.alive = AliveTogether(program, works)
         self.fabric = program.request.system.fabric
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
@@ -148,7 +150,8 @@ class _Search:
             choices = choices or [choice for again in options if (choice := self._with(again, sizes)) is not None]
         if not choices:
             return self._misfit(options[-1])
-        fastest = min(choices, key=self._step_cycles) if len(choices) > 1 else choices[0]
+        rivals = self._rivals(choices)
+        fastest = min(rivals, key=self._step_cycles) if len(rivals) > 1 else choices[0]
         chosen = fastest if self.request.recompute == "fastest" else choices[0]
         why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
         if chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
@@ -157,7 +160,7 @@ class _Search:
 
     def _with(self, recompute: Recompute, sizes: Sequence[int]) -> _Choice | None:
         groups = self._groups(sizes[0])
-        memories = [StreamMemory(self.program, self.works, self.fabric.width // count, recompute) for count in groups]
+        memories = [self._memory(self.fabric.width // count, recompute) for count in groups]
         most = [memory.most_tokens() for memory in memories]
         found: list[_Choice] = []
         for size in sizes:
@@ -170,16 +173,25 @@ class _Search:
                 if layout.tokens_per_pe <= tokens
             ]
             if fitting:
-                found.append(min(fitting, key=self._cycles))
+                found.append(min(fitting, key=self.costs.step))
             if len(found) == SIZES:
                 break
-        return min(found, key=self._cycles, default=None)
+        return min(found, key=self.costs.step, default=None)
+
+    def _memory(self, columns: int, recompute: Recompute) -> StreamMemory:
+        return StreamMemory(self.program, self.works, columns, recompute, self.alive)
+
+    def _rivals(self, choices: Sequence[_Choice]) -> list[_Choice]:
+        """Return the choices that may be fastest: more recomputation alone is no gain."""
+        found: dict[tuple[Layout, int], _Choice] = {}
+        for choice in choices:
+            other = found.setdefault((choice.layout, choice.micro_batch_size), choice)
+            if self.costs.step(choice) < self.costs.step(other):
+                found[choice.layout, choice.micro_batch_size] = choice
+        return list(found.values())
 
     def _step_cycles(self, choice: _Choice) -> int:
-        return _with_plan(self.program, self.works, choice).step_cycles[ExecutionMode.WEIGHT_STREAMING]
-
-    def _cycles(self, choice: _Choice) -> int:
-        return _cycles_of_step(self.program, self.works, choice)
+        return _with_plan(self.program, self.costs, choice).step_cycles[ExecutionMode.WEIGHT_STREAMING]
 
     def _misfit(self, recompute: Recompute) -> Misfit:
         """Say what does not fit, with all the recomputation there is."""
@@ -187,7 +199,7 @@ class _Search:
 
         def fullest(groups: int) -> tuple[int, Need]:
             columns, tokens = self.fabric.width // groups, self.layouts(groups, size)[0].tokens_per_pe
-            need = StreamMemory(self.program, self.works, columns, recompute).fullest(tokens)
+            need = self._memory(columns, recompute).fullest(tokens)
             return need.total_bytes(tokens), need
 
         # In the layout that comes closest.
@@ -215,45 +227,63 @@ class _Search:
         return [Layout(groups, columns, int(ceil_div(tokens, per_pe)), per_pe) for per_pe in sorted({even, aligned})]
 
 
-def _cycles_of_step(program: Program, works: Works, choice: _Choice) -> int:
-    """Return the modelled cycles of the kernels of a step on one CSX: what layouts are chosen by."""
-    counts = [segment.count for segment in program.graph.segments]
-    per_micro_batch = sum(
-        count * _cycles(program, work, choice, number).total
-        for number, (count, kernels) in enumerate(zip(counts, works, strict=True))
-        for work in kernels
-    )
-    return per_micro_batch * int(ceil_div(program.request.samples_per_csx, choice.micro_batch_size))
+class _Costs:
+    """The modelled cycles of kernels, each computed once for a layout.
+
+    Args:
+        program: which
+        works: of its kernels
+    """
+
+    def __init__(self, program: Program, works: Works) -> None:
+        self.works, self.request = works, program.request
+        self.counts = [segment.count for segment in program.graph.segments]
+        self.pe = Pe(program.request.system, program.request.operand_bits)
+        self.stream = stream_of(program.request.system, program.request.operand_bits)
+        self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
+        self._steps: dict[_Choice, int] = {}
+
+    def step(self, choice: _Choice) -> int:
+        """Return the cycles of the kernels of a step on one CSX: what layouts are chosen by."""
+        if choice not in self._steps:
+            per_micro_batch = sum(
+                count * self.kernel(choice, segment, number).total
+                for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True))
+                for number in range(len(kernels))
+            )
+            micro_batches = int(ceil_div(self.request.samples_per_csx, choice.micro_batch_size))
+            self._steps[choice] = micro_batches * per_micro_batch
+        return self._steps[choice]
+
+    def kernel(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
+        """Return the cycles of a kernel of a segment for one micro-batch."""
+        work, layout, samples = self.works[segment][number], choice.layout, choice.micro_batch_size
+        in_flight = choice.memory.outputs_in_flight(segment, work, layout.tokens_per_pe)
+        key = segment, number, layout, samples, in_flight
+        if key not in self._kernels:
+            phases = streamed_phases(
+                self.pe,
+                work.work,
+                layout,
+                samples,
+                self.stream,
+                needs_delta=work.needs_delta,
+                outputs_in_flight=in_flight,
+            )
+            self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
+        cycles = self._kernels[key]
+        is_inner = 0 < segment < len(self.works) - 1
+        levels = choice.memory.recompute.levels if is_inner else 0
+        return KernelCycles(cycles.forward, cycles.delta, cycles.gradient, levels)
 
 
-def _cycles(program: Program, work: KernelWork, choice: _Choice, segment: int) -> KernelCycles:
-    system = program.request.system
-    assert system.memoryx is not None
-    pe = Pe(system, program.request.operand_bits)
-    stream = stream_of(system, program.request.operand_bits)
-    phases = streamed_phases(
-        pe,
-        work.work,
-        choice.layout,
-        choice.micro_batch_size,
-        stream,
-        needs_delta=work.needs_delta,
-        outputs_in_flight=choice.memory.outputs_in_flight(segment, work, choice.layout.tokens_per_pe),
-    )
-    inner = 0 < segment < len(program.graph.segments) - 1
-    levels = choice.memory.recompute.levels if inner else 0
-    return phases.kernel_cycles(levels, hop_latency_cycles(pe, choice.layout))
-
-
-def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
-    request, system = program.request, program.request.system
-    assert system.memoryx is not None
+def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
+    request, system, works, stream = program.request, program.request.system, costs.works, costs.stream
     if len(COLORS) > system.links.colors - system.links.io_colors:
         raise CompileError(
             f"{system.name}: links.colors must leave {len(COLORS)} colors for weight streaming beside those of input "
             f"and output, got {system.links.colors} and {system.links.io_colors}"
         )
-    stream = stream_of(system, request.operand_bits)
     tokens = choice.layout.tokens_per_pe
     needs = iter(choice.memory.needs)
     kernels = tuple(
@@ -266,12 +296,12 @@ def _plan(program: Program, works: Works, choice: _Choice) -> StreamingPlan:
                 weight_count=work.streamed_elements,
                 stream_bytes=work.stream_bytes(stream),
                 gradient_bytes=work.gradient_elements(choice.micro_batch_size) * stream.gradient_bytes,
-                cycles=_cycles(program, work, choice, number),
+                cycles=costs.kernel(choice, segment, number),
                 sram_bytes=next(needs).total_bytes(tokens),
             )
-            for work in kernels
+            for number, work in enumerate(kernels)
         )
-        for number, kernels in enumerate(works)
+        for segment, kernels in enumerate(works)
     )
     micro_batches = int(ceil_div(request.samples_per_csx, choice.micro_batch_size))
     fullest = choice.memory.fullest(tokens)

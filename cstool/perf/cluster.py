@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from cstool.perf.events import LAG, Simulation, Timeline
 
@@ -222,6 +223,11 @@ def step_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, i
         micro_batches: of each system
         input_bytes: of a micro-batch, from the input workers to a system
     """
+    return _step_of(tuple(sections), cluster, micro_batches, input_bytes)
+
+
+@lru_cache(maxsize=64)
+def _step_of(sections: tuple[Section, ...], cluster: Cluster, micro_batches: int, input_bytes: int) -> Step:
     few = min(micro_batches, EXACT_MICRO_BATCHES)
     spent = _with_all_layers(sections, cluster, few, input_bytes)
     if micro_batches > few:

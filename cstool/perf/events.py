@@ -124,9 +124,7 @@ class Simulation:
         free: dict[str, tuple[float, _Cause]] = dict.fromkeys(self.resources, (0.0, _NOTHING))
         heap = [(0.0, number) for number in range(count) if not missing[number]]
 
-        def arrived(other: int, moment: float, cause: _Cause) -> None:
-            if moment > ready[other]:
-                ready[other], ready_for[other] = moment, cause
+        def arrived(other: int) -> None:
             missing[other] -= 1
             if not missing[other]:
                 heapq.heappush(heap, (ready[other], other))
@@ -137,21 +135,27 @@ class Simulation:
             is_free, since = free[resource]
             if is_free > when:
                 ready_for[number] = since
-            start = max(when, is_free)
-            worked = start + self.durations[number]
-            end = max(worked, least_end[number])
-            if end == worked:
-                least_end_for[number] = _NOTHING
-            starts[number], ends[number] = start, end
+                when = is_free
+            worked = when + self.durations[number]
+            end = least_end[number]
+            if end <= worked:
+                end, least_end_for[number] = worked, _NOTHING
+            starts[number], ends[number] = when, end
             free[resource] = end, _Cause(number, 0.0, is_end=True)
             for other, lag in self._after[number]:
-                is_end = end + lag > start
-                moment = end + lag if is_end else start
-                arrived(other, moment, _Cause(number, lag if is_end else 0.0, is_end=is_end))
+                moment = end + lag
+                if moment > when:
+                    if moment > ready[other]:
+                        ready[other], ready_for[other] = moment, _Cause(number, lag, is_end=True)
+                elif when > ready[other]:
+                    ready[other], ready_for[other] = when, _Cause(number, 0.0, is_end=False)
+                arrived(other)
             for other, lag in self._along[number]:
-                if end + lag > least_end[other]:
-                    least_end[other], least_end_for[other] = end + lag, _Cause(number, lag, is_end=True)
-                arrived(other, start + lag, _Cause(number, lag, is_end=False))
+                if (moment := end + lag) > least_end[other]:
+                    least_end[other], least_end_for[other] = moment, _Cause(number, lag, is_end=True)
+                if (moment := when + lag) > ready[other]:
+                    ready[other], ready_for[other] = moment, _Cause(number, lag, is_end=False)
+                arrived(other)
         return Timeline(starts, ends, ready_for, least_end_for)
 
     def spent(self, timeline: Timeline, last: int, since: float = 0.0) -> dict[str, float]:

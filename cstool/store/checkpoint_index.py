@@ -18,6 +18,8 @@ from cstool.inner_name import is_plain_name
 from cstool.store.folder import sweep_temporary
 
 INDEX_NAME = "checkpoints_index.yaml"
+MOST_BYTES = 1 << 20
+"""of an index, some 15,000 checkpoints: what is longer is not ours, and would take long and much memory to read"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,11 @@ def read_index(folder: str | os.PathLike[str]) -> list[IndexEntry]:
     try:
         if not has_index(folder):
             return []
-        document = yaml.safe_load((Path(folder) / INDEX_NAME).read_text(encoding="utf-8"))
+        with open(Path(folder) / INDEX_NAME, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            return []
+        document = yaml.safe_load(content)
         entries = [_entry(found) for found in document["checkpoints"]]
     except (OSError, UnicodeError, yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         return []

@@ -23,6 +23,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(PROJECT / "params", "params")
 
 
+@pytest.mark.usefixtures("predicted_once")
 def test_the_commands_run_as_they_are_written(cstool: Callable[..., Outcome]) -> None:
     commands = [line.removeprefix("$ cstool ") for line in BLOCKS[0][1].splitlines()]
     assert len(commands) == 4
@@ -38,6 +39,7 @@ def test_a_report_is_what_is_printed(cstool: Callable[..., Outcome]) -> None:
     assert cstool(*shlex.split(command.removeprefix("$ cstool "))).stdout == printed
 
 
+@pytest.mark.usefixtures("predicted_once")
 def test_the_table_of_errors_is_what_validate_prints(cstool: Callable[..., Outcome]) -> None:
     (table,) = (text for kind, text in BLOCKS if text.startswith("Published results"))
     assert cstool("estimate", "--validate").stdout.startswith(table)

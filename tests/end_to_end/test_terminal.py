@@ -104,24 +104,52 @@ def test_a_run_shows_bars_while_it_works_and_leaves_its_log(tmp_path: Path, data
     shown = on_terminal(columns, lambda: run("run", "--params", str(file), "--mode", "train_and_eval"))
     assert shown.code == 0
     assert [task for task in tasks(shown) if task != "Compiling kernels"] == ["Training", "Evaluating"]
+    assert check_log(shown, tmp_path / "model_dir", columns) == 5
+
+
+@WIDTHS
+@pytest.mark.parametrize("mode", ["eval", "eval_all"])
+def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready: Path, tmp_path: Path, mode: str, columns: int) -> None:
+    shown = on_terminal(columns, lambda: run("run", "--params", str(ready), "--mode", mode))
+    assert shown.code == 0
+    assert "Evaluating" in tasks(shown)
+    assert check_log(shown, tmp_path / "model_dir", columns) == 1
+
+
+@WIDTHS
+def test_classes_are_predicted_behind_a_bar(tmp_path: Path, columns: int) -> None:
+    assert run("data", "prepare", "digits", "--output", str(tmp_path / "digits")) == 0
+    flags = ("--set", f"trainer.fit.train_dataloader.data_dir={tmp_path / 'digits'}")
+    flags += ("--set", f"trainer.fit.val_dataloader.data_dir={tmp_path / 'digits'}")
+    flags += ("--model_dir", str(tmp_path / "model_dir"))
+    assert run("run", "--params", "fc_mnist", *flags, "--max_steps", "2") == 0
+    shutil.rmtree(tmp_path / "model_dir" / "cerebras_logs")
+    shown = on_terminal(columns, lambda: run("run", "--params", "fc_mnist", *flags, "--mode", "infer"))
+    assert shown.code == 0
+    assert "Predicting" in tasks(shown)
+    assert check_log(shown, tmp_path / "model_dir", columns) == 1
+
+
+def check_log(shown: Shown, model_dir: Path, columns: int) -> int:
+    """Check what a run has left on the screen against its log; return how many lines were about steps."""
     assert "━" not in "".join(shown.lines)
-    (log,) = (tmp_path / "model_dir" / "cerebras_logs").glob("2*/run.log")
+    (log,) = (model_dir / "cerebras_logs").glob("2*/run.log")
     written = [line.partition(":   ")[2] for line in log.read_text().splitlines()]
     # In the file a line about a step has all its fields.
-    steps = [line for line in written if line.startswith(("| Train ", "| Eval "))]
-    assert len(steps) == 5
-    assert all(len(line) > columns and "GlobalRate=" in line for line in steps[:4])
-    seen = re.findall(r"^[\d:]{8} (\| .*)", "\n".join(shown.lines), re.MULTILINE)
+    steps = [line for line in written if line.startswith(("| Train ", "| Eval ", "| Inference "))]
+    assert all("GlobalRate=" in line for line in steps)
+    seen = re.findall(r"^[\d:]{8} (\| (?:Train|Eval|Inference) .*)", "\n".join(shown.lines), re.MULTILINE)
     for line, whole in zip(seen, steps, strict=True):
         fields = [field.split(" ")[-1] if "=" not in field else field for field in line.split(", ")]
-        assert "Loss=" in line
-        assert all(field.removeprefix("| Train ").removeprefix("| Eval ") in whole for field in fields)
+        assert ("Loss=" in line) == ("Loss=" in whole)
+        assert all(re.sub(r"^\| \w+ ", "", field) in whole for field in fields)
         assert len(line) + len("12:34:56 ") <= columns
     # Every other line is there with all that it says.
     everything = without_cuts("".join(re.sub(r"^(\d\d:){2}\d\d ", "", line) for line in shown.lines))
     for line in written:
         if line not in steps and set(line) not in ({"="}, {"-"}):
             assert without_cuts(line) in everything
+    return len(steps)
 
 
 def without_cuts(text: str) -> str:

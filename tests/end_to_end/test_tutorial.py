@@ -82,7 +82,8 @@ def check_text(command: str, printed: list[str], shown: str) -> None:
     text = "\n".join(printed)
     for prompt in prompts:
         assert re.search(rf"^{re.escape(prompt)}", text, re.MULTILINE), (prompt, text)
-    assert len(text) > 100
+    # What it writes, and how much until its stop, is another on every CPU.
+    assert len(text) > sum(map(len, prompts))
     headings = [re.sub(r": .*", "", line) for line in printed if line.startswith("--- prompt")]
     assert headings == re.findall(r"^--- prompt \d+ of \d+", shown, re.MULTILINE)
 

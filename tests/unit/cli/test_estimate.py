@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from cstool.estimation import calibrate as calibrate_module
-from cstool.estimation.published import predict
 from cstool.runtime import host_rates
 from tests.hosts import round_rates
 
@@ -126,32 +125,14 @@ def test_a_timeline_is_written(cstool):
     assert document["otherData"]["kind"] == "modelled"
 
 
-@pytest.fixture(scope="module")
-def predictions():
-    """What the model says of the published results, each computed when it is first asked for."""
-    known = {}
-
-    def predict_once(result):
-        if result.name not in known:
-            known[result.name] = predict(result)
-        return known[result.name]
-
-    return predict_once
-
-
-@pytest.fixture
-def _predicted_once(predictions, monkeypatch):
-    monkeypatch.setattr("cstool.estimation.published.predict", predictions)
-
-
-@pytest.mark.usefixtures("_predicted_once")
+@pytest.mark.usefixtures("predicted_once")
 def test_published_results(cstool, golden):
     outcome = cstool("estimate", "--validate")
     assert (outcome.code, outcome.stderr) == (0, "")
     golden("cli/estimate_validate.txt", outcome.stdout)
 
 
-@pytest.mark.usefixtures("_predicted_once")
+@pytest.mark.usefixtures("predicted_once")
 def test_published_results_for_scripts(cstool):
     found = json.loads(cstool("estimate", "--validate", "--json").stdout)
     assert found["errors"]["fitted"]["count"] == 1

@@ -67,6 +67,18 @@ def test_how_much_address_space_must_be_there_follows_from_the_command(monkeypat
 
 
 @pytest.mark.parametrize(
+    ("flags", "threads"),
+    [("--lanes 64", 64), ("--lanes=64", 64), ("--lanes 1", 1), ("--lanes", 1), ("--lanes x", 1), ("--lanes ²", 1)],
+)
+def test_every_lane_needs_address_space(monkeypatch, flags, threads):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    need = surroundings.KERNELS_BYTES + surroundings.THREAD_BYTES * threads
+    for limit, is_enough in ((need, True), (need - 1, False)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, -1))
+        assert (lack_of_room(["run", "-p", "a.yaml", *flags.split()]) is None) is is_enough
+
+
+@pytest.mark.parametrize(
     ("fault", "message"),
     [
         (OSError(errno.ENAMETOOLONG, "File name too long", "xxx"),
