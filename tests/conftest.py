@@ -26,9 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--update_golden") and os.environ.get("CI") == "true":
         raise pytest.UsageError("--update_golden is refused in CI: golden files are read before they are committed")
-    # A shell that is not interactive lets what it starts in the background ignore Ctrl-C, and so would all children.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell that is not interactive lets what it starts in the background ignore Ctrl-C, nohup the end of a terminal;
+    # so would all children.
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -131,7 +132,9 @@ def _print(found: CheckpointDiff, tensors_only: bool) -> None:
     for name, values in (("value", found.values), ("path, no difference", found.paths)):
         if values:
             print()
-            texts = [(value.key, _value_text(value.left), _value_text(value.right)) for value in values]
+            # A path is whole: two of them often differ at their ends.
+            longest = LONGEST_VALUE if values is found.values else sys.maxsize
+            texts = [(v.key, _value_text(v.left, longest), _value_text(v.right, longest)) for v in values]
             print_table((name, "left", "right"), texts)
     differing = sum(tensor.difference is not None for tensor in found.tensors)
     differences = "1 difference" if len(found.values) == 1 else f"{len(found.values):,} differences"
@@ -160,7 +163,7 @@ def _form_text(form: TensorForm | None) -> str:
     return f"{shape} {form.dtype}{zeros}".strip()
 
 
-def _value_text(value: str | None) -> str:
+def _value_text(value: str | None, longest: int) -> str:
     if value is None:
         return "not there"
-    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."
+    return value if len(value) <= longest else f"{value[:longest]}..."

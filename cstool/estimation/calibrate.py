@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 import yaml
-from threadpoolctl import threadpool_limits
 
 from cstool.data import Sampler
 from cstool.data.dataset import Field
 from cstool.errors import EstimateError
 from cstool.ir import Graph
 from cstool.kernels.compile import compile_kernels
+from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.optimizer import adam_update, sgd_update
 from cstool.models import build_graph, declared_sequence_length
 from cstool.params import Params, parse_params
@@ -297,7 +297,7 @@ def _measure_updates() -> dict[int, float]:
         sgd_update(a[0], a[1], None, 1e-3, 0.0, 0.0, False, 0.01, 1.0, math.inf, False)
 
     rules = {0: plain, 1: momentum, 2: adam}
-    with ThreadPoolExecutor(cores) as threads, threadpool_limits(1, user_api="blas"):
+    with ThreadPoolExecutor(cores) as threads, one_blas_thread():
         sets = [arrays() for _ in range(cores)]
         return {states: _fastest(threads, rule, sets) / UPDATE_WEIGHTS for states, rule in rules.items()}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import NamedTuple
-
-from threadpoolctl import threadpool_limits
 
 from cstool.errors import ClusterError
 from cstool.ir import Graph, Weight, panels_of
 from cstool.kernels.call import LossResult
+from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
 from cstool.runtime.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.runtime.host_memory import available_memory_bytes
@@ -114,8 +114,8 @@ class Appliance:
             waiting_bytes,
         )
         self._systems: dict[tuple[int, bool], Systems] = {}
-        # One level of parallelism: the lanes. BLAS with two threads also gives other bits than with one.
-        self._blas = threadpool_limits(1, user_api="blas")
+        self._one_thread = ExitStack()
+        self._one_thread.enter_context(one_blas_thread())
 
     def __enter__(self) -> Appliance:
         return self
@@ -126,7 +126,7 @@ class Appliance:
         self.memoryx.close()
         # What is left is of a step that will not be finished.
         self._workers.shutdown(cancel_futures=True)
-        self._blas.restore_original_limits()
+        self._one_thread.close()
         self.store.close()
 
     @property

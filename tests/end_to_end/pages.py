@@ -25,7 +25,8 @@ def check_console(cstool: Callable[..., Outcome], console: str) -> list[str]:
         if dots:
             lines = lines[: len(shown)] + lines[-len(end.splitlines()) :]
             shown += end.splitlines()
-        assert [without_numbers(line) for line in lines] == [without_numbers(line) for line in shown]
+        found, expected = ([without_numbers(line) for line in text] for text in (lines, shown))
+        assert found == expected, command
     return commands
 
 

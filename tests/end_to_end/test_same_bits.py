@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from cstool.runtime import RunResult, appliance
+from cstool.runtime.lanes import Lane, Pace
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
 from tests.models import FAMILIES
 
@@ -49,6 +52,30 @@ def test_the_bits_do_not_depend_on_num_csx_or_lanes(tmp_path: Path, data: Path, 
         found = bits(run_file(file, lanes=lanes, **{NUM_CSX: num_csx}))
         expected = expected or found
         assert found == expected, f"num_csx {num_csx}, {lanes} lanes"
+
+
+def test_the_bits_do_not_depend_on_the_thread_nor_on_a_run_beside_it(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BLAS must not have two threads: for some CPUs it sums in another order then."""
+    seen, forward = set(), Lane.forward
+
+    def look(lane: Lane, pace: Pace) -> None:
+        seen.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        forward(lane, pace)
+
+    def train(name: str, steps: int) -> tuple[list[str], str]:
+        changes = {"init__loop": {"max_steps": steps}, "init__checkpoint": {"steps": steps}}
+        return bits(run_file(gpt_params(tmp_path / name, data, **changes), lanes=2))
+
+    monkeypatch.setattr(Lane, "forward", look)
+    expected = train("here", 4)
+    assert train("here again", 4) == expected
+    with ThreadPoolExecutor(2) as threads:
+        longer = threads.submit(train, "in a thread", 4)
+        threads.submit(train, "beside it", 1).result()
+        assert longer.result() == expected
+    assert seen == {1}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

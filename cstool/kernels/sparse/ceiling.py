@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.sparse.crossover import calls_at_a_time, random_aligned, time_s, timed_rows
 from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
 from cstool.kernels.sparse.matrix import KernelChoice
@@ -65,7 +65,7 @@ def measure_ceiling(rows: int, columns: int, tokens: int, density: float) -> Cei
     calls = calls_at_a_time(rows, columns, tokens)
     runs = _kernels(rows, columns, tokens, density)
     found: list[list[float]] = [[] for _ in runs]
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         for _ in range(ROUNDS):
             for run, seconds in zip(runs, found, strict=True):
                 seconds.append(time_s(run, calls) / calls)

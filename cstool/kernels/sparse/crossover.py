@@ -18,11 +18,12 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_info
 
 from cstool.atomic_file import write_replacing
 from cstool.kernels._cache import kernel_folder
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.sparse.linear import TILE_TOKENS, sparse_linear_backward, sparse_linear_forward
 from cstool.kernels.sparse.matrix import KernelChoice
 from cstool.kernels.sparse.pattern import Pattern, collect, make_pattern
@@ -104,7 +105,7 @@ def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
         rows, columns: of the panel
         tokens: of a grain
     """
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         return Crossover(*map(find_crossover, _measure_ratios(timed_rows(rows, columns), columns, tokens)))
 
 

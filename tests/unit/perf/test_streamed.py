@@ -114,11 +114,11 @@ def test_sums_over_a_token_go_along_the_row_and_back() -> None:
 
 
 def test_weights_cannot_come_nor_gradients_leave_faster_than_the_links_take_them() -> None:
-    """75,000 weights of 4 bytes are 2 us; 10 outputs of 10 AXPYs of one token each are 710 cycles, 747 sustained."""
+    """75,000 weights of 4 bytes are 2 us; 10 outputs of 10 AXPYs of one token each are 710 cycles, 753 sustained."""
     assert edge_cycles(PE, 150_000_000_000) == 850_000_000
     wide = MatMul(tokens=994, inputs=7500, outputs=10)
     phases = streamed_phases(Pe(CS2, 32), [wide], Layout(1, 750, 994, 1), 1, stream_of(CS2, 32))
-    assert phases.forward.compute_cycles == 747 == round(710 / 0.951)
+    assert phases.forward.compute_cycles == 753 == round(710 / 0.943)
     assert (phases.forward.phase().bound, phases.forward.cycles) == ("ingress", 1700)
     assert (phases.gradient.phase().bound, phases.gradient.cycles) == ("egress", 1700)
 
