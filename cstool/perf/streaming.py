@@ -155,9 +155,11 @@ def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
     density = item.nonzeros / (item.inputs * item.outputs)
     apart = min(outputs_in_flight, item.outputs)
     elements = apart * of_output
+    # Of all outputs together, so that integers which divide give one.
+    mean = item.nonzeros * of_output / item.inputs
     busy = math.ceil(item.inputs / of_output)
     spread = math.sqrt(2 * math.log(busy) * elements * density * (1 - density))
-    return min(dense, math.ceil(item.outputs / apart * (elements * density + spread)))
+    return min(dense, math.ceil(mean + item.outputs / apart * spread))
 
 
 def hop_latency_cycles(pe: Pe, layout: Layout) -> int:

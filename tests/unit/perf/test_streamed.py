@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cstool.arch import load_system
@@ -237,6 +237,7 @@ def test_a_density_cuts_compute_to_no_less_than_itself(
 
 
 @given(PRODUCTS, st.integers(1, 60), st.floats(0, 1))
+@example(MatMul(tokens=1, inputs=149, outputs=149), 1, 0.173828125)
 def test_more_accumulators_never_take_longer(dense: MatMul, columns: int, density: float) -> None:
     sparse = replace(dense, nonzeros=round(density * dense.weights))
     found = [busiest_axpys(sparse, columns, apart) for apart in (2, 4, 64, 300)]
