@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from cstool.params import Params
-from cstool.store import StoreLock, sweep_temporary
+from cstool.store import FILE_NAME, StoreLock, sweep_temporary
 
 LOCK_NAME = "run.lock"
 """name of the lock in a model_dir, which goes when the run ends"""
@@ -28,8 +28,9 @@ def run_lock(params: Params) -> Iterator[None]:
     rule = "model_dir must be used by one run that trains at a time"
     lock = StoreLock(params.model_dir / LOCK_NAME, rule=rule, optional=True)
     try:
-        # Nobody else begins checkpoints here now, however young these are.
-        sweep_temporary(params.model_dir, f"*{os.path.splitext(params.checkpoint.checkpoint_name)[1]}.*.tmp", age_s=0)
+        # Nobody else begins any of these here now, however young they are.
+        for name in (f"*{os.path.splitext(params.checkpoint.checkpoint_name)[1]}", FILE_NAME):
+            sweep_temporary(params.model_dir, f"{name}.*.tmp", age_s=0)
         yield
     finally:
         lock.remove()
