@@ -11,7 +11,7 @@ import yaml
 
 from cstool.errors import CheckpointError
 from cstool.store import IndexEntry, read_index, register_checkpoint
-from cstool.store.checkpoint_index import INDEX_NAME, forget_deleted
+from cstool.store.checkpoint_index import INDEX_NAME, MOST_BYTES, forget_deleted
 from tests.contract.refusal import refusal
 
 
@@ -142,3 +142,15 @@ def test_a_checkpoint_can_be_entered_as_one_of_a_run(tmp_path: Path) -> None:
         register_checkpoint(tmp_path, step, tmp_path / f"{step}.mdl", run)
     assert [(entry.step, entry.run) for entry in read_index(tmp_path)] == [(1, None), (2, "abc"), (3, "abc")]
     assert "run" not in (tmp_path / INDEX_NAME).read_text().partition("- step: 2")[0]
+
+
+def test_an_index_that_is_far_too_long_counts_as_empty(tmp_path: Path) -> None:
+    """Whoever made it, reading it would take long and much memory."""
+    (tmp_path / "checkpoint_5.mdl").touch()
+    text = "checkpoints:\n- step: 5\n  file: checkpoint_5.mdl\n"
+    index = tmp_path / INDEX_NAME
+    index.write_text(f"{text}{'#' * (MOST_BYTES - len(text))}")
+    assert read_index(tmp_path) == [IndexEntry(5, "checkpoint_5.mdl")]
+    index.write_text(f"{text}{'#' * (MOST_BYTES - len(text) + 1)}")
+    assert read_index(tmp_path) == []
+    assert _register(tmp_path, 7) == [IndexEntry(7, "checkpoint_7.mdl")]
