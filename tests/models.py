@@ -55,6 +55,14 @@ _FALCON = {
 }
 _MUP = {"mup_base_hidden_size": 4, "mup_base_filter_size": 4, "embeddings_scale": 3.0, "output_logits_alpha": 2.0}
 
+SPARSITIES: dict[str, dict[str, Any]] = {
+    "static": {"sparsity": 0.75},
+    "gmp": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.3, "slope": 0.1}},
+    "set": {"algorithm": "set", "sparsity": 0.9, "update": {"freq": 2}},
+    "rigl": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}},
+    "dropconnect": {"algorithm": "dropconnect", "sparsity": 0.5},
+}
+"""the section `sparsity` of each rule"""
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {},
     "llama": _LLAMA,

@@ -26,22 +26,15 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import yaml
 
-from tests.models import FAMILIES
+from tests.end_to_end.runs import SEQUENCE, write_text
+from tests.models import FAMILIES, SPARSITIES
 
 PROJECT = Path(__file__).parents[1]
-STEPS, VOCABULARY, SEQUENCE, SAMPLES, BATCH = 6, 48, 64, 64, 16
+STEPS, VOCABULARY, SAMPLES, BATCH = 6, 48, 64, 16
 NOT_COMPARED = ("__cstool_version__", "__digest__", "__metadata__.__metadata__")
 """of a checkpoint: it has the version, paths and the date"""
-SPARSE: Mapping[str, Mapping[str, Any]] = {
-    "static": {"sparsity": 0.75},
-    "gmp": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.3, "slope": 0.1}},
-    "set": {"algorithm": "set", "sparsity": 0.9, "update": {"freq": 2}},
-    "rigl": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}},
-    "dropconnect": {"algorithm": "dropconnect", "sparsity": 0.5},
-}
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "SGD": {"SGD": {"learning_rate": 0.1}},
     "momentum": {"SGD": {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}},
@@ -75,7 +68,7 @@ def runs() -> Iterator[tuple[str, Run]]:
     """Yield the runs by name: every family, sparse rule, optimizer and store, and what must not change their bits."""
     for name, model in FAMILIES.items():
         yield f"{name}", Run({**model, **DROPOUT}, flags=("--lanes", "2"))
-    for name, sparsity in SPARSE.items():
+    for name, sparsity in SPARSITIES.items():
         init = {"sparsity": sparsity}
         for store, where in (("ram", {}), ("file", IN_FILE)):
             yield f"{name}, {store}, stopped twice", Run(init={**init, **where}, stops=(2, 5))
@@ -92,7 +85,7 @@ def runs() -> Iterator[tuple[str, Run]]:
             f"{lanes} lanes, {systems} systems",
             Run(DROPOUT, AGAIN, ("--lanes", f"{lanes}", "--num_csx", f"{systems}")),
         )
-    yield "never sparse kernels", Run(init={"sparsity": SPARSE["static"]}, flags=("--sparse_kernels", "never"))
+    yield "never sparse kernels", Run(init={"sparsity": SPARSITIES["static"]}, flags=("--sparse_kernels", "never"))
     yield "pipelined", Run(flags=("--execution_mode", "pipelined"))
     yield "evaluated between", Run(init={"loop": {"max_steps": STEPS, "eval_frequency": 2, "eval_steps": 1}})
 
@@ -126,18 +119,6 @@ def params_of(case: Run, folder: Path, data: Path) -> dict[str, Any]:
     return {"trainer": {"init": init, "fit": {"train_dataloader": loader, "val_dataloader": loader}}}
 
 
-def write_data(folder: Path) -> Path:
-    """Write text in which a token has four possible successors, and return its folder."""
-    rng = np.random.default_rng(3)
-    tokens = np.cumsum(rng.integers(0, 4, (SAMPLES, SEQUENCE + 1)), axis=1) % VOCABULARY
-    folder.mkdir()
-    with h5py.File(folder / "data.h5", "w") as file:
-        ones = np.ones((SAMPLES, SEQUENCE), np.int64)
-        file["data"] = np.stack([tokens[:, :-1], ones, tokens[:, 1:]], axis=1).astype(np.int32)
-        file.attrs["n_examples"] = SAMPLES
-    return folder
-
-
 def digest_of(checkpoint: Path) -> str:
     """Return a digest of the tensors, links and values of a checkpoint."""
     found = hashlib.sha256()
@@ -164,7 +145,7 @@ class Project:
 
     def __init__(self, code: Path, scratch: Path) -> None:
         self.code, self.scratch = code.resolve(), scratch
-        self.data = write_data(scratch / "data")
+        self.data = write_text(scratch / "data", SAMPLES, vocab=VOCABULARY)
         self.environment = {**os.environ, "PYTHONPATH": str(self.code), "PYTHONSAFEPATH": "1"}
 
     def type(self, *arguments: str) -> str:

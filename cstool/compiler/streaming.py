@@ -66,7 +66,6 @@ class PlanStreaming:
         system = program.request.system
         if not program.request.considers(mode):
             return program
-        works = kernel_works(program)
         need = memoryx_need(program)
         if system.memoryx is None:
             misfit = Misfit(system.name, "must have MemoryX, from which weights are streamed", "a system without")
@@ -75,8 +74,8 @@ class PlanStreaming:
             rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
             misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
         else:
-            costs = _Costs(program, works)
-            found = _Search(program, works, costs).run()
+            costs = _Costs(program, kernel_works(program))
+            found = _Search(program, costs).run()
             if isinstance(found, _Choice):
                 return _planned(program, costs, found)
             misfit = found
@@ -128,9 +127,9 @@ class _Choice:
 class _Search:
     """Finds micro-batch, layout and recomputation."""
 
-    def __init__(self, program: Program, works: Works, costs: _Costs) -> None:
-        self.program, self.works, self.costs, self.request = program, works, costs, program.request
-        self.alive = AliveTogether(program, works)
+    def __init__(self, program: Program, costs: _Costs) -> None:
+        self.program, self.works, self.costs, self.request = program, costs.works, costs, program.request
+        self.alive = AliveTogether(program, self.works)
         self.fabric = program.request.system.fabric
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 from cstool.runtime import RunResult, appliance
 from cstool.runtime.lanes import Lane, Pace
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
-from tests.models import FAMILIES
+from tests.models import FAMILIES, SPARSITIES
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "clipped": {},
@@ -25,17 +25,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
 NEVER = {"init__activation_checkpointing": "never"}
-RIGL = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}
 SPARSE: dict[str, dict[str, Any]] = {
-    "static": {"init__sparsity": {"sparsity": 0.75}},
-    "gmp, not clipped": {
-        "init__precision": {},
-        "init__sparsity": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.3, "slope": 0.1}},
-    },
-    "set": {"init__sparsity": {"algorithm": "set", "sparsity": 0.9, "update": {"freq": 2}}},
-    "rigl": {"init__sparsity": RIGL, "init__model__dropout_rate": 0.1},
-    "rigl, not clipped": {"init__sparsity": RIGL, "init__precision": {}},
-    "dropconnect": {"init__sparsity": {"algorithm": "dropconnect", "sparsity": 0.5}},
+    "static": {"init__sparsity": SPARSITIES["static"]},
+    "gmp, not clipped": {"init__precision": {}, "init__sparsity": SPARSITIES["gmp"]},
+    "set": {"init__sparsity": SPARSITIES["set"]},
+    "rigl": {"init__sparsity": SPARSITIES["rigl"], "init__model__dropout_rate": 0.1},
+    "rigl, not clipped": {"init__sparsity": SPARSITIES["rigl"], "init__precision": {}},
+    "dropconnect": {"init__sparsity": SPARSITIES["dropconnect"]},
 }
 
 
