@@ -26,9 +26,9 @@ from cstool.inference.sampling import Sampling
 from cstool.inference.team import Team
 from cstool.inference.walk import Walk
 from cstool.inference.weight_stream import WeightStream
+from cstool.machine.appliance import Appliance
 from cstool.models import build_graph
 from cstool.params import load_params
-from cstool.runtime import Appliance
 
 GREEDY = Sampling(temperature=0.0)
 

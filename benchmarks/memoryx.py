@@ -28,7 +28,7 @@ PROJECT = Path(__file__).parent.parent
 MIB = 2**20
 LIBRARIES = """
 from pathlib import Path
-import cstool.cli.render, cstool.cli.run, cstool.compiler, cstool.runtime
+import cstool.cli.render, cstool.cli.run, cstool.compiler, cstool.run.run
 from cstool.kernels.compile import compile_kernels
 compile_kernels(lambda _name, _done, _total: None)
 lines = Path("/proc/self/status").read_text().splitlines()

@@ -25,11 +25,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model, pipelining
 from cstool.compiler.placement import Placement, Stage, place, stage_cycles
 from cstool.ir import Region
 from cstool.params import load_params
+from cstool.system import load_system
 
 PARAMS = (
     "params/fc_mnist.yaml",

@@ -14,7 +14,7 @@ from cstool.kernels.sparse import TILE_TOKENS, Pattern, make_pattern, sparse_lin
 from cstool.kernels.sparse.crossover import random_aligned
 from cstool.kernels.sparse.linear import _pack, _unpack
 from cstool.kernels.sparse.pattern import CHUNK_ROWS
-from cstool.runtime.csx import Scratch
+from cstool.machine.csx import Scratch
 
 
 @dataclass(frozen=True)

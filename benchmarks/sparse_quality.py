@@ -17,10 +17,12 @@ from statistics import fmean, stdev
 
 import yaml
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
+from cstool.machine.data_sets import check_data
 from cstool.params import load_params
-from cstool.runtime import Silent, check_data, run
+from cstool.progress import Silent
+from cstool.run.run import run
+from cstool.system import load_system
 
 FOLDER = Path(__file__).parent.parent / "params"
 MEASURES = {"fc_mnist": ("accuracy", 100.0, "%"), "gpt_tiny": ("loss", 1.0, "nats/byte")}

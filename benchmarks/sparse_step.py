@@ -18,12 +18,12 @@ from statistics import median
 
 from benchmarks.machine import alternate
 from benchmarks.step import SEQUENCE_LENGTH, random_batch
+from cstool.machine.appliance import Appliance
+from cstool.machine.kernel_choice import KernelChooser
+from cstool.machine.memoryx.optimizer import make_optimizer
+from cstool.machine.sparsity_rules import sparsity_rules
 from cstool.models import build_graph
 from cstool.params import Params, load_params
-from cstool.runtime import Appliance
-from cstool.runtime.kernel_choice import KernelChooser
-from cstool.runtime.optimizer import make_optimizer
-from cstool.runtime.sparsity_rules import sparsity_rules
 
 FILE = Path(__file__).parent.parent / "params" / "gpt3_xl.yaml"
 MODEL = ("vocab_size=256", "num_hidden_layers=4", "max_position_embeddings=512")

@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import alternate, gemm_limit_flops_per_s, report
+from cstool.machine.appliance import Appliance
+from cstool.machine.inputs import Batch
+from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
-from cstool.runtime import Appliance
-from cstool.runtime.inputs import Batch
-from cstool.runtime.optimizer import make_optimizer
 
 FOLDER = Path(__file__).parent.parent / "params"
 _NO_DROPOUT = ("dropout_rate=0.0", "attention_dropout_rate=0.0")

@@ -32,29 +32,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cstool.api.answer import (
-        generate,
-        open_model,
-        predict,
-    )
-    from cstool.api.comparison import validate
-    from cstool.api.data import check_data, data_info, prepare_digits, prepare_text, read_samples
-    from cstool.api.planning import (
-        compile_model,
-        estimate,
-        estimate_scaling,
-    )
-    from cstool.api.run import (
-        NotRun,
-        RunRequest,
-        evaluate,
-        run_trainers,
-        train,
-    )
-    from cstool.arch import (
-        System,
-        load_system,
-    )
+    from cstool.compare import Verdict
     from cstool.data import DataCheck, DataInfo, DigitsSummary, TextSummary
     from cstool.errors import (
         ArtifactError,
@@ -87,34 +65,53 @@ if TYPE_CHECKING:
         read_artifact,
         write_artifact,
     )
+    from cstool.machine.appliance import Appliance
     from cstool.params import (
         Params,
         load_all_params,
         load_params,
     )
-    from cstool.runtime import (
-        Appliance,
-        Progress,
-        RunResult,
-        Silent,
-    )
+    from cstool.progress import Progress, Silent
+    from cstool.run.session import RunResult
     from cstool.store import (
         CheckpointEntry,
         SavedState,
         list_checkpoints,
     )
     from cstool.store.open_checkpoint import open_checkpoint
-    from cstool.validation import Verdict
+    from cstool.system import (
+        System,
+        load_system,
+    )
+    from cstool.verbs.answer import (
+        generate,
+        open_model,
+        predict,
+    )
+    from cstool.verbs.comparison import validate
+    from cstool.verbs.data import check_data, data_info, prepare_digits, prepare_text, read_samples
+    from cstool.verbs.planning import (
+        compile_model,
+        estimate,
+        estimate_scaling,
+    )
+    from cstool.verbs.run import (
+        NotRun,
+        RunRequest,
+        evaluate,
+        run_trainers,
+        train,
+    )
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "cstool.api.answer": ("generate", "open_model", "predict"),
-    "cstool.api.comparison": ("validate",),
-    "cstool.api.planning": ("compile_model", "estimate", "estimate_scaling"),
-    "cstool.api.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
-    "cstool.arch": ("System", "load_system"),
-    "cstool.api.data": ("check_data", "data_info", "prepare_digits", "prepare_text", "read_samples"),
+    "cstool.verbs.answer": ("generate", "open_model", "predict"),
+    "cstool.verbs.comparison": ("validate",),
+    "cstool.verbs.planning": ("compile_model", "estimate", "estimate_scaling"),
+    "cstool.verbs.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
+    "cstool.system": ("System", "load_system"),
+    "cstool.verbs.data": ("check_data", "data_info", "prepare_digits", "prepare_text", "read_samples"),
     "cstool.data": ("DataCheck", "DataInfo", "DigitsSummary", "TextSummary"),
     "cstool.errors": (
         "ArtifactError",
@@ -138,10 +135,12 @@ _NAMES = {
     "cstool.inference.predict": ("Predictions",),
     "cstool.ir": ("Artifact", "read_artifact", "write_artifact"),
     "cstool.params": ("Params", "load_all_params", "load_params"),
-    "cstool.runtime": ("Appliance", "Progress", "RunResult", "Silent"),
+    "cstool.machine.appliance": ("Appliance",),
+    "cstool.progress": ("Progress", "Silent"),
+    "cstool.run.session": ("RunResult",),
     "cstool.store": ("CheckpointEntry", "SavedState", "list_checkpoints"),
     "cstool.store.open_checkpoint": ("open_checkpoint",),
-    "cstool.validation": ("Verdict",),
+    "cstool.compare": ("Verdict",),
 }
 """what is offered, by the module that has it"""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}

@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _host_that_nobody_measured(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what was measured of this machine out of the tests: what a run prints would depend on it."""
     folder = tmp_path_factory.getbasetemp() / "host"
-    monkeypatch.setattr("cstool.runtime.host_rates.rates_file", lambda: folder / "host.yaml")
+    monkeypatch.setattr("cstool.run.report.host_rates.rates_file", lambda: folder / "host.yaml")
 
 
 @pytest.fixture(scope="session")

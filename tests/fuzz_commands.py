@@ -41,7 +41,7 @@ import typer
 
 import cstool
 from cstool.cli import main as cstool_main
-from cstool.runtime import host_rates
+from cstool.run.report import host_rates
 from tests.fuzz.cases import RECIPES, Case, make_case, make_whole
 from tests.fuzz.corpus import make_corpus
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cstool.machine.grains import available_cores
+from cstool.machine.state import environment
 from cstool.perf.host import KINDS, PASSES, Cost, HostRates
-from cstool.runtime.grains import available_cores
-from cstool.runtime.state import environment
 
 
 def round_rates() -> HostRates:

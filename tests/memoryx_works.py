@@ -16,8 +16,9 @@ from typing import Any
 
 from cstool.ir import Artifact
 from cstool.params import load_params
-from cstool.runtime import Silent, run
-from cstool.runtime.train import _Loop
+from cstool.progress import Silent
+from cstool.run.run import run
+from cstool.run.train import _Loop
 from cstool.store import CommittedStore
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, small_params
 from tests.end_to_end.runs import compiled, digest_of, write_text

@@ -34,26 +34,26 @@ from pathlib import Path
 from tests.any_machine import copy_project
 
 MODULES: dict[str, tuple[str, ...]] = {
-    "arch/load": ("tests/unit/arch",),
+    "system/load": ("tests/unit/system",),
     "cli/checkpoint_diff": ("tests/unit/cli/test_checkpoint.py", "tests/end_to_end/test_checkpoint_page.py"),
     "compiler/memory": ("tests/unit/compiler/test_memory.py", "tests/unit/compiler/test_streaming.py"),
     "compiler/streaming": ("tests/unit/compiler/test_streaming.py", "tests/unit/compiler/test_compile.py"),
     "convert/hf_config": ("tests/unit/convert", "tests/end_to_end/test_convert_hf.py"),
-    "data/batches": ("tests/unit/data/test_batches.py", "tests/unit/runtime/test_inputs.py"),
-    "document/compose": ("tests/unit/document", "tests/unit/params/test_load.py"),
+    "data/batches": ("tests/unit/data/test_batches.py", "tests/unit/machine/test_inputs.py"),
+    "yaml_lines/compose": ("tests/unit/yaml_lines", "tests/unit/params/test_load.py"),
     "inference/sampling": ("tests/unit/inference",),
     "params/rewrite": ("tests/unit/params",),
     "perf/cluster": ("tests/unit/perf",),
     "perf/events": ("tests/unit/perf",),
-    "runtime/checkpoints": ("tests/unit/runtime/test_checkpoints.py", "tests/end_to_end/test_model_dir.py"),
-    "runtime/grains": ("tests/unit/runtime/test_grains.py", "tests/unit/runtime/test_appliance.py"),
-    "runtime/lanes": ("tests/unit/runtime/test_lanes.py", "tests/end_to_end/test_recompute.py"),
-    "runtime/memoryx": ("tests/unit/runtime/test_memoryx.py", "tests/unit/runtime/test_sparse_weights.py"),
-    "runtime/swarmx": ("tests/unit/runtime/test_swarmx.py", "tests/unit/runtime/test_appliance.py"),
+    "run/checkpoints": ("tests/unit/run/test_checkpoints.py", "tests/end_to_end/test_model_dir.py"),
+    "machine/grains": ("tests/unit/machine/test_grains.py", "tests/unit/machine/test_appliance.py"),
+    "machine/lanes": ("tests/unit/machine/test_lanes.py", "tests/end_to_end/test_recompute.py"),
+    "machine/memoryx/memoryx": ("tests/unit/machine/test_memoryx.py", "tests/unit/machine/test_sparse_weights.py"),
+    "machine/swarmx": ("tests/unit/machine/test_swarmx.py", "tests/unit/machine/test_appliance.py"),
     "sparsity/schedules": ("tests/unit/sparsity",),
     "store/checkpoint_index": ("tests/unit/store/test_checkpoint_index.py", "tests/end_to_end/test_model_dir.py"),
     "store/extents": ("tests/unit/store/test_extents.py", "tests/unit/store/test_file.py"),
-    "validation/verdict": ("tests/unit/validation",),
+    "compare/verdict": ("tests/unit/compare",),
 }
 """a module of `cstool` -> the tests that are to find its faults"""
 PROJECT = Path(__file__).parents[1]

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.params import load_params
-from cstool.runtime.train import _Loop
+from cstool.run.train import _Loop
 from tests.end_to_end.memoryx_files import IN_FILE, small_params
 from tests.end_to_end.runs import compiled, write_text
 from tests.memoryx_works import Work, run_to_the_end

@@ -30,8 +30,8 @@ def copy(
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
         from cstool.cli.screen import progress_in_bytes
-        from cstool.quantities import bytes_text
         from cstool.store import copy_checkpoint, find_checkpoint, open_checkpoint, unbound_note
+        from cstool.words import bytes_text
 
         path = find_checkpoint(source)
         with progress_in_bytes(f"Copying {path.name}") as progress:

@@ -93,7 +93,7 @@ def _entries(paths: Sequence[Path], sizes: list[int]) -> list[dict[str, object]]
 
 
 def _print_deleted(paths: Sequence[Path], sizes: list[int], dry_run: bool) -> None:
-    from cstool.quantities import bytes_text
+    from cstool.words import bytes_text
 
     for path, size in zip(paths, sizes, strict=True):
         print_line(f"{path}: {'would be deleted' if dry_run else 'deleted'}, {bytes_text(size)}")

@@ -86,8 +86,8 @@ def _document(found: CheckpointInfo, listed: list[TensorInfo], norms: dict[str, 
 
 def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str]:
     """Return what is said above the table; of tensors that are not in it, in short."""
-    from cstool.quantities import bytes_text
     from cstool.store import INDICES
+    from cstool.words import bytes_text
 
     facts = {
         "file": str(found.path),
@@ -120,7 +120,7 @@ def _print(
     norms: dict[str, float] | None,
 ) -> None:
     from cstool.cli.render import print_facts, print_table, shape_text
-    from cstool.quantities import bytes_text
+    from cstool.words import bytes_text
 
     print_facts(facts)
     print()

@@ -22,8 +22,8 @@ def list_(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOptio
     """List the checkpoints of a folder, the latest last, and its MemoryX file."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json, print_table
-        from cstool.quantities import bytes_text
         from cstool.store import FILE_NAME, list_checkpoints
+        from cstool.words import bytes_text
 
         check_folder(folder)
         found = [(entry.step, entry.path, entry.path.stat().st_size) for entry in list_checkpoints(folder)]

@@ -145,9 +145,9 @@ def compile_(
         if validate_only:
             _validate(trainers, as_json)
             return
-        from cstool.arch import load_system
         from cstool.cli.compile_report import artifact_document, print_artifact
         from cstool.compiler.density import sparsity_notes
+        from cstool.system import load_system
 
         machine, documents = load_system(system), []
         for number, trainer in enumerate(trainers, start=1):

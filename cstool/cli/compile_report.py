@@ -12,7 +12,7 @@ from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKern
 from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.wafer import useful_flops
 from cstool.pictures.names import group_name, short_name
-from cstool.quantities import bytes_text
+from cstool.words import bytes_text
 
 if TYPE_CHECKING:
     from cstool.compiler.difference import Change

@@ -63,8 +63,8 @@ def complete_artifact(incomplete: str) -> list[str]:
 
 def complete_system(incomplete: str) -> list[str]:
     """Return the systems that a name may become, or else the system files."""
-    # Not asked of cstool.arch, which takes long to import.
-    folder = Path(cstool.__file__).parent / "arch" / "systems"
+    # Not asked of cstool.system, which takes long to import.
+    folder = Path(cstool.__file__).parent / "system" / "systems"
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     return [name for name in names if name.startswith(incomplete)] or _complete(incomplete, _is_yaml)
 

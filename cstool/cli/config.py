@@ -125,11 +125,11 @@ def convert_legacy(
     What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
     """
     with errors_as_messages(debug):
-        from cstool.document.document import read_document
         from cstool.params import load_all_params
         from cstool.params.legacy import convert_legacy_data, is_legacy
         from cstool.params.legacy_keys import SECTIONS
         from cstool.params.load import require_one_layout
+        from cstool.yaml_lines.document import read_document
 
         document = read_document(file)
         data = document.data
@@ -270,7 +270,7 @@ def _write_new(path: Path, text: str) -> None:
 def _print_statistics(which: str, params: Params, statistics: Statistics) -> None:
     from cstool.cli.render import print_facts, print_table
     from cstool.models.statistics import FLOAT32_BYTES
-    from cstool.quantities import bytes_text
+    from cstool.words import bytes_text
 
     tokens, parameters, batch_size = statistics.tokens, statistics.parameters(), _batch_size(params)
     unit, length = ("token", f", {tokens:,} tokens per sample") if tokens > 1 else ("sample", "")

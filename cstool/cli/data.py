@@ -204,7 +204,7 @@ def check(
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
         from cstool.data import check_data
-        from cstool.quantities import bytes_text
+        from cstool.words import bytes_text
 
         with progress_in_bytes("Checking data") as progress:
             checked = check_data(folder, vocab_size=vocab_size, progress=progress)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from cstool.cli.render import print_facts, print_line, print_table
 from cstool.data import DataInfo, PartInfo, TextSummary
-from cstool.quantities import bytes_text
-from cstool.runtime.wording import counted
+from cstool.run.report.wording import counted
+from cstool.words import bytes_text
 
 
 def print_text_summary(made: TextSummary, val_fraction: float) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cstool.api.trace_file import check_trace_file
 from cstool.cli.compile import PLOT_ENDINGS, ModelParamsOption, PlotOption, ThemeChoice, ThemeOption
 from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
 from cstool.errors import EstimateError
+from cstool.verbs.trace_file import check_trace_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

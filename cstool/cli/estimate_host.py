@@ -22,7 +22,7 @@ def estimate_host(params: Params | None, *, calibrates: bool, tokens: int | None
     Raises:
         EstimateError: the rates cannot be kept, or the file has no batch
     """
-    from cstool.runtime.host_rates import load_rates, rates_file
+    from cstool.run.report.host_rates import load_rates, rates_file
 
     rates = None if calibrates else load_rates()
     measured = rates is None
@@ -42,7 +42,7 @@ def _calibrate(as_json: bool) -> HostRates:
 
     from cstool.cli.screen import screen_on
     from cstool.estimation.calibrate import calibrate
-    from cstool.runtime.host_rates import rates_file, save_rates
+    from cstool.run.report.host_rates import rates_file, save_rates
 
     folder = rates_file().parent
     try:
@@ -69,7 +69,7 @@ def _predict(params: Params, rates: HostRates, tokens: int | None, as_json: bool
     from cstool.estimation.request import loader_of
     from cstool.models import build_graph, declared_sequence_length
     from cstool.perf.host import predict_step
-    from cstool.runtime.host_prediction import planned_setup
+    from cstool.run.report.host_prediction import planned_setup
 
     loader = loader_of(params)
     graph = build_graph(params.model, declared_sequence_length(params))

@@ -15,7 +15,7 @@ from cstool.estimation import Estimate, Row, first_of
 from cstool.ir import Artifact, ExecutionMode, KernelCycles
 from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.wafer import zero_weights
-from cstool.quantities import bytes_text
+from cstool.words import bytes_text
 
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")

@@ -34,13 +34,13 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     Raises:
         CstoolError: whatever the user can act on
     """
-    from cstool.api.answer import check_output, choose_tokenizer, write_completions
-    from cstool.api.run_log import LOG, run_log
     from cstool.cli.render import print_json
     from cstool.cli.screen import screen_on
     from cstool.inference.answer import encode_prompts
     from cstool.inference.model import InferenceModel
     from cstool.params import DecoderParams
+    from cstool.verbs.answer import check_output, choose_tokenizer, write_completions
+    from cstool.verbs.run_log import LOG, run_log
 
     request, tokenizer, encoded = None, None, None
     if isinstance(params.model, DecoderParams):
@@ -102,9 +102,9 @@ def _answer(
     text: TextOutput | None,
 ) -> tuple[Answers, str | None]:
     """Let the model answer; return also the signal that stopped it, if one did."""
-    from cstool.api.run_log import LOG
     from cstool.inference.answer import answer
-    from cstool.runtime.stopping import StopRequest
+    from cstool.run.stopping import StopRequest
+    from cstool.verbs.run_log import LOG
 
     shown = text if len(request.prompts) == 1 else None
 
@@ -136,15 +136,15 @@ def _show_rest(answers: Answers, text: TextOutput) -> None:
 
 
 def _ending(completion: Completion) -> str:
-    from cstool.runtime.wording import counted
+    from cstool.run.report.wording import counted
 
     return f"{counted(len(completion.tokens), 'token')}, ended by {completion.finish_reason}"
 
 
 def _summary(answers: Answers, request: Request) -> list[str]:
     """Return what is said at the end, measured on this host."""
-    from cstool.quantities import bytes_text
-    from cstool.runtime.wording import counted
+    from cstool.run.report.wording import counted
+    from cstool.words import bytes_text
 
     speed: Speed = answers.speed
     rate = speed.tokens / max(speed.seconds, 1e-9)

@@ -57,7 +57,7 @@ def describe(
     """Describe a stock model: what it is, its shape, what trains it on what, and what to type next."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_facts, print_json
-        from cstool.quantities import bytes_text
+        from cstool.words import bytes_text
 
         document = _document(name)
         if as_json:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from cstool.api.screen import is_terminal
 from cstool.cli.table import table_lines
 from cstool.plain_text import one_line
+from cstool.verbs.screen import is_terminal
 
 _WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
 """how a line is cut: between words alone"""

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from cstool.api.asked import typed
-from cstool.api.trace_file import check_trace_file
 from cstool.cli.command import Command
 from cstool.cli.completion import complete_artifact, complete_checkpoint, complete_params, complete_system
 from cstool.cli.infer_options import (
@@ -31,6 +29,8 @@ from cstool.cli.infer_options import (
 )
 from cstool.cli.report import DebugOption, errors_as_messages, missing_option
 from cstool.cli.trace_option import RunTraceOption
+from cstool.verbs.asked import typed
+from cstool.verbs.trace_file import check_trace_file
 
 EPILOG = """\
 Example: cstool run --params gpt_tiny --num_steps 100
@@ -338,8 +338,8 @@ def run(
         if params is not None:
             trainers = load_all_params(params, overrides=set_ or (), flags=flags)
         elif mode is Mode.infer and checkpoint_path is not None:
-            from cstool.api.answer import params_of
             from cstool.store import find_checkpoint
+            from cstool.verbs.answer import params_of
 
             checkpoint_path = find_checkpoint(checkpoint_path)
             trainers = (params_of(checkpoint_path, set_ or (), flags),)
@@ -351,10 +351,10 @@ def run(
             # Of several trainers the last one has the model that the file comes to.
             infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lane_count, as_json=as_json)
             return
-        from cstool.api.run import RunRequest, run_all
         from cstool.cli.render import print_json
         from cstool.cli.same_command import same_command
         from cstool.cli.screen import screen_on
+        from cstool.verbs.run import RunRequest, run_all
 
         request = RunRequest(
             mode.value,

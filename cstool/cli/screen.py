@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from cstool.api.screen import is_terminal
 from cstool.cli.harmless_streams import raw_stream
 from cstool.cli.log_line import fitted_line
 from cstool.plain_text import terminal_text
+from cstool.verbs.screen import is_terminal
 
 if TYPE_CHECKING:
     import rich.console
 
-    from cstool.runtime.progress import Progress
+    from cstool.progress import Progress
 
 
 class Screen(NamedTuple):
@@ -76,13 +76,13 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
     """Show a command on `stream` while it runs; `amount` writes how much is done, and the total."""
     text = TextOutput()
     if not is_terminal(stream):
-        from cstool.runtime.progress import Silent
+        from cstool.progress import Silent
 
         yield Screen(logging.StreamHandler(stream), Silent(), text)
         return
     from rich.console import Console
 
-    from cstool.api.bars import BarProgress
+    from cstool.verbs.bars import BarProgress
 
     console = Console(file=raw_stream(stream))
     with closing(BarProgress(console, amount)) as bars:
@@ -98,7 +98,7 @@ def progress_in_bytes(task: str) -> Iterator[Callable[[int, int], None]]:
     if not is_terminal(sys.stderr):
         yield lambda done, total: None
         return
-    from cstool.quantities import bytes_text
+    from cstool.words import bytes_text
 
     with screen_on(sys.stderr, amount=bytes_text) as screen:
         shown_total: int | None = None

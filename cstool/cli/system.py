@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cstool.api.screen import is_terminal
 from cstool.cli.command import Command, Group
 from cstool.cli.completion import complete_system
 from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.plain_text import one_line
+from cstool.verbs.screen import is_terminal
 
 if TYPE_CHECKING:
-    from cstool.arch import System
+    from cstool.system import System
 
 system_app = typer.Typer(
     cls=Group,
@@ -43,8 +43,8 @@ _UNITS = {
 def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the systems that need no file of one's own."""
     with errors_as_messages(debug):
-        from cstool.arch import load_system, system_names
         from cstool.cli.render import print_json, print_table
+        from cstool.system import load_system, system_names
 
         systems = [load_system(name) for name in system_names()]
         if as_json:
@@ -84,8 +84,8 @@ def show(
 ) -> None:
     """Show every number of a system, how sure it is, where it comes from, and what follows from them."""
     with errors_as_messages(debug):
-        from cstool.arch import STATUSES, load_system
         from cstool.cli.render import print_json, print_table
+        from cstool.system import STATUSES, load_system
 
         system = load_system(name)
         numbers = [(key, _value(system, key), status, source) for key, (status, source) in system.sources.items()]

@@ -15,8 +15,8 @@ from cstool.cli.run import LogLevel, parse_lanes
 from cstool.errors import CstoolError
 
 if TYPE_CHECKING:
+    from cstool.compare import Request, Verdict
     from cstool.params import Params
-    from cstool.validation import Request, Verdict
 
 PLOT_ENDINGS = (".svg", ".png")
 
@@ -123,7 +123,7 @@ def validate(
         from cstool.params import load_params
 
         loaded = load_params(params, overrides=set_ or (), flags=flags)
-        from cstool.validation import Request
+        from cstool.compare import Request
 
         request = Request(sparsity, num_steps, max_loss_gap, tolerance, shares, lane_count, model_dir)
         verdict = _validate(loaded, request, logging.value)
@@ -159,9 +159,9 @@ def _validate(params: Params, request: Request, level: str) -> Verdict:
     """Run it with progress on stderr, the log of the runs from a level on there, too, and all of it in the folder."""
     import tempfile
 
-    from cstool.api.run_log import run_log
     from cstool.cli.screen import screen_on
-    from cstool.validation import validate
+    from cstool.compare import validate
+    from cstool.verbs.run_log import run_log
 
     with tempfile.TemporaryDirectory(prefix="cstool-validate-") as aside, screen_on(sys.stderr) as screen:
         screen.handler.setLevel(level)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from cstool.cli.compile_report import seconds_text
 from cstool.cli.render import print_line, print_table
 from cstool.pictures.names import short_name
-from cstool.quantities import bytes_text
+from cstool.words import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cstool.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
     from cstool.pictures.comparison import ComparisonPicture
-    from cstool.validation import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
 
 _MEMORY = {
     "weights": "weights",

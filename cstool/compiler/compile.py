@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from cstool.arch import System, load_system, system_names
+from cstool.batch_split import nearest_divisors
 from cstool.compiler.artifact import make_artifact
 from cstool.compiler.backward import AddBackward
 from cstool.compiler.cache import artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
@@ -21,12 +21,12 @@ from cstool.compiler.pipelining import PlaceStages, RouteEdges
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.shapes import InferShapes
 from cstool.compiler.streaming import PlanStreaming
-from cstool.divisors import nearest_divisors
 from cstool.errors import ArtifactError, CompileError
 from cstool.ir import Artifact, MemoryXNeed, read_artifact, verify, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
 from cstool.models.statistics import optimizer_state_arrays
 from cstool.params import DecoderParams, Params
+from cstool.system import System, load_system, system_names
 
 log = logging.getLogger("cstool")
 

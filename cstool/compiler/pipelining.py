@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from cstool.batch_split import divisors
 from cstool.compiler.artifact import with_step
 from cstool.compiler.chain import Chain, Edge, estimate_bottleneck, step_cycles, update_cycles
 from cstool.compiler.placement import NoPlacement, Placement, place
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, RoutedEdge, route
 from cstool.compiler.stage import ORIENTATIONS, PipelineStage
-from cstool.divisors import divisors
 from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Stage
 from cstool.perf.micro_batches import even_sizes
 from cstool.perf.pe import Pe, ceil_div

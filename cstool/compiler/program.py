@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from cstool.arch import System
 from cstool.ir import (
     Alternative,
     ExecutionMode,
@@ -21,6 +20,7 @@ from cstool.ir import (
     Tensor,
     Weight,
 )
+from cstool.system import System
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cstool.arch import System
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.placement import WAYS
 from cstool.ir import KernelCycles, SramEntry
@@ -15,6 +14,7 @@ from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 from cstool.perf.phases import Phases
 from cstool.perf.region import key_block, key_bytes, region_phases
 from cstool.perf.work import Lookup, MatMul, Pairs
+from cstool.system import System
 
 MASTER_BYTES = 4
 """of a weight as the optimizer sees it, of each of its states, and of its gradient"""

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cstool.arch import System
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
 from cstool.compiler.program import Life, Program
@@ -20,6 +19,7 @@ from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 from cstool.perf.region import key_block
 from cstool.perf.streaming import LEAST_OUTPUTS
 from cstool.perf.work import Pairs, input_element_bytes
+from cstool.system import System
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cstool.convert.kept import Kept
 from cstool.convert.source import Source, weights_of
-from cstool.runtime.sparse_weights import index_kind
+from cstool.machine.memoryx.sparse_weights import index_kind
 from cstool.store import INDICES, SPARSITY, CheckpointWriter
 
 Array = np.ndarray[Any, Any]

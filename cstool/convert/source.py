@@ -11,7 +11,7 @@ import numpy as np
 
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
-from cstool.runtime.sparse_state import SparseTensors
+from cstool.machine.memoryx.sparse_state import SparseTensors
 from cstool.store import INDICES, CheckpointReader, checked_indices, unbound_note
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ import numpy as np
 
 from cstool.data.dataset import Array
 from cstool.errors import DataError
-from cstool.philox import generator
+from cstool.random_keys import generator
 
 
 def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool, where: str = "batch_size") -> int:

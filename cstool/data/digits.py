@@ -19,7 +19,7 @@ from cstool.data.dataset import Array
 from cstool.data.mnist import IMAGES_MAGIC, LABELS_MAGIC, MNIST_PARTS, SIDE
 from cstool.data.preparation import cannot_write, kept, preparing, put_in_place, write_record
 from cstool.errors import DataError
-from cstool.philox import generator
+from cstool.random_keys import generator
 
 _MOST = 16
 """value of the brightest pixel there"""

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from cstool.document.document import Document
-from cstool.document.problems import Problems
-from cstool.document.section import Section, rule_error
 from cstool.errors import DataError, ParamsError
 from cstool.inner_name import is_inner_name
+from cstool.yaml_lines.document import Document
+from cstool.yaml_lines.problems import Problems
+from cstool.yaml_lines.section import Section, rule_error
 
 RECORD = "prepared.json"
 """says in the folder of a data set how it was made"""

@@ -12,7 +12,7 @@ import numpy as np
 from cstool.data.dataset import Array
 from cstool.data.hdf5_text import INPUT_IDS, LABELS, MASK, write_hdf5_text
 from cstool.data.token_stream import TokenStream
-from cstool.philox import key_of, philox4x32
+from cstool.random_keys import key_of, philox4x32
 
 Packing = Literal["stream", "documents"]
 

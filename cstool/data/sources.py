@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cstool.errors import DataError
-from cstool.philox import key_of
+from cstool.random_keys import key_of
 
 _BLOCK_BYTES = 2**20
 _LEAST_SHARE = 0.4

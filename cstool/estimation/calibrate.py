@@ -29,6 +29,13 @@ from cstool.ir import Graph
 from cstool.kernels.compile import compile_kernels
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.optimizer import adam_update, sgd_update
+from cstool.machine.appliance import Appliance
+from cstool.machine.grains import available_cores, grain_samples, lanes_for
+from cstool.machine.inputs import InputWorker
+from cstool.machine.kernel_choice import KernelChooser
+from cstool.machine.memoryx.optimizer import Step, make_optimizer
+from cstool.machine.sparsity_rules import sparsity_rules
+from cstool.machine.state import environment
 from cstool.models import build_graph, declared_sequence_length
 from cstool.params import Params, parse_params
 from cstool.perf.host import (
@@ -44,13 +51,6 @@ from cstool.perf.host import (
     shapes_on_host,
     work_on_host,
 )
-from cstool.runtime.appliance import Appliance
-from cstool.runtime.grains import available_cores, grain_samples, lanes_for
-from cstool.runtime.inputs import InputWorker
-from cstool.runtime.kernel_choice import KernelChooser
-from cstool.runtime.optimizer import Step, make_optimizer
-from cstool.runtime.sparsity_rules import sparsity_rules
-from cstool.runtime.state import environment
 from cstool.store.block_file import BlockFile
 
 STEPS, MOST_STEPS = 5, 41

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cstool import compiler
-from cstool.arch import System, load_system, system_names
 from cstool.brief import Brief
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.request import Request, loader_of, samples_per_csx
@@ -13,7 +12,8 @@ from cstool.ir import Artifact, MemoryXNeed
 from cstool.params import Params
 from cstool.perf.cluster import COMPUTE, Step
 from cstool.perf.wafer import cluster_step, limit_shares, tree_stages, useful_flops
-from cstool.quantities import bytes_text
+from cstool.system import System, load_system, system_names
+from cstool.words import bytes_text
 
 DAY_S = 86_400.0
 

@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 import cstool.perf
-from cstool.arch import load_system
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.point import Estimate, Estimator
 from cstool.estimation.request import make_request
@@ -22,6 +21,7 @@ from cstool.params import parse_params
 from cstool.perf.cluster import Section, step_of
 from cstool.perf.pe import Pe
 from cstool.perf.wafer import cluster_of, micro_batch_bytes, sections_of
+from cstool.system import load_system
 
 FILE = Path(cstool.perf.__file__).parent / "published.yaml"
 USES = ("fitted", "chosen", "held out", "headline")

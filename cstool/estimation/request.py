@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cstool.arch import System, load_system, system_names
-from cstool.divisors import nearest_divisors
+from cstool.batch_split import nearest_divisors
 from cstool.errors import EstimateError
 from cstool.params import DataloaderParams, Params
+from cstool.system import System, load_system, system_names
 
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}

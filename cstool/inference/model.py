@@ -12,18 +12,17 @@ from cstool.inference.kv_cache import KvCache, cache_bytes
 from cstool.inference.team import Team
 from cstool.inference.walk import Walk
 from cstool.inference.weight_stream import WeightStream
+from cstool.machine.appliance import Appliance
+from cstool.machine.grains import available_cores
+from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.kernel_choice import KernelChooser
+from cstool.machine.memoryx_store import open_backing
+from cstool.machine.prepare import prepare_kernels, prepare_model_dir
+from cstool.machine.sparsity_rules import sparsity_rules
+from cstool.machine.start import choose_start, restore
 from cstool.models import build_graph
 from cstool.params import DecoderParams, Params
-from cstool.runtime.appliance import Appliance
-from cstool.runtime.grains import available_cores
-from cstool.runtime.host_memory import available_memory_bytes
-from cstool.runtime.kernel_choice import KernelChooser
-from cstool.runtime.memoryx_store import open_backing
-from cstool.runtime.progress import Progress
-from cstool.runtime.session import RunResult, Session
-from cstool.runtime.setup import prepare_kernels, prepare_model_dir
-from cstool.runtime.sparsity_rules import sparsity_rules
-from cstool.runtime.start import choose_start, restore
+from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
 
@@ -74,10 +73,8 @@ class InferenceModel:
                 )
             )
             prepare_kernels(progress)
-            result = RunResult("infer", params.model.name, self.graph.parameter_count)
-            session = Session(params, self.graph, appliance, progress, result, chooser=chooser)
-            restore(session, start, strict=True)
-            self.step = session.position.step
+            restored = restore(appliance.memoryx, params, start, progress)
+            self.step = restored.position.step
             """of the training that it comes from"""
             self.memoryx = appliance.memoryx
             self.memoryx.begin_evaluation(self.step, None)

@@ -20,9 +20,9 @@ from cstool.data import Sampler, batches_per_epoch
 from cstool.errors import InferenceError, NonFiniteError
 from cstool.inference.model import InferenceModel
 from cstool.kernels.cached_attention import News
-from cstool.runtime.data_sets import open_samples
-from cstool.runtime.inputs import Batch, InputWorker
-from cstool.runtime.progress import Progress
+from cstool.machine.data_sets import open_samples
+from cstool.machine.inputs import Batch, InputWorker
+from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
 TASK = "Predicting"

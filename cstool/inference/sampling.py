@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cstool.errors import InferenceError
-from cstool.philox import key_of, philox4x32
+from cstool.random_keys import key_of, philox4x32
 
 Array = np.ndarray[Any, Any]
 

@@ -26,9 +26,9 @@ from cstool.kernels.payload import Weights
 from cstool.kernels.rotary import rotary_forward
 from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
-from cstool.runtime.csx import GrainSlot, Scratch, aligned_empty
-from cstool.runtime.lanes import stages
-from cstool.runtime.plan import PlannedOp, make_plan
+from cstool.machine.csx import GrainSlot, Scratch, aligned_empty
+from cstool.machine.lanes import stages
+from cstool.machine.plan import PlannedOp, make_plan
 
 Array = np.ndarray[Any, Any]
 _RunOp = Callable[[PlannedOp, Call, News], None]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from cstool.ir import Panel
 from cstool.kernels.payload import Weights
-from cstool.runtime.memoryx import MemoryX
+from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.store import RamStore
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cstool.arch import System
 from cstool.brief import Brief
 from cstool.ir._graph import Graph
 from cstool.ir._kernel import FusedKernel
 from cstool.ir._region import Region, Route
+from cstool.system import System
 
 SCHEMA = 3
 """version of the artifact's layout"""

@@ -17,7 +17,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from cstool.arch import System
+from cstool.system import System
 
 LEFT_OUT: Mapping[tuple[type, str], Any] = MappingProxyType({(System, "sources"): MappingProxyType({})})
 """fields that are not written -> what they are after reading"""

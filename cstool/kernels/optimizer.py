@@ -1,7 +1,7 @@
 """Optimizer updates in place, the same bits however a tensor is cut, and the measurements of gradients they need.
 
 Source: the semantics of PyTorch's `torch.optim.SGD`, `Adam` and `AdamW` (the algorithms in their documentation); what
-the vendor's have otherwise is a matter of the corrections given (`runtime/optimizer.py`).
+the vendor's have otherwise is a matter of the corrections given (`machine/memoryx/optimizer.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random numbers inside kernels: dropout masks and first values of weights, bit for bit those of `cstool.philox`."""
+"""Random numbers inside kernels, for dropout and first values of weights: bit for bit those of `cstool.random_keys`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.kernels._jit import elementwise, inlined
-from cstool.philox import MULTIPLIER_0, MULTIPLIER_1, WEYL_0, WEYL_1
+from cstool.random_keys import MULTIPLIER_0, MULTIPLIER_1, WEYL_0, WEYL_1
 
 _u = np.uint64
 _M0, _M1, _W0, _W1 = _u(MULTIPLIER_0), _u(MULTIPLIER_1), _u(WEYL_0), _u(WEYL_1)
@@ -26,7 +26,7 @@ class Dropout(NamedTuple):
 
     Args:
         rate: probability of being dropped, in [0, 1)
-        key: of the layer, as from `cstool.philox.key_of`
+        key: of the layer, as from `cstool.random_keys.key_of`
         step: of training
         sample: index in the global batch of the first sample of the grain
         tokens_per_sample: rows of an activation that make one sample
@@ -222,7 +222,7 @@ def fill(
     Args:
         initializer_name: `constant` (mean), `uniform` (low, high), `normal` (mean, std) or `truncated_normal` (all
             four; low and high are values, not multiples of std)
-        key: of the weight, as from `cstool.philox.key_of`
+        key: of the weight, as from `cstool.random_keys.key_of`
         start: element of the flat weight that out[0] is
         out: (n,) float32
 

@@ -8,9 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cstool.document.document import Document, Key, dotted
-from cstool.document.problems import Problems
-from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy
 from cstool.params.check_callbacks import Callbacks, check_callbacks
 from cstool.params.check_dataloaders import DataloaderCheck
@@ -45,6 +42,9 @@ from cstool.params.sections.trainer import (
     ValidateAllKeys,
     ValidateKeys,
 )
+from cstool.yaml_lines.document import Document, Key, dotted
+from cstool.yaml_lines.problems import Problems
+from cstool.yaml_lines.section import MAX_STEPS, Section
 
 _TRAINER: Key = ("trainer",)
 _INIT: Key = ("trainer", "init")

@@ -6,9 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cstool.document.document import Key
-from cstool.document.problems import Problems
-from cstool.document.section import Section
 from cstool.params.checkpoint_states import ALL_STATES, STATES
 from cstool.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
@@ -22,6 +19,9 @@ from cstool.params.sections.trainer import (
     LoopParams,
     SaveCheckpointState,
 )
+from cstool.yaml_lines.document import Key
+from cstool.yaml_lines.problems import Problems
+from cstool.yaml_lines.section import Section
 
 
 @dataclass

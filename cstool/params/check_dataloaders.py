@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cstool.document.document import Key
-from cstool.document.problems import Problems
 from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import FcMnistParams
+from cstool.yaml_lines.document import Key
+from cstool.yaml_lines.problems import Problems
 
 
 class DataloaderCheck:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from cstool.document.document import Key
-from cstool.document.problems import Problems, show
 from cstool.params.sections.sparsity import (
     ALGORITHMS,
     SHARES,
@@ -15,6 +13,8 @@ from cstool.params.sections.sparsity import (
     SparsitySchedule,
     lower,
 )
+from cstool.yaml_lines.document import Key
+from cstool.yaml_lines.problems import Problems, show
 
 
 def check_sparsity(problems: Problems, data: Any, key: Key) -> tuple[SparsityParams, ...] | None:

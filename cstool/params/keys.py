@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 
 from pydantic.fields import FieldInfo
 
-from cstool.document.problems import show
-from cstool.document.section import MAX_STEPS, Section
 from cstool.params import legacy_keys
 from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, MICRO_BATCH_VALUES
 from cstool.params.sections.dataloader import DataloaderParams
@@ -45,6 +43,8 @@ from cstool.params.sections.trainer import (
     ValidateAllKeys,
     ValidateKeys,
 )
+from cstool.yaml_lines.problems import show
+from cstool.yaml_lines.section import MAX_STEPS, Section
 
 
 @dataclass(frozen=True)

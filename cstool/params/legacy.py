@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from cstool.document.document import Document, Key
-from cstool.document.problems import Problems
 from cstool.errors import ParamsError
 from cstool.params.legacy_keys import (
     CALLBACKS,
@@ -32,6 +30,8 @@ from cstool.params.legacy_keys import (
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
+from cstool.yaml_lines.document import Document, Key
+from cstool.yaml_lines.problems import Problems
 
 _INIT: Key = ("trainer", "init")
 _INIT_ORDER = (

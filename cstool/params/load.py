@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cstool.document.document import Document, Key, parse_document, read_document
-from cstool.document.problems import Problems
 from cstool.errors import ParamsError
 from cstool.params import legacy
 from cstool.params.catalog import stock_hint, stock_names, stock_text
@@ -17,6 +15,8 @@ from cstool.params.check import check_trainer
 from cstool.params.legacy_keys import SECTIONS, TRAINER_KEYS
 from cstool.params.overrides import apply_overrides
 from cstool.params.params import Params
+from cstool.yaml_lines.document import Document, Key, parse_document, read_document
+from cstool.yaml_lines.problems import Problems
 
 _TRAINER: Key = ("trainer",)
 Overrides = Sequence[str] | Mapping[str, Any]

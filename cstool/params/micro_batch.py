@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cstool.divisors import nearest_divisors
-from cstool.document.document import Document, Key
-from cstool.document.problems import Problems
-from cstool.document.section import MAX_STEPS
+from cstool.batch_split import nearest_divisors
+from cstool.yaml_lines.document import Document, Key
+from cstool.yaml_lines.problems import Problems
+from cstool.yaml_lines.section import MAX_STEPS
 
 MICRO_BATCH_FLAG = "csx.performance.micro_batch_size"
 """the vendor's flag, an argument of GlobalFlags and ScopedTrainFlags"""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cstool.document.document import Document, Key, Place, dotted, parse_value
 from cstool.errors import ParamsError
+from cstool.yaml_lines.document import Document, Key, Place, dotted, parse_value
 
 _AFTER_THE_FILE = 2**31
 """Messages about the command line come after those about the file, in the order of typing."""

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
-from cstool.document.document import parse_value
+from cstool.yaml_lines.document import parse_value
 
 _PATHS = ("data_dir",)
 """keys whose values are looked for from the folder of the file on"""

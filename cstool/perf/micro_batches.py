@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from cstool.divisors import divisors
+from cstool.batch_split import divisors
 from cstool.perf.pe import ceil_div
 
 GAP = 2

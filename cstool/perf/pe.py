@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cstool.arch import System
+from cstool.system import System
 
 SUM_BYTES = 4
 """of a partial sum, a statistic, a score, a delta on its way"""
@@ -42,7 +42,7 @@ class Pe:
 
     Example, WSE-2: an AXPY of 16 operands of 16 bits takes 16 / 4 cycles and 6 to start and stop.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> Pe(load_system("cs2"), 16).axpy_cycles(16)
     10
 
@@ -93,7 +93,7 @@ class Pe:
 
         Example, WSE-3: 16 elements would take 16 / 8 cycles, but 2 bytes of each are written, at 8 bytes per cycle.
 
-        >>> from cstool.arch import load_system
+        >>> from cstool.system import load_system
         >>> Pe(load_system("cs3"), 16).axpy_in_place_cycles(16)
         10
         """
@@ -105,7 +105,7 @@ class Pe:
     def whole_bank_rows(self, length: int) -> int:
         """Return the shortest vector that is no shorter and whose reads do not meet: a whole number of bank rows.
 
-        >>> from cstool.arch import load_system
+        >>> from cstool.system import load_system
         >>> Pe(load_system("cs2"), 16).whole_bank_rows(13)
         16
         """
@@ -115,7 +115,7 @@ class Pe:
     def vector_cycles(self, elements: Any, ops: int) -> Any:
         """Return the cycles of `ops` vector instructions of 32 bits over so many elements, start-up left out.
 
-        >>> from cstool.arch import load_system
+        >>> from cstool.system import load_system
         >>> Pe(load_system("cs2"), 16).vector_cycles(9, ops=3)  # 2 elements per cycle
         15
         """
@@ -126,7 +126,7 @@ class Pe:
 
         A fabric operand comes at one element per cycle.
 
-        >>> from cstool.arch import load_system
+        >>> from cstool.system import load_system
         >>> [Pe(load_system("cs2"), 16).partial_sum_cycles(12, pes) for pes in (1, 2, 750)]
         [0, 12, 12]
         """
@@ -135,7 +135,7 @@ class Pe:
     def wavelets(self, elements: Any) -> Any:
         """Return how many wavelets carry so many operands.
 
-        >>> from cstool.arch import load_system
+        >>> from cstool.system import load_system
         >>> [Pe(load_system("cs2"), bits).wavelets(3) for bits in (16, 32)]  # 32 bits each
         [2, 3]
         """

@@ -53,7 +53,7 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
     Example: 8 inputs and 12 outputs on 2 x 3 PEs are tiles of 4 x 4. For each of 5 tokens, 4 AXPYs of 4 elements at 6 +
     1 cycles, and 4 partial sums on their way.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> work = [MatMul(tokens=5, inputs=8, outputs=12)]
     >>> region_phases(Pe(load_system("cs2"), 16), work, 2, 3).forward.compute
     160
@@ -89,7 +89,7 @@ def key_block(pe: Pe, tokens: int, d: Any) -> Any:
     Example: a key of 16 elements and its value are held twice, 2 x 2 x 16 x 2 bytes, with sums of their deltas, 2 x 16
     x 4 bytes: 256, of which 4,096 bytes hold 16.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> key_block(Pe(load_system("cs2"), 16), tokens=2048, d=16)
     16
     """
@@ -109,7 +109,7 @@ def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
     Example: 100 keys of 4 elements, 64 to a block, are 2 x 4 AXPYs of at most 64 keys, 6 + 16 cycles each; over the
     elements they would be 100 AXPYs of 4, 7 cycles each.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> pair_cycles(Pe(load_system("cs2"), 16), keys=100, d=4, block=64)
     176
     """

@@ -29,12 +29,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cstool.arch import System
 from cstool.ir import Layout
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Phases
 from cstool.perf.region import SOFTMAX_OPS, key_block, pair_cycles
 from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
+from cstool.system import System
 
 LEAST_OUTPUTS = 2
 """accumulators per token that a PE has: one at work, one whose partial sum is passed on"""
@@ -62,7 +62,7 @@ class Stream:
 def stream_of(system: System, operand_bits: int) -> Stream:
     """Return what passes the edge of a wafer: weights as operands, non-zeros with an index each.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> stream_of(load_system("cs2"), 16)
     Stream(weight_bytes=2, nonzero_bytes=4, gradient_bytes=4)
 
@@ -99,7 +99,7 @@ def streamed_phases(
     Example: 4 tokens on each PE, 8 inputs over 2 columns, 12 outputs. For each output 4 AXPYs of 4 elements at 6 + 1
     cycles, and 4 partial sums.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> work, layout = [MatMul(tokens=5, inputs=8, outputs=12)], Layout(groups=1, columns=2, rows=3, tokens_per_pe=4)
     >>> streamed_phases(Pe(load_system("cs2"), 16), work, layout, 2, Stream(2, 2, 4)).forward.compute
     384
@@ -167,7 +167,7 @@ def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
 
     Once per phase of a kernel.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> hop_latency_cycles(Pe(load_system("cs2"), 16), Layout(groups=2, columns=3, rows=5, tokens_per_pe=1))
     15
     """
@@ -180,7 +180,7 @@ def edge_cycles(pe: Pe, count_bytes: int) -> int:
 
     Example: 150 GB/s at 0.85 GHz are 176 bytes per cycle, so 1 MB takes 5,667.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> edge_cycles(Pe(load_system("cs2"), 16), 1_000_000)
     5667
     """

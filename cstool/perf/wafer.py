@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from cstool.arch import System
 from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel
 from cstool.models.statistics import count_statistics
 from cstool.perf.cluster import (
@@ -27,6 +26,7 @@ from cstool.perf.cluster import (
     step_of,
 )
 from cstool.perf.work import input_element_bytes
+from cstool.system import System
 
 UPDATE_OPS: Mapping[int, int] = {0: 3, 1: 5, 2: 12}
 """operations per weight of an update, by arrays of optimizer state: of SGD, with momentum (each with decay), of Adam:
@@ -175,7 +175,7 @@ def exchange(system: System, weights: int, num_csx: int) -> tuple[float, float]:
 
     Example: of a million weights, 4 MB go up and down a link of 150 GB/s; two stages are three hops each way.
 
-    >>> from cstool.arch import load_system
+    >>> from cstool.system import load_system
     >>> [f"{1e6 * seconds:.1f} us" for seconds in exchange(load_system("cs2"), 1_000_000, 16)]
     ['26.7 us', '30.0 us']
     >>> exchange(load_system("cs2"), 1_000_000, 1)

@@ -18,7 +18,7 @@ from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT
 from cstool.pictures.roofline import Roofline, roofline
 from cstool.pictures.scaling import Scaling, SparsityPoint, scaling, sparsities
 from cstool.pictures.step import Row, bars, share_axis
-from cstool.quantities import seconds_text
+from cstool.words import seconds_text
 
 WIDTH_PT = 2 * PLOT_WIDTH_PT + GAP_PT
 _ABOVE_PT, _BELOW_PT = 40.0, 34.0

@@ -24,7 +24,7 @@ from cstool.pictures.plot import (
     plot_axes,
     write_labels,
 )
-from cstool.quantities import bytes_text, digits_text
+from cstool.words import bytes_text, digits_text
 
 MARKERS = {"forward": ("o", 46.0), "delta": ("s", 22.0), "gradient": ("^", 26.0), WHOLE_STEP: ("*", 90.0)}
 """phase -> its marker, and how large: where they are over each other, all can be seen"""

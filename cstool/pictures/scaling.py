@@ -21,7 +21,7 @@ from cstool.pictures.plot import (
     plot_axes,
     write_labels,
 )
-from cstool.quantities import digits_text
+from cstool.words import digits_text
 
 _LABEL_FARTHEST_PT = 16.0
 _MILLION = 1e6

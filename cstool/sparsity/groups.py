@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import translate
 from itertools import accumulate
 
-from cstool.divisors import nearest_divisors
+from cstool.batch_split import nearest_divisors
 from cstool.errors import ParamsError
 from cstool.ir import Graph, OpKind, Weight
 from cstool.params.sections.sparsity import SparsityParams

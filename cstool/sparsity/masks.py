@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from cstool import philox
+from cstool import random_keys
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.sparsity.balance import UNBALANCED, Balance, balance_of
 from cstool.sparsity.schedules import sparsity_at
@@ -74,7 +74,7 @@ def top_share(scores: np.ndarray, sparsity: float, balance: Balance = UNBALANCED
 
 def random_scores(shape: tuple[int, ...], seed: int, weight: str, step: int) -> np.ndarray:
     """Return uint32 words that depend on the seed, the name of a weight and the step, and on nothing else."""
-    generator = philox.generator(seed, f"{weight}/mask/{step}")
+    generator = random_keys.generator(seed, f"{weight}/mask/{step}")
     return generator.integers(0, 2**32, shape, dtype=np.uint32)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from cstool.document.section import MAX_STEPS
 from cstool.params.sections.sparsity import UpdateParams
+from cstool.yaml_lines.section import MAX_STEPS
 
 _EVERY_STEP = UpdateParams(freq=1)
 

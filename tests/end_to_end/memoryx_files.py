@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cstool.runtime import RunResult, memoryx_store
+from cstool.machine import memoryx_store
+from cstool.run.session import RunResult
 from cstool.store import CommittedStore, block_file
 from tests.end_to_end.runs import gpt_params, run_file
 

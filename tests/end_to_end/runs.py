@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
 from cstool.compiler.cache import compile_inputs
 from cstool.compiler.compile import _program as make_program
 from cstool.compiler.compile import make_request
 from cstool.data import write_hdf5_text
 from cstool.ir import Artifact, plain_digest
+from cstool.machine.data_sets import check_data
 from cstool.params import Params, load_params
-from cstool.runtime import RunResult, Silent, check_data, run
+from cstool.progress import Silent
+from cstool.run.run import run
+from cstool.run.session import RunResult
 from cstool.store import CheckpointReader, SavedState, latest_checkpoint
+from cstool.system import load_system
 
 SEQUENCE = 128
 _COMPILED: dict[str, Artifact] = {}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import h5py
 import pytest
 
-from cstool.runtime.appliance import Appliance
+from cstool.machine.appliance import Appliance
 from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.pending_file import PendingFile
 from tests.end_to_end.refusals import Outcome, error, kept

@@ -233,7 +233,7 @@ def test_an_image_model_does_not_take_text(cstool: Callable[..., Outcome], tmp_p
 def test_a_model_that_cannot_fit_the_memory_is_refused(
     cstool: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
 ) -> None:
-    monkeypatch.setattr("cstool.runtime.appliance.available_memory_bytes", lambda: 2**30)
+    monkeypatch.setattr("cstool.machine.appliance.available_memory_bytes", lambda: 2**30)
     file = gpt_params(tmp_path, data, init__model__hidden_size=20_000)
     outcome = cstool("run", "-p", file, "--memoryx", "ram")
     assert (outcome.code, outcome.stderr) == (2, error(
@@ -249,7 +249,7 @@ def test_memory_that_runs_out_is_an_error_without_a_traceback(
     def fail() -> None:
         raise MemoryError("Unable to allocate 238. GiB")
 
-    monkeypatch.setattr("cstool.runtime.appliance.RamStore", fail)
+    monkeypatch.setattr("cstool.machine.appliance.RamStore", fail)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data))
     assert (outcome.code, outcome.stderr) == (2, error(
         "the memory of this machine does not suffice: Unable to allocate 238. GiB",

@@ -50,7 +50,7 @@ def test_line_ends_and_a_byte_order_mark_change_no_line(
 
 
 def test_a_system_file_may_have_the_line_ends_of_windows(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
-    content = (PROJECT / "cstool" / "arch" / "systems" / "cs2.yaml").read_bytes()
+    content = (PROJECT / "cstool" / "system" / "systems" / "cs2.yaml").read_bytes()
     file = tmp_path / "cs2.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
     assert cstool("system", "show", str(file)) == cstool("system", "show", "cs2")

@@ -13,11 +13,11 @@ import tokenizers
 import yaml
 
 from cstool.data import write_hdf5_text
+from cstool.machine.appliance import Appliance
+from cstool.machine.inputs import Batch
+from cstool.machine.state import load_state
 from cstool.models import build_graph
 from cstool.params import ALL_STATES, DecoderParams
-from cstool.runtime import Appliance
-from cstool.runtime.inputs import Batch
-from cstool.runtime.state import load_state
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import gpt_params

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from cstool.errors import CheckpointError, ParamsError
-from cstool.runtime import RunResult, run
-from cstool.runtime.evaluate import evaluate_sets
+from cstool.run.evaluate import evaluate_sets
+from cstool.run.run import run
+from cstool.run.session import RunResult
 from cstool.store import list_checkpoints, read_index
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
@@ -242,7 +243,7 @@ def test_the_index_and_what_is_saved_beside_are_mended_after_a_kill(
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cstool.runtime.checkpoints.save_beside", killed)
+    monkeypatch.setattr("cstool.run.checkpoints.save_beside", killed)
     with pytest.raises(KeyboardInterrupt):
         run_file(file, trainer__init__loop__max_steps=4)
     monkeypatch.undo()

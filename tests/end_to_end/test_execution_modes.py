@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
 from cstool.ir import Artifact, ExecutionMode, Panel
+from cstool.machine.memoryx import memoryx
 from cstool.params import load_params
-from cstool.runtime import RunResult, Silent, memoryx, run
+from cstool.progress import Silent
+from cstool.run.run import run
+from cstool.run.session import RunResult
+from cstool.system import load_system
 from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, write_text
 from tests.models import FAMILIES
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cstool.runtime.appliance import Appliance
+from cstool.machine.appliance import Appliance
 from cstool.store import committed_step
 from tests.end_to_end.disk import Disk
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params

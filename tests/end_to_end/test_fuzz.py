@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from cstool.runtime import host_rates
+from cstool.run.report import host_rates
 from tests.fuzz_commands import fuzz, signature, warm_up
 
 INPUTS = 120

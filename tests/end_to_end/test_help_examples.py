@@ -63,7 +63,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_data(folder)
     save_checkpoints(folder / "params" / "gpt_tiny.yaml", folder / "checkpoints" / "gpt_tiny", (200, 400, 600))
     shutil.copy(INTEROP / "gpt2_small_legacy.yaml", folder / "params_gpt2.yaml")
-    shutil.copy(PROJECT / "cstool" / "arch" / "systems" / "cs2.yaml", folder / "my_system.yaml")
+    shutil.copy(PROJECT / "cstool" / "system" / "systems" / "cs2.yaml", folder / "my_system.yaml")
     (folder / "kept").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

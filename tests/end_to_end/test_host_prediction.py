@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.runtime import host_rates
+from cstool.run.report import host_rates
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params
 from tests.hosts import round_rates

@@ -17,9 +17,9 @@ import yaml
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cstool.arch.load import FOLDER
 from cstool.ir._plain_data import plain_digest
 from cstool.store import CheckpointWriter
+from cstool.system.load import FOLDER
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cstool.errors import Interrupted
-from cstool.runtime import Appliance
+from cstool.machine.appliance import Appliance
 from cstool.store import list_checkpoints
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.patience import wait_until

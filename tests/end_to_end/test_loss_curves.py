@@ -17,7 +17,9 @@ import yaml
 from cstool.data import write_hdf5_text
 from cstool.models import build_graph
 from cstool.params import load_params
-from cstool.runtime import RunResult, Silent, run
+from cstool.progress import Silent
+from cstool.run.run import run
+from cstool.run.session import RunResult
 from cstool.store import CheckpointWriter
 from tests.end_to_end.runs import bits, compiled
 from tests.reference import deterministic

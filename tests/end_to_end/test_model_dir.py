@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from cstool.machine.start import choose_start
 from cstool.params import load_params
-from cstool.runtime.start import choose_start
 from cstool.store import StoreLock, read_index
 from tests.end_to_end.memoryx_files import IN_FILE, small_params
 from tests.end_to_end.refusals import Outcome, kept

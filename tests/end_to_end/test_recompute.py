@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cstool.runtime import appliance
+from cstool.machine import appliance
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import gpt_params, latest_bits
 

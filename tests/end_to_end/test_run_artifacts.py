@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from cstool.machine.appliance import Appliance
+from cstool.machine.data_sets import check_data
+from cstool.machine.inputs import InputWorker
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
-from cstool.runtime import Appliance, check_data, host_rates
-from cstool.runtime import run as run_module
-from cstool.runtime.inputs import InputWorker
+from cstool.run.report import host_rates
+from cstool.run.run import run as run_module
 from cstool.store import RamStore, list_checkpoints
 from tests.end_to_end.pages import without_numbers
 from tests.end_to_end.refusals import Outcome
@@ -258,7 +260,7 @@ def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(
     slower(InputWorker, "_read", 0.05)
     slower(RamStore, "borrow", 0.001)
     slower(Appliance, "evaluate", 0.15)
-    monkeypatch.setattr("cstool.runtime.checkpoints.save_state", slow_save(0.25))
+    monkeypatch.setattr("cstool.run.checkpoints.save_state", slow_save(0.25))
     began = time.perf_counter()
     result = run_file(gpt_params(tmp_path, data, **EVALUATES), mode="train_and_eval")
     passed = time.perf_counter() - began
@@ -283,7 +285,7 @@ def run_module_of() -> Any:
 
 
 def slow_save(seconds: float) -> Callable[..., Any]:
-    from cstool.runtime.state import save_state
+    from cstool.machine.state import save_state
 
     def save(*arguments: Any) -> Any:
         time.sleep(seconds)

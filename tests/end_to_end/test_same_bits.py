@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info
 
-from cstool.runtime import RunResult, appliance
-from cstool.runtime.lanes import Lane, Pace
+from cstool.machine import appliance
+from cstool.machine.lanes import Lane, Pace
+from cstool.run.session import RunResult
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
 from tests.models import FAMILIES, SPARSITIES
 

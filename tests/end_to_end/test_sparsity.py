@@ -17,9 +17,11 @@ import pytest
 
 from cstool.kernels.sparse import SparseMatrix, matrix
 from cstool.kernels.sparse.crossover import Crossover
+from cstool.machine import kernel_choice
+from cstool.machine.appliance import Appliance
+from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.params import load_params
-from cstool.runtime import Appliance, RunResult, kernel_choice
-from cstool.runtime.sparse_weights import SparseWeight
+from cstool.run.session import RunResult
 from cstool.sparsity import drop_fraction_at, is_update_step, keep_count, starts_sparse
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import bits, gpt_params, latest_bits, run_file

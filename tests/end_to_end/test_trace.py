@@ -17,8 +17,10 @@ import yaml
 from cstool.chrome_trace import Trace
 from cstool.errors import Interrupted, NonFiniteError, TraceError
 from cstool.ir import panels_of
+from cstool.machine import recorder
+from cstool.machine.appliance import Appliance
 from cstool.params import load_params
-from cstool.runtime import Appliance, RunResult, recorder
+from cstool.run.session import RunResult
 from tests.contract.refusal import refusal
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.refusals import Outcome, error

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from cstool.cli import main
+from cstool.machine.appliance import Appliance
+from cstool.machine.memoryx.optimizer import make_optimizer
+from cstool.machine.state import Position, save_state, state_values
 from cstool.models import build_graph
 from cstool.params import load_params
-from cstool.runtime import Appliance
-from cstool.runtime.optimizer import make_optimizer
-from cstool.runtime.state import Position, save_state, state_values
 
 PROJECT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from scipy.special import expit, ndtr
 
 from cstool.kernels.attention import Attention
 from cstool.kernels.random import Dropout
-from cstool.philox import philox4x32
+from cstool.random_keys import philox4x32
 
 Array = np.ndarray
 

@@ -12,7 +12,7 @@ import numpy as np
 from cstool.ir import Graph, Op, OpKind
 from cstool.kernels.attention import Attention
 from cstool.kernels.random import Dropout
-from cstool.philox import key_of
+from cstool.random_keys import key_of
 from tests.reference import kernels
 
 Array = np.ndarray

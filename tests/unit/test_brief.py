@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cstool.brief import Brief
-from cstool.runtime import RunResult
+from cstool.run.session import RunResult
 from tests.unit.estimation.requests import estimator, gpt
 from tests.unit.ir.artifacts import pipelined_artifact, streaming_artifact
 

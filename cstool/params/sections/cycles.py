@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from typing_extensions import override
 
-from cstool.document.section import Count, NotNegative, Positive, rule_error
 from cstool.params.sections.schedule import Schedule, power
+from cstool.yaml_lines.section import Count, NotNegative, Positive, rule_error
 
 
 class _Cosine(Schedule):

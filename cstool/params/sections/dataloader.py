@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_serializer, field_validator
 
-from cstool.document.section import Count, List, Section, Whole, rule_error
 from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.yaml_lines.section import Count, List, Section, Whole, rule_error
 
 
 class SinkTokensParams(Section):

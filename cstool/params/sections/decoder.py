@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cstool.divisors import nearest_divisors
-from cstool.document.section import Count, NotNegative, Positive, Rate, Section, Whole, rule_error
+from cstool.batch_split import nearest_divisors
 from cstool.params.sections.decoder_parts import (
     GATED_NONLINEARITIES,
     NONLINEARITIES,
@@ -21,6 +20,7 @@ from cstool.params.sections.decoder_parts import (
     PositionScalingParams,
 )
 from cstool.params.sections.initializers import SCALABLE, InitializerParams
+from cstool.yaml_lines.section import Count, NotNegative, Positive, Rate, Section, Whole, rule_error
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000

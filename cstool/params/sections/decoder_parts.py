@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from cstool.document.section import Count, NotNegative, Positive, Section, rule_error
+from cstool.yaml_lines.section import Count, NotNegative, Positive, Section, rule_error
 
 PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
 """arithmetic is float32 throughout"""

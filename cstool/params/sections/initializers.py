@@ -14,8 +14,8 @@ from pydantic import (
     model_validator,
 )
 
-from cstool.document.section import NotNegative, Positive, Section, rule_error
 from cstool.ir import Initializer
+from cstool.yaml_lines.section import NotNegative, Positive, Section, rule_error
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "normal": ("mean", "std"),

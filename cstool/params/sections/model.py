@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cstool.document.section import Count, List, Rate, Section
 from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams
 from cstool.params.sections.decoder_parts import PRECISION_KEYS
 from cstool.params.sections.parallel_decoder import ParallelDecoderParams
+from cstool.yaml_lines.section import Count, List, Rate, Section
 
 
 class FcMnistParams(Section):

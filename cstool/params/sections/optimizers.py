@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from cstool.document.section import NotNegative, Positive, Rate, Section, rule_error
 from cstool.params.sections.learning_rates import GROUPS
+from cstool.yaml_lines.section import NotNegative, Positive, Rate, Section, rule_error
 
 _VENDORS = ("form", "vendor")
 

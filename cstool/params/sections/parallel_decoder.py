@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from cstool.document.section import Rate
 from cstool.params.sections.decoder import DecoderParams, truncated_normal
+from cstool.yaml_lines.section import Rate
 
 
 class ParallelDecoderParams(DecoderParams):

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from typing import Any
 
-from cstool.document.section import Section
+from cstool.yaml_lines.section import Section
 
 
 class Schedule(Section):

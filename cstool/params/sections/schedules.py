@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import override
 
-from cstool.document.section import Count, List, NotNegative, Whole, rule_error
 from cstool.params.sections.cycles import CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from cstool.params.sections.schedule import Schedule, power
+from cstool.yaml_lines.section import Count, List, NotNegative, Whole, rule_error
 
 
 class ConstantLR(Schedule):

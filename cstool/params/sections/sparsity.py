@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_serializer, field_validator, model_validator
 
-from cstool.document.section import Count, List, Section, Whole, rule_error
 from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.yaml_lines.section import Count, List, Section, Whole, rule_error
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""

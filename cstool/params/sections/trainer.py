@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from cstool.document.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, rule_error
 from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
+from cstool.yaml_lines.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, rule_error
 
 
 class PrecisionParams(Section):

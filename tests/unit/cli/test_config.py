@@ -109,7 +109,7 @@ def test_a_file_that_is_not_there_is_one_line(cstool, tmp_path, command):
 def test_no_command_waits_for_what_only_a_run_needs(command):
     script = (
         "import sys; from cstool.cli import main; code = main(); "
-        "heavy = {'numpy', 'numba', 'scipy', 'h5py', 'rich', 'cstool.runtime'} & set(sys.modules); "
+        "heavy = {'numpy', 'numba', 'scipy', 'h5py', 'rich', 'cstool.machine', 'cstool.run'} & set(sys.modules); "
         "sys.exit(code or ' '.join(sorted(heavy)) or 0)"
     )
     arguments = ["config", command, str(ROOT / "params/gpt2_small.yaml")]

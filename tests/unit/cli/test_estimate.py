@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cstool.estimation import calibrate as calibrate_module
-from cstool.runtime import host_rates
+from cstool.run.report import host_rates
 from tests.hosts import round_rates
 
 GPT: dict[str, Any] = {

@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
-from cstool.api.run_log import LINE_FORMAT
 from cstool.cli.log_line import fitted_line
+from cstool.verbs.run_log import LINE_FORMAT
 
 TRAIN = (
     "| Train Device=CSX, Step=600, Loss=1.60368, Rate=208.05 samples/sec, GlobalRate=148.63 samples/sec, "

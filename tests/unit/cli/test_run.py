@@ -1,4 +1,4 @@
-"""`cstool run`: what its flags mean. What a run does is the runtime's specification."""
+"""`cstool run`: what its flags mean. What a run does is the specification of `cstool.run`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool import runtime
-from cstool.api.run_log import LOG
 from cstool.cli.run import spread_lists
 from cstool.errors import CheckpointError, Interrupted
 from cstool.ir import Artifact, read_artifact
+from cstool.machine import data_sets
 from cstool.models import build_graph
+from cstool.run import run as run_module
+from cstool.verbs.run_log import LOG
 
 PARAMS = """\
 trainer:
@@ -33,7 +34,7 @@ trainer:
 
 @pytest.fixture
 def called(monkeypatch, tmp_path):
-    """Stand in for the runtime; the arguments of its call."""
+    """Stand in for the run; the arguments of its call."""
     monkeypatch.chdir(tmp_path)
     Path("x.yaml").write_text(PARAMS)
     called: dict[str, Any] = {}
@@ -43,20 +44,20 @@ def called(monkeypatch, tmp_path):
         LOG.info("| Train Device=CSX, Step=1")
         return SimpleNamespace(as_dict=lambda: {"losses": [2.5]})
 
-    monkeypatch.setattr(runtime, "run", run)
-    monkeypatch.setattr(runtime, "check_data", lambda params, mode: build_graph(params.model, None))
+    monkeypatch.setattr(run_module, "run", run)
+    monkeypatch.setattr(data_sets, "check_data", lambda params, mode: build_graph(params.model, None))
     return called
 
 
 @pytest.fixture
 def raises(monkeypatch, called):
-    """Let the runtime raise an error."""
+    """Let the run raise an error."""
 
     def set_error(error: Exception) -> None:
         def run(*_: Any, **__: Any) -> None:
             raise error
 
-        monkeypatch.setattr(runtime, "run", run)
+        monkeypatch.setattr(run_module, "run", run)
 
     return set_error
 
@@ -80,7 +81,7 @@ def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_cho
     }
 
 
-def test_flags_of_the_run_reach_the_runtime(cstool, called):
+def test_flags_of_the_run_reach_it(cstool, called):
     cstool(
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
         *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never", "--trace", "a.json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cstool.arch import load_system
+from cstool.system import load_system
 
 PARAMS = Path(__file__).parents[3] / "params" / "fc_mnist.yaml"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import cstool.validation as package
-from cstool.api.run_log import LOG
+import cstool.compare as package
 from cstool.cli.validate_report import print_verdict
+from cstool.verbs.run_log import LOG
 from tests.unit.cli.test_run import PARAMS
-from tests.unit.validation.verdicts import comparison, numerics, verdict
+from tests.unit.compare.verdicts import comparison, numerics, verdict
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cstool.arch import Fabric, System, load_system
 from cstool.compiler.backward import AddBackward
 from cstool.compiler.compile import KERNEL_PASSES, run_passes
 from cstool.compiler.memory import PlanMemory
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.streaming import PlanStreaming
 from cstool.ir import Graph, Op, Segment
+from cstool.system import Fabric, System, load_system
 from tests.models import FAMILIES, decoder, fc_mnist
 
 UP_TO_MEMORY: tuple[Pass, ...] = (*KERNEL_PASSES, AddBackward(), PlanMemory())

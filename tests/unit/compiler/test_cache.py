@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import cstool
-from cstool.arch import System
 from cstool.compiler.cache import (
     MOST_COMPARED,
     artifact_path,
@@ -29,6 +28,7 @@ from cstool.compiler.program import Program, Request
 from cstool.errors import ArtifactError
 from cstool.ir import Artifact, artifact_text
 from cstool.models import build_graph
+from cstool.system import System
 from tests.models import FAMILIES, decoder_params
 from tests.unit.ir.artifacts import SYSTEM, streaming_artifact
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.arch import System, load_system, system_names
 from cstool.compiler import compile_model
 from cstool.errors import CompileError
 from cstool.ir import Artifact, ExecutionMode, SramEntry, artifact_text, verify_artifact
 from cstool.params import Params, load_params
+from cstool.system import System, load_system, system_names
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted([*(ROOT / "params").glob("*.yaml"), *(ROOT / "tests" / "interop").glob("*.yaml")])
@@ -126,7 +126,7 @@ def test_three_wafers_give_three_answers() -> None:
 @pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
 def test_artifacts_do_not_depend_on_the_process_or_the_hash_seed(mode: str) -> None:
     program = (
-        "import hashlib, sys; from cstool.arch import load_system; from cstool.compiler import compile_model; "
+        "import hashlib, sys; from cstool.system import load_system; from cstool.compiler import compile_model; "
         "from cstool.ir import artifact_text; from cstool.params import load_params; "
         f"artifact = compile_model(load_params(sys.argv[1]), load_system('cs2'), execution_mode='{mode}'); "
         "print(hashlib.sha256(artifact_text(artifact).encode()).hexdigest())"

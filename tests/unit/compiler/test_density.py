@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model, compile_or_load
 from cstool.compiler.density import count_nonzeros, sparsity_notes
 from cstool.errors import ParamsError
@@ -19,6 +18,7 @@ from cstool.ir import Artifact, Graph
 from cstool.models import build_graph
 from cstool.params import Params, load_params
 from cstool.perf.wafer import useful_flops
+from cstool.system import load_system
 
 Make = Callable[..., Params]
 CS2 = load_system("cs2")

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
 from cstool.compiler.columns import Column
 from cstool.compiler.placement import Cut, Floor, NoPlacement, Placement, place, stage_cycles, wire_length
 from cstool.ir import Artifact, Region
 from cstool.params import load_params
+from cstool.system import load_system
 from tests.unit.compiler.stages import NEVER, STAGES, MadeUp
 
 CHAINS = st.lists(STAGES, min_size=1, max_size=30)

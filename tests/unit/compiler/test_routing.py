@@ -10,12 +10,12 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
 from cstool.compiler.placement import NoPlacement, place
 from cstool.compiler.routing import NoColors, RoutedEdge, color_graph, route
 from cstool.ir import Region, Route
 from cstool.params import load_params
+from cstool.system import load_system
 from tests.reference.check_routes import faults, lanes_of
 from tests.unit.compiler.stages import STAGES, MadeUp
 from tests.unit.compiler.test_placement import FC_MNIST, GPT_100M

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
 from cstool.ir import SramEntry
 from cstool.params import Params, load_params
+from cstool.system import load_system
 
 PARAMS = Path(__file__).parents[3] / "params"
 PAGE = """\

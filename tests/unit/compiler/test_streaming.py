@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cstool.arch import System, load_system
 from cstool.compiler.compile import run_passes
 from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import recompute_options
@@ -25,6 +24,7 @@ from cstool.models import build_graph
 from cstool.params import FcMnistParams
 from cstool.perf.pe import Pe
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
+from cstool.system import System, load_system
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.compiler.programs import UP_TO_MEMORY, UP_TO_STREAMING, a_request, compiled, kernel_cycles, small_system
 

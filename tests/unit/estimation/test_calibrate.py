@@ -9,9 +9,9 @@ import pytest
 from cstool.errors import EstimateError
 from cstool.estimation import calibrate as module
 from cstool.estimation.calibrate import calibrate
+from cstool.machine.grains import available_cores
 from cstool.models import build_graph, declared_sequence_length
 from cstool.perf.host import KINDS, PASSES, SPARSE
-from cstool.runtime.grains import available_cores
 
 PROBES = module.PROBES
 

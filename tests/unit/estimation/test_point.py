@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import cstool
-from cstool.arch import load_system
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
 from cstool.estimation.point import tb_text
@@ -28,6 +27,7 @@ from cstool.perf.cluster import (
     UPDATING,
 )
 from cstool.perf.wafer import limit_shares
+from cstool.system import load_system
 from tests.unit.estimation.requests import estimator, gpt
 
 ROOT = Path(__file__).parents[3]

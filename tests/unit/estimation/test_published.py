@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cstool.arch import load_system, system_names
 from cstool.estimation.published import (
     FILE,
     QUANTITIES,
@@ -19,6 +18,7 @@ from cstool.estimation.published import (
     load_published,
     predict,
 )
+from cstool.system import load_system, system_names
 
 RESULTS = load_published()
 BY_NAME = {result.name: result for result in RESULTS}

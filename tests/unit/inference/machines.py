@@ -17,10 +17,10 @@ from cstool.inference.walk import Walk
 from cstool.inference.weight_stream import WeightStream
 from cstool.ir import Graph
 from cstool.kernels.cached_attention import News
-from cstool.runtime import Appliance
-from cstool.runtime.sparse_weights import SparsityRules
+from cstool.machine.appliance import Appliance
+from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.store import FileStore
-from tests.unit.runtime.machines import arrays_of, randomize
+from tests.unit.machine.machines import arrays_of, randomize
 
 Array = np.ndarray
 

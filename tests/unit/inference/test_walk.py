@@ -10,9 +10,9 @@ import pytest
 
 from cstool.inference import walk as walking_module
 from cstool.ir import OpKind
+from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.models import build_graph
 from cstool.params import SparsityParams
-from cstool.runtime.sparse_weights import SparsityRules
 from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
 from tests.reference import models as reference
 from tests.unit.inference.machines import walking, whole_news

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cstool.arch import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
 from cstool.ir import (
     SCHEMA,
     Alternative,
@@ -28,6 +27,7 @@ from cstool.ir import (
     StreamedKernel,
     StreamingPlan,
 )
+from cstool.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
 from tests.models import decoder
 
 SYSTEM = System(

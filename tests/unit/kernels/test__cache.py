@@ -71,14 +71,14 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return a folder of kernels in place of the true one."""
     folder = tmp_path / "kernels"
     (folder / "sparse").mkdir(parents=True)
-    (tmp_path / "philox.py").write_text("")
+    (tmp_path / "random_keys.py").write_text("")
     for name in ("norm.py", "sparse/linear.py"):
         (folder / name).write_text("epsilon = 1")
     monkeypatch.setattr("cstool.kernels._cache.__file__", str(folder / "_cache.py"))
     return folder
 
 
-@pytest.mark.parametrize("source", ["norm.py", "sparse/linear.py", "../philox.py"])
+@pytest.mark.parametrize("source", ["norm.py", "sparse/linear.py", "../random_keys.py"])
 def test_the_digest_changes_with_a_source(package: Path, source: str) -> None:
     before = sources_digest()
     (package / source).write_text("epsilon = 2")
@@ -96,7 +96,7 @@ def test_the_digest_does_not_depend_on_where_the_sources_lie(
 ) -> None:
     before = sources_digest()
     shutil.copytree(package, tmp_path / "elsewhere" / "kernels")
-    shutil.copy(tmp_path / "philox.py", tmp_path / "elsewhere")
+    shutil.copy(tmp_path / "random_keys.py", tmp_path / "elsewhere")
     monkeypatch.setattr("cstool.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py"))
     assert sources_digest() == before
 

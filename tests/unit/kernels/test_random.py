@@ -1,4 +1,4 @@
-"""Random numbers in kernels against their definition in `cstool.philox`."""
+"""Random numbers in kernels against their definition in `cstool.random_keys`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from scipy.stats import kstest, truncnorm
 
 from cstool.kernels.random import Dropout, draws_of, dropout_apply, fill, mask_elements
-from cstool.philox import philox4x32
+from cstool.random_keys import philox4x32
 from tests.reference.kernels import dropout_mask
 
 KEY = (0xDEADBEEF, 0x12345678)

@@ -10,7 +10,7 @@ import pytest
 from cstool.ir import OpKind
 from cstool.kernels.call import Call, Delta
 from cstool.kernels.table import KERNELS
-from cstool.runtime.plan import make_plan
+from cstool.machine.plan import make_plan
 from tests.models import FAMILIES, decoder, fc_mnist
 
 GRAPHS = {

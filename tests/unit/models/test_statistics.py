@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import Graph, OpKind
+from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.models.decoder import decoder_graph
 from cstool.models.statistics import (
     PRODUCTS,
@@ -20,7 +21,6 @@ from cstool.models.statistics import (
     visible_pairs,
 )
 from cstool.params import SGD, Adam, AdamW, DecoderParams, ParallelDecoderParams
-from cstool.runtime.optimizer import make_optimizer
 from tests.models import decoder, fc_mnist
 
 LLAMA = {

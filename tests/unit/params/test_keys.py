@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.document.section import Section
 from cstool.errors import ParamsError
 from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
 from cstool.params.sections.cycles import _Cosine
@@ -18,6 +17,7 @@ from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.schedules import _Decay
 from cstool.params.sections.sparsity import CyclingShare
 from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
+from cstool.yaml_lines.section import Section
 from tests.unit.params.conftest import SMALL
 
 TABLES = key_tables()

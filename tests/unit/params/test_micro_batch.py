@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.document.document import Document, Place
-from cstool.document.problems import Problems
 from cstool.errors import ParamsError
 from cstool.params import load_params
 from cstool.params.micro_batch import MicroBatchChoice
+from cstool.yaml_lines.document import Document, Place
+from cstool.yaml_lines.problems import Problems
 from tests.unit.params.conftest import SMALL
 
 FLAG = "csx.performance.micro_batch_size"

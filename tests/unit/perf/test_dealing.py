@@ -9,12 +9,12 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.arch import load_system
 from cstool.ir import Layout
 from cstool.perf.pe import Pe
 from cstool.perf.region import region_phases
 from cstool.perf.streaming import busiest_axpys, stream_of, streamed_phases
 from cstool.perf.work import MatMul
+from cstool.system import load_system
 
 CS2 = load_system("cs2")
 PE = Pe(CS2, 16)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.arch import load_system
 from cstool.compiler.backward import KEPT
 from cstool.compiler.program import shapes_of
 from cstool.compiler.shapes import OUTPUT_SHAPES
@@ -25,6 +24,7 @@ from cstool.perf.phases import Limits, Phases
 from cstool.perf.region import key_block, key_bytes, region_phases
 from cstool.perf.streaming import Stream, streamed_phases
 from cstool.perf.work import WORK, Lookup, MatMul, Pairs, RowSums, VectorOps, work_of
+from cstool.system import load_system
 from tests.models import fc_mnist
 
 ROOT = Path(__file__).parents[3]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
 from cstool.params import load_params
 from cstool.perf.roofline import Load, kernel_loads, step_load
 from cstool.perf.wafer import input_bytes, useful_flops
+from cstool.system import load_system
 
 ROOT = Path(__file__).parents[3]
 CS2 = load_system("cs2")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cstool.arch import load_system
 from cstool.ir import Layout
 from cstool.perf.pe import Pe
 from cstool.perf.phases import Phases
@@ -22,6 +21,7 @@ from cstool.perf.streaming import (
     streamed_phases,
 )
 from cstool.perf.work import Lookup, MatMul, Pairs, RowSums, VectorOps
+from cstool.system import load_system
 
 CS2 = load_system("cs2")
 PE = Pe(CS2, 16)

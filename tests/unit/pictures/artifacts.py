@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cstool.arch import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
 from cstool.ir import (
     SCHEMA,
     Alternative,
@@ -25,6 +24,7 @@ from cstool.ir import (
     StreamedKernel,
     StreamingPlan,
 )
+from cstool.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
 from tests.models import decoder
 
 SYSTEM = System(

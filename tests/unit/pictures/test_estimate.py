@@ -18,7 +18,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.text import Annotation, Text
 
-from cstool.arch import load_system
 from cstool.compiler import compile_model
 from cstool.ir import KernelCycles, PhaseCycles, PipelinedPlan, Region, Stage
 from cstool.params import load_params
@@ -28,6 +27,7 @@ from cstool.pictures.estimate import draw_estimate, estimate_figure
 from cstool.pictures.plot import log_ticks
 from cstool.pictures.roofline import Roofline, names_text
 from cstool.pictures.step import stage_rows
+from cstool.system import load_system
 from tests.unit.pictures.estimates import PICTURES, SCALING, WITH_SPARSITIES, loads, picture, roofline, scaling
 
 ROOT = Path(__file__).parents[3]

@@ -28,7 +28,7 @@ from cstool.pictures.names import group_name, short_name
 from cstool.pictures.region_names import fit_number
 from cstool.pictures.streaming import draw_streaming
 from cstool.pictures.theme import dark
-from cstool.quantities import bytes_text, digits_text, seconds_text
+from cstool.words import bytes_text, digits_text, seconds_text
 from tests.unit.pictures.artifacts import pipelined, streaming
 
 ARTIFACTS = {

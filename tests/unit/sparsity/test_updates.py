@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.document.section import MAX_STEPS
 from cstool.sparsity import count_updates, is_update_step, starts_sparse, update_steps
+from cstool.yaml_lines.section import MAX_STEPS
 from tests.unit.sparsity.sections import updates
 
 REGULAR = st.builds(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 
 from cstool.errors import StoreError
-from cstool.runtime.lanes import Pace
+from cstool.machine.lanes import Pace
 from cstool.store.panel_cache import STAYS_BYTES, PanelCache, Rows, buffer_bytes
 from tests.contract.refusal import refusal
 from tests.patience import wait_until
@@ -91,7 +91,7 @@ def run_lanes(walks: Sequence[Callable[[], None]]) -> None:
 
 
 def least_bytes(sizes: Sequence[int], lanes: int) -> int:
-    """Return what `cstool.runtime.memoryx_store` gives to rows at the least."""
+    """Return what `cstool.machine.memoryx_store` gives to rows at the least."""
     small = sum(size for size in sizes if size <= STAYS_BYTES)
     return buffer_bytes(max(sizes)) * (2 if lanes == 1 else lanes + 3) + small
 

@@ -1,0 +1,203 @@
+"""What a step costs in a sparse run and in a dense one, op by op, those that are alike together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cstool.compare.race import Finish
+from cstool.compare.verdict import Amounts, Cost, CostRow
+from cstool.ir import Graph, Op, OpKind, panels_of
+from cstool.kernels.sparse import KernelChoice
+from cstool.kernels.sparse.ceiling import Ceiling
+from cstool.kernels.sparse.pattern import AHEAD, block_width
+from cstool.models.statistics import PRODUCTS, Flops
+from cstool.params import SparsityParams
+from cstool.run.report.sparsity_table import starred
+from cstool.sparsity import most_kept, sparsity_at
+
+OUTSIDE = "outside of ops"
+_PASSES = ("forward", "backward")
+"""of the stream in a step, but for layers that are recomputed"""
+_FLOAT_BYTES = 4
+_KINDS = {
+    OpKind.ATTENTION: "attention",
+    OpKind.LINEAR: "dense linear layers",
+    OpKind.SOFTMAX_LOSS: "output and loss",
+}
+"""what rows of ops without a sparse weight are called; all others are one"""
+
+_Key = tuple[str, tuple[int, int] | None, int | None]
+"""name of a row, shape and group of its weights"""
+CeilingOf = Callable[[int, int, float], Ceiling]
+"""of a panel's rows, columns and density"""
+
+
+@dataclass(frozen=True)
+class _SparseWeight:
+    """Those that are alike, as a sparse run ended.
+
+    Args:
+        density: share of non-zeros
+        room: numbers that each array of one of them has room for
+        is_streamed_whole: whether zeros stream, too
+    """
+
+    density: float
+    room: int
+    is_streamed_whole: bool
+
+
+def build_cost(
+    graph: Graph,
+    groups: Mapping[str, SparsityParams],
+    dense: Finish,
+    sparse: Finish,
+    *,
+    batch_size: int,
+    num_steps: int,
+    optimizer_arrays: int,
+    ceiling_of: CeilingOf,
+) -> Cost:
+    """Put the costs of two runs side by side.
+
+    Args:
+        graph: of the model
+        groups: of its sparse weights, by name
+        dense, sparse: the two runs
+        batch_size: samples of a step
+        num_steps: of each run
+        optimizer_arrays: beside each weight
+        ceiling_of: measures the kernels
+    """
+    weights = _sparse_weights(graph, groups, sparse, num_steps)
+    products = op_products(graph)
+    kernels = {key: row["kernels"] for key, row in _table(graph, groups, sparse).items()}
+    found: dict[_Key, list[Op]] = {}
+    for op in graph.ops:
+        found.setdefault(_key(graph, op, groups), []).append(op)
+    kept: set[str] = set()
+    rows = []
+    for key, ops in found.items():
+        weight = weights.get(key)
+        amounts = []
+        for run, of_run in ((dense, None), (sparse, weight)):
+            amounts.append(_amounts(graph, ops, products, of_run, kept, batch_size, optimizer_arrays, run))
+        kept.update(name for op in ops for name in op.weights)
+        choice = kernels.get(key)
+        kernels_alone = None
+        if weight is not None and key[1] is not None and choice is not None:
+            panel = panels_of(graph.weights[ops[0].weights[0]])[0]
+            with_delta = any(products[op.name][1] for op in ops)
+            measured = ceiling_of(panel.shape[0], key[1][1], weight.density)
+            kernels_alone = measured.speedup(KernelChoice(*(word != "dense" for word in choice.values())), with_delta)
+        density = None if weight is None else weight.density
+        name = key[0] if weight is None or len(ops) > 1 else ops[0].weights[0]
+        ideal = None if density is None else 1 / density
+        rows.append(CostRow(name, len(ops), key[1], density, choice, amounts[0], amounts[1], ideal, kernels_alone))
+    rows.sort(key=lambda row: row.density is None)
+    rows.append(_outside(rows, dense, sparse))
+    return Cost(
+        tuple(rows),
+        dense.step_seconds,
+        sparse.step_seconds,
+        dict(dense.result.memory_bytes),
+        dict(sparse.result.memory_bytes),
+    )
+
+
+def _outside(rows: list[CostRow], dense: Finish, sparse: Finish) -> CostRow:
+    """Return the row of what is no op: updates, which go by the numbers kept, and input and waiting, which do not."""
+    sides = [Amounts(0, 0, 0, run.step_s * max(0.0, 1 - sum(run.op_shares.values()))) for run in (dense, sparse)]
+    kept = [sum(row.dense.memory_bytes for row in rows), sum(row.sparse.memory_bytes for row in rows)]
+    return CostRow(OUTSIDE, 1, None, None, None, sides[0], sides[1], kept[0] / kept[1], None)
+
+
+def op_products(graph: Graph) -> dict[str, tuple[Flops, bool]]:
+    """Return for each op its floating-point operations on one sample, and whether a delta of its first input counts."""
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    without_delta = {tensor.name for tensor in graph.inputs}
+    found = {}
+    for op in graph.ops:
+        if not op.weights and without_delta.issuperset(op.inputs):
+            without_delta.update(op.outputs)
+        wanted = frozenset(op.inputs) - without_delta
+        found[op.name] = PRODUCTS[op.kind](op, shapes, wanted), op.inputs[0] in wanted
+    return found
+
+
+def pattern_bytes(rows: int, columns: int, count: int) -> int:
+    """Return the size of the pattern of a panel with `count` non-zeros [bytes], as `Pattern.size_bytes` has it."""
+    blocks = -(-columns // block_width(count / (rows * columns)))
+    return 2 * (rows * blocks + AHEAD) + 2 * rows * blocks + count
+
+
+def _key(graph: Graph, op: Op, groups: Mapping[str, SparsityParams]) -> _Key:
+    for name in op.weights:
+        if name in groups:
+            return _weight_key(graph, name, groups[name])
+    return _KINDS.get(op.kind, "other ops"), None, None
+
+
+def _weight_key(graph: Graph, name: str, group: SparsityParams) -> _Key:
+    return starred(name), graph.weights[name].matrix_shape, id(group)
+
+
+def _table(graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish) -> dict[_Key, dict[str, Any]]:
+    """Return the rows of a run's table, which are in the order in which the graph has the first weight of each."""
+    kept = [name for name in graph.weights if name in groups and groups[name].algorithm != "dropconnect"]
+    keys = dict.fromkeys(_weight_key(graph, name, groups[name]) for name in kept)
+    return dict(zip(keys, sparse.result.sparsity, strict=True))
+
+
+def _sparse_weights(
+    graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish, num_steps: int
+) -> dict[_Key, _SparseWeight]:
+    table = _table(graph, groups, sparse)
+    found: dict[_Key, _SparseWeight] = {}
+    for name, group in groups.items():
+        weight = graph.weights[name]
+        key = _weight_key(graph, name, group)
+        if group.algorithm == "dropconnect":
+            found[key] = _SparseWeight(1 - sparsity_at(group, num_steps), weight.size, True)
+            continue
+        density = table[key]["density"]
+        room = round(density * weight.size)
+        if group.algorithm != "static":
+            room = max(most_kept(group, weight.matrix_shape, num_steps), room)
+        found[key] = _SparseWeight(density, max(1, room), False)
+    return found
+
+
+def _amounts(
+    graph: Graph,
+    ops: list[Op],
+    products: Mapping[str, tuple[Flops, bool]],
+    sparse: _SparseWeight | None,
+    kept: set[str],
+    batch_size: int,
+    optimizer_arrays: int,
+    run: Finish,
+) -> Amounts:
+    """Add up what ops take; `kept` names the weights whose memory counts elsewhere."""
+    flops, streamed, memory = 0.0, 0, 0
+    for op in ops:
+        passes = len(run.result.op_seconds.get(op.name, _PASSES)) * run.result.waves
+        flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
+        for number, name in enumerate(op.weights):
+            weight = graph.weights[name]
+            numbers = room = weight.size
+            pattern = 0
+            if sparse is not None and number == 0 and not sparse.is_streamed_whole:
+                numbers, room = round(sparse.density * weight.size), sparse.room
+                pattern = sum(
+                    pattern_bytes(panel.shape[0], panel.size // panel.shape[0], round(sparse.density * panel.size))
+                    for panel in panels_of(weight)
+                )
+            streamed += passes * (_FLOAT_BYTES * numbers + pattern)
+            if name not in kept:
+                memory += _FLOAT_BYTES * room * (1 + optimizer_arrays) + pattern
+    seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
+    return Amounts(round(flops * batch_size), streamed, memory, seconds)

@@ -1,0 +1,202 @@
+"""The verb behind `cstool validate`: the same run, sparse and dense, and one verdict."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from cstool.compare.cost import build_cost
+from cstool.compare.numerics import compare_numerics
+from cstool.compare.race import Finish, Runner, race
+from cstool.compare.request import Request, check_params, run_params, sparse_groups
+from cstool.compare.verdict import Comparison, Quality, Setting, Verdict
+from cstool.errors import CstoolError
+from cstool.ir import Graph
+from cstool.kernels.sparse.ceiling import Ceiling, measure_ceiling
+from cstool.machine.data_sets import check_data
+from cstool.machine.grains import available_cores
+from cstool.machine.state import environment
+from cstool.models.statistics import optimizer_state_arrays
+from cstool.params import Params, SparsityParams
+from cstool.progress import Progress
+from cstool.sparsity import assign_groups, starts_sparse
+
+DENSITY_DIGITS = 3
+"""to which densities are rounded for a measurement of kernels: those of one group differ by a few weights"""
+
+
+def validate(params: Params, request: Request, progress: Progress) -> Verdict:
+    """Compare sparse training with dense training: what kernels compute, what is learnt, what a step costs.
+
+    The runs begin with the weights of the seed and see the same data; those that are timed take turns.
+
+    Args:
+        params: checked params of one trainer, with training and validation data
+        request: how to compare
+        progress: is told what is going on
+
+    Raises:
+        NonFiniteError: a run came to NaN or infinity
+        CstoolError: whatever the user can act on
+    """
+    notes = check_params(params)
+    first, points = _points(params, request)
+    num_steps = request.steps(params)
+    with _folder(request.model_dir) as folder:
+        graph = check_data(run_params(params, first.groups, folder, num_steps), "train_and_eval")
+        for runner in points:
+            assign_groups(runner.groups, graph, params.sparsity_place)
+        numerics = compare_numerics(
+            params,
+            first.groups,
+            num_steps,
+            folder,
+            terms=params.dataloaders("train")[0].batch_size * (graph.sequence_length or 1),
+            tolerance=request.tolerance,
+            lanes=request.lanes,
+            progress=progress,
+        )
+        dense, *found = race(
+            params,
+            [Runner("dense"), *points],
+            num_steps,
+            folder,
+            keeps=request.model_dir is not None,
+            lanes=request.lanes,
+            progress=progress,
+        )
+    comparisons = _compare(params, request, graph, points, dense, found, num_steps, progress)
+    groups = _by_weight(params, first, graph)
+    loader = params.dataloaders("train")[0]
+    setting = Setting(
+        model=params.model.name,
+        parameters=graph.parameter_count,
+        sparse_parameters=sum(graph.weights[name].size for name in groups),
+        num_steps=num_steps,
+        file_steps=params.loop.num_steps or params.loop.max_steps,
+        batch_size=loader.batch_size,
+        tokens=graph.sequence_length,
+        num_csx=params.num_csx,
+        lanes=dense.result.lanes,
+        cores=available_cores(),
+        cpu=environment()["cpu"],
+        seed=params.seed,
+    )
+    main = comparisons[points.index(first)]
+    sweep = tuple(sorted(comparisons, key=lambda point: -point.density)) if request.sweep else ()
+    return Verdict(setting, numerics, main, sweep, (*params.warnings, *notes, *_warm_up(first.groups)))
+
+
+def _warm_up(groups: Sequence[SparsityParams]) -> list[str]:
+    """Return a note if weights begin dense: then so do those on which kernels are compared."""
+    begin_dense = any(group.is_dynamic and not starts_sparse(group.update) for group in groups)
+    return ["training begins dense, so numerics compares kernels on weights without zeros"] if begin_dense else []
+
+
+def _points(params: Params, request: Request) -> tuple[Runner, list[Runner]]:
+    """Return the sparse run that the verdict is about, and all that there are."""
+    share, flag = request.sparsity, "--sparsity"
+    if share is None and not params.sparsity and request.sweep:
+        share, flag = request.sweep[0], "--sweep"
+    first = _runner(sparse_groups(params, share, flag))
+    others = [_runner(sparse_groups(params, share, "--sweep")) for share in request.sweep]
+    return first, list(dict.fromkeys((first, *others)))
+
+
+def _runner(groups: tuple[SparsityParams, ...]) -> Runner:
+    return Runner(f"sparse {_in_words(groups)}", groups)
+
+
+def _in_words(groups: tuple[SparsityParams, ...]) -> str:
+    """Return how sparse groups are: a number if that is all."""
+    shares = {group.sparsity for group in groups}
+    (share, *others) = shares
+    return f"{share:g}" if not others and isinstance(share, float) else "as in the file"
+
+
+@contextmanager
+def _folder(model_dir: Path | None) -> Iterator[Path]:
+    """Yield a new folder for the runs.
+
+    Raises:
+        CstoolError: the one that was asked for is not empty, or cannot be made
+    """
+    if model_dir is None:
+        with tempfile.TemporaryDirectory(prefix="cstool-validate-") as temporary:
+            yield Path(temporary)
+        return
+    try:
+        model_dir.mkdir(parents=True, exist_ok=True)
+        runs = [path.name for path in model_dir.iterdir() if path.name not in ("cerebras_logs", "latest_run.log")]
+    except OSError as error:
+        raise CstoolError(
+            f"--model_dir: must be a folder that can be written, got {model_dir}: {error.strerror}"
+        ) from error
+    if runs:
+        rule = "must be empty or not there yet, since every run begins afresh"
+        raise CstoolError(f"--model_dir: {rule}, got {model_dir} with {sorted(runs)[0]} in it")
+    yield model_dir
+
+
+def _by_weight(params: Params, runner: Runner, graph: Graph) -> dict[str, SparsityParams]:
+    numbers = assign_groups(runner.groups, graph, params.sparsity_place)
+    return {name: runner.groups[number] for name, number in numbers.items()}
+
+
+def _compare(
+    params: Params,
+    request: Request,
+    graph: Graph,
+    points: list[Runner],
+    dense: Finish,
+    found: list[Finish],
+    num_steps: int,
+    progress: Progress,
+) -> list[Comparison]:
+    """Compare each sparse run with the dense one, and measure the kernels that it used."""
+    tokens = dense.result.grain_samples * (graph.sequence_length or 1)
+    task, measured = "Measuring kernels", 0
+    progress.start(task, None)
+
+    @cache
+    def measure(rows: int, columns: int, density: float) -> Ceiling:
+        nonlocal measured
+        measured += 1
+        progress.advance(task, measured, f"{rows} x {columns}")
+        return measure_ceiling(rows, columns, tokens, density)
+
+    comparisons = []
+    for runner, sparse in zip(points, found, strict=True):
+        groups = _by_weight(params, runner, graph)
+        cost = build_cost(
+            graph,
+            groups,
+            dense,
+            sparse,
+            batch_size=params.dataloaders("train")[0].batch_size,
+            num_steps=num_steps,
+            optimizer_arrays=optimizer_state_arrays(params.optimizer),
+            ceiling_of=lambda rows, columns, density: measure(rows, columns, round(density, DENSITY_DIGITS)),
+        )
+        density = cost.matrices.density
+        assert density is not None
+        quality = _quality(dense, sparse, request.max_loss_gap)
+        comparisons.append(Comparison(_in_words(runner.groups), density, quality, cost))
+    progress.finish(task)
+    return comparisons
+
+
+def _quality(dense: Finish, sparse: Finish, max_loss_gap: float) -> Quality:
+    assert dense.evaluation is not None and sparse.evaluation is not None
+    return Quality(
+        sparse_losses=sparse.losses,
+        dense_losses=dense.losses,
+        sparse_loss=sparse.evaluation["loss"],
+        dense_loss=dense.evaluation["loss"],
+        sparse_accuracy=sparse.evaluation["accuracy"],
+        dense_accuracy=dense.evaluation["accuracy"],
+        max_loss_gap=max_loss_gap,
+    )

@@ -1,0 +1,125 @@
+"""CSX: one system. It holds the activations of its grains, runs the ops on them, and never holds a weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cstool.kernels.call import Call
+from cstool.kernels.random import Dropout
+from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, PlannedOp
+from cstool.random_keys import key_of
+
+Array = np.ndarray[Any, Any]
+
+
+class Scratch:
+    """Work space of one lane: memory by name, which grows to the largest array asked for under it."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Array] = {}
+
+    def __call__(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return a float32 array with arbitrary contents."""
+        size = math.prod(shape)
+        memory = self._memory.get(name)
+        if memory is None or memory.size < size:
+            memory = self._memory[name] = aligned_empty(4 * size).view(np.float32)
+        return memory[:size].reshape(shape)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Memory of all arrays [bytes]."""
+        return sum(memory.nbytes for memory in self._memory.values())
+
+
+def aligned_empty(size_bytes: int) -> Array:
+    """Return (size_bytes,) uint8 that begins on a cache line."""
+    raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+    offset = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[offset : offset + size_bytes]
+
+
+class GrainSlot:
+    """The memory of one grain, and a ready-made `Call` per op that points into it."""
+
+    def __init__(self, plan: Plan, memory: Array, seed: int, system: int = 0) -> None:
+        self.plan = plan
+        self.system = system
+        """number of the system whose memory it is"""
+        self.arrays: dict[str, Array] = {}
+        for name, buffer in plan.buffers.items():
+            part = memory[buffer.offset_bytes : buffer.offset_bytes + buffer.size_bytes]
+            self.arrays[name] = part.view(buffer.dtype).reshape(buffer.shape)
+        self.calls = [self._call(planned) for planned in plan.ops]
+        self._dropouts = [
+            (call, planned.op.attributes["dropout"], key_of(seed, planned.op.name))
+            for call, planned in zip(self.calls, plan.ops, strict=True)
+            if planned.op.attributes.get("dropout")
+        ]
+        self.grain: int | None = None
+        """number of the grain in the global batch; None while the slot is empty"""
+
+    def _call(self, planned: PlannedOp) -> Call:
+        deltas = planned.delta_inputs
+        return Call(
+            attributes=planned.op.attributes,
+            sequence=self.plan.sequence,
+            inputs=tuple(self.arrays[name] for name in planned.op.inputs),
+            outputs=tuple(self.arrays[name] for name in planned.op.outputs),
+            kept={part: self.arrays[name] for part, name in planned.kept.items()},
+            delta_output=None if planned.delta_output is None else self.arrays[planned.delta_output],
+            delta_inputs=tuple(None if d is None else self.arrays[d.written] for d in deltas),
+            accumulate=tuple(d is not None and d.accumulate for d in deltas),
+        )
+
+    def load(self, grain: int, inputs: Mapping[str, Array], step: int, scale: float, dropout: bool) -> None:
+        """Take the samples of a grain.
+
+        Args:
+            grain: its number in the global batch
+            inputs: by name, (samples, ...)
+            step: of the run, part of what random numbers are keyed by
+            scale: what each token's loss is multiplied by
+            dropout: False for evaluation
+        """
+        self.grain = grain
+        for name, value in inputs.items():
+            np.copyto(self.arrays[name], value.reshape(self.arrays[name].shape))
+        sample = grain * self.plan.samples
+        for call, rate, key in self._dropouts:
+            call.dropout = Dropout(rate, key, step, sample, self.plan.sequence) if dropout else None
+        self.calls[-1].scale = scale
+
+    def settle(self, planned: PlannedOp) -> None:
+        """Copy or add the deltas that an op's kernel wrote to where they belong."""
+        for delta in planned.delta_inputs:
+            if delta is None or delta.after is After.NOTHING:
+                continue
+            source, target = self.arrays[delta.written], self.arrays[delta.target]
+            if delta.after is After.COPY:
+                np.copyto(target, source)
+            else:
+                np.add(target, source, out=target)
+
+
+class Csx:
+    """One system: an arena with a slot for each grain that it works on at a time.
+
+    Args:
+        index: number of the system
+        plan: the layout of a slot
+        slots: how many grains fit at a time
+        seed: of the run
+    """
+
+    def __init__(self, index: int, plan: Plan, slots: int, seed: int) -> None:
+        self.index = index
+        self.arena = aligned_empty(plan.slot_bytes * slots)
+        self.slots = [
+            GrainSlot(plan, self.arena[i * plan.slot_bytes : (i + 1) * plan.slot_bytes], seed, index)
+            for i in range(slots)
+        ]

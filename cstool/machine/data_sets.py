@@ -1,0 +1,168 @@
+"""The data sets of a run: opened, and held against the model and against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from cstool.data import (
+    HDF5_TEXT_PROCESSORS,
+    MNIST_PROCESSOR,
+    Dataset,
+    SinkTokensDataset,
+    batches_per_epoch,
+    open_dataset,
+)
+from cstool.errors import DataError
+from cstool.ir import Graph
+from cstool.machine.grains import check_systems, grain_samples
+from cstool.models import build_graph
+from cstool.params import DataloaderParams, DecoderParams, Params, data_set_names
+from cstool.sparsity import assign_groups
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set that is open.
+
+    Args:
+        name: among those that are evaluated
+        where: file and key of its dataloader
+        loader: how it is read
+        samples: what is read
+    """
+
+    name: str
+    where: str
+    loader: DataloaderParams
+    samples: Dataset
+
+
+@dataclass(frozen=True)
+class DataSets:
+    """All data sets of a run.
+
+    Args:
+        train: None for a run that only evaluates
+        held_out: what is evaluated; none for a run that only trains
+        sequence_length: tokens of a sample; None where a sample is not a sequence
+    """
+
+    train: DataSet | None
+    held_out: tuple[DataSet, ...]
+    sequence_length: int | None
+
+    @property
+    def all(self) -> tuple[DataSet, ...]:
+        """That of training first."""
+        return self.held_out if self.train is None else (self.train, *self.held_out)
+
+
+def check_data(params: Params, mode: str) -> Graph:
+    """Check what a run reads, as far as that goes without reading samples, and return the model for it.
+
+    The systems must share the grains of its batches evenly.
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+    with ExitStack() as stack:
+        data = open_data_sets(params, mode, stack)
+    graph = build_graph(params.model, data.sequence_length)
+    for found in data.all:
+        grain = grain_samples(graph, found.loader.batch_size)
+        check_systems(params.num_csx, found.loader.batch_size, grain, found.where)
+    assign_groups(params.sparsity, graph, params.sparsity_place)
+    return graph
+
+
+def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:
+    """Open the data sets of a mode; the stack closes them.
+
+    Raises:
+        ParamsError: the file has none for it
+        DataError: one cannot be read, or is not for this model, or they differ in length
+    """
+    train = None
+    if not mode.startswith("eval"):
+        [loader] = params.dataloaders("train")
+        where = f"{params.path}: trainer.fit.train_dataloader"
+        train = DataSet("train", where, loader, open_samples(params, loader, stack))
+        sizes = (train.samples.sample_count, loader.batch_size, loader.drop_last)
+        batches_per_epoch(*sizes, f"{where}.batch_size")
+    held_out: tuple[DataSet, ...] = ()
+    if mode != "train":
+        loaders = params.dataloaders(mode if train is None else "val")
+        held_out = tuple(
+            DataSet(name, params.place_of(loaders, index), loader, open_samples(params, loader, stack))
+            for index, (name, loader) in enumerate(zip(data_set_names(loaders), loaders, strict=True))
+        )
+    found = DataSets(train, held_out, None)
+    return DataSets(train, held_out, _sequence_length(params, found.all))
+
+
+def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> Dataset:
+    """Open the data set of a dataloader, with its transforms; the stack closes it."""
+    dataset: Dataset = open_dataset(
+        loader.data_processor,
+        loader.data_dir,
+        split=loader.split,
+        max_sequence_length=loader.max_sequence_length,
+        vocab_size=getattr(params.model, "vocab_size", None),
+        tried=loader.tried,
+    )
+    stack.callback(dataset.close)
+    for sinks in loader.data_transforms:
+        dataset = SinkTokensDataset(
+            dataset,
+            token=sinks.sink_token_id,
+            count=sinks.num_sink_tokens,
+            position=sinks.sink_token_start_pos,
+            keep_length=sinks.truncate_to_original_length,
+        )
+    return dataset
+
+
+def _sequence_length(params: Params, data: Sequence[DataSet]) -> int | None:
+    """Return the tokens of a sample, or None where a sample is not a sequence.
+
+    Raises:
+        DataError: a data set is for another kind of model, too long for it, or two differ in length
+    """
+    model = params.model
+    is_text = isinstance(model, DecoderParams)
+    lengths = []
+    for found in data:
+        shape = found.samples.fields["labels"].shape
+        length = shape[0] if shape else None
+        lengths.append(length)
+        if is_text != (length is not None):
+            wanted = "input_ids, labels, mask" if is_text else "x, labels, mask"
+            raise DataError(
+                f"{found.where}.data_processor must deliver {wanted} for the model {model.name}, got one with "
+                f"{', '.join(found.samples.fields)}",
+                f"{HDF5_TEXT_PROCESSORS[0] if is_text else MNIST_PROCESSOR} does",
+            )
+        if isinstance(model, DecoderParams) and length is not None and length > model.max_position_embeddings:
+            most = model.max_position_embeddings - _added_tokens(data)
+            cut = f"max_sequence_length: {most} in the dataloader cuts them"
+            raise DataError(
+                f"{found.where}: the samples must have at most max_position_embeddings "
+                f"({model.max_position_embeddings}) tokens, got {length}",
+                cut if most > 0 else "the positions must suffice for the sink tokens, too",
+            )
+        if length != lengths[0]:
+            raise DataError(
+                f"{found.where}: the samples must have as many tokens as those of {data[0].where.rpartition(' ')[2]} "
+                f"({lengths[0]}), got {length}",
+                f"max_sequence_length: {min(n for n in (lengths[0], length) if n is not None)} in every dataloader "
+                "makes them alike",
+            )
+    return lengths[0]
+
+
+def _added_tokens(data: Sequence[DataSet]) -> int:
+    """Return by how many tokens sinks make the samples longer, at the most."""
+    sinks = (found.samples for found in data if isinstance(found.samples, SinkTokensDataset))
+    return max((samples.added_tokens for samples in sinks), default=0)

@@ -1,0 +1,73 @@
+"""How a global batch is cut into grains, and how many lanes are worth having.
+
+The cut is a function of the model and the batch alone: never of the number of systems, cores or lanes.
+So the bits of a run do not depend on these.
+"""
+
+from __future__ import annotations
+
+import os
+from statistics import fmean
+
+from cstool.batch_split import divisors, nearest_divisors
+from cstool.errors import ClusterError
+from cstool.ir import Graph
+
+GRAIN_TOKENS = 512
+"""tokens of a grain at most, where a sample is not longer: enough for an efficient GEMM"""
+FEWEST_GRAINS = 4
+"""grains that a batch is cut into at least, where it has the samples: work for the cores"""
+FEWEST_TOKENS = 24
+"""tokens of a grain at least, of matrices that no cache holds, where there are two such grains: each grain reads such a
+matrix from main memory and writes a gradient of its size (measured: a step of 24 matrices of 2048 x 2048 on a batch
+of 64, MemoryX in a file, takes 1.5 s in grains of 16 and 1.25 s in grains of 32)"""
+CACHE_BYTES = 2**21
+"""a core's own cache, about [bytes]"""
+LANE_WORTH_FLOPS = 4_000_000
+"""arithmetic of a mean matrix op on one grain from which a second lane pays (measured: below it, threads lose)"""
+
+
+def grain_samples(graph: Graph, batch_size: int) -> int:
+    """Return the samples of a grain: the largest divisor of the batch that keeps within the limits above."""
+    sequence = graph.sequence_length or 1
+    fewest = min(batch_size, FEWEST_GRAINS)
+    if 4 * _mean_matrix(graph) > CACHE_BYTES:
+        fewest = min(fewest, max(2, batch_size * sequence // FEWEST_TOKENS))
+    fitting = [
+        samples
+        for samples in range(1, min(batch_size, GRAIN_TOKENS // sequence) + 1)
+        if batch_size % samples == 0 and batch_size // samples >= fewest
+    ]
+    return max(fitting, default=1)
+
+
+def check_systems(num_csx: int, batch_size: int, grain: int, where: str) -> None:
+    """Check that the grains of a batch divide evenly over the systems.
+
+    Raises:
+        ClusterError: naming the nearest counts that do
+    """
+    grains = batch_size // grain
+    if grains % num_csx == 0:
+        return
+    raise ClusterError(
+        f"num_csx: must divide the {grains} grains of a batch of {where} "
+        f"(batch_size {batch_size}, {grain} to a grain), got {num_csx}",
+        f"{nearest_divisors(grains, num_csx)}; all that do: {', '.join(map(str, divisors(grains)))}",
+    )
+
+
+def lanes_for(graph: Graph, grain: int, grains: int) -> int:
+    """Return how many lanes to use: one per core, but one only where the ops are too small to share."""
+    mean_flops = 2 * grain * (graph.sequence_length or 1) * _mean_matrix(graph)
+    return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(available_cores(), grains))
+
+
+def _mean_matrix(graph: Graph) -> float:
+    """Return how many elements a matrix of a model has on average."""
+    return fmean(weight.size for weight in graph.weights.values() if len(weight.shape) > 1)
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

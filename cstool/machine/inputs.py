@@ -1,0 +1,106 @@
+"""Input workers: read the batches of a data set ahead of the appliance, and know how long it waited for them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cstool.data import Dataset, Sampler
+from cstool.machine.recorder import NOTHING, Recorder
+
+Array = np.ndarray[Any, Any]
+
+BATCHES_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A global batch."""
+
+    number: int
+    """from 0, over all epochs"""
+    arrays: Mapping[str, Array]
+    """by name, (B, ...); places beyond `samples` repeat the last sample with mask 0"""
+    samples: int
+    """real samples"""
+    tokens: int
+    """unmasked tokens, which the loss may be divided by"""
+
+
+class InputWorker:
+    """Reads the batches `first`, `first` + 1, ... in a thread of its own.
+
+    Use as a context manager. Errors of the data set are raised by `next`.
+
+    Args:
+        dataset: where samples come from
+        sampler: which samples make a batch
+        first: number of the first batch
+        count: how many batches to read; None for no end
+        recorder: takes down how they are read, and waited for
+    """
+
+    def __init__(
+        self, dataset: Dataset, sampler: Sampler, first: int, count: int | None, recorder: Recorder | None = None
+    ) -> None:
+        self.dataset = dataset
+        self.sampler = sampler
+        self.waited_s = 0.0
+        """time that the appliance waited for input [s]"""
+        self._recorder = recorder
+        self._range = (first, None if count is None else first + count)
+        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(BATCHES_AHEAD)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="input-worker", daemon=True)
+
+    def __enter__(self) -> InputWorker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def next(self) -> Batch:
+        """Return the next batch."""
+        began = time.perf_counter()
+        item = self._ready.get()
+        self.waited_s += time.perf_counter() - began
+        if self._recorder is not None:
+            self._recorder.waited_for_input(began)
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def _work(self) -> None:
+        number, end = self._range
+        while not self._stopped.is_set() and (end is None or number < end):
+            try:
+                with NOTHING if self._recorder is None else self._recorder.batch(number):
+                    item: Batch | BaseException = self._read(number)
+            except BaseException as error:
+                item = error
+            while not self._stopped.is_set():
+                try:
+                    self._ready.put(item, timeout=0.1)
+                    break
+                except queue.Full:
+                    continue
+            if isinstance(item, BaseException):
+                return
+            number += 1
+
+    def _read(self, number: int) -> Batch:
+        indices = self.sampler.indices(number)
+        samples, size = len(indices), self.sampler.batch_size
+        arrays = {name: np.empty((size, *field.shape), field.dtype) for name, field in self.dataset.fields.items()}
+        padded = np.concatenate([indices, np.repeat(indices[-1:], size - samples)])
+        self.dataset.read(padded, arrays)
+        arrays["mask"][samples:] = 0
+        return Batch(number, arrays, samples, int(np.count_nonzero(arrays["mask"])))

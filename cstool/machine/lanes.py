@@ -1,0 +1,198 @@
+"""Lanes: host threads that take their grains through the stream, op by op, each at its own pace but never far apart."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from cstool.ir import Panel
+from cstool.kernels.payload import Payload, Weights
+from cstool.kernels.sparse import SparseMatrix
+from cstool.machine.csx import GrainSlot, Scratch
+from cstool.machine.plan import Plan, PlannedOp
+from cstool.machine.recorder import LaneTape
+from cstool.machine.swarmx import SwarmX
+
+STAGES_APART = 4
+"""how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+
+
+class Pace:
+    """Keeps the lanes of one pass together.
+
+    Args:
+        lanes: how many
+        apart: how many stages the fastest may be ahead of the slowest
+    """
+
+    def __init__(self, lanes: int, apart: int) -> None:
+        self._at = [0] * lanes
+        self._apart = apart
+        self._moved = threading.Condition()
+        self._broken = False
+
+    def step(self, lane: int) -> None:
+        """Say that a lane is about to begin its next stage: a panel, or an op without one; waits while it is too far.
+
+        Raises:
+            LaneStopped: another lane failed
+        """
+        if len(self._at) == 1:
+            return
+        with self._moved:
+            self._at[lane] += 1
+            self._moved.notify_all()
+            self._moved.wait_for(lambda: self._broken or self._at[lane] - min(self._at) <= self._apart)
+            if self._broken:
+                raise LaneStopped
+
+    def leave(self, lane: int) -> None:
+        """Say that a lane is through."""
+        with self._moved:
+            self._at[lane] = sys.maxsize
+            self._moved.notify_all()
+
+    def stop(self) -> None:
+        """Release all lanes: one of them has failed."""
+        with self._moved:
+            self._broken = True
+            self._moved.notify_all()
+
+
+class LaneStopped(Exception):
+    """Another lane failed; its error is the one that counts."""
+
+
+class Lane:
+    """One lane: the walk over the ops of a plan, forward and backward, for the slots that are its share.
+
+    Args:
+        index: number of the lane
+        plan: the ops
+        slots: its share of the slots of all systems
+        swarmx: where panels come from and gradients go
+    """
+
+    def __init__(self, index: int, plan: Plan, slots: Sequence[GrainSlot], swarmx: SwarmX) -> None:
+        self.index = index
+        self.plan = plan
+        self.slots = slots
+        self.swarmx = swarmx
+        self.scratch = Scratch()
+        self.tape: LaneTape | None = None
+        """takes down what this lane does; None where nobody wants to know"""
+        self.forward_s = [0.0] * len(plan.ops)
+        """time in each op since the lane was made, waiting for weights included [s]"""
+        self.again_s = [0.0] * len(plan.ops)
+        """of its second forward, where its layer is recomputed"""
+        self.backward_s = [0.0] * len(plan.ops)
+        for slot in slots:
+            for call in slot.calls:
+                call.scratch = self.scratch
+
+    def forward(self, pace: Pace) -> None:
+        """Run the forward pass of the slots that hold a grain."""
+        for position in range(len(self.plan.ops)):
+            self._forward(position, "forward", self.forward_s, pace)
+
+    def backward(self, pace: Pace) -> None:
+        """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
+
+        A layer whose activations are recomputed streams forward once more before it streams back.
+        """
+        for position, forward in self.plan.timeline.way_back:
+            if forward:
+                self._forward(position, "again", self.again_s, pace)
+            else:
+                self._backward(position, pace)
+
+    def _forward(self, position: int, phase: str, seconds: list[float], pace: Pace) -> None:
+        began, tape = time.perf_counter(), self.tape
+        planned = self.plan.ops[position]
+        slots = [slot for slot in self.slots if slot.grain is not None]
+        with self._held(planned.vector_panels) as vectors:
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                self._keep(pace)
+                with self._held([] if panel is None else [panel]) as matrix:
+                    for slot in slots:
+                        call = slot.calls[position]
+                        call.hold(matrix + vectors, panel, is_first, is_last)
+                        if tape is None:
+                            planned.kernel.forward(call)
+                        else:
+                            with tape.kernel(planned, phase, slot, panel):
+                                planned.kernel.forward(call)
+                        call.let_go()
+        seconds[position] += time.perf_counter() - began
+
+    def _backward(self, position: int, pace: Pace) -> None:
+        began, tape = time.perf_counter(), self.tape
+        planned = self.plan.ops[position]
+        slots = [slot for slot in self.slots if slot.grain is not None]
+        with self._held(planned.vector_panels) as vectors:
+            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
+            for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
+                self._keep(pace)
+                with self._held([] if panel is None else [panel]) as matrix:
+                    for slot, vector_gradients in zip(slots, of_vectors, strict=True):
+                        call = slot.calls[position]
+                        call.hold(matrix + vectors, panel, is_first, is_last)
+                        call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
+                        if tape is None:
+                            planned.kernel.backward(call)
+                        else:
+                            with tape.kernel(planned, "backward", slot, panel):
+                                planned.kernel.backward(call)
+                        if panel is not None:
+                            self._hand_in(panel, planned, slot, call.gradients[0])
+                        if is_last:
+                            if tape is None:
+                                slot.settle(planned)
+                            else:
+                                tape.settle(planned, slot)
+                            for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
+                                self._hand_in(vector, planned, slot, gradient)
+                        call.let_go()
+        self.backward_s[position] += time.perf_counter() - began
+
+    def _keep(self, pace: Pace) -> None:
+        """Begin the next stage when the other lanes are near."""
+        if self.tape is None:
+            pace.step(self.index)
+        else:
+            self.tape.keep(pace.step)
+
+    @contextmanager
+    def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
+        """Hold panels for the length of a context, however it ends: others may wait for the room that they take."""
+        acquire, tape = self.swarmx.acquire, self.tape
+        with ExitStack() as held:
+            weights = []
+            for panel in panels:
+                weights.append(acquire(panel) if tape is None else tape.acquire(acquire, panel))
+                held.callback(self.swarmx.release, panel)
+            yield weights
+
+    def _matrix_gradient(
+        self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None
+    ) -> list[Payload | None]:
+        if panel is None:
+            return []
+        if isinstance(weights, SparseMatrix):
+            return [self.swarmx.buffers.take(weights.gradient_shape, weights.room)]
+        return [None if planned.kernel.sparse_gradient else self.swarmx.buffers.take(panel.shape)]
+
+    def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:
+        assert gradient is not None and slot.grain is not None
+        self.swarmx.reduce(panel, planned.op.name, slot.grain, gradient, self.tape)
+
+
+def stages(panels: Sequence[Panel]) -> Iterator[tuple[Panel | None, bool, bool]]:
+    """Yield (panel, is first, is last); once with no panel for an op without a matrix."""
+    if not panels:
+        yield None, True, True
+    for k, panel in enumerate(panels):
+        yield panel, k == 0, k == len(panels) - 1

@@ -1,0 +1,148 @@
+"""Which store MemoryX gets: main memory, or a file in model_dir, new or gone on from; and how its memory is shared."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from cstool.errors import ClusterError, StoreError
+from cstool.ir import Graph, panels_of
+from cstool.machine.appliance import (
+    ACTIVATION_SHARE,
+    in_flight_bytes,
+    state_bytes,
+    update_threads,
+)
+from cstool.machine.grains import available_cores
+from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.memoryx.optimizer import Optimizer
+from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.start import Start, is_whole, way_on_from_damage
+from cstool.params import ALL_STATES, Params
+from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints
+from cstool.store.file import TILE_BYTES
+from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
+from cstool.words import bytes_text
+
+log = logging.getLogger("cstool")
+EVALUATION_NAME = "memoryx_evaluation.h5"
+"""name of the file in which a model is that is evaluated alone; it goes when that is over"""
+FILE_SHARE = 0.5
+"""of the free memory, from which on MemoryX moves to a file by itself"""
+CACHED_SHARE = 0.5
+"""of the free memory, from which on a file is read and written past the system's page cache"""
+GRADIENT_SHARE = 0.25
+"""of the memory of a file, what gradients take that wait for their update"""
+
+
+class Backing(NamedTuple):
+    """A store and what gradients may take; None for both where MemoryX is in main memory."""
+
+    store: FileStore | None = None
+    waiting_bytes: int | None = None
+
+
+def open_backing(
+    params: Params, graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, start: Start, lanes: int | None
+) -> Backing:
+    """Return the store of a run.
+
+    Args:
+        params: of the run; its model_dir is there
+        graph: the model
+        optimizer: None for an evaluation
+        sparsity: which weights are sparse
+        start: what the run starts from
+        lanes: host threads; None to choose
+
+    Raises:
+        ClusterError: the memory that a file may have is too small
+        StoreError: the file cannot be made, is in use, damaged, or holds what no checkpoint has
+    """
+    need_bytes = state_bytes(graph, optimizer, sparsity)
+    chosen = params.memoryx.store
+    if chosen == "auto":
+        chosen = "file" if need_bytes > FILE_SHARE * available_memory_bytes() else "ram"
+    if chosen == "ram":
+        return Backing()
+    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes)
+    adopts = start.committed is not None and start.states == ALL_STATES
+    path = params.model_dir / FILE_NAME
+    if optimizer is None and not adopts:
+        path = params.model_dir / EVALUATION_NAME
+    slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
+    direct = slots * need_bytes > CACHED_SHARE * available_memory_bytes()
+
+    def check() -> None:
+        if not adopts:
+            _check_nothing_is_lost(params, path)
+
+    with way_on_from_damage(path, params.checkpoint.checkpoint_name):
+        store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, direct=direct, check=check)
+    slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
+    log.info(
+        f"MemoryX is in {path}: {bytes_text(need_bytes)} of state in {slots_text}, "
+        f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
+        f"{', past the page cache' if direct else ''}."
+    )
+    return Backing(store, waiting_bytes)
+
+
+def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None) -> tuple[int, int]:
+    """Return what of the memory of a file rows may take, and what gradients that wait [bytes].
+
+    Raises:
+        ClusterError: it is too little for the largest panels
+    """
+    sizes = [4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight)]
+    threads = lanes or available_cores()
+    tiles_bytes = update_threads(lanes) * (2 + (len(optimizer.states) if optimizer else 0)) * TILE_BYTES
+    stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)
+    largest = buffer_bytes(max(sizes))
+    # Each lane has a panel, and what the slowest has yet to come for must not go; one more is on its way.
+    panels = 2 if threads == 1 else threads + 3
+    least_bytes = largest * (panels + (optimizer is not None)) + stays_bytes + tiles_bytes
+    if memory_bytes < least_bytes:
+        raise ClusterError(
+            f"--memoryx_memory: must be at least {least_bytes:,} bytes for this model, whose largest panel has "
+            f"{largest:,}, with {threads} lane{'s' * (threads > 1)}; got {memory_bytes:,}",
+            f"--memoryx_memory {-(-least_bytes // 2**20)}MiB does" + ("" if threads == 1 else "; --lanes 1 needs less"),
+        )
+    waiting_bytes = max(largest, int(memory_bytes * GRADIENT_SHARE)) if optimizer is not None else 0
+    waiting_bytes = min(waiting_bytes, memory_bytes - least_bytes + largest)
+    return memory_bytes - waiting_bytes - tiles_bytes, waiting_bytes
+
+
+def _check_nothing_is_lost(params: Params, path: Path) -> None:
+    """Check that a file may be replaced: that a checkpoint is as new as its last commit.
+
+    Raises:
+        StoreError: none is
+    """
+    step = committed_step(path)
+    if step is None:
+        if os.path.lexists(path) and not is_store(path):
+            raise StoreError(
+                f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
+                "move it away, or choose another --model_dir",
+            )
+        return
+    checkpoints = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
+    if any(held_step(entry) >= step and is_whole(entry.path) for entry in reversed(checkpoints)):
+        return
+    quoted = shlex.quote(str(path))
+    copy = params.model_dir / params.checkpoint.checkpoint_name.replace("{step}", str(step))
+    raise StoreError(
+        f"{path}: holds step {step}, which no checkpoint has, and this run would replace it",
+        f"cstool checkpoint copy {quoted} {shlex.quote(str(copy))} keeps it as a checkpoint, cstool checkpoint delete "
+        f"{quoted} drops it; or choose another --model_dir",
+    )
+
+
+def streamed_activation_bytes(params: Params, graph: Graph) -> int:
+    """Return what activations may take beside a MemoryX in a file [bytes]."""
+    taken = params.memoryx.memory + in_flight_bytes(graph)
+    return max(0, int((available_memory_bytes() - taken) * ACTIVATION_SHARE))

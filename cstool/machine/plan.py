@@ -1,0 +1,278 @@
+"""Where each activation and delta of one grain lives: liveness over the step, then offsets into one slot.
+
+The plan is a function of the graph, the grain and whether layers are recomputed, so every grain, on every system, meets
+the same layout. A buffer has one place, however often its contents are made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+from cstool.ir import Graph, Op, Panel, panels_of
+from cstool.kernels.call import Delta, Kernel
+from cstool.kernels.table import KERNELS
+from cstool.machine.timeline import Timeline, make_timeline
+
+ALIGNMENT_BYTES = 64
+"""one cache line, and one 512-bit vector"""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A place in the slot of a grain."""
+
+    offset_bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its contents [bytes]."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class After(Enum):
+    """What is done with the delta of an input once the kernel has run."""
+
+    NOTHING = "nothing"
+    COPY = "copy"
+    ADD = "add"
+
+
+@dataclass(frozen=True)
+class InputDelta:
+    """How the delta of one input of an op is made.
+
+    The kernel writes to (or, with `accumulate`, adds to) buffer `written`; then that is copied or added to `target`.
+    """
+
+    written: str
+    target: str
+    accumulate: bool
+    after: After
+
+
+@dataclass(frozen=True)
+class PlannedOp:
+    """An op with its panels and the names of its buffers."""
+
+    op: Op
+    kernel: Kernel
+    matrix_panels: tuple[Panel, ...]
+    """panels of the streamed matrix, in forward order; empty where the op has none"""
+    vector_panels: tuple[Panel, ...]
+    """the other weights, one panel each"""
+    kept: Mapping[str, str]
+    delta_output: str | None = None
+    """buffer of the delta of the (only) output; None for the loss, where backward begins"""
+    delta_inputs: tuple[InputDelta | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a CSX lays out for each of its grains."""
+
+    ops: tuple[PlannedOp, ...]
+    timeline: Timeline
+    buffers: Mapping[str, Buffer]
+    slot_bytes: int
+    samples: int
+    """samples of a grain"""
+    sequence: int
+    """tokens of a sample"""
+
+
+@dataclass
+class _Life:
+    """A buffer while the plan is made, and the spans of time in which its contents count: first and last moment."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts buffers: those that live longest first, those that are born first among equals."""
+        return -sum(stop - start + 1 for start, stop in self.spans), self.spans[0][0]
+
+    def begin(self, moment: int) -> None:
+        """Begin a span."""
+        self.spans.append((moment, moment))
+
+    def use(self, moment: int) -> None:
+        """Make the latest span last until a moment at least."""
+        start, stop = self.spans[-1]
+        self.spans[-1] = start, max(stop, moment)
+
+
+def make_plan(graph: Graph, samples: int, *, trains: bool, recomputes: bool = False) -> Plan:
+    """Plan the buffers of one grain.
+
+    Args:
+        graph: a verified graph
+        samples: samples of the grain
+        trains: whether there is a backward pass
+        recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
+    """
+    per_sample = graph.tensors[graph.loss].shape
+    sequence = math.prod(per_sample)
+    shapes = {t.name: (samples * sequence, *t.shape[len(per_sample) :]) for t in graph.tensors.values()}
+    timeline = make_timeline(graph, trains=trains, recomputes=recomputes)
+    lives = {t.name: _Life(shapes[t.name], t.dtype, [(0, len(timeline.visits) - 1)]) for t in graph.inputs}
+    planned: list[PlannedOp] = []
+    for op in graph.ops:
+        kernel = KERNELS[op.kind]
+        kept = {}
+        for name in op.outputs:
+            lives[name] = _Life(shapes[name], graph.tensors[name].dtype)
+        for part, shape in kernel.kept(op.attributes, samples * sequence).items():
+            kept[part] = f"{op.name}/{part}"
+            lives[kept[part]] = _Life(shape, "float32")
+        panels = [panels_of(graph.weights[name]) for name in op.weights]
+        has_matrix = bool(op.weights) and len(graph.weights[op.weights[0]].shape) > 1
+        vectors = tuple(p for vector in panels[has_matrix:] for p in vector)
+        planned.append(PlannedOp(op, kernel, panels[0] if has_matrix else (), vectors, kept))
+    _follow(planned, timeline, lives)
+    if trains:
+        planned = _Backward(graph, planned, timeline, lives, shapes).plan()
+    buffers, slot_bytes = _place(lives)
+    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, sequence)
+
+
+def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str, _Life]) -> None:
+    """Say when everything that ops make or keep counts, following a step from its first moment to its last."""
+    for moment, (position, forward) in enumerate(timeline.visits):
+        p = planned[position]
+        made = (*p.op.outputs, *p.kept.values())
+        if forward:
+            for name in made:
+                lives[name].begin(moment)
+        if forward or p.kernel.reads_inputs:
+            for name in p.op.inputs:
+                lives[name].use(moment)
+        if not forward:
+            for name in made if p.kernel.reads_outputs else p.kept.values():
+                lives[name].use(moment)
+
+
+class _Backward:
+    """Gives every delta a buffer, in the order of backward; lets it share one where nothing is lost by it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        planned: list[PlannedOp],
+        timeline: Timeline,
+        lives: dict[str, _Life],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self.graph, self.planned, self.lives, self.shapes = graph, planned, lives, shapes
+        self.moments = timeline.backward
+        self.graph_inputs = {tensor.name for tensor in graph.inputs}
+        self.maker = {name: now for now, p in enumerate(planned) for name in p.op.outputs}
+        self.readers: dict[str, list[int]] = {}
+        for now, p in enumerate(planned):
+            for name in p.op.inputs:
+                self.readers.setdefault(name, []).append(now)
+        self.place: dict[str, str] = {}
+        """tensor -> buffer of its delta, once its first consumer (the last in order) has been reached"""
+
+    def plan(self) -> list[PlannedOp]:
+        result = []
+        for now in reversed(range(len(self.planned))):
+            p = self.planned[now]
+            output = None if p.op.outputs[0] == self.graph.loss else self.place[p.op.outputs[0]]
+            self._use(output, now)
+            deltas = tuple(self._input_delta(now, index, output) for index in range(len(p.op.inputs)))
+            result.append(replace(p, delta_output=output, delta_inputs=deltas))
+        return result[::-1]
+
+    def _use(self, buffer: str | None, now: int) -> None:
+        if buffer is not None:
+            self.lives[buffer].use(self.moments[now])
+
+    def _new(self, buffer: str, tensor: str, now: int) -> str:
+        self.lives[buffer] = _Life(self.shapes[tensor], "float32")
+        self.lives[buffer].begin(self.moments[now])
+        return buffer
+
+    def _input_delta(self, now: int, index: int, output: str | None) -> InputDelta | None:
+        p = self.planned[now]
+        name = p.op.inputs[index]
+        if name in self.graph_inputs:
+            return None
+        how = p.kernel.delta(p.op.attributes, index)
+        arrived = name in self.place
+        if not arrived and how is not Delta.COMPUTED and output is not None and self._may_share(now, index):
+            self.place[name] = output
+            return InputDelta(output, output, accumulate=False, after=After.NOTHING)
+        if not arrived:
+            self.place[name] = self._new(f"delta/{name}", name, now)
+        target = self.place[name]
+        self._use(target, now)
+        if how is Delta.SAME:
+            assert output is not None
+            return InputDelta(output, target, accumulate=False, after=After.ADD if arrived else After.COPY)
+        if arrived and not p.kernel.accumulates:
+            own = self._new(f"delta/{p.op.name}/{index}", name, now)
+            return InputDelta(own, target, accumulate=False, after=After.ADD)
+        return InputDelta(target, target, accumulate=arrived, after=After.NOTHING)
+
+    def _may_share(self, now: int, index: int) -> bool:
+        """Say whether input `index` may have its delta in the buffer of the output's delta.
+
+        Other inputs of the op may share the same buffer. Whoever comes later in backward and writes there (another
+        consumer of such an input, or its maker, in place) must come after all readers of this delta, and the
+        other way round.
+        """
+        p = self.planned[now]
+        sharing = [i for i in range(len(p.op.inputs)) if p.kernel.delta(p.op.attributes, i) is not Delta.COMPUTED]
+        if len(sharing) == 1:
+            return True
+        # The delta of the input that is made last is read first, by its maker alone, which must not write to it.
+        first = max(sharing, key=lambda i: self.maker.get(p.op.inputs[i], -1))
+        if index != first:
+            return True
+        name = p.op.inputs[first]
+        maker = self.planned[self.maker[name]]
+        only_read = self.readers[name] == [now] and all(
+            maker.kernel.delta(maker.op.attributes, i) is Delta.COMPUTED for i in range(len(maker.op.inputs))
+        )
+        others_write_later = all(
+            reader < self.maker[name]
+            for i in sharing
+            if i != first
+            for reader in self.readers[p.op.inputs[i]]
+            if reader != now
+        )
+        return only_read and others_write_later
+
+
+def _place(lives: Mapping[str, _Life]) -> tuple[dict[str, Buffer], int]:
+    """Give every buffer an offset so that those alive together do not overlap: first fit, the longest-lived first."""
+    buffers: dict[str, Buffer] = {}
+    spans = np.array([(*span, i) for i, life in enumerate(lives.values()) for span in life.spans])
+    places = np.zeros((len(lives), 2), np.int64)
+    """offset and end of those that have been placed"""
+    for i, (name, life) in sorted(enumerate(lives.items()), key=lambda item: item[1][1].order):
+        meets = np.zeros(len(lives), bool)
+        for start, stop in life.spans:
+            meets[spans[(spans[:, 0] <= stop) & (spans[:, 1] >= start), 2]] = True
+        others = places[meets & (places[:, 1] > 0)]
+        others = others[np.argsort(others[:, 0])]
+        gaps_begin = np.append(0, np.maximum.accumulate(others[:, 1]))
+        gaps_end = np.append(others[:, 0], np.iinfo(np.int64).max)
+        offset = int(gaps_begin[np.argmax(gaps_end - gaps_begin >= life.size_bytes)])
+        places[i] = offset, offset + life.size_bytes
+        buffers[name] = Buffer(offset, life.shape, life.dtype)
+    return buffers, int(places[:, 1].max())

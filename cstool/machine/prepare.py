@@ -1,0 +1,56 @@
+"""What must be there before a machine is: its kernels compiled, and the folder that its files go to."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from cstool.errors import CheckpointError
+from cstool.kernels import kernel_folder
+from cstool.kernels.compile import compile_kernels, kernels_cached
+from cstool.progress import Progress
+from cstool.store import sweep_temporary
+
+log = logging.getLogger("cstool")
+COMPILING = "Compiling kernels"
+
+
+def prepare_model_dir(folder: Path) -> None:
+    """Make the folder, and clear it of what a killed writer left.
+
+    Raises:
+        CheckpointError: it cannot be made
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: model_dir must be a folder that can be written, got: {error.strerror}"
+        ) from error
+    sweep_temporary(folder)
+
+
+def prepare_kernels(progress: Progress) -> None:
+    """Compile the kernels for this machine, or load what an earlier run compiled."""
+    if kernels_cached():
+        compile_kernels(lambda name, done, total: None)
+        return
+    began = time.perf_counter()
+    problem = kernel_folder().problem
+    if problem is None:
+        log.info("Compiling the kernels for this machine. This happens once and may take a minute.")
+    else:
+        log.warning(
+            "Compiling the kernels, which may take a minute, for this run alone: no folder keeps them that is private "
+            f"({problem}). CSTOOL_CACHE_DIR may name one."
+        )
+
+    def show(name: str, done: int, total: int) -> None:
+        if done == 0:
+            progress.start(COMPILING, total)
+        progress.advance(COMPILING, done, name)
+
+    compile_kernels(show)
+    progress.finish(COMPILING)
+    log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")

@@ -1,0 +1,268 @@
+"""What really happens in a few steps, taken down by the threads that do it.
+
+Every thread has a tape of its own, so nobody waits for anybody, and what is computed is the same with and without.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from cstool.ir import Panel
+from cstool.kernels.payload import Weights
+from cstool.machine.csx import GrainSlot
+from cstool.machine.plan import After, PlannedOp
+
+FIRST, LAST = 2, 4
+"""steps of a run that are recorded, if it has that many: kernels and buffers are there from the first one on"""
+SHORTEST_WAIT_S = 1e-5
+"""a wait that is shorter is not taken down: most panels are there when they are asked for [s]"""
+NOTHING = nullcontext()
+"""what stands in for a span that nobody takes down"""
+
+
+Arguments: TypeAlias = dict[str, str | int | float]
+"""what is known of a span beside its name"""
+
+
+class Span(NamedTuple):
+    """A span of time; times are of `time.perf_counter`."""
+
+    process: str
+    kind: str
+    """of what is done there: a thread has a lane for each"""
+    name: str
+    start_s: float
+    end_s: float
+    arguments: Arguments
+
+
+class Gradients(NamedTuple):
+    """How many gradients there are at a time."""
+
+    at_s: float
+    waiting: int
+    """in SwarmX, for their sibling"""
+    buffers: int
+    """of gradients that are computed, wait or are applied"""
+    buffer_bytes: int
+    """of all buffers, those that nobody uses, too"""
+
+
+class Tape:
+    """What one thread does.
+
+    Args:
+        thread: what its lanes are called; empty where there is one thread only
+    """
+
+    def __init__(self, thread: str) -> None:
+        self.thread = thread
+        self.spans: list[Span] = []
+        self.gradients: list[Gradients] = []
+        self.streamed: list[tuple[float, int]] = []
+        """(when, bytes that MemoryX had sent out by then)"""
+        self.depth = 0
+        """spans that have begun and not ended"""
+
+    def span(self, process: str, kind: str, name: str, arguments: Arguments) -> AbstractContextManager[None]:
+        """Take down what is done within a context, however it ends."""
+        return _Running(self, process, kind, name, arguments)
+
+    def wait(self, process: str, kind: str, start_s: float, arguments: Arguments) -> None:
+        """Take down that something was waited for since a time [s], unless that is short."""
+        end_s = time.perf_counter()
+        if end_s - start_s >= SHORTEST_WAIT_S:
+            self.spans.append(Span(process, kind, "wait", start_s, end_s, arguments))
+
+
+class _Running(AbstractContextManager[None]):
+    """A span until it ends."""
+
+    __slots__ = ("_arguments", "_kind", "_name", "_process", "_start_s", "_tape")
+
+    def __init__(self, tape: Tape, process: str, kind: str, name: str, arguments: Arguments) -> None:
+        self._tape, self._process, self._kind, self._name, self._arguments = tape, process, kind, name, arguments
+
+    def __enter__(self) -> None:
+        self._tape.depth += 1
+        self._start_s = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        end_s = time.perf_counter()
+        tape = self._tape
+        tape.spans.append(Span(self._process, self._kind, self._name, self._start_s, end_s, self._arguments))
+        tape.depth -= 1
+
+
+class Recorder:
+    """Records the steps 2 to 4 of a run, or all of one that has fewer than four.
+
+    That is what happens from the beginning of the first of them to the end of the last, and the updates and the commit
+    of the last to their end.
+
+    Args:
+        start: the step after which the run begins
+        last: its last step
+    """
+
+    def __init__(self, start: int, last: int) -> None:
+        is_short = last - start < LAST
+        self.first, self.last = (start + 1, last) if is_short else (start + FIRST, start + LAST)
+        self.step = 0
+        """the last step whose recording began; 0 before the first"""
+        self.is_on = is_short
+        """whether it is time to record; batches are read before the first step"""
+        self.streamed_bytes = 0
+        """what MemoryX sent out so far [bytes]"""
+        self.tapes: list[Tape] = []
+        self._steps = self._new(Tape(""))
+        self._of_thread = threading.local()
+
+    def covers(self, step: int) -> bool:
+        """Say whether a step is to be recorded."""
+        return self.first <= step <= self.last
+
+    def step_span(self, step: int) -> AbstractContextManager[None]:
+        """Take down a step, from here on all that happens in it."""
+        self.step, self.is_on = step, True
+        return self._steps.span("Appliance", "steps", f"step {step}", {"step": step})
+
+    def here(self) -> Tape:
+        """Return the tape of this thread."""
+        tape: Tape | None = getattr(self._of_thread, "tape", None)
+        if tape is None:
+            tape = self._of_thread.tape = self._new(Tape(threading.current_thread().name.replace("_", " ")))
+        return tape
+
+    def lane(self, index: int, systems: Sequence[int]) -> LaneTape:
+        """Return a tape for a lane that works for some systems."""
+        return self._new(LaneTape(self, index, systems))
+
+    def use(self, tape: Tape) -> None:
+        """Have this thread go on with a tape."""
+        self._of_thread.tape = tape
+
+    def batch(self, number: int) -> AbstractContextManager[None]:
+        """Take down how a batch is read, if it is time."""
+        return self.here().span("Input workers", "batches", "read", {"batch": number}) if self.is_on else NOTHING
+
+    def waited_for_input(self, start_s: float) -> None:
+        """Take down that the appliance waited for a batch since a time [s], if it is time."""
+        if self.is_on:
+            self._steps.wait("Appliance", "steps", start_s, {"what": "input"})
+
+    def update(self, step: int, panel: Panel, what: str) -> AbstractContextManager[None]:
+        """Take down what is done for the update of a panel, if its step is recorded."""
+        if not self.covers(step):
+            return NOTHING
+        return self.here().span("MemoryX", "updates", f"{panel.weight} {what}", {"step": step, "panel": panel.index})
+
+    def waited_for_commit(self, step: int, start_s: float) -> None:
+        """Take down that an update waited for the commit before it since a time [s], if its step is recorded."""
+        if self.covers(step):
+            self.here().wait("MemoryX", "updates", start_s, {"step": step, "what": "commit"})
+
+    def commit(self, step: int, name: str) -> AbstractContextManager[None]:
+        """Take down what is done for the commit of a step, if that is recorded."""
+        return self.here().span("MemoryX", "commits", name, {"step": step}) if self.covers(step) else NOTHING
+
+    def request(self, what: str, size_bytes: int, start_s: float) -> None:
+        """Take down a request to the file of MemoryX that ends now.
+
+        Args:
+            what: "read" or "write"
+            size_bytes: how much
+            start_s: when it began
+        """
+        tape = self.here()
+        if self.is_on or tape.depth:
+            end_s = time.perf_counter()
+            tape.spans.append(Span("MemoryX", "reads and writes", what, start_s, end_s, {"bytes": size_bytes}))
+
+    def _new(self, tape: _TapeT) -> _TapeT:
+        self.tapes.append(tape)
+        return tape
+
+
+class LaneTape(Tape):
+    """What one lane does.
+
+    Args:
+        recorder: knows the step
+        index: number of the lane
+        systems: numbers of the systems that it works for
+    """
+
+    def __init__(self, recorder: Recorder, index: int, systems: Sequence[int]) -> None:
+        super().__init__(f"lane {index}")
+        self.recorder = recorder
+        self.index = index
+        self.systems = [f"CSX {system}" for system in systems]
+
+    def kernel(
+        self, planned: PlannedOp, phase: str, slot: GrainSlot, panel: Panel | None
+    ) -> AbstractContextManager[None]:
+        """Take down the work on a grain of an op, with one panel of its matrix, or of one without."""
+        assert slot.grain is not None
+        arguments: Arguments = {"step": self.recorder.step, "grain": slot.grain}
+        if panel is not None:
+            arguments["panel"] = panel.index
+        return self.span(f"CSX {slot.system}", "compute", f"{planned.op.name} {phase}", arguments)
+
+    def settle(self, planned: PlannedOp, slot: GrainSlot) -> None:
+        """Settle the deltas of an op, and take that down if there is anything to do."""
+        if any(delta is not None and delta.after is not After.NOTHING for delta in planned.delta_inputs):
+            with self.kernel(planned, "settle", slot, None):
+                slot.settle(planned)
+
+    def keep(self, call: Callable[[int], None]) -> None:
+        """Call what waits for other lanes with the number of this one; take down how long it did."""
+        began = time.perf_counter()
+        call(self.index)
+        self._waited(began, {"step": self.recorder.step, "what": "other lanes"})
+
+    def acquire(self, call: Callable[[Panel], Weights], panel: Panel) -> Weights:
+        """Acquire a panel, and take down how long it was waited for."""
+        began = time.perf_counter()
+        weights = call(panel)
+        size_bytes, recorder = _streamed_bytes(weights), self.recorder
+        what: Arguments = {"step": recorder.step, "what": panel.weight, "panel": panel.index, "bytes": size_bytes}
+        self._waited(began, what)
+        if self.index == 0:  # every lane acquires every panel, which streams once
+            recorder.streamed_bytes += size_bytes
+            self.streamed.append((time.perf_counter(), recorder.streamed_bytes))
+        return weights
+
+    def _waited(self, start_s: float, arguments: Arguments) -> None:
+        for system in self.systems:
+            self.wait(system, "compute", start_s, arguments)
+
+    def reduction(self, panel: Panel, op: str, level: int) -> AbstractContextManager[None]:
+        """Take down how two gradients are added, which are so far up in the tree."""
+        arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
+        return self.span("SwarmX", "reduce", f"{op} reduce", arguments | {"level": level})
+
+    def receipt(self, panel: Panel, op: str) -> AbstractContextManager[None]:
+        """Take down how MemoryX receives a sum."""
+        arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
+        return self.span("MemoryX", "receive", f"{op} receive", arguments)
+
+    def count(self, waiting: int, buffers: int, buffer_bytes: int) -> None:
+        """Take down how many gradients there are, as `Gradients` says."""
+        self.gradients.append(Gradients(time.perf_counter(), waiting, buffers, buffer_bytes))
+
+
+_TapeT = TypeVar("_TapeT", bound=Tape)
+
+
+def _streamed_bytes(weights: Weights) -> int:
+    """Return what was sent out when a panel was acquired [bytes]."""
+    if isinstance(weights, np.ndarray):
+        return weights.nbytes
+    return 4 * weights.pattern.count + weights.pattern.size_bytes

@@ -1,0 +1,313 @@
+"""What a run or a model that answers starts from, and how that gets into MemoryX; with the vendor's log lines."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cstool.errors import CheckpointError, DamagedCheckpointError
+from cstool.machine.memoryx import MemoryX
+from cstool.machine.state import Position, adopt_state, load_state
+from cstool.params import ALL_STATES, Params, written_states
+from cstool.progress import Progress
+from cstool.store import (
+    FILE_NAME,
+    CheckpointReader,
+    CommittedStore,
+    FileStore,
+    check_choices,
+    committed_step,
+    find_checkpoint,
+    list_checkpoints,
+    newest_checkpoints,
+    unbound_note,
+)
+from cstool.store import Progress as BytesProgress
+
+log = logging.getLogger("cstool")
+VERIFYING = "Verifying MemoryX"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from."""
+
+    checkpoint: Path | None
+    """None for a commit of MemoryX, or for random weights"""
+    committed: Path | None
+    """the MemoryX file whose last commit it is"""
+    states: frozenset[str]
+    """which parts of it to load"""
+    looks: bool
+    """whether it was looked for in model_dir"""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the same command would go on from the latest state in model_dir."""
+        return self.looks and self.states == ALL_STATES
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None for random weights."""
+        return self.checkpoint or self.committed
+
+
+def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str] | None, *, trains: bool) -> Start:
+    """Say what a run starts from.
+
+    Args:
+        params: of the run
+        checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for that of the params, or the latest state in model_dir
+            if there is one
+        states: which parts to load; None for what the params say of a checkpoint that was given, and all of one that
+            the run goes on from: an interruption changes nothing
+        trains: whether it trains
+
+    Raises:
+        CheckpointError: there is nothing to evaluate, or the folder cannot be read
+        DamagedCheckpointError: the commit record of its MemoryX is damaged
+    """
+    given = params.checkpoint_path if trains else params.eval_checkpoint_path
+    if checkpoint is None and given is not None:
+        checkpoint = given.now
+    if checkpoint is not None:
+        checkpoint = find_checkpoint(checkpoint)
+    looks = checkpoint is None and params.checkpoint.autoload_last_checkpoint
+    states = states or (ALL_STATES if looks else params.load_checkpoint_states)
+    if not trains:
+        _require_model(states)
+    committed = None
+    if looks:
+        checkpoint, committed = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
+        if checkpoint is None and committed is None and not trains:
+            raise CheckpointError(
+                f"{params.model_dir}: has no checkpoint to evaluate",
+                "--model_dir or --checkpoint_path says where one is",
+            )
+    return Start(checkpoint, committed, states, looks)
+
+
+def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozenset[str] | None) -> list[Start]:
+    """Return the checkpoints to evaluate, all of which are there.
+
+    Args:
+        params: of the run
+        checkpoint: this one alone; None for those of the params, or all in model_dir
+        states: which parts to load; None for what the params say
+
+    Raises:
+        CheckpointError: there is none, or one is not there, or is none, or lacks the weights
+    """
+    states = states or params.load_checkpoint_states
+    _require_model(states)
+    folder, template = params.model_dir, params.checkpoint.checkpoint_name
+    if checkpoint is not None:
+        paths = [find_checkpoint(checkpoint)]
+    elif params.eval_all_checkpoint_paths:
+        paths = [find_checkpoint(path.now) for path in params.eval_all_checkpoint_paths]
+    elif not params.checkpoint.autoload_last_checkpoint:
+        raise CheckpointError(
+            f"{params.path}: trainer.validate_all.ckpt_paths is missing, and autoload_last_checkpoint is false",
+            "one of the two says which checkpoints to evaluate",
+        )
+    else:
+        paths = [entry.path for entry in list_checkpoints(folder, template)]
+    if not paths:
+        store = folder / FILE_NAME
+        copy = f"cstool checkpoint copy {shlex.quote(str(store))} {shlex.quote(str(folder))}/ makes one of its MemoryX"
+        raise CheckpointError(
+            f"{folder}: has no checkpoints to evaluate",
+            copy if store.exists() else "--model_dir or trainer.validate_all.ckpt_paths says where some are",
+        )
+    for path in paths:
+        with CheckpointReader(path):
+            pass
+    return [Start(path, None, states, looks=False) for path in paths]
+
+
+def _require_model(states: frozenset[str]) -> None:
+    if "model" not in states:
+        got = written_states(states)
+        raise CheckpointError(f"--load_checkpoint_states: must have model in it for an evaluation, got {got}")
+
+
+class Restored(NamedTuple):
+    """A state that is in MemoryX."""
+
+    position: Position
+    values: dict[str, Any]
+    """of the saved state beside its arrays; empty for random weights"""
+
+
+def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress, *, strict: bool = True) -> Restored:
+    """Load what a run starts from into MemoryX, or random weights.
+
+    Args:
+        memoryx: receives the state
+        params: of the run
+        start: of `choose_start`
+        progress: shows how far the verifying of a MemoryX file has come
+        strict: whether the state must hold exactly the weights of the model
+
+    Raises:
+        CheckpointError: it cannot be read, or is of another model
+        StoreError: likewise, of a MemoryX file
+    """
+    if start.path is None:
+        memoryx.initialize(params.seed)
+        log.info("No checkpoint was provided. Using randomly initialized model parameters.")
+        return Restored(Position(), {})
+    strict = strict and not params.checkpoint.disable_strict_checkpoint_loading
+    restored = _Restoring(memoryx, params, start, progress, strict)
+    found = restored.from_commit(start.committed) if start.committed else restored.from_checkpoint(start.path)
+    if "model" in start.states:
+        log.info("Model state found in checkpoint and loaded successfully.")
+    return found
+
+
+@dataclass(frozen=True)
+class _Restoring:
+    memoryx: MemoryX
+    params: Params
+    start: Start
+    progress: Progress
+    strict: bool
+
+    def _load(self, reader: CheckpointReader | CommittedStore) -> Restored:
+        """Read a state into the store of this run, whose weights begin at random where that may lack some."""
+        states = self.start.states
+        if not self.strict or states != ALL_STATES:
+            self.memoryx.initialize(self.params.seed)
+        return Restored(*load_state(reader, self.memoryx, self.memoryx.graph, states=states, strict=self.strict))
+
+    def from_checkpoint(self, checkpoint: Path) -> Restored:
+        log.info(f"Loading weights from checkpoint {checkpoint}")
+        try:
+            with CheckpointReader(checkpoint) as reader:
+                if (note := unbound_note(reader)) is not None:
+                    log.warning(note)
+                return self._load(reader)
+        except CheckpointError as error:
+            if not self.start.looks or is_whole(checkpoint):
+                raise
+            raise CheckpointError(error.message, _way_on(checkpoint, self.params.checkpoint.checkpoint_name)) from error
+
+    def from_commit(self, path: Path) -> Restored:
+        """Go on in a MemoryX file where its last commit is, or read that into the store of this run."""
+        store = self.memoryx.store
+        log.info(f"Loading weights from MemoryX {path}")
+        is_ours = isinstance(store, FileStore) and store.path == path
+        with way_on_from_damage(path, self.params.checkpoint.checkpoint_name, is_ours=is_ours):
+            if isinstance(store, FileStore) and store.record is not None:
+                store.verify(self._reading())
+                self.progress.finish(VERIFYING)
+                position = adopt_state(store, self.memoryx)
+                check_choices(path, store.record.values)
+                return Restored(position, dict(store.record.values))
+            with CommittedStore(path, is_ours=is_ours) as reader:
+                reader.verify_all(self._reading())
+                self.progress.finish(VERIFYING)
+                return self._load(reader)
+
+    def _reading(self) -> BytesProgress:
+        """Return what shows how far the reading of a MemoryX file has come."""
+
+        def advance(done_bytes: int, total_bytes: int) -> None:
+            if done_bytes and not started:
+                self.progress.start(VERIFYING, total_bytes)
+                started.append(True)
+            self.progress.advance(VERIFYING, done_bytes, f"{done_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB")
+
+        started: list[bool] = []
+        return advance
+
+
+def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | None]:
+    """Return the latest checkpoint of a folder by what it holds, or its MemoryX file if its commit is not older."""
+    naming = template.replace("{step}", "(step)")
+    log.info(
+        f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '
+        f"naming convention: `{naming.replace('.mdl', '(_timestamp)?.mdl')}`."
+    )
+    held = newest_checkpoints(folder, template)
+    for found in held:
+        if found.is_misnamed:
+            log.warning(
+                f"{found.entry.path} is named for step {found.entry.step} and holds step {found.step}: what it holds "
+                "counts."
+            )
+    latest = held[-1] if held else None
+    with way_on_from_damage(folder / FILE_NAME, template):
+        committed = committed_step(folder / FILE_NAME)
+    if committed is not None and (latest is None or latest.step <= committed):
+        log.info(f'Found MemoryX at "{folder / FILE_NAME}", committed at step {committed}.')
+        return None, folder / FILE_NAME
+    if latest is None:
+        log.info(f'No checkpoints were found in "{folder}".')
+        return None, None
+    log.info(f'Found latest checkpoint at "{latest.entry.path}".')
+    return latest.entry.path, None
+
+
+@contextmanager
+def way_on_from_damage(path: Path, template: str, *, is_ours: bool = False) -> Iterator[None]:
+    """Say of a MemoryX file that turns out to be damaged what to start from instead: the newest of what is whole.
+
+    Args:
+        path: of the file
+        template: name of checkpoints
+        is_ours: whether this process holds its lock
+    """
+    try:
+        yield
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(error.message, _way_on_without(path, template, is_ours)) from error
+
+
+def _way_on_without(path: Path, template: str, is_ours: bool) -> str:
+    older = _whole_older_step(path, is_ours)
+    whole = next((e for e in reversed(list_checkpoints(path.parent, template)) if is_whole(e.path)), None)
+    quoted = shlex.quote(str(path))
+    delete = f"cstool checkpoint delete {quoted}"
+    if older is not None and (whole is None or whole.step < older):
+        copy = shlex.quote(str(path.with_name(template.replace("{step}", str(older)))))
+        return (
+            f"the commit before it, of step {older}, is whole: cstool checkpoint copy --older {quoted} {copy} makes a "
+            f"checkpoint of it, and after {delete} the same command goes on from there"
+        )
+    if whole is not None:
+        return f"after {delete}, --checkpoint_path {shlex.quote(str(whole.path))} goes on from the newest that is whole"
+    return f"nothing here is whole: after {delete} the same command starts afresh"
+
+
+def _whole_older_step(path: Path, is_ours: bool) -> int | None:
+    try:
+        with CommittedStore(path, older=True, is_ours=is_ours) as reader:
+            reader.verify_all()
+            return reader.record.step
+    except CheckpointError:
+        return None
+
+
+def _way_on(damaged: Path, template: str) -> str:
+    """Say what to start from instead of the latest checkpoint of a folder."""
+    others = [entry.path for entry in list_checkpoints(damaged.parent, template) if entry.path != damaged]
+    whole = next((path for path in reversed(others) if is_whole(path)), None)
+    if whole is None:
+        return "no other checkpoint here is whole: choose another --model_dir to start fresh"
+    return f"go on from the newest one that is whole: --checkpoint_path {shlex.quote(str(whole))}"
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Say whether a checkpoint is one, and not damaged."""
+    try:
+        with CheckpointReader(checkpoint) as reader:
+            reader.verify_all()
+    except CheckpointError:
+        return False
+    return True

@@ -1,0 +1,260 @@
+"""The state of a run, out to a checkpoint and back: weights, optimizer state, where it is, what it chose."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numba
+import numpy as np
+
+import cstool
+from cstool.errors import CheckpointError, NonFiniteError, StoreError
+from cstool.ir import Graph
+from cstool.kernels.optimizer import first_non_finite
+from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.machine.memoryx.sparse_state import SparseTensors, add_indices, describe_sparsity, indices_bytes
+from cstool.params import SGD, Adam, DecoderParams, Params, written_states
+from cstool.store import (
+    SPARSITY,
+    CheckpointReader,
+    CheckpointWriter,
+    CommittedStore,
+    FileStore,
+    check_choices,
+    checked_indices,
+    step_of,
+    streamed_of,
+)
+
+Array = np.ndarray[Any, Any]
+FORMS_BEFORE = {"optimizer_form": "pytorch", "apply_attention_sinks": True}
+"""the forms of a checkpoint that names none: of before there was a choice"""
+ANOTHER_FOLDER = "the file is of another model or optimizer: choose another --model_dir"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run is."""
+
+    step: int = 0
+    batches: int = 0
+    """batches that the input workers have handed out, over all epochs"""
+    batch_size: int = 0
+    """samples of each of these; 0 where there were none"""
+
+
+def environment() -> dict[str, str]:
+    """Return what the bits of a run depend on beside the params: versions and the CPU."""
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return {
+        "cstool": cstool.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "blas": f"{blas.get('name', '?')} {blas.get('version', '?')}",
+        "cpu": f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}",
+    }
+
+
+def forms(params: Params) -> dict[str, Any]:
+    """Return how the params have computed what the vendor and PyTorch compute in different ways, where it matters."""
+    found: dict[str, Any] = {}
+    optimizer, model = params.optimizer, params.model
+    if isinstance(optimizer, Adam) or (isinstance(optimizer, SGD) and optimizer.dampening):
+        found["optimizer_form"] = optimizer.form
+    if isinstance(model, DecoderParams) and model.attention_sink_tokens:
+        found["apply_attention_sinks"] = model.apply_attention_sinks
+    return found
+
+
+def state_values(
+    memoryx: MemoryX, position: Position, *, model_name: str, seed: int, choices: dict[str, Any], params: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what the state of a run is beside its arrays.
+
+    Args:
+        memoryx: with all updates applied
+        position: where the run is
+        model_name: of the model
+        seed: of the run
+        choices: what the run chose that its bits depend on
+        params: as a file
+    """
+    return {
+        "global_step": position.step,
+        "dataloader": {"batches_streamed": position.batches, "batch_size": position.batch_size},
+        "random": {"seed": seed, "generator": "philox4x32-10"},
+        "choices": {**choices, **environment()},
+        **({SPARSITY: describe_sparsity(memoryx)} if memoryx.sparse else {}),
+        "__metadata__": [{"version": cstool.__version__, "model_name": model_name, "params": params}],
+    }
+
+
+def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
+    """Write a checkpoint, streaming panel by panel.
+
+    Args:
+        path: of the file to be
+        memoryx: with all updates applied
+        values: of `state_values`
+
+    Returns:
+        bytes of its tensors
+
+    Raises:
+        CheckpointError: it cannot be written; nothing of it is left
+        NonFiniteError: a weight is NaN or infinite; likewise
+    """
+    total_bytes = memoryx.kept_bytes + sum(map(indices_bytes, memoryx.sparse.values()))
+    with CheckpointWriter(path, total_bytes=total_bytes) as writer:
+        for weight in memoryx.graph.weights:
+            sparse = memoryx.sparse.get(weight)
+            if sparse is not None:
+                add_indices(writer, sparse)
+            for name in memoryx.arrays_of(weight):
+                shape = memoryx.store.shape(name) if sparse is None else (sparse.count,)
+                with closing(memoryx.chunks(name)) as chunks:
+                    checked = _finite(chunks, name, values["global_step"]) if name.startswith("model.") else chunks
+                    writer.add_tensor(name, shape, "float32", checked)
+        for alias, weight in memoryx.graph.aliases.items():
+            writer.link(f"model.{alias}", f"model.{weight}")
+        for key, value in values.items():
+            writer.add_value(key, value)
+    return total_bytes
+
+
+def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
+    """Go on with the arrays of a file's last commit where they are, and return where the run is.
+
+    Raises:
+        StoreError: it is of another model, or of another optimizer
+        CheckpointError: what its record says makes no sense
+    """
+    assert store.record is not None, "it was committed"
+    path, values = store.path, store.record.values
+    for name, sparse in memoryx.sparse.items():
+        described = values.get(SPARSITY, {}).get(name)
+        if described is None:
+            raise StoreError(f"{path}: {name} must be sparse, as in this run, got a dense one", ANOTHER_FOLDER)
+        stored = np.sort(store.committed_rows(sparse.indices_array, described["non_zeros"]))
+        where = f"{path}: {sparse.indices_array}"
+        sparse.place(checked_indices(where, stored, sparse.weight.size), is_stored=True)
+    if (left := store.unclaimed()) and (memoryx.optimizer is not None or left[0].startswith("model.")):
+        raise StoreError(f"{path}: has {left[0]}, which this run does not keep", ANOTHER_FOLDER)
+    return _position(path, values)
+
+
+def load_state(
+    reader: CheckpointReader | CommittedStore, memoryx: MemoryX, graph: Graph, *, states: frozenset[str], strict: bool
+) -> tuple[Position, dict[str, Any]]:
+    """Read a checkpoint into MemoryX.
+
+    Args:
+        reader: the open checkpoint
+        memoryx: receives the tensors
+        graph: what they must fit
+        states: which parts of it
+        strict: whether the checkpoint must hold exactly the weights of the model
+
+    Returns:
+        where the run is, and the values of the checkpoint
+
+    Raises:
+        CheckpointError: naming the first tensor that is missing, superfluous, or of another shape; or states that
+            cannot be had apart
+    """
+    sparse = SparseTensors(reader)
+    stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
+    _check_fits(reader.path, {**stored, **sparse.shapes}, graph, strict)
+    trains = memoryx.optimizer is not None
+    if trains and (sparse.shapes or memoryx.sparse) and "optimizer" in states and "model" not in states:
+        raise CheckpointError(
+            f"--load_checkpoint_states: must have model in it where weights are sparse, got {written_states(states)}",
+            "the optimizer state of a sparse weight goes with its mask",
+        )
+    if trains and strict and "optimizer" in states:
+        _check_optimizer(reader.path, stored, memoryx)
+    for weight in graph.weights:
+        arrays = [name for name in memoryx.arrays_of(weight) if name.partition(".")[0] in states and name in stored]
+        if weight in memoryx.sparse or f"model.{weight}" in sparse.shapes:
+            sparse.load(memoryx, weight, arrays, keeps_state="optimizer" in states)
+            continue
+        for name in arrays:
+            _check_layout(reader, name, memoryx)
+            memoryx.load(name, reader.in_order(name))
+    values = reader.values()
+    if not trains:
+        position = Position(step_of(reader.path, {"global_step": 0, **values}))
+    else:
+        parts = {"global_step": "optimizer", "dataloader": "dataloader"}
+        missing = {"global_step": 0, "dataloader": {"batches_streamed": 0, "batch_size": 0}}
+        if lacking := next((key for key, part in parts.items() if part in states and key not in values), None):
+            raise CheckpointError(
+                f"{reader.path}: does not say {lacking}, which a run that goes on needs",
+                "--load_checkpoint_states model loads the weights alone",
+            )
+        wants = {key: values[key] if part in states else missing[key] for key, part in parts.items()}
+        position = _position(reader.path, wants)
+    check_choices(reader.path, values)
+    return position, values
+
+
+def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, strict: bool) -> None:
+    """Compare names and shapes with the model, in its order."""
+    hint = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
+    for name, weight in graph.weights.items():
+        shape = stored.get(f"model.{name}")
+        if shape is None and strict:
+            raise CheckpointError(f"{path}: lacks the weight {name} of this model", hint)
+        if shape is not None and tuple(shape) != weight.shape:
+            raise CheckpointError(
+                f"{path}: {name} must be {_written(weight.shape)}, as in this model, got {_written(shape)}", hint
+            )
+    for name in stored:
+        if strict and name.startswith("model.") and name.removeprefix("model.") not in graph.weights:
+            raise CheckpointError(f"{path}: has the weight {name.removeprefix('model.')}, which this model lacks", hint)
+
+
+def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> None:
+    """Compare the optimizer state that is stored with that which this optimizer keeps."""
+    hint = "the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
+    kept = dict.fromkeys(name for name in memoryx.array_names if name.startswith("optimizer."))
+    found = dict.fromkeys(name for name in stored if name.startswith("optimizer."))
+    if missing := next((name for name in kept if name not in found), None):
+        raise CheckpointError(f"{path}: lacks {missing}, which this optimizer needs", hint)
+    if left_over := next((name for name in found if name not in kept), None):
+        raise CheckpointError(f"{path}: has {left_over}, which this optimizer does not keep", hint)
+
+
+def _check_layout(reader: CheckpointReader | CommittedStore, name: str, memoryx: MemoryX) -> None:
+    """Check that an array is stored as MemoryX keeps it."""
+    found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
+    kept = f"{_written(memoryx.store.shape(name))} {memoryx.store.dtype(name)}"
+    if found != kept:
+        raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
+
+
+def _position(path: Path, values: Mapping[str, Any]) -> Position:
+    """Return where a run is, as the values of its saved state say it."""
+    streamed = streamed_of(path, values)
+    return Position(step_of(path, values), streamed.batches, streamed.batch_size)
+
+
+def _finite(chunks: Iterable[Array], name: str, step: int) -> Iterator[Array]:
+    """Pass the chunks of a weight on, as long as they are finite."""
+    for chunk in chunks:
+        if first_non_finite(chunk.reshape(-1)) >= 0:
+            raise NonFiniteError(
+                f"step {step}: the weight {name.removeprefix('model.')} is not finite, so nothing is saved",
+                "a lower learning rate, max_gradient_norm or a longer warm-up may help",
+            )
+        yield chunk
+
+
+def _written(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

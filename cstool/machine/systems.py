@@ -1,0 +1,233 @@
+"""The systems of an appliance at work on one kind of batch: slots, lanes, waves; forward and backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+
+import numpy as np
+
+from cstool.errors import ClusterError, NonFiniteError
+from cstool.ir import Graph, Panel
+from cstool.kernels.call import LossResult
+from cstool.machine.csx import Csx, GrainSlot
+from cstool.machine.inputs import Batch
+from cstool.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace
+from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.machine.nonfinite import first_bad_tensor
+from cstool.machine.plan import Plan, make_plan
+from cstool.machine.recorder import Recorder
+from cstool.machine.swarmx import SwarmX
+
+
+class Systems:
+    """`num_csx` systems that work together on batches of one size.
+
+    The grains of a batch are dealt to the systems in order, and each system takes its own in waves when its arena
+    does not hold them all at once.
+
+    Args:
+        graph: the model
+        grain: samples of a grain
+        grains: grains of a global batch; a multiple of `num_csx`
+        num_csx: number of systems
+        lanes: number of host threads
+        memoryx: where weights come from and gradients go
+        seed: of the run
+        trains: whether there is a backward pass
+        memory_bytes: what the arenas of all systems may take together
+        recompute: whether layers keep only what crosses their boundaries in training: "always", "never", or "auto",
+            where the activations of a batch do not fit `memory_bytes` otherwise
+        apart: how many panels the fastest lane may be ahead of the slowest
+
+    Raises:
+        ClusterError: the activations of one grain on each system do not fit
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        grain: int,
+        grains: int,
+        num_csx: int,
+        lanes: int,
+        memoryx: MemoryX,
+        seed: int,
+        trains: bool,
+        memory_bytes: int,
+        recompute: str = "auto",
+        apart: int = STAGES_APART,
+    ) -> None:
+        self.plan: Plan = make_plan(graph, grain, trains=trains)
+        self.whole_slot_bytes = self.plan.slot_bytes
+        """what a slot takes, or would take, with the activations of all layers [bytes]"""
+        if trains and (recompute == "always" or recompute == "auto" and self.plan.slot_bytes * grains > memory_bytes):
+            self.plan = make_plan(graph, grain, trains=True, recomputes=True)
+        self.grains = grains
+        self.trains = trains
+        self.grains_per_csx = grains // num_csx
+        slots_per_csx = min(self.grains_per_csx, memory_bytes // (self.plan.slot_bytes * num_csx))
+        if slots_per_csx < 1:
+            raise ClusterError(
+                f"the activations of one grain ({grain} x {self.plan.sequence} tokens) on each of {num_csx} systems "
+                f"need {self.plan.slot_bytes * num_csx:,} bytes of memory, {memory_bytes:,} are free for them",
+                f"{'activation_checkpointing: auto, ' if trains and recompute == 'never' else ''}"
+                "a smaller max_sequence_length or fewer systems need less",
+            )
+        self.waves = math.ceil(self.grains_per_csx / slots_per_csx)
+        self.slots_per_csx = math.ceil(self.grains_per_csx / self.waves)
+        self.csx = [Csx(i, self.plan, self.slots_per_csx, seed) for i in range(num_csx)]
+        slots = [slot for csx in self.csx for slot in csx.slots]
+        self.swarmx = SwarmX(grains, memoryx.buffers, memoryx)
+        lanes = min(lanes, len(slots))
+        cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
+        self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], self.swarmx) for i in range(lanes)]
+        self._memoryx = memoryx
+        self._apart = apart
+        self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
+
+    @property
+    def activation_bytes(self) -> int:
+        """Memory of the arenas [bytes]."""
+        return sum(csx.arena.nbytes for csx in self.csx)
+
+    @property
+    def streamed_bytes(self) -> int:
+        """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
+        return self._streamed_bytes(self._memoryx.stream_bytes)
+
+    @property
+    def dense_streamed_bytes(self) -> int:
+        """The same if the zeros of sparse weights were sent, too [bytes]."""
+        return self._streamed_bytes(lambda panel: 4 * panel.size)
+
+    def _streamed_bytes(self, panel_bytes: Callable[[Panel], int]) -> int:
+        return sum(map(panel_bytes, self.stream))
+
+    @cached_property
+    def stream(self) -> tuple[Panel, ...]:
+        """The panels that MemoryX sends out for one batch, in order."""
+        once: list[Panel] = []
+        for position, forward in self.plan.timeline.visits:
+            planned = self.plan.ops[position]
+            once += [*planned.vector_panels, *planned.matrix_panels[:: 1 if forward else -1]]
+        return tuple(once) * self.waves
+
+    @property
+    def op_seconds(self) -> dict[str, dict[str, float]]:
+        """Time of all lanes in each op so far, by pass: forward, again (where it runs forward twice), backward [s]."""
+        again = self.plan.timeline.again
+        found = {}
+        for position, planned in enumerate(self.plan.ops):
+            seconds = found[planned.op.name] = {"forward": sum(lane.forward_s[position] for lane in self.lanes)}
+            if position in again:
+                seconds["again"] = sum(lane.again_s[position] for lane in self.lanes)
+            seconds["backward"] = sum(lane.backward_s[position] for lane in self.lanes)
+        return found
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Time in ops so far, by pass, of a lane on average [s]."""
+        count = len(self.lanes)
+        return {
+            "forward": sum(sum(lane.forward_s) for lane in self.lanes) / count,
+            "again": sum(sum(lane.again_s) for lane in self.lanes) / count,
+            "backward": sum(sum(lane.backward_s) for lane in self.lanes) / count,
+        }
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory of the lanes' work space [bytes]."""
+        return sum(lane.scratch.allocated_bytes for lane in self.lanes)
+
+    def run(self, batch: Batch, *, step: int, scale: float) -> LossResult:
+        """Run a global batch forward and, for training, backward.
+
+        Args:
+            batch: its arrays have as many samples as the grains together
+            step: of the run; random numbers are keyed by it
+            scale: what each token's loss is multiplied by
+
+        Raises:
+            NonFiniteError: the loss is NaN or infinite; nothing has been updated
+        """
+        self._memoryx.expect(self.stream, self._apart if len(self.lanes) > 1 else 0)
+        losses: dict[int, LossResult] = {}
+        for wave in range(self.waves):
+            slots = self._load(batch, wave, step, scale)
+            self._on_all_lanes(Lane.forward)
+            for slot in slots:
+                assert slot.grain is not None and slot.calls[-1].loss is not None
+                losses[slot.grain] = slot.calls[-1].loss
+                if not math.isfinite(losses[slot.grain].total):
+                    found = first_bad_tensor(self.plan, slots, self._memoryx)
+                    raise NonFiniteError(
+                        f"step {step}: the loss is not finite; the first tensor that is not: {found}",
+                        "a lower learning rate, max_gradient_norm or a longer warm-up may help"
+                        if self.trains
+                        else None,
+                    )
+            if self.trains:
+                self._on_all_lanes(Lane.backward)
+        ordered = [losses[grain] for grain in sorted(losses)]
+        return LossResult(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Have all lanes take down what they do from now on, or no longer."""
+        for lane in self.lanes:
+            systems = sorted({slot.system for slot in lane.slots})
+            lane.tape = None if recorder is None else recorder.lane(lane.index, systems)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+    def _load(self, batch: Batch, wave: int, step: int, scale: float) -> list[GrainSlot]:
+        """Hand each slot its grain of a wave, and return the slots that have one.
+
+        A wave is a contiguous range of grains, so that its gradients find their siblings within it.
+        """
+        samples = self.plan.samples
+        first = wave * self.slots_per_csx
+        held = min(self.slots_per_csx, self.grains_per_csx - first)
+        filled = []
+        for csx in self.csx:
+            for index, slot in enumerate(csx.slots):
+                if index >= held:
+                    slot.grain = None
+                    continue
+                grain = first * len(self.csx) + csx.index * held + index
+                part = slice(grain * samples, (grain + 1) * samples)
+                arrays = {name: array[part] for name, array in batch.arrays.items()}
+                slot.load(grain, arrays, step, scale, dropout=self.trains)
+                filled.append(slot)
+        return filled
+
+    def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
+        pace = Pace(len(self.lanes), self._apart)
+
+        def guarded(lane: Lane) -> BaseException | None:
+            if lane.tape is not None:
+                lane.tape.recorder.use(lane.tape)
+            try:
+                # An overflow is for `run` to find in the loss, not for NumPy to warn about.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    walk(lane, pace)
+                pace.leave(lane.index)
+            except BaseException as error:
+                pace.stop()
+                return error
+            return None
+
+        futures = [self._threads.submit(guarded, lane) for lane in self.lanes[1:]]
+        try:
+            errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
+        except BaseException:
+            pace.stop()
+            raise
+        for error in errors:
+            if error is not None and not isinstance(error, LaneStopped):
+                raise error

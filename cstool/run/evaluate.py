@@ -1,0 +1,255 @@
+"""Evaluation: the held-out data sets forward once, without dropout."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from cstool.data import Dataset, Sampler, batches_per_epoch
+from cstool.machine.appliance import Appliance
+from cstool.machine.data_sets import DataSet
+from cstool.machine.inputs import InputWorker
+from cstool.params import DataloaderParams
+from cstool.progress import Progress
+from cstool.run.report.rates import Rates
+from cstool.run.report.wording import format_rate
+from cstool.run.session import Session
+from cstool.run.stopping import StopRequest
+
+log = logging.getLogger("cstool")
+TASK = "Evaluating"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation comes to."""
+
+    data_set: str
+    """its name"""
+    step: int
+    """after which it was made"""
+    loss: float
+    """mean over the unmasked tokens [nats]"""
+    accuracy: float
+    """share of the unmasked tokens whose label is the likeliest class"""
+    tokens: int
+    samples: int
+    seconds: float
+    masks: int = 0
+    """of DropConnect that the loss is a mean over; 0 where all weights took part"""
+    loss_deviation: float = 0.0
+    """standard deviation of the loss over the masks"""
+
+    @property
+    def perplexity(self) -> float:
+        """What the loss comes to; of a hopeless model, a number all the same."""
+        return math.exp(min(self.loss, 700.0))
+
+    def metrics(self, *, is_text: bool, several: bool) -> dict[str, float]:
+        """Return the metrics by the vendor's tags, which name the data set where there are several.
+
+        Args:
+            is_text: whether it is of a language model
+            several: whether other data sets are evaluated, too
+        """
+        prefix = f"eval/{self.data_set}" if several else "eval"
+        found = {f"{prefix}/loss": self.loss, f"{prefix}/accuracy": self.accuracy}
+        if is_text:
+            found[f"{prefix}/lm_perplexity"] = self.perplexity
+        if self.masks:
+            found[f"{prefix}/loss_deviation"] = self.loss_deviation
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON, with the perplexity; without what belongs to masks where there are none."""
+        found = {**asdict(self), "perplexity": self.perplexity}
+        if not self.masks:
+            del found["masks"], found["loss_deviation"]
+        return found
+
+
+class _Totals(NamedTuple):
+    """Of one pass over the data set."""
+
+    loss: float
+    correct: int
+    tokens: int
+    samples: int
+
+
+def evaluate_sets(
+    session: Session, data: Sequence[DataSet], stop: StopRequest, checkpoint: Path | None = None
+) -> float:
+    """Evaluate on data sets, one after the other, and note in the session and its result what came of it.
+
+    Args:
+        session: the run; all updates of its weights need not have been applied
+        data: the data sets
+        stop: gives up between two batches when it is asked for; then nothing counts as evaluated
+        checkpoint: what the weights are from, where nothing trains them
+
+    Returns:
+        the seconds it took
+    """
+    began = time.perf_counter()
+    appliance, params, step = session.appliance, session.params, session.position.step
+    masks = max((weight.group.samples or 0 for weight in appliance.memoryx.dropped.values()), default=0)
+    metrics: dict[str, float] = {}
+    evaluations: list[dict[str, Any]] = []
+    for number, found in enumerate(data, start=1):
+        if len(data) > 1:
+            log.info(f"Evaluating on {found.name}, data set {number} of {len(data)}")
+        result = evaluate(
+            appliance,
+            found.samples,
+            found.loader,
+            name=found.name,
+            several=len(data) > 1,
+            step=step,
+            steps=params.loop.eval_steps,
+            log_steps=params.logging.log_steps,
+            masks=masks,
+            progress=session.progress,
+            stop=stop,
+        )
+        if result is None:
+            return time.perf_counter() - began
+        metrics |= result.metrics(is_text=_is_text(appliance), several=len(data) > 1)
+        source = None if checkpoint is None else str(checkpoint)
+        evaluations.append({"checkpoint": source, **result.as_dict()})
+    session.result.evaluations += evaluations
+    session.metrics, session.evaluated_step = metrics, step
+    return time.perf_counter() - began
+
+
+def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of evaluations of checkpoints, a line each."""
+    rows = [("checkpoint", "data set", "loss", "perplexity", "accuracy", "tokens")]
+    for found in evaluations:
+        numbers = (
+            f"{found['loss']:.5f}",
+            f"{found['perplexity']:.5f}",
+            f"{found['accuracy']:.5f}",
+            f"{found['tokens']:,}",
+        )
+        rows.append((Path(found["checkpoint"]).name, found["data_set"], *numbers))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = "<<>>>>"
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths, strict=True))
+        for row in rows
+    ]
+
+
+def _is_text(appliance: Appliance) -> bool:
+    return bool(appliance.graph.tensors[appliance.graph.loss].shape)
+
+
+def evaluate(
+    appliance: Appliance,
+    dataset: Dataset,
+    dataloader: DataloaderParams,
+    *,
+    name: str,
+    several: bool,
+    step: int,
+    steps: int | None,
+    log_steps: int,
+    masks: int = 0,
+    progress: Progress,
+    stop: StopRequest,
+) -> Evaluation | None:
+    """Evaluate on a data set, in its order unless it is to be shuffled; the last batch may be a part of one.
+
+    Args:
+        name: of the data set
+        several: whether others are evaluated, too: then log lines name it
+        step: of the run so far
+        steps: batches at most; None for the whole data set
+        log_steps: a log line every so many batches
+        masks: of DropConnect, each of which takes a pass of its own; 0 for one pass with all weights
+        stop: gives up between two batches when it is asked for
+
+    Returns:
+        None if it gave up
+    """
+    began = time.perf_counter()
+    passes: list[_Totals] = []
+    shown = f", Dataset={name}" if several else ""
+    for mask in range(masks) if masks else (None,):
+        found = _pass(appliance, dataset, dataloader, step, steps, log_steps, mask, shown, progress, stop)
+        if found is None:
+            return None
+        passes.append(found)
+    losses = [found.loss / max(1, found.tokens) for found in passes]
+    tokens, samples = passes[0].tokens, passes[0].samples
+    result = Evaluation(
+        name,
+        step,
+        fmean(losses),
+        sum(found.correct for found in passes) / max(1, tokens * len(passes)),
+        tokens,
+        samples,
+        time.perf_counter() - began,
+        masks,
+        stdev(losses) if len(losses) > 1 else 0.0,
+    )
+    log.info(f"Avg Eval Loss: {result.loss:.5f}")
+    log.info("Evaluation metrics:")
+    for tag, value in result.metrics(is_text=_is_text(appliance), several=several).items():
+        if tag.endswith("/loss"):
+            continue
+        note = f" (over {masks} masks of DropConnect)" if tag.endswith("/loss_deviation") else ""
+        log.info(f"  - {tag} = {value:.5f}{note}")
+    log.info("Evaluation completed successfully!")
+    log.info(f"Processed {samples * len(passes)} sample(s) in {result.seconds:.9f} seconds.")
+    return result
+
+
+def _pass(
+    appliance: Appliance,
+    dataset: Dataset,
+    dataloader: DataloaderParams,
+    step: int,
+    steps: int | None,
+    log_steps: int,
+    mask: int | None,
+    shown: str,
+    progress: Progress,
+    stop: StopRequest,
+) -> _Totals | None:
+    """Go over the data set once; return None if it gave up."""
+    size = dataloader.batch_size
+    sampler = Sampler(dataset.sample_count, size, dataloader.shuffle, dataloader.shuffle_seed, drop_last=False)
+    whole = batches_per_epoch(dataset.sample_count, size, drop_last=False)
+    batches = whole if steps is None else min(steps, whole)
+    losses: list[float] = []
+    correct = tokens = samples = 0
+    rates = Rates()
+    progress.start(TASK, batches)
+    with InputWorker(dataset, sampler, 0, batches) as worker:
+        for number in range(1, batches + 1):
+            if stop.signal_name is not None:
+                progress.finish(TASK)
+                return None
+            batch = worker.next()
+            loss = appliance.evaluate(batch, step, mask)
+            losses.append(loss.total)
+            correct, tokens, samples = correct + loss.correct, tokens + batch.tokens, samples + batch.samples
+            rates.add(batch.samples)
+            progress.advance(TASK, number)
+            if number % log_steps == 0 or number == batches:
+                rate, global_rate = rates.look()
+                mean = loss.total / max(1, batch.tokens)
+                log.info(
+                    f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={mean:.5f}, "
+                    f"Rate={format_rate(rate)} samples/sec, GlobalRate={format_rate(global_rate)} samples/sec{shown}"
+                )
+    progress.finish(TASK)
+    return _Totals(math.fsum(losses), correct, tokens, samples)

@@ -1,0 +1,63 @@
+"""What the file behind MemoryX read and wrote, and how much of that nobody waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.store import FileStore
+from cstool.words import bytes_text
+
+
+@dataclass(frozen=True)
+class FileTraffic:
+    """What the file of a run read and wrote, measured on this host.
+
+    Args:
+        path: of the file
+        read_bytes, written_bytes: by all threads
+        busy_s: time that threads spent in requests, summed over them
+        waited_s: time that lanes waited for weights and their updates, and for room for gradients, summed over them,
+            and that steps waited for commits: for the file, or for what is computed on the way to it
+        ahead_bytes: how far ahead weights were fetched in the end
+        committed_step: of the last commit; None where there is none
+    """
+
+    path: str
+    read_bytes: int
+    written_bytes: int
+    busy_s: float
+    waited_s: float
+    ahead_bytes: int
+    committed_step: int | None
+
+    @property
+    def hidden_share(self) -> float:
+        """Of the time of requests, what nobody waited for, at the least."""
+        return max(0.0, 1 - self.waited_s / self.busy_s) if self.busy_s else 1.0
+
+    def line(self) -> str:
+        """Return it as the log has it."""
+        rate = (self.read_bytes + self.written_bytes) / self.busy_s / 1e9 if self.busy_s else 0.0
+        return (
+            f"MemoryX read {bytes_text(self.read_bytes)} and wrote {bytes_text(self.written_bytes)} in "
+            f"{self.busy_s:,.1f} s of requests ({rate:.2f} GB/s each); {self.waited_s:,.1f} s were waited for weights, "
+            f"updates and commits: {self.hidden_share:.0%} of the requests or more were hidden."
+        )
+
+
+def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
+    """Return what the file of MemoryX read and wrote so far, and how long it was waited for; None without a file."""
+    store = memoryx.store
+    if not isinstance(store, FileStore):
+        return None
+    traffic = store.traffic
+    return FileTraffic(
+        str(store.path),
+        traffic.read_bytes,
+        traffic.written_bytes,
+        traffic.busy_s,
+        memoryx.lanes_waited_s + memoryx.commit_waited_s,
+        store.cache.ahead_bytes,
+        None if store.record is None else store.record.step,
+    )

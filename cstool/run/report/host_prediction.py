@@ -1,0 +1,156 @@
+"""What this host was predicted to take for a step, beside what it took: how anyone can check the model on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from cstool.ir import Graph, Panel
+from cstool.machine.grains import grain_samples, lanes_for
+from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.memoryx_store import CACHED_SHARE, FILE_SHARE
+from cstool.machine.timeline import make_timeline
+from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+from cstool.params import Params
+from cstool.perf.host import HostRates, HostSetup, predict_step
+from cstool.run.session import COMPARED_STEPS, Session
+from cstool.sparsity import assign_groups, most_kept
+from cstool.store import FileStore
+
+FEWEST_STEPS = 3
+"""of a run whose time is compared: the first one meets cold caches"""
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """Of a phase of a step [s].
+
+    Args:
+        predicted: by the model of this host
+        measured: in this run
+    """
+
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one; 0 where nothing was measured."""
+        return self.predicted / self.measured - 1 if self.measured else 0.0
+
+
+@dataclass(frozen=True)
+class HostComparison:
+    """A step predicted and measured, phase by phase: of the lanes on average, and what is not hidden behind them.
+
+    Measured are medians over the steps but the first, of a long run over the last.
+
+    Args:
+        phases: step, forward, again (where layers are recomputed), backward, rest
+    """
+
+    phases: Mapping[str, PhaseTimes]
+
+    def line(self) -> str:
+        """Return it as the log has it."""
+        step = self.phases["step"]
+        parts = [
+            f"{name} {times.predicted:.3g} / {times.measured:.3g} s"
+            for name, times in self.phases.items()
+            if name != "step" and (times.predicted or times.measured)
+        ]
+        return (
+            f"Time per step on this host, predicted / measured: {step.predicted:.3g} / {step.measured:.3g} s "
+            f"({step.error:+.0%}); {', '.join(parts)}."
+        )
+
+
+def compare(session: Session, rates: HostRates) -> HostComparison | None:
+    """Return the prediction for a run that has ended beside what it took; None where it had too few steps."""
+    result = session.result
+    if len(result.step_seconds) < FEWEST_STEPS:
+        return None
+    predicted = predict_step(session.graph, rates, setup_of(session))
+    totals = session.phase_seconds
+    phases = {name: median(b[name] - a[name] for a, b in pairwise(totals)) for name in totals[0]}
+    step = median(result.step_seconds[1:][-COMPARED_STEPS:])
+    return HostComparison(
+        {
+            "step": PhaseTimes(predicted.step_s, step),
+            "forward": PhaseTimes(predicted.forward_s, phases["forward"]),
+            "again": PhaseTimes(predicted.again_s, phases["again"]),
+            "backward": PhaseTimes(predicted.backward_s, phases["backward"]),
+            "rest": PhaseTimes(predicted.rest_s, max(0.0, step - sum(phases.values()))),
+        }
+    )
+
+
+def setup_of(session: Session) -> HostSetup:
+    """Return how a run was set up."""
+    params, appliance = session.params, session.appliance
+    (systems,) = (systems for systems in appliance.systems if systems.trains)
+    store = appliance.store
+    in_file = isinstance(store, FileStore)
+    memoryx = appliance.memoryx
+
+    def computes_sparse(panels: tuple[Panel, ...], name: str) -> bool:
+        return all(memoryx.sparse[name].choice(panel).forward for panel in panels)
+
+    return HostSetup(
+        grain_samples=systems.plan.samples,
+        grains=systems.grains,
+        lanes=len(systems.lanes),
+        optimizer_states=optimizer_state_arrays(params.optimizer),
+        waits_for_norm=params.precision.max_gradient_norm is not None,
+        densities={
+            name: sparse.count / sparse.weight.size
+            for name, sparse in memoryx.sparse.items()
+            if computes_sparse(tuple(sparse.panels), name)
+        },
+        recomputed=frozenset(systems.plan.ops[position].op.name for position in systems.plan.timeline.again),
+        memoryx_in_file=in_file,
+        past_cache=isinstance(store, FileStore) and store.direct,
+        commits=in_file and params.memoryx.commit_steps > 0,
+        buffer_bytes=params.memoryx.memory if in_file else 0,
+    )
+
+
+def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
+    """Return how a run of these params would be set up here, as far as it can be told without one.
+
+    Sparse kernels are taken to be the faster ones, and activations to fit.
+    """
+    samples = grain_samples(graph, batch_size)
+    grains = batch_size // samples
+    states = optimizer_state_arrays(params.optimizer)
+    groups = assign_groups(params.sparsity, graph, params.sparsity_place) if params.sparsity else {}
+    densities = {
+        name: most_kept(params.sparsity[number], graph.weights[name].matrix_shape, params.loop.max_steps)
+        / graph.weights[name].size
+        for name, number in groups.items()
+    }
+    kept = sum(weight.size * densities.get(name, 1.0) for name, weight in graph.weights.items())
+    state_bytes = FLOAT32_BYTES * kept * (1 + states)
+    free = available_memory_bytes()
+    in_file = params.memoryx.store == "file" or (params.memoryx.store == "auto" and state_bytes > FILE_SHARE * free)
+    commits = in_file and params.memoryx.commit_steps > 0
+    return HostSetup(
+        grain_samples=samples,
+        grains=grains,
+        lanes=lanes_for(graph, samples, grains),
+        optimizer_states=states,
+        waits_for_norm=params.precision.max_gradient_norm is not None,
+        densities={name: density for name, density in densities.items() if density < 1.0},
+        recomputed=_runs_again(graph) if params.activation_checkpointing == "always" else frozenset(),
+        memoryx_in_file=in_file,
+        past_cache=in_file and (2 if commits else 1) * state_bytes > CACHED_SHARE * free,
+        commits=commits,
+        buffer_bytes=params.memoryx.memory if in_file else 0,
+    )
+
+
+def _runs_again(graph: Graph) -> frozenset[str]:
+    """Return the ops that run forward again where all layers are recomputed that can be."""
+    return frozenset(graph.ops[position].name for position in make_timeline(graph, trains=True, recomputes=True).again)

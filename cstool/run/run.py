@@ -1,0 +1,212 @@
+"""The verb behind `cstool run`: open the data, build the model, restore, train, evaluate, save."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from cstool.errors import CheckpointError, Interrupted, ParamsError
+from cstool.ir import Artifact, require_model
+from cstool.machine.data_sets import DataSets, open_data_sets
+from cstool.machine.prepare import prepare_model_dir
+from cstool.machine.start import Start, choose_checkpoints, choose_start
+from cstool.models import build_graph
+from cstool.params import Params, parse_states
+from cstool.progress import Progress
+from cstool.run.evaluate import evaluate_sets, evaluation_table
+from cstool.run.report.events import Events
+from cstool.run.report.file_traffic import traffic_of
+from cstool.run.report.sparsity_table import sparsity_table, table_lines
+from cstool.run.report.summary import conclude
+from cstool.run.report.time_split import EVALUATION, TimeSplit
+from cstool.run.restore import take_up
+from cstool.run.session import RunResult, Session
+from cstool.run.setup import open_session, settle_kernels
+from cstool.run.stopping import StopRequest
+from cstool.run.train import train
+from cstool.words import bytes_text
+
+log = logging.getLogger("cstool")
+
+
+def run(
+    params: Params,
+    artifact: Artifact,
+    *,
+    mode: str,
+    checkpoint_path: Path | None = None,
+    load_checkpoint_states: str | None = None,
+    strict: bool = True,
+    lanes: int | None = None,
+    sparse_kernels: str = "auto",
+    trace: Path | None = None,
+    log_folder: Path | None = None,
+    command: Callable[[Mapping[str, str | None]], str] | None = None,
+    progress: Progress,
+) -> RunResult:
+    """Do what a params file asks for.
+
+    Args:
+        params: checked params
+        artifact: the model compiled; its graph is what runs, op by op in the order of its stream
+        mode: "train", "eval", "train_and_eval", or "eval_all"
+        checkpoint_path: start from this one; None for the latest in model_dir, if there is one
+        load_checkpoint_states: "all", or which parts to load; None for what the params say
+        strict: whether a checkpoint must hold exactly the weights of the model
+        lanes: host threads; None to choose
+        sparse_kernels: one of `SPARSE_KERNELS`
+        trace: the file that a trace of a few training steps goes to; None for no trace
+        log_folder: of the log of this run, for `performance.json`; None for none
+        command: writes the command that began the run with other flags, for what to type next; None for nothing
+        progress: is told what is going on
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+    times = TimeSplit()
+    states = None if load_checkpoint_states is None else _typed_states(load_checkpoint_states)
+    with ExitStack() as stack:
+        data = open_data_sets(params, mode, stack)
+        for found in data.all:
+            log.info(found.samples.describe())
+        require_model(artifact, build_graph(params.model, data.sequence_length))
+        trains = data.train is not None
+        if trains and params.early_stopping is not None and not data.held_out:
+            rule = "EarlyStopping needs evaluations on the way, and there are none in mode train"
+            raise ParamsError([(f"{params.path}: {rule}", "--mode train_and_eval makes them")])
+        prepare_model_dir(params.model_dir)
+        # Old checkpoints, evaluated anew, are no part of the curves of training.
+        events = stack.enter_context(Events(None if mode == "eval_all" else params.events_dir))
+        for warning in params.warnings:
+            log.warning(warning)
+        for note in params.notes:
+            log.info(note)
+        if mode == "eval_all":
+            starts = choose_checkpoints(params, checkpoint_path, states)
+        else:
+            starts = [choose_start(params, checkpoint_path, states, trains=trains)]
+
+        def open_machine(start: Start, machine: ExitStack) -> Session:
+            return open_session(
+                params,
+                artifact,
+                data,
+                start,
+                mode=mode,
+                lanes=lanes,
+                sparse_kernels=sparse_kernels,
+                trace=trace,
+                events=events,
+                times=times,
+                log_folder=log_folder,
+                command=command,
+                progress=progress,
+                stack=machine,
+            )
+
+        if mode == "eval_all":
+            return _evaluate_all(starts, data, open_machine, strict)
+        return _run_once(open_machine(starts[0], stack), starts[0], data, strict, stack.enter_context(StopRequest()))
+
+
+def _typed_states(written: str) -> frozenset[str]:
+    try:
+        return parse_states(written)
+    except ValueError as error:
+        raise CheckpointError(f"--load_checkpoint_states: {error}") from error
+
+
+def _begin(session: Session, start: Start, strict: bool) -> None:
+    """Put the weights in place, and say which kernels compute with them."""
+    take_up(session, start, strict)
+    session.appliance.memoryx.reserve()
+    settle_kernels(session)
+
+
+def _run_once(session: Session, start: Start, data: DataSets, strict: bool, stop: StopRequest) -> RunResult:
+    """Train, evaluate, or both."""
+    _begin(session, start, strict)
+    checkpoint = None if data.train is not None else start.path
+
+    def evaluate_now() -> float:
+        return _evaluate(session, data, stop, checkpoint)
+
+    try:
+        if data.train is not None:
+            train(session, data.train.samples, data.train.loader, evaluate_now if data.held_out else None, stop)
+        if data.held_out and session.evaluated_step != session.position.step:
+            evaluate_now()
+        _check_not_stopped(session, data, stop)
+    except Interrupted:
+        conclude(session)
+        raise
+    return _finished(session)
+
+
+def _evaluate(session: Session, data: DataSets, stop: StopRequest, checkpoint: Path | None) -> float:
+    """Evaluate on all data sets; return the seconds that it took."""
+    seconds = evaluate_sets(session, data.held_out, stop, checkpoint)
+    if stop.signal_name is None or session.evaluated_step == session.position.step:
+        session.events.scalars(session.position.step, session.metrics)
+    return session.times.move(seconds, EVALUATION)
+
+
+def _evaluate_all(
+    starts: Sequence[Start], data: DataSets, open_machine: Callable[[Start, ExitStack], Session], strict: bool
+) -> RunResult:
+    """Evaluate every checkpoint on every data set.
+
+    One machine does for all, whose weights are loaded anew, but for sparse ones: these have room for as many numbers
+    as the checkpoint has.
+    """
+    result: RunResult | None = None
+    pending = list(starts)
+    with StopRequest() as stop:
+        while pending:
+            with ExitStack() as machine:
+                session = open_machine(pending[0], machine)
+                if result is not None:
+                    session.result.evaluations = result.evaluations
+                while pending:
+                    start = pending.pop(0)
+                    _begin(session, start, strict)
+                    _evaluate(session, data, stop, start.path)
+                    _check_not_stopped(session, data, stop)
+                    if session.appliance.memoryx.sparse:
+                        break
+                result = _finished(session)
+    assert result is not None, "there is a checkpoint"
+    for line in evaluation_table(result.evaluations):
+        log.info(line)
+    return result
+
+
+def _check_not_stopped(session: Session, data: DataSets, stop: StopRequest) -> None:
+    if stop.signal_name is not None and data.held_out:
+        mode = "eval_all" if session.result.mode == "eval_all" else "eval"
+        raise Interrupted(
+            f"stopped by {stop.signal_name} during the evaluation after step {session.position.step}",
+            f"--mode {mode} repeats it",
+        )
+
+
+def _finished(session: Session) -> RunResult:
+    """Sum up, and say what is worth saying at the end."""
+    result, appliance = session.result, session.appliance
+    result.sparsity = sparsity_table(appliance.memoryx)
+    if appliance.memoryx.optimizer is None:
+        result.streamed_bytes_per_step = sum(systems.streamed_bytes for systems in appliance.systems)
+    for line in table_lines(result.sparsity):
+        log.info(line)
+    if result.sparsity and result.losses:
+        log.info(
+            f"Streamed {bytes_text(result.streamed_bytes_per_step)} of weights a step; with the zeros it would "
+            f"have been {bytes_text(result.dense_streamed_bytes_per_step)}."
+        )
+    result.memoryx = traffic_of(appliance.memoryx)
+    if result.memoryx is not None:
+        log.info(result.memoryx.line())
+    conclude(session)
+    return result

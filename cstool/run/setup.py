@@ -1,0 +1,162 @@
+"""From params to a session: the appliance with its store, laid out for the batches, its kernels compiled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from cstool.ir import Artifact
+from cstool.machine.appliance import Appliance
+from cstool.machine.data_sets import DataSet, DataSets
+from cstool.machine.kernel_choice import KernelChooser
+from cstool.machine.memoryx.optimizer import make_optimizer
+from cstool.machine.memoryx.step_statistics import StepStatistics
+from cstool.machine.memoryx_store import open_backing, streamed_activation_bytes
+from cstool.machine.prepare import prepare_kernels
+from cstool.machine.sparsity_rules import sparsity_rules
+from cstool.machine.start import Start
+from cstool.params import Params
+from cstool.progress import Progress
+from cstool.run.patience import Patience
+from cstool.run.report.events import Events
+from cstool.run.report.time_split import TimeSplit
+from cstool.run.report.wording import counted
+from cstool.run.session import Modelled, Recomputed, RunResult, Session
+from cstool.words import bytes_text
+
+log = logging.getLogger("cstool")
+
+
+def open_session(
+    params: Params,
+    artifact: Artifact,
+    data: DataSets,
+    start: Start,
+    *,
+    mode: str,
+    lanes: int | None,
+    sparse_kernels: str,
+    trace: Path | None = None,
+    events: Events,
+    times: TimeSplit,
+    log_folder: Path | None,
+    command: Callable[[Mapping[str, str | None]], str] | None,
+    progress: Progress,
+    stack: ExitStack,
+) -> Session:
+    """Return the session of a run, all but the weights in place.
+
+    Args:
+        params: checked params; their model_dir is there
+        artifact: the model compiled
+        data: its batches are what the systems are laid out for
+        start: what the run starts from
+        mode: for the result
+        lanes: host threads; None to choose
+        sparse_kernels: one of `SPARSE_KERNELS`
+        trace: the file that a trace of a few training steps goes to; None for no trace
+        events: takes scalars for TensorBoard
+        times: where the time goes
+        log_folder: of the log of this run; None for none
+        command: writes the command that began the run with other flags; None for nothing
+        progress: is told what is going on
+        stack: closes the session
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+    graph, trains = artifact.graph, data.train is not None
+    optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
+    chooser = KernelChooser(sparse_kernels)
+    sparsity = sparsity_rules(params, graph, chooser)
+    backing = open_backing(params, graph, optimizer, sparsity, start, lanes)
+    if backing.store is not None:
+        stack.callback(backing.store.close)
+    appliance = stack.enter_context(
+        Appliance(
+            graph,
+            optimizer=optimizer,
+            max_gradient_norm=params.precision.max_gradient_norm,
+            loss_scaling=getattr(params.model, "loss_scaling", "num_tokens"),
+            loss_weight=getattr(params.model, "loss_weight", 1.0),
+            seed=params.seed,
+            learning_rate_scales={
+                name: scale for name in graph.weights if trains and (scale := params.learning_rate_scale(name)) != 1.0
+            },
+            sparsity=sparsity,
+            num_csx=params.num_csx,
+            lanes=lanes,
+            store=backing.store,
+            waiting_bytes=backing.waiting_bytes,
+            memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph),
+            recompute=params.activation_checkpointing,
+        )
+    )
+    result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
+    result.modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
+    session = Session(
+        params,
+        graph,
+        appliance,
+        progress,
+        result,
+        trace=trace,
+        chooser=chooser,
+        events=events,
+        times=times,
+        log_folder=log_folder,
+        command=command,
+    )
+    appliance.memoryx.statistics = StepStatistics(with_norms=params.computes_norms)
+    if trains and params.early_stopping is not None:
+        session.patience = Patience(params.early_stopping)
+    if trains and appliance.loss_scaling == "batch_size":
+        log.info(
+            "Losses of training steps are as the file scales them: the sum over the tokens of a sample, times "
+            f"loss_weight ({appliance.loss_weight:g}). Those of evaluations are nats per token."
+        )
+    sizes = {found.loader.batch_size: found for found in reversed(data.held_out)}
+    for found in reversed(sizes.values()):
+        _prepare_systems(session, found, trains=False, kinds=len(sizes))
+    if data.train is not None:
+        _prepare_systems(session, data.train, trains=True)
+    prepare_kernels(progress)
+    return session
+
+
+def settle_kernels(session: Session) -> None:
+    """Say by what the kernels of sparse weights are chosen: by what the run chose before, or by measuring."""
+    shapes = session.appliance.memoryx.sparse_shapes()
+    if not shapes:
+        return
+    plan = max(session.appliance.systems, key=lambda systems: systems.trains).plan
+    session.chooser.settle(shapes, plan.samples * plan.sequence, session.kept_choices.get("sparse_kernels"))
+
+
+def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: int = 1) -> None:
+    batch_size = data.loader.batch_size
+    systems = session.appliance.prepare(batch_size, trains=trains, where=data.where, kinds=kinds)
+    if not trains and session.appliance.memoryx.optimizer is not None:
+        return
+    result = session.result
+    result.grain_samples, result.lanes, result.waves = systems.plan.samples, len(systems.lanes), systems.waves
+    log.info(f"Effective batch size is {batch_size}.")
+    log.info(
+        f"Preparing to execute using {session.params.num_csx} CSX: {counted(systems.grains, 'grain')} of "
+        f"{counted(systems.plan.samples, 'sample')}, {counted(len(systems.lanes), 'lane')}, "
+        f"{counted(systems.waves, 'wave')}"
+    )
+    if trains and systems.waves > 1 and session.appliance.store.outlives:
+        size_bytes = 4 * session.graph.parameter_count
+        log.warning(
+            f"The batch goes in {systems.waves} waves: until the last one, sums of gradients wait in memory, up to "
+            f"{bytes_text(size_bytes)} of them. A smaller batch_size, or more memory for activations, avoids that."
+        )
+    if layers := len(systems.plan.timeline.recomputed):
+        result.recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
+        log.info(
+            f"Recomputing the activations of {counted(layers, 'layer')} in backward: a grain takes "
+            f"{bytes_text(systems.plan.slot_bytes)}, {bytes_text(systems.whole_slot_bytes)} if all were kept"
+        )

@@ -1,0 +1,285 @@
+"""Generate and predict: what a trained model answers, the verb behind `cstool run --mode infer`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cstool.errors import CheckpointError, InferenceError
+from cstool.verbs.asked import asked_params, check_lanes
+from cstool.verbs.screen import progress_of
+
+if TYPE_CHECKING:
+    from cstool.data import Tokenizer
+    from cstool.inference.answer import Answers, Completion
+    from cstool.inference.model import InferenceModel
+    from cstool.inference.predict import Predictions
+    from cstool.params import Params
+    from cstool.progress import Progress
+
+
+def open_model(
+    trained: str | Path | Params,
+    *,
+    overrides: Mapping[str, Any] | Sequence[str] | None = None,
+    checkpoint_path: str | Path | None = None,
+    lanes: int | None = None,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> InferenceModel:
+    """Open a trained model, ready to answer; a context manager, which closes it.
+
+    Args:
+        trained: a checkpoint (`FILE`, `DIR:STEP`), the model_dir of a run (its latest), a params file (.yaml, or the
+            name of a stock one) or params that are loaded (the latest in their model_dir)
+        overrides: values by dotted key, of the params
+        checkpoint_path: of a params file: this one (`FILE`, `DIR:STEP`), not the latest
+        lanes: host threads; None for one per core. Results do not depend on it
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it does not have the params of its model
+        CstoolError: whatever else the user can act on
+    """
+    from cstool.inference.model import InferenceModel
+    from cstool.params import Params, is_params_file
+
+    check_lanes(lanes)
+    path = None if checkpoint_path is None else Path(checkpoint_path)
+    if isinstance(trained, Params) or is_params_file(trained):
+        params = asked_params(trained, overrides)
+    else:
+        if path is not None:
+            raise CheckpointError("checkpoint_path: must go with a params file, got the checkpoint itself as well")
+        path = _checkpoint(str(trained))
+        params = params_of(path, overrides or (), {})
+    with progress_of(progress) as shown:
+        return InferenceModel(params, checkpoint_path=path, lanes=lanes, progress=shown)
+
+
+def _checkpoint(named: str) -> Path:
+    """Return the file of a saved state: as named, or the latest of a folder."""
+    from cstool.store import FILE_NAME, find_checkpoint, is_store
+
+    if not Path(named).is_dir():
+        return find_checkpoint(named)
+    live = Path(named) / FILE_NAME
+    try:
+        return find_checkpoint(f"{named}:latest")
+    except CheckpointError:
+        if is_store(live):
+            return live
+        raise
+
+
+@contextmanager
+def _opened(
+    trained: str | Path | Params | InferenceModel, lanes: int | None, progress: Literal["auto", "none"] | Progress
+) -> Iterator[InferenceModel]:
+    """Yield a model; one that was opened before stays open."""
+    from cstool.inference.model import InferenceModel
+
+    if isinstance(trained, InferenceModel):
+        yield trained
+        return
+    with open_model(trained, lanes=lanes, progress=progress) as model:
+        yield model
+
+
+def generate(
+    trained: str | Path | Params | InferenceModel,
+    prompts: str | Sequence[str],
+    *,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop: str | Sequence[str] = (),
+    seed: int | None = None,
+    tokenizer: str | Path | None = None,
+    truncates: bool = False,
+    uses_cache: bool = True,
+    special_tokens: bool = True,
+    batch_size: int | None = None,
+    show: Callable[[int, str], None] | None = None,
+    lanes: int | None = None,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> Answers:
+    """Let a trained model go on from prompts.
+
+    What is left out is as the params say, else 128 tokens at temperature 1. A draw is keyed by the seed, the number of
+    the prompt and the position: the same call gives the same text.
+
+    Args:
+        trained: as for `open_model`, or a model that is open
+        prompts: one text, or several
+        max_tokens: that follow each at most
+        temperature: 0 takes the likeliest token
+        top_k: draw from so many likeliest tokens only
+        top_p: draw from the likeliest tokens, of this probability together
+        stop: a text that ends what follows, or several
+        seed: of draws; None for that of the params
+        tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
+        truncates: go on from the end of a prompt that is too long, which is an error else
+        uses_cache: False computes every token again for each that follows; the tokens are the same
+        special_tokens: begin prompts with what the template of the tokenizer puts there, for example <s>
+        batch_size: prompts answered together; None for as many as there is memory for, and 32 at the most
+        show: is told the number of a prompt, from 0, and a piece of text, as texts come
+        lanes: host threads; None for one per core. Results do not depend on it
+        progress: of the loading; see `open_model`
+
+    Returns:
+        A completion for each prompt, and how fast that was on this host; its `texts` are prompts and what followed
+
+    Raises:
+        InferenceError: the model is none that generates, or does not fit the request
+        NonFiniteError: the model does not give finite logits
+        CstoolError: whatever else the user can act on
+    """
+    from cstool.inference.answer import answer, make_request
+
+    with _opened(trained, lanes, progress) as model:
+        params = model.params
+        request = make_request(
+            params.model,
+            [prompts] if isinstance(prompts, str) else prompts,
+            seed=params.seed if seed is None else seed,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            stops=[stop] if isinstance(stop, str) else stop,
+            truncates=truncates,
+            uses_cache=uses_cache,
+            special_tokens=special_tokens,
+            batch_size=batch_size,
+        )
+        chosen = choose_tokenizer(params, None if tokenizer is None else str(tokenizer))
+        return answer(model, chosen, request) if show is None else answer(model, chosen, request, show=show)
+
+
+def predict(
+    trained: str | Path | Params | InferenceModel,
+    output: str | Path | None = None,
+    *,
+    batch_size: int | None = None,
+    lanes: int | None = None,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> Predictions:
+    """Write the classes that a trained model predicts for its validation data: label, likeliest class, probabilities.
+
+    Args:
+        trained: as for `open_model`, or a model that is open
+        output: a .csv or .h5 file; None for predictions_<step>.csv in model_dir
+        batch_size: samples that go through the model together; the numbers do not depend on it
+        lanes: host threads; None for one per core. Results do not depend on it
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Returns:
+        The path, how many samples, which share of them is right, and how fast that was on this host
+
+    Raises:
+        InferenceError: the model does not classify, or the file cannot be written
+        CstoolError: whatever else the user can act on
+    """
+    from cstool.inference.predict import predict as predict_classes
+    from cstool.params import DecoderParams
+
+    path = None if output is None else Path(output)
+    check_output(path, (".csv", ".h5"), "output")
+    with _opened(trained, lanes, progress) as model, progress_of(progress) as shown:
+        if isinstance(model.params.model, DecoderParams):
+            name = model.params.model.name
+            raise InferenceError(f"predict: must be for a model that classifies, got {name}", "`generate` is for text")
+        return predict_classes(model, path, batch_size=batch_size, progress=shown)
+
+
+def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> None:
+    """Check what a file of answers is called, and that there is a folder for it.
+
+    Raises:
+        InferenceError: it ends in something else, or cannot be written there
+    """
+    if path is None:
+        return
+    if path.suffix not in endings:
+        raise InferenceError(f"{label} {path}: must end in {' or '.join(endings)}, got {path.suffix or 'no ending'}")
+    # Before anything is computed: whatever is wrong later loses it.
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        found = "a folder of that name" if path.is_dir() else "a folder that is not there, or not to be written to"
+        raise InferenceError(f"{label} {path}: must be a file in a folder that can be written, got {found}")
+
+
+def params_of(
+    checkpoint: Path, overrides: Mapping[str, Any] | Sequence[str], flags: Mapping[str, tuple[str, Any]]
+) -> Params:
+    """Return the params that a checkpoint was trained with; logs go to its folder unless they say otherwise.
+
+    Args:
+        checkpoint: its file
+        overrides, flags: as for `load_params`
+
+    Raises:
+        CheckpointError: it cannot be read, or does not have them
+        ParamsError: what it has cannot be run with, or what was typed is wrong
+    """
+    import yaml
+
+    from cstool.params import parse_params
+    from cstool.store import open_checkpoint
+
+    with open_checkpoint(checkpoint) as reader:
+        metadata: Any = reader.values().get("__metadata__")
+    try:
+        document = metadata[-1]["params"]
+        document["trainer"]["init"]["model_dir"] = str(checkpoint.absolute().parent)
+    except (LookupError, TypeError):
+        raise CheckpointError(
+            f"{checkpoint}: must have the params of its model, it has none", "--params names the file of the model"
+        ) from None
+    text = yaml.safe_dump(document, sort_keys=False)
+    return parse_params(text, str(checkpoint), overrides=overrides, flags=flags, has_lines=False)
+
+
+def choose_tokenizer(params: Params, named: str | None) -> Tokenizer:
+    """Return the tokenizer that was asked for, or that of the data set.
+
+    Args:
+        params: of the run that trained the model
+        named: "bytes" or a tokenizers JSON file; None for that of the data set
+
+    Raises:
+        InferenceError: nobody says which
+        DataError: it cannot be loaded
+    """
+    from cstool.data import load_tokenizer, tokenizer_of
+
+    if named is not None:
+        return load_tokenizer(named)
+    folders = params.data_folders
+    for folder in folders:
+        if (found := tokenizer_of(folder)) is not None:
+            return found
+    where = ", ".join(map(str, folders)) or "the params, which name no data set"
+    raise InferenceError(
+        f"--tokenizer: must be given where the data set does not say how it was made, and {where} does not",
+        "bytes, or the tokenizer.json of the training data",
+    )
+
+
+def write_completions(path: Path, completions: Sequence[Completion]) -> None:
+    """Write completions as JSON objects, one to a line, all or nothing.
+
+    Raises:
+        InferenceError: the file cannot be written
+    """
+    from cstool.atomic_file import write_replacing
+
+    try:
+        write_replacing(path, "".join(json.dumps(asdict(each)) + "\n" for each in completions))
+    except OSError as error:
+        raise InferenceError(f"--output {path}: must be writable, got: {error.strerror}") from None

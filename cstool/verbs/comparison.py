@@ -1,0 +1,64 @@
+"""Sparse beside dense, from a params file: the verb behind `cstool validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cstool.verbs.asked import asked_params, check_lanes
+from cstool.verbs.screen import progress_of
+
+if TYPE_CHECKING:
+    from cstool.compare import Verdict
+    from cstool.params import Params
+    from cstool.progress import Progress
+
+
+def validate(
+    params: str | Path | Params,
+    sparsity: float | None = None,
+    *,
+    overrides: Mapping[str, Any] | Sequence[str] | None = None,
+    num_steps: int | None = None,
+    num_csx: int | None = None,
+    max_loss_gap: float = 0.1,
+    tolerance: float | None = None,
+    sweep: Sequence[float] = (),
+    seed: int | None = None,
+    lanes: int | None = None,
+    model_dir: str | Path | None = None,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> Verdict:
+    """Compare sparse training with dense training: numerics, held-out loss, cost of a step.
+
+    Args:
+        params: a params file of one trainer, or params that are loaded
+        sparsity: share of zeros; None for what the params ask for
+        overrides: values by dotted key
+        num_steps: of each run; None for those of the params, at most 100
+        num_csx: number of CSX systems
+        max_loss_gap: by which the held-out loss of the sparse run may be larger [nats]
+        tolerance: relative difference that sparse and dense kernels may come to; None for 9.5e-7 per step
+        sweep: further shares of zeros that are measured; the verdict is not of them
+        seed: of all random numbers
+        lanes: host threads; None for one per core. Losses do not depend on it
+        model_dir: new folder in which the runs stay; None for a temporary one
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Returns:
+        Its `holds` is the verdict; the rest says why
+
+    Raises:
+        NonFiniteError: a run came to NaN or infinity
+        CstoolError: whatever else the user can act on
+    """
+    check_lanes(lanes)
+    from cstool.compare import Request
+    from cstool.compare import validate as validate_params
+
+    asked = asked_params(params, overrides, num_csx=num_csx, seed=seed)
+    folder = None if model_dir is None else Path(model_dir)
+    request = Request(sparsity, num_steps, max_loss_gap, tolerance, tuple(sweep), lanes, folder)
+    with progress_of(progress) as shown:
+        return validate_params(asked, request, shown)

@@ -1,0 +1,194 @@
+"""Data sets: made, looked at, checked, read; the verbs behind `cstool data`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cstool.verbs.screen import progress_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cstool.data import DataCheck, DataInfo, DigitsSummary, TextSummary
+    from cstool.progress import Progress
+
+
+def prepare_text(
+    sources: str | Path | Sequence[str | Path] | None,
+    output: str | Path,
+    *,
+    sequence_length: int,
+    val_fraction: float = 0.05,
+    seed: int = 1,
+    tokenizer: str | Path = "bytes",
+    train_tokenizer: int | None = None,
+    allow_unknown: bool = False,
+    packing: Literal["stream", "documents"] = "stream",
+    shuffle_seed: int | None = None,
+    jsonl_key: str | None = None,
+    processes: int = 1,
+    overwrite: bool = False,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> TextSummary:
+    """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by document.
+
+    One that was made before from the same text with the same arguments is kept; one that was begun is gone on with.
+
+    Args:
+        sources: a file or folder, or several; None for the running Python's standard library
+        output: a folder that does not exist, is empty, or was made by this function
+        sequence_length: tokens of a sample
+        val_fraction: share of the text that is held out, in [0, 1)
+        seed: of the choice of held-out files
+        tokenizer: "bytes" or a tokenizers JSON file
+        train_tokenizer: train a byte-level BPE of so many tokens on the train part, and take that
+        allow_unknown: count characters that no token stands for; else they are an error
+        packing: documents back to back, or each the begin of a sample
+        shuffle_seed: of the order of the samples; None for that of the text
+        jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or that of the only text
+        processes: that do the work; the files are the same
+        overwrite: replace a different data set
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Returns:
+        How much text, how many samples and tokens each part has
+
+    Raises:
+        DataError: an argument is out of range, the text cannot be read, or the data set not be written
+        Interrupted: Ctrl-C, when something was finished
+    """
+    from cstool.data import TextRequest
+    from cstool.data import prepare_text as prepare
+
+    request = TextRequest(
+        sequence_length=sequence_length,
+        val_fraction=val_fraction,
+        seed=seed,
+        tokenizer=str(tokenizer),
+        train_vocab=train_tokenizer,
+        allow_unknown=allow_unknown,
+        packing=packing,
+        shuffle_seed=shuffle_seed,
+        jsonl_key=jsonl_key,
+    )
+    named = [sources] if isinstance(sources, str | Path) else sources
+    paths = None if named is None else [Path(source) for source in named]
+    with _bytes_of("Preparing text", progress) as tell:
+        return prepare(paths, Path(output), request, processes=processes, overwrite=overwrite, progress=tell)
+
+
+def prepare_digits(
+    output: str | Path, *, val_fraction: float = 0.2, seed: int = 1, overwrite: bool = False
+) -> DigitsSummary:
+    """Make files of MNIST of scikit-learn's handwritten digits: 1,797 pictures of 28 x 28, scaled up from 8 x 8.
+
+    Args:
+        output: a folder that does not exist, is empty, or was made by this function
+        val_fraction: share of the pictures that is held out, in (0, 1)
+        seed: of the choice of held-out pictures
+        overwrite: replace a different data set
+
+    Returns:
+        How many pictures each part has
+
+    Raises:
+        DataError: scikit-learn is not installed, an argument is out of range, or the files cannot be written
+    """
+    from cstool.data import prepare_digits as prepare
+
+    return prepare(Path(output), val_fraction=val_fraction, seed=seed, overwrite=overwrite)
+
+
+def data_info(folder: str | Path) -> DataInfo:
+    """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
+
+    Args:
+        folder: of a data set made here, of the vendor's HDF5 files, or of the files of MNIST
+
+    Returns:
+        What is known of it; what is not, is None
+
+    Raises:
+        DataError: there is none, or it is damaged
+    """
+    from cstool.data import data_info as info
+
+    return info(Path(folder))
+
+
+def check_data(
+    folder: str | Path, *, vocab_size: int | None = None, progress: Literal["auto", "none"] | Progress = "auto"
+) -> DataCheck:
+    """Read all of a data set, and list everything that is wrong with it.
+
+    Args:
+        folder: as for `data_info`
+        vocab_size: what tokens must be below; None for that of the record, if there is one
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Returns:
+        Its `findings` are empty where nothing is wrong
+
+    Raises:
+        DataError: there is no data set
+    """
+    from cstool.data import check_data as check
+
+    with _bytes_of("Checking data", progress) as tell:
+        return check(Path(folder), vocab_size=vocab_size, progress=tell)
+
+
+def read_samples(
+    folder: str | Path, numbers: Sequence[int], *, part: str = "train"
+) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    """Read samples of a data set by their numbers.
+
+    Args:
+        folder: as for `data_info`
+        numbers: n integers, from 0, in any order
+        part: of the data set
+
+    Returns:
+        An array for each field. Of text: input_ids and labels (n, S) int32, mask (n, S) float32; of pictures:
+        x (n, 784) float32, mask (n,) float32, labels (n,) int32
+
+    Raises:
+        DataError: there is no such part or sample, or a file is damaged
+    """
+    import numpy as np
+
+    from cstool.data import allocate, open_part
+    from cstool.errors import DataError
+
+    dataset = open_part(Path(folder), part)
+    try:
+        wanted = np.asarray(numbers, np.int64)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < dataset.sample_count:
+            rule = f"sample numbers must be from 0 to {dataset.sample_count - 1:,}"
+            wrong = wanted[(wanted < 0) | (wanted >= dataset.sample_count)][0]
+            raise DataError(f"{folder}: {rule}, got {wrong:,}")
+        arrays = allocate(dataset.fields, len(wanted))
+        dataset.read(wanted, arrays)
+        return arrays
+    finally:
+        dataset.close()
+
+
+@contextmanager
+def _bytes_of(task: str, progress: Literal["auto", "none"] | Progress) -> Iterator[Callable[[int, int], None]]:
+    """Yield what is told (bytes done, bytes in all) of a task."""
+    with progress_of(progress) as shown:
+        known: int | None = None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal known
+            if total != known:
+                shown.start(task, total)
+                known = total
+            shown.advance(task, done)
+
+        yield tell
+        shown.finish(task)

@@ -1,0 +1,121 @@
+"""What a step costs: against what is counted elsewhere, and what a run itself allocates and streams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.compare.cost import OUTSIDE, build_cost, op_products, pattern_bytes
+from cstool.compare.race import Finish
+from cstool.kernels.sparse import make_pattern
+from cstool.models.statistics import Flops, count_statistics
+from cstool.params import SparsityParams
+from cstool.run.session import RunResult
+from tests.models import FAMILIES, decoder, fc_mnist
+
+QUERY = "transformer_decoder.layers.{}.self_attn.proj_q_dense_layer.weight"
+
+
+@given(rows=st.integers(1, 600), columns=st.integers(1, 300), density=st.floats(0, 1), seed=st.integers(0, 9))
+def test_the_size_of_a_pattern_is_that_of_the_pattern(rows, columns, density, seed):
+    indices = np.flatnonzero(np.random.default_rng(seed).random(rows * columns) < density)
+    pattern, _ = make_pattern(indices, (rows, columns))
+    assert pattern_bytes(rows, columns, len(indices)) == pattern.size_bytes
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ops_together_are_what_statistics_count(family):
+    graph = decoder(layers=3, **FAMILIES[family])
+    total = sum((flops for flops, _ in op_products(graph).values()), Flops())
+    assert total == count_statistics(graph).sample_flops
+
+
+def test_nobody_wants_the_delta_of_an_image():
+    products = op_products(fc_mnist())
+    assert [wanted for _, wanted in products.values()][:2] == [False, True]
+
+
+def finish(step_s: float, shares: dict[str, float], **result: object) -> Finish:
+    return Finish("x", (1.0,), (step_s,), step_s, shares, None, RunResult("train", "gpt2", 1, **result), None)
+
+
+class Halves:
+    """Stands in for the measured kernels: twice as fast in every product."""
+
+    asked: list[tuple[int, int, float]] = []
+
+    def __init__(self, *panel: object) -> None:
+        self.asked.append(panel)  # type: ignore[arg-type]
+
+    def speedup(self, choice: object, with_delta: bool) -> float:
+        assert tuple(choice) == (True, False, True)  # type: ignore[arg-type]
+        assert with_delta
+        return 2.0
+
+
+def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
+    graph = decoder(layers=2)
+    groups = dict.fromkeys((QUERY.format(n) for n in range(2)), SparsityParams(sparsity=0.75))
+    shares = {op.name: 0.001 for op in graph.ops}
+    for n in range(2):
+        shares[QUERY.format(n).removesuffix(".weight")] = 0.1
+    weights_bytes = 4 * sum(graph.weights[name].size for op in graph.ops for name in op.weights)
+    kernels = {"forward": "sparse", "delta": "dense", "gradient": "both"}
+    table = [{"weights": QUERY.format("*"), "count": 2, "shape": [8, 8], "density": 0.25, "kernels": kernels}]
+    found = build_cost(
+        graph,
+        groups,
+        finish(2.0, shares, waves=3),
+        finish(1.0, shares, waves=3, sparsity=table),
+        batch_size=10,
+        num_steps=5,
+        optimizer_arrays=2,
+        ceiling_of=Halves,  # type: ignore[arg-type]
+    )
+    query, *_, outside = found.rows
+    assert (query.name, query.count, query.shape, query.density) == (QUERY.format("*"), 2, (8, 8), 0.25)
+    assert (query.kernels, query.ideal, query.kernels_alone) == (kernels, 4.0, 2.0)
+    assert Halves.asked == [(8, 8, 0.25)]
+    assert (query.dense.seconds, query.sparse.seconds) == (0.4, 0.2)
+    # One sample of 8 tokens: forward, delta and gradient are 2 x 8 x 8 x 8 each; two layers.
+    assert query.dense.flops == 10 * 2 * 3 * 2 * 8 * 8 * 8
+    assert query.sparse.flops == query.dense.flops / 4
+    # Two arrays of state; 64 numbers and a bias of 8; 16 numbers and the pattern of an 8 x 8 panel.
+    assert query.dense.memory_bytes == 2 * 4 * (64 + 8) * 3
+    assert query.sparse.memory_bytes == 2 * (4 * (16 + 8) * 3 + pattern_bytes(8, 8, 16))
+    # Three waves, forward and backward.
+    assert query.sparse.streamed_bytes == 3 * 2 * 2 * (4 * (16 + 8) + pattern_bytes(8, 8, 16))
+    assert found.dense.streamed_bytes == 3 * 2 * weights_bytes
+    assert found.dense.memory_bytes == 4 * 3 * sum(weight.size for weight in graph.weights.values())
+    assert outside.name == OUTSIDE
+    assert found.dense.seconds == pytest.approx(2.0)
+    assert found.sparse.seconds == pytest.approx(1.0)
+
+
+def test_a_weight_that_is_alone_keeps_its_number():
+    graph = fc_mnist()
+    name = "fc_layers.1.weight"
+    table = [{"weights": name, "shape": [4, 6], "density": 0.5, "kernels": dict.fromkeys("abc", "dense")}]
+    shares = {op.name: 0.01 for op in graph.ops}
+
+    class Asked:
+        def __init__(self, *_: object) -> None: ...
+
+        def speedup(self, *_: object) -> float:
+            return 1.0
+
+    found = build_cost(
+        graph,
+        {name: SparsityParams(sparsity=0.5)},
+        finish(1.0, shares),
+        finish(1.0, shares, sparsity=table),
+        batch_size=1,
+        num_steps=1,
+        optimizer_arrays=0,
+        ceiling_of=Asked,  # type: ignore[arg-type]
+    )
+    assert [row.name for row in found.rows] == [
+        *(name, "dense linear layers", "other ops", "output and loss", OUTSIDE),
+    ]

@@ -1,0 +1,117 @@
+"""Verdicts: when they hold, what they say, and what follows from their numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.compare.verdicts import comparison, cost, numerics, verdict
+
+
+def test_it_holds_if_kernels_agree_and_the_gap_is_small():
+    assert verdict().holds
+    assert verdict().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"loss_differences": (0.0, 3e-6)},
+            "their losses differ by 3.0e-06 at step 2, the tolerance is 2.0e-06",
+        ),
+        (
+            {"loss_differences": (math.nan, 0.0)},
+            "their losses differ by nan at step 1, the tolerance is 1.0e-06",
+        ),
+        (
+            {"gradient_difference": 1e-3},
+            "in step 1, the gradient of transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight differs by 1.0e-03, "
+            "the tolerance is 2.0e-06",
+        ),
+        (
+            {"gradient_difference": math.nan, "worst_weight": "w"},
+            "in step 1, the gradient of w differs by nan, the tolerance is 2.0e-06",
+        ),
+        (
+            {"mask_changes": True, "mask_difference": 0.02, "mask_tolerance": 0.001},
+            "after step 2, 2.00% of the masks differ, the tolerance is 0.10%",
+        ),
+    ],
+)
+def test_kernels_that_disagree_are_said_to(changes, problem):
+    found = verdict(numerics=numerics(**changes))
+    assert not found.holds
+    assert found.problems == (f"numerics: sparse and dense kernels disagree: {problem}",)
+
+
+def test_what_is_just_within_tolerance_holds():
+    assert numerics(loss_differences=(1e-6, 2e-6), gradient_difference=2e-6).problems == ()
+
+
+@pytest.mark.parametrize(("most", "holds"), [(0.25, True), (0.2499, False)])
+def test_the_gap_is_that_of_held_out_losses(most, holds):
+    quality = replace(comparison().quality, max_loss_gap=most)
+    assert quality.gap == 0.25
+    assert verdict(comparison=comparison(quality=quality)).holds == holds
+
+
+def test_a_sparse_run_that_is_better_holds_without_any_gap():
+    quality = replace(comparison().quality, sparse_loss=2.0, max_loss_gap=0.0)
+    assert (quality.gap, quality.holds) == (-0.5, True)
+
+
+def test_a_loss_that_is_not_a_number_does_not_hold():
+    assert not replace(comparison().quality, sparse_loss=math.nan).holds
+
+
+def test_a_gap_that_is_too_large_is_told_per_token_or_sample():
+    found = verdict(comparison=comparison(quality=replace(comparison().quality, max_loss_gap=0.1)))
+    text = "quality: the held-out loss of the sparse run exceeds that of the dense one by 0.2500 nats per {}"
+    assert found.problems == (text.format("token") + ", --max_loss_gap is 0.1",)
+    found = replace(found, setting=replace(found.setting, tokens=None))
+    assert found.problems == (text.format("sample") + ", --max_loss_gap is 0.1",)
+
+
+def test_rows_make_up_the_step():
+    found = cost()
+    assert found.dense.seconds == pytest.approx(0.080)
+    assert found.sparse.seconds == pytest.approx(0.052)
+    assert found.step.speedup == pytest.approx(80 / 52)
+    assert (found.dense.flops, found.sparse.flops) == (52_000_000, 13_000_000)
+    assert found.sparse.streamed_bytes == 20000 + 2000 + 4096
+
+
+def test_the_sparse_weights_together():
+    found = cost().matrices
+    assert (found.count, found.density) == (4, 11 / 50)
+    assert found.speedup == pytest.approx(50 / 28)
+    assert found.ideal == pytest.approx(50 / (40 / 4 + 10 / 10))
+    assert found.kernels_alone == pytest.approx(50 / (40 / 2.5 + 10 / 1.6))
+
+
+def test_the_ideal_step_is_amdahls():
+    # 40 ms at 4x, 10 ms at 10x, 20 ms as they are, 10 ms outside of ops at 5x.
+    assert cost().step.ideal == pytest.approx(80 / (10 + 1 + 20 + 2))
+
+
+def test_a_step_with_the_kernels_alone_has_the_rest_of_the_sparse_run():
+    assert cost().step.kernels_alone == pytest.approx(80 / (40 / 2.5 + 10 / 1.6 + 19 + 5))
+
+
+def test_a_row_without_a_measured_time_has_no_speedup():
+    (*_, outside) = cost().rows
+    assert replace(outside, sparse=replace(outside.sparse, seconds=0.0)).speedup is None
+
+
+def test_its_document_is_json_with_all_that_follows():
+    found = verdict(sweep=(comparison(), comparison(sparsity="0.9")), notes=("a note",)).as_dict()
+    assert json.loads(json.dumps(found))["cost"]["rows"][0]["shape"] == [256, 64]
+    assert (found["holds"], found["measured_on"], found["notes"]) == (True, "this host", ["a note"])
+    assert found["quality"]["gap"] == 0.25
+    assert found["cost"]["step"]["speedup"] == pytest.approx(80 / 52)
+    assert found["cost"]["rows"][0]["speedup"] == pytest.approx(2.0)
+    assert [point["sparsity"] for point in found["sweep"]] == ["0.8", "0.9"]

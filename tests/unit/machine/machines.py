@@ -1,0 +1,106 @@
+"""Small appliances for tests: random weights, random batches, and gradients that can be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from cstool.ir import Graph
+from cstool.machine.appliance import Appliance
+from cstool.machine.inputs import Batch
+from cstool.machine.memoryx.optimizer import Optimizer, Step
+from tests.reference import models as reference
+
+Array = np.ndarray
+
+GRADIENT_TOLERANCE = 1e-5
+"""largest error of a slope, as a share of the gradient's length: float32 gives 6e-8 for one operation, a whole model
+adds up some hundred of them, one after the other"""
+
+
+class GradientKeeper:
+    """Stands in for an optimizer: keeps the gradient as its state and leaves the weights alone."""
+
+    states: tuple[str, ...] = ("gradient",)
+
+    def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
+        np.multiply(gradient, np.float32(step.gradient_scale), out=states[0])
+
+
+@contextmanager
+def machine(
+    graph: Graph, batch_size: int, *, optimizer: Optimizer | None = None, **settings: Any
+) -> Iterator[Appliance]:
+    """Lend an appliance with large random weights, ready to train and to evaluate batches of a size."""
+    usual = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 3, "lanes": 1}
+    with Appliance(graph, optimizer=optimizer or GradientKeeper(), **{**usual, **settings}) as appliance:
+        for trains in (True, False):
+            appliance.prepare(batch_size, trains=trains, where="x.yaml: batch_size")
+        randomize(appliance)
+        yield appliance
+
+
+def randomize(appliance: Appliance, seed: int = 0) -> None:
+    """Give every weight values that let no derivative vanish."""
+    rng = np.random.default_rng(seed)
+    for name, weight in appliance.graph.weights.items():
+        values = rng.standard_normal(weight.shape) * (0.5 if len(weight.shape) > 1 else 0.2)
+        set_array(appliance, f"model.{name}", values + (weight.initializer.mean if len(weight.shape) == 1 else 0.0))
+
+
+def array_of(appliance: Appliance, name: str) -> Array:
+    """Return a copy of an array of the store."""
+    appliance.memoryx.drain()
+    return np.concatenate([part.copy() for part in appliance.memoryx.chunks(name)])
+
+
+def set_array(appliance: Appliance, name: str, values: Array) -> None:
+    """Overwrite an array of the store."""
+    appliance.memoryx.drain()
+    appliance.memoryx.load(name, lambda out, start, stop: np.copyto(out, values[start:stop], casting="same_kind"))
+
+
+def arrays_of(appliance: Appliance, prefix: str, suffix: str = "") -> dict[str, Array]:
+    """Return copies of the arrays of all weights that are called prefix + weight + suffix."""
+    return {name: array_of(appliance, f"{prefix}{name}{suffix}") for name in appliance.graph.weights}
+
+
+def random_batch(graph: Graph, batch_size: int, *, seed: int = 1, masked: float = 0.2) -> Batch:
+    """Return random inputs for a graph, a share of the tokens masked; ids and labels are below 10."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, Array] = {}
+    for tensor in graph.inputs:
+        shape = (batch_size, *tensor.shape)
+        if tensor.name == "mask":
+            arrays["mask"] = (rng.random(shape) >= masked).astype(np.float32)
+        elif tensor.dtype == "int32":
+            arrays[tensor.name] = rng.integers(0, 10, shape, dtype=np.int32)
+        else:
+            arrays[tensor.name] = rng.standard_normal(shape).astype(np.float32)
+    return Batch(0, arrays, batch_size, int(np.count_nonzero(arrays["mask"])))
+
+
+def assert_gradients(
+    graph: Graph,
+    weights: Mapping[str, Array],
+    gradients: Mapping[str, Array],
+    batch: Batch,
+    scale: float,
+    step: int,
+    directions: int = 3,
+) -> None:
+    """Compare every gradient with the slopes of the slow twin along a few random directions."""
+    rng = np.random.default_rng(2)
+    whole = float(np.sqrt(sum(np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values())))
+    exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
+    for name, gradient in gradients.items():
+        length = float(np.linalg.norm(gradient.astype(np.float64)))
+        for _ in range(directions):
+            direction = rng.standard_normal(gradient.shape)
+            expected = scale * reference.slope(graph, exact, batch.arrays, 3, step, name, direction)
+            error = abs(float(np.sum(gradient * direction)) - expected)
+            # Beside its own length that of all: a gradient may vanish, as that of a bias of keys does without dropout.
+            assert error <= GRADIENT_TOLERANCE * (length + 0.01 * whole), f"{name}: error {error / length:.1e}"

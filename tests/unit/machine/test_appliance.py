@@ -1,0 +1,382 @@
+"""The appliance as a whole: its losses and its gradients are those of the model, computed slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.errors import ClusterError
+from cstool.ir import Graph, _panel
+from cstool.kernels.tables import table_bytes
+from cstool.machine import appliance as appliance_module
+from cstool.machine.appliance import Appliance
+from cstool.machine.grains import grain_samples
+from cstool.machine.memoryx.optimizer import make_optimizer
+from cstool.machine.plan import make_plan
+from cstool.params import SGD, AdamW
+from tests.models import FAMILIES, decoder, fc_mnist
+from tests.reference import models as reference
+from tests.unit.machine.machines import (
+    array_of,
+    arrays_of,
+    assert_gradients,
+    machine,
+    random_batch,
+)
+
+MODELS: dict[str, Callable[[], Graph]] = {
+    "decoder": lambda: decoder(layers=2),
+    "decoder, dropout": lambda: decoder(layers=2, dropout=0.2),
+    "decoder, untied, biases": lambda: decoder(share_embedding_weights=False, use_bias_in_output=True),
+    "decoder, relu, no biases": lambda: decoder(
+        nonlinearity="relu",
+        use_projection_bias_in_attention=False,
+        use_ffn_bias_in_attention=False,
+        use_ffn_bias=False,
+        dropout=0.1,
+    ),
+    "decoder, short samples": lambda: decoder(sequence=5, max_position_embeddings=8),
+    "fc_mnist": fc_mnist,
+    "fc_mnist, dropout": lambda: fc_mnist(activation_fn="gelu", dropout=0.3),
+    "fc_mnist, no biases": lambda: fc_mnist(use_bias=False),
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learned positions, norm, scale": {"embedding_layer_norm": True, "embeddings_scale": 3.0},
+    "fixed positions": {"position_embedding_type": "fixed"},
+    "fixed positions, norm, scale": {
+        "position_embedding_type": "fixed",
+        "embedding_layer_norm": True,
+        "embeddings_scale": 3.0,
+    },
+    "no positions, scale": {"position_embedding_type": None, "embeddings_scale": 3.0},
+    "norms without biases": {"norm_type": "biasless-layernorm"},
+    "sandwich with biases": {"norm_first_sandwich": True, "name": "gemma2"},
+    "inner size": {"attention_inner_dim": 12},
+    "window, sinks": {
+        "attention_sliding_window_length": 2,
+        "attention_sink_tokens": 1,
+        "apply_attention_sinks": True,
+    },
+    "window, sinks, alibi, cap": {
+        "position_embedding_type": "alibi",
+        "pos_scaling_factor": 2.0,
+        "attention_sliding_window_length": 3,
+        "attention_sink_tokens": 2,
+        "apply_attention_sinks": True,
+        "attention_logit_softcapping": 1.5,
+    },
+    "every other window": {
+        "attention_sliding_window_length": 2,
+        "sliding_window_every_other_decoder_layer": True,
+        "layers": 2,
+    },
+    "scores by layer": {"scale_qk_dot_by_layer_idx": True, "attention_type": "dot_product", "layers": 2},
+    "capped logits, bias": {"final_logit_softcapping": 2.0, "output_logits_scale": 0.5, "use_bias_in_output": True},
+    "llama3": {
+        "position_embedding_type": "rotary",
+        "rotary_dim": 4,
+        "pos_scaling_type": "llama3",
+        "pos_scaling_factor": 8.0,
+        "pos_scaling_extra_args": {"original_max_position_embeddings": 16},
+    },
+    "yarn": {
+        "position_embedding_type": "rotary",
+        "rotary_dim": 4,
+        "pos_scaling_type": "yarn",
+        "pos_scaling_factor": 4.0,
+        "pos_scaling_extra_args": {"original_max_position_embeddings": 64},
+    },
+    "parallel, learned positions, gated": {
+        "name": "gptj",
+        "position_embedding_type": "learned",
+        "use_ffn_bias": True,
+        "nonlinearity": "geglu",
+    },
+    "parallel, windows": {
+        "name": "falcon",
+        "rotary_dim": 2,
+        "attention_sliding_window_length": 2,
+        "sliding_window_every_other_decoder_layer": True,
+        "layers": 2,
+    },
+    **{name: {"nonlinearity": name} for name in ("silu", "squared_relu", "quick_gelu", "linear", "reglu", "liglu")},
+}
+DECODERS: dict[str, dict[str, Any]] = {**{name: {"layers": 2, **FAMILIES[name]} for name in FAMILIES}, **VARIANTS}
+LOSS = 1e-6
+"""relative error of a loss in float32: a mean over many tokens, whose errors mostly cancel"""
+
+
+@pytest.mark.parametrize("recompute", ["never", "always"])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_gradient_is_the_derivative_of_the_loss(model: str, recompute: str) -> None:
+    graph = MODELS[model]()
+    batch = random_batch(graph, 8)
+    with machine(graph, 8, recompute=recompute) as appliance:
+        appliance.train_step(batch, 5, 0.1)
+        weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
+    assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5)
+
+
+@pytest.mark.parametrize("model", DECODERS)
+def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_lanes(model: str) -> None:
+    graph = decoder(dropout=0.1, sequence=6, **DECODERS[model])
+    batch = random_batch(graph, 4)
+    memory = 2 * make_plan(graph, 1, trains=True).slot_bytes
+    with machine(graph, 4, lanes=2, memory_bytes=memory, recompute="never") as appliance:
+        assert appliance.systems[0].waves > 1
+        trained = appliance.train_step(batch, 5, 0.1)
+        weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
+    assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5, directions=1)
+    exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
+    expected = reference.loss(graph, exact, batch.arrays, 3, 5) / batch.tokens
+    assert trained.loss == pytest.approx(expected, rel=LOSS)
+
+
+@pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
+@pytest.mark.parametrize("model", [*FAMILIES, "every other window", "scores by layer", "fc_mnist"])
+def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(
+    monkeypatch: pytest.MonkeyPatch, model: str, max_gradient_norm: float | None
+) -> None:
+    """Weights are in several panels, and learn between steps."""
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
+    layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
+    graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
+    grain = grain_samples(graph, 8)
+    slot_bytes = make_plan(graph, grain, trains=True, recomputes=True).slot_bytes
+    expected = None
+    for recompute, settings in [
+        ("never", {}),
+        ("always", {}),
+        ("always", {"lanes": 2}),
+        ("always", {"lanes": 3, "num_csx": 2}),
+        ("always", {"lanes": 2, "memory_bytes": 3 * slot_bytes}),
+    ]:
+        optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
+        with machine(
+            graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm, recompute=recompute, **settings
+        ) as appliance:
+            systems = appliance.systems[0]
+            assert len(systems.plan.timeline.recomputed) == (2 if recompute == "always" else 0)
+            assert (systems.waves > 1) == ("memory_bytes" in settings)
+            losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 4)]
+            found = losses, {name: array.tobytes() for name, array in arrays_of(appliance, "model.").items()}
+        expected = expected or found
+        assert found == expected, (recompute, settings)
+
+
+@pytest.mark.parametrize("model", ["decoder", "decoder, untied, biases", "fc_mnist"])
+def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """Without clipping a panel is updated while backward goes on, and layers are still running forward again."""
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    graph = MODELS[model]()
+    with machine(graph, 8, recompute="always", lanes=3) as appliance:
+        memoryx, events = appliance.memoryx, []
+        acquire, begin_update = memoryx.acquire, memoryx._begin_update
+        monkeypatch.setattr(memoryx, "acquire", lambda panel: (events.append(("read", panel)), acquire(panel))[1])
+        monkeypatch.setattr(
+            memoryx,
+            "_begin_update",
+            lambda panel, *rest: (events.append(("update", panel)), begin_update(panel, *rest)),
+        )
+        appliance.train_step(random_batch(graph, 8), 1, 0.1)
+    updates = {panel: at for at, (event, panel) in enumerate(events) if event == "update"}
+    assert sorted(map(str, updates)) == sorted(str(panel) for panels in memoryx.panels.values() for panel in panels)
+    assert all(at < updates[panel] for at, (event, panel) in enumerate(events) if event == "read")
+    assert min(updates.values()) < max(at for at, (event, _) in enumerate(events) if event == "read")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_loss_of_a_step_is_the_mean_over_the_unmasked_tokens(model: str) -> None:
+    graph = MODELS[model]()
+    batch = random_batch(graph, 8)
+    with machine(graph, 8) as appliance:
+        trained = appliance.train_step(batch, 5, 0.1)
+        weights = {name: weight.astype(np.float64) for name, weight in arrays_of(appliance, "model.").items()}
+    expected = reference.loss(graph, weights, batch.arrays, 3, 5) / batch.tokens
+    assert trained.loss == pytest.approx(expected, rel=LOSS)
+
+
+def test_evaluation_has_no_dropout_and_sums_the_losses() -> None:
+    graph = decoder(dropout=0.5)
+    batch = random_batch(graph, 4)
+    with machine(graph, 4) as appliance:
+        found = appliance.evaluate(batch, 0)
+        weights = {name: weight.astype(np.float64) for name, weight in arrays_of(appliance, "model.").items()}
+    assert found.total == pytest.approx(reference.loss(graph, weights, batch.arrays, 3, None), rel=LOSS)
+
+
+def test_the_global_norm_is_the_length_of_all_gradients_together() -> None:
+    graph = decoder()
+    batch = random_batch(graph, 4)
+    with machine(graph, 4, max_gradient_norm=1e9) as appliance:
+        trained = appliance.train_step(batch, 1, 0.1)
+        gradients = arrays_of(appliance, "optimizer.", ".gradient")
+    expected = np.sqrt(sum(np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values()))
+    assert trained.gradient_norm == pytest.approx(expected, rel=1e-7)
+
+
+def test_without_clipping_nobody_computes_the_norm() -> None:
+    graph = fc_mnist()
+    with machine(graph, 4) as appliance:
+        assert appliance.train_step(random_batch(graph, 4), 1, 0.1).gradient_norm is None
+
+
+def test_clipped_gradients_have_the_length_that_was_asked_for() -> None:
+    graph = decoder()
+    with machine(graph, 4, max_gradient_norm=0.01) as appliance:
+        trained = appliance.train_step(random_batch(graph, 4), 1, 0.1)
+        gradients = arrays_of(appliance, "optimizer.", ".gradient")
+    assert trained.gradient_norm is not None
+    assert trained.gradient_norm > 0.01
+    length = np.sqrt(sum(np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values()))
+    assert length == pytest.approx(0.01, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "divisor"),
+    [
+        ({"loss_scaling": "batch_size", "loss_weight": 0.5}, 8.0),
+        ({"loss_scaling": "num_tokens", "loss_weight": 0.5}, 2.0 * 25),
+    ],
+)
+def test_a_loss_is_scaled_as_the_params_ask(settings: dict[str, object], divisor: float) -> None:
+    graph = decoder()
+    batch = random_batch(graph, 4, masked=0.2)
+    assert batch.tokens == 25
+    with machine(graph, 4, **settings) as appliance:
+        loss = appliance.train_step(batch, 1, 0.1).loss
+        assert loss == pytest.approx(appliance.evaluate(batch, 0).total / divisor, rel=LOSS)
+
+
+def test_a_batch_whose_tokens_are_all_masked_has_no_loss_and_no_gradient() -> None:
+    graph = decoder()
+    batch = random_batch(graph, 4, masked=1.1)
+    with machine(graph, 4) as appliance:
+        assert appliance.train_step(batch, 1, 0.1).loss == 0.0
+        gradients = arrays_of(appliance, "optimizer.", ".gradient")
+    assert {name for name, gradient in gradients.items() if gradient.any()} == set()
+
+
+@pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
+def test_weights_in_several_panels_learn_as_weights_in_one(
+    monkeypatch: pytest.MonkeyPatch, max_gradient_norm: float | None
+) -> None:
+    """Only the sums over panels have other bits: the delta that a linear layer or the loss makes of its panels."""
+    found = {}
+    for panel_bytes in (2**25, 3 * 4 * 8):
+        monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+        graph = decoder(layers=2, dropout=0.1)
+        optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
+        with machine(graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm) as appliance:
+            losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 6)]
+            found[len(appliance.memoryx.panels["embedding_layer.word_embeddings.weight"])] = losses
+    assert found.keys() == {1, 4}
+    np.testing.assert_allclose(found[4], found[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "model", ["decoder", "decoder, untied, biases", "fc_mnist", "llama", "gemma2", "jais", "capped logits, bias"]
+)
+def test_gradients_of_weights_in_several_panels_are_derivatives_too(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    graph = decoder(**DECODERS[model]) if model in DECODERS else MODELS[model]()
+    batch = random_batch(graph, 8)
+    with machine(graph, 8) as appliance:
+        appliance.train_step(batch, 5, 0.1)
+        weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
+    assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5, directions=1)
+
+
+def test_rows_of_an_untied_embedding_that_no_token_reads_have_no_gradient() -> None:
+    graph = decoder(share_embedding_weights=False)
+    batch = random_batch(graph, 4)
+    with machine(graph, 4) as appliance:
+        appliance.train_step(batch, 1, 0.1)
+        gradient = array_of(appliance, "optimizer.embedding_layer.word_embeddings.weight.gradient")
+    assert set(np.flatnonzero(gradient.any(axis=1))) == set(batch.arrays["input_ids"].ravel())
+
+
+def test_a_weight_whose_learning_rate_is_scaled_to_0_stays_as_it_is() -> None:
+    graph = decoder()
+    scales = {name: 0.0 for name in graph.weights if "ffn" in name}
+    optimizer = make_optimizer(AdamW(learning_rate=0.1, weight_decay=0.1), None)
+    with machine(graph, 4, optimizer=optimizer, learning_rate_scales=scales) as appliance:
+        before = arrays_of(appliance, "model.")
+        appliance.train_step(random_batch(graph, 4), 1, 0.1)
+        after = arrays_of(appliance, "model.")
+    still = {name for name in graph.weights if np.array_equal(before[name], after[name])}
+    assert still == scales.keys()
+
+
+def test_another_step_drops_other_elements() -> None:
+    graph = decoder(dropout=0.5)
+    batch = random_batch(graph, 4)
+    with machine(graph, 4) as appliance:
+        losses = [appliance.train_step(batch, step, 0.1).loss for step in (1, 2, 1)]
+    assert losses[0] == losses[2] != losses[1]
+
+
+def test_systems_are_laid_out_once_for_each_size_and_purpose() -> None:
+    graph = fc_mnist()
+    with machine(graph, 4) as appliance:
+        again = [appliance.prepare(4, trains=trains, where="x") for trains in (True, False, True)]
+    assert again[0] is again[2] is not again[1]
+
+
+def test_systems_that_do_not_divide_the_grains_are_refused_where_the_params_say() -> None:
+    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}
+    with (
+        Appliance(decoder(), optimizer=None, num_csx=3, **settings) as appliance,  # type: ignore[arg-type]
+        pytest.raises(ClusterError) as caught,
+    ):
+        appliance.prepare(4, trains=False, where="p.yaml: batch_size")
+    assert str(caught.value) == (
+        "num_csx: must divide the 4 grains of a batch of p.yaml: batch_size (batch_size 4, 1 to a grain), got 3\n"
+        "hint: 2 and 4 are the nearest; all that do: 1, 2, 4"
+    )
+
+
+def test_the_account_of_memory_counts_what_was_allocated() -> None:
+    graph = decoder(position_embedding_type="fixed")
+    optimizer = make_optimizer(AdamW(learning_rate=0.01), None)
+    with machine(graph, 8, optimizer=optimizer) as appliance:
+        systems = [appliance.prepare(8, trains=trains, where="") for trains in (True, False)]
+        appliance.train_step(random_batch(graph, 8), 1, 0.1)
+        account = appliance.memory_account()
+    assert account == {
+        "weights": 4 * graph.parameter_count,
+        "optimizer_state": 2 * 4 * graph.parameter_count,
+        "gradients": appliance.buffers.allocated_bytes,
+        "activations": sum(4 * s.plan.slot_bytes for s in systems),
+        "scratch": systems[0].scratch_bytes,
+        "tables": table_bytes(),
+    }
+    assert min(account.values()) > 0
+
+
+def test_later_steps_allocate_no_gradients() -> None:
+    graph = decoder()
+    with machine(graph, 8, max_gradient_norm=1.0) as appliance:
+        allocated = []
+        for step in (1, 2, 3):
+            appliance.train_step(random_batch(graph, 8), step, 0.1)
+            appliance.memoryx.drain()
+            allocated.append(appliance.buffers.allocated_bytes)
+    assert allocated[0] == allocated[1] == allocated[2]
+
+
+def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory() -> None:
+    graph = decoder()
+    slot_bytes = make_plan(graph, 1, trains=False).slot_bytes
+    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}
+    with Appliance(graph, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **settings) as appliance:  # type: ignore[arg-type]
+        evaluation = appliance.prepare(4, trains=False, where="p.yaml: val_dataloader")
+    assert (evaluation.waves, evaluation.slots_per_csx) == (2, 2)

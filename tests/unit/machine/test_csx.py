@@ -1,0 +1,127 @@
+"""A CSX: where the arrays of a grain lie, what a grain brings, and how deltas are settled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cstool.kernels.random import Dropout
+from cstool.machine.csx import Csx, GrainSlot, Scratch, aligned_empty
+from cstool.machine.plan import ALIGNMENT_BYTES, After, InputDelta, Plan, make_plan
+from cstool.random_keys import key_of
+from tests.models import decoder, fc_mnist
+from tests.unit.machine.machines import random_batch
+
+
+def plan_of(dropout: float = 0.0, trains: bool = True) -> Plan:
+    return make_plan(decoder(dropout=dropout), 2, trains=trains)
+
+
+@pytest.mark.parametrize("size_bytes", [1, 63, 64, 1000])
+def test_memory_begins_on_a_cache_line(size_bytes: int) -> None:
+    memory = aligned_empty(size_bytes)
+    assert (memory.ctypes.data % ALIGNMENT_BYTES, memory.nbytes) == (0, size_bytes)
+
+
+def test_scratch_lends_the_same_memory_for_the_same_name() -> None:
+    scratch = Scratch()
+    scratch("a", (2, 3)).fill(7)
+    assert scratch("a", (3, 2)).tolist() == [[7, 7]] * 3
+    assert scratch("a", (4,)).tolist() == [7] * 4
+
+
+def test_scratch_keeps_names_apart() -> None:
+    scratch = Scratch()
+    first, second = scratch("a", (2, 3)), scratch("b", (2, 3))
+    first.fill(1)
+    second.fill(2)
+    assert first.tolist() == [[1, 1, 1]] * 2
+
+
+def test_scratch_grows_to_the_largest_array_of_a_name() -> None:
+    scratch = Scratch()
+    for size in (4, 9, 2):
+        scratch("a", (size,))
+    assert scratch.allocated_bytes == 4 * 9
+
+
+def test_scratch_knows_what_it_allocated() -> None:
+    scratch = Scratch()
+    for name, shape in [("a", (2, 3)), ("a", (2, 3)), ("b", (5,))]:
+        scratch(name, shape)
+    assert scratch.allocated_bytes == 4 * (6 + 5)
+
+
+def test_slots_lie_side_by_side_in_the_arena() -> None:
+    plan = plan_of()
+    csx = Csx(0, plan, 3, seed=1)
+    name = next(iter(plan.buffers))
+    places = [slot.arrays[name].ctypes.data - csx.arena.ctypes.data for slot in csx.slots]
+    assert places == [plan.buffers[name].offset_bytes + i * plan.slot_bytes for i in range(3)]
+    assert csx.arena.nbytes == 3 * plan.slot_bytes
+
+
+def test_every_array_of_a_slot_is_where_the_plan_says() -> None:
+    plan = plan_of()
+    memory = aligned_empty(plan.slot_bytes)
+    arrays = GrainSlot(plan, memory, 1).arrays
+    found = {name: (a.ctypes.data - memory.ctypes.data, a.shape, a.dtype.name) for name, a in arrays.items()}
+    assert found == {name: (b.offset_bytes, b.shape, b.dtype) for name, b in plan.buffers.items()}
+
+
+def test_a_slot_is_empty_until_it_is_loaded() -> None:
+    plan = plan_of()
+    assert GrainSlot(plan, aligned_empty(plan.slot_bytes), 1).grain is None
+
+
+def loaded(plan: Plan, *, grain: int = 3, dropout: bool = True, seed: int = 7) -> GrainSlot:
+    slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), seed)
+    slot.load(grain, random_batch(decoder(), 2).arrays, 9, 0.5, dropout=dropout)
+    return slot
+
+
+def test_loading_copies_the_samples_token_by_token() -> None:
+    slot = loaded(plan_of())
+    for name, array in random_batch(decoder(), 2).arrays.items():
+        np.testing.assert_array_equal(slot.arrays[name], array.reshape(16))
+
+
+def test_loading_tells_the_loss_its_scale() -> None:
+    assert loaded(plan_of()).calls[-1].scale == 0.5
+
+
+def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample() -> None:
+    plan = plan_of(dropout=0.25)
+    drops = {
+        planned.op.name: call.dropout
+        for planned, call in zip(plan.ops, loaded(plan, grain=3).calls, strict=True)
+        if call.dropout is not None
+    }
+    names = [p.op.name for p in plan.ops if p.op.attributes.get("dropout")]
+    assert len(names) == 4
+    assert drops == {name: Dropout(0.25, key_of(7, name), 9, 3 * 2, 8) for name in names}
+
+
+def test_evaluation_drops_nothing() -> None:
+    slot = loaded(plan_of(dropout=0.25), dropout=True)
+    slot.load(3, random_batch(decoder(), 2).arrays, 9, 0.5, dropout=False)
+    assert [call.dropout for call in slot.calls] == [None] * len(slot.calls)
+
+
+def test_the_deltas_of_graph_inputs_are_wanted_by_nobody() -> None:
+    plan = make_plan(fc_mnist(), 2, trains=True)
+    slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), 1)
+    assert slot.calls[0].delta_inputs == (None,)
+
+
+@pytest.mark.parametrize(("after", "expected"), [(After.NOTHING, 1.0), (After.COPY, 10.0), (After.ADD, 11.0)])
+def test_settling_copies_or_adds_what_a_kernel_wrote(after: After, expected: float) -> None:
+    plan = plan_of()
+    slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), 1)
+    written, target = "words", "final"  # any two of one shape
+    slot.arrays[target], slot.arrays[written] = np.full((16, 8), 1.0), np.full((16, 8), 10.0)
+    delta = InputDelta(written, target, accumulate=False, after=after)
+    slot.settle(replace(plan.ops[-1], delta_inputs=(None, delta)))
+    np.testing.assert_array_equal(slot.arrays[target], np.full((16, 8), expected))

@@ -1,0 +1,139 @@
+"""Input workers read ahead, in order, and tell what went wrong."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cstool.data import Field, Sampler
+from cstool.errors import DataError
+from cstool.machine.inputs import BATCHES_AHEAD, InputWorker
+
+PATIENCE_S = 30.0
+Array = np.ndarray
+
+
+class Numbers:
+    """A data set whose sample i is the number i; the mask of sample 0 is 0."""
+
+    fields: Mapping[str, Field] = {"x": Field((2,), "float32"), "mask": Field((), "float32")}
+
+    def __init__(self, sample_count: int, *, fails_at: int | None = None) -> None:
+        self.sample_count = sample_count
+        self.fails_at = fails_at
+        self.gate: threading.Event | None = None
+        self.reads = 0
+
+    def describe(self) -> str:
+        return f"{self.sample_count} numbers"
+
+    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+        if self.gate is not None:
+            assert self.gate.wait(PATIENCE_S)
+        if self.fails_at is not None and self.fails_at in indices:
+            raise DataError(f"sample {self.fails_at}: must be whole, got half of it")
+        self.reads += 1
+        out["x"][:] = indices[:, None]
+        out["mask"][:] = indices != 0
+
+    def close(self) -> None:
+        pass
+
+
+def worker(dataset: Numbers, *, batch_size: int = 4, first: int = 0, count: int | None = None) -> InputWorker:
+    sampler = Sampler(dataset.sample_count, batch_size, shuffle=False, seed=1, drop_last=False)
+    return InputWorker(dataset, sampler, first, count)
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "input-worker"]
+
+
+def test_batches_come_in_order_over_all_epochs() -> None:
+    with worker(Numbers(8), first=1) as found:
+        batches = [found.next() for _ in range(4)]
+    assert [(batch.number, batch.arrays["x"][:, 0].tolist()) for batch in batches] == [
+        (1, [4, 5, 6, 7]),
+        (2, [0, 1, 2, 3]),
+        (3, [4, 5, 6, 7]),
+        (4, [0, 1, 2, 3]),
+    ]
+
+
+def test_a_part_of_a_batch_is_filled_with_its_last_sample_masked() -> None:
+    with worker(Numbers(6), first=1) as found:
+        batch = found.next()
+    assert batch.arrays["x"][:, 0].tolist() == [4, 5, 5, 5]
+    assert batch.arrays["mask"].tolist() == [1, 1, 0, 0]
+    assert (batch.samples, batch.tokens) == (2, 2)
+
+
+def test_tokens_are_those_that_the_mask_counts() -> None:
+    with worker(Numbers(8)) as found:
+        batch = found.next()
+    assert (batch.samples, batch.tokens) == (4, 3)
+
+
+def test_arrays_have_the_types_of_the_data_set() -> None:
+    with worker(Numbers(8)) as found:
+        arrays = found.next().arrays
+    assert {name: (array.shape, array.dtype.name) for name, array in arrays.items()} == {
+        "x": ((4, 2), "float32"),
+        "mask": ((4,), "float32"),
+    }
+
+
+def test_an_error_of_the_data_set_is_raised_by_next_in_its_turn() -> None:
+    with worker(Numbers(12, fails_at=5)) as found:
+        assert found.next().number == 0
+        with pytest.raises(DataError) as caught:
+            found.next()
+    assert str(caught.value) == "sample 5: must be whole, got half of it"
+
+
+def test_it_reads_as_many_batches_as_were_asked_for() -> None:
+    dataset = Numbers(100)
+    with worker(dataset, count=3) as found:
+        for _ in range(3):
+            found.next()
+    assert dataset.reads == 3
+
+
+def test_it_reads_only_a_few_batches_ahead() -> None:
+    dataset = Numbers(100)
+    with worker(dataset) as found:
+        found.next()
+        time.sleep(0.1)
+        # one handed out, some ready, one more in the hand of the thread
+        assert dataset.reads <= 1 + BATCHES_AHEAD + 1
+
+
+def test_the_time_spent_waiting_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a second whenever somebody looks at it: before a wait, and after it."""
+    seconds = itertools.count()
+    monkeypatch.setattr("cstool.machine.inputs.time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+    with worker(Numbers(8)) as found:
+        for _ in range(3):
+            found.next()
+    assert found.waited_s == 3.0
+
+
+@pytest.mark.parametrize("batches", [0, 1, 5])
+def test_its_thread_ends_with_the_context_however_far_it_came(batches: int) -> None:
+    with worker(Numbers(100)) as found:
+        for _ in range(batches):
+            found.next()
+        during = threads()
+    assert (during, threads()) == (["input-worker"], [])
+
+
+def test_its_thread_ends_after_an_error_too() -> None:
+    with worker(Numbers(8, fails_at=0)) as found, pytest.raises(DataError):
+        found.next()
+    assert threads() == []

@@ -1,0 +1,130 @@
+"""Which kernels a run computes with: forced, or as measured, and kept when it goes on. Nothing is measured here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.kernels.sparse import KernelChoice, Pattern, make_pattern
+from cstool.kernels.sparse.crossover import Crossover
+from cstool.machine import kernel_choice
+from cstool.machine.kernel_choice import SPARSE_KERNELS, KernelChooser
+
+MEASURED = Crossover(forward=0.5, delta=0.25, gradient=0.1)
+
+
+def pattern(density: float, shape: tuple[int, int] = (8, 25)) -> Pattern:
+    return make_pattern(np.arange(round(density * shape[0] * shape[1])), shape)[0]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What was measured: (rows, columns, tokens, anew)."""
+    found: list[tuple[Any, ...]] = []
+
+    def measure(rows: int, columns: int, tokens: int, *, refresh: bool) -> Crossover:
+        found.append((rows, columns, tokens, refresh))
+        return MEASURED
+
+    monkeypatch.setattr(kernel_choice, "crossover", measure)
+    return found
+
+
+def settled(mode: str, *shapes: tuple[int, int], kept: Any = None) -> KernelChooser:
+    chooser = KernelChooser(mode)
+    chooser.settle(shapes, 512, kept)
+    return chooser
+
+
+def test_these_are_the_modes() -> None:
+    assert SPARSE_KERNELS == ("auto", "always", "never", "measure")
+
+
+@pytest.mark.parametrize(("mode", "sparse"), [("always", True), ("never", False)])
+@pytest.mark.parametrize("density", [0.0, 0.01, 1.0])
+def test_forced_kernels_need_no_measurement(
+    calls: list[tuple[Any, ...]], mode: str, sparse: bool, density: float
+) -> None:
+    chooser = settled(mode, (8, 25), kept={"crossovers": {"8x25": {"forward": 1, "delta": 1, "gradient": 1}}})
+    assert chooser(pattern(density)) == KernelChoice(sparse, sparse, sparse)
+    assert chooser.as_dict() == {"mode": mode, "crossovers": {}}
+    assert calls == []
+
+
+@pytest.mark.parametrize(("mode", "anew"), [("auto", False), ("measure", True)])
+def test_each_shape_is_measured_once(calls: list[tuple[Any, ...]], mode: str, anew: bool) -> None:
+    settled(mode, (8, 25), (25, 8), (8, 25))
+    assert calls == [(8, 25, 512, anew), (25, 8, 512, anew)]
+
+
+@pytest.mark.parametrize(
+    ("density", "expected"),
+    [
+        (0.0, KernelChoice(True, True, True)),
+        (0.1, KernelChoice(True, True, True)),
+        (0.105, KernelChoice(True, True, False)),
+        (0.25, KernelChoice(True, True, False)),
+        (0.5, KernelChoice(True, False, False)),
+        (0.505, KernelChoice(False, False, False)),
+    ],
+)
+@pytest.mark.usefixtures("calls")
+def test_a_product_is_sparse_up_to_its_crossover(density: float, expected: KernelChoice) -> None:
+    assert settled("auto", (8, 25))(pattern(density)) == expected
+
+
+@pytest.mark.usefixtures("calls")
+def test_what_was_measured_is_ready_for_a_checkpoint() -> None:
+    kept = settled("measure", (8, 25)).as_dict()
+    assert kept == {"mode": "measure", "crossovers": {"8x25": {"forward": 0.5, "delta": 0.25, "gradient": 0.1}}}
+    assert json.loads(json.dumps(kept)) == kept
+
+
+@pytest.mark.parametrize("before", ["auto", "measure"])
+def test_a_run_that_goes_on_keeps_what_was_measured_and_measures_what_is_new(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    kept = settled(before, (8, 25)).as_dict()
+    calls.clear()
+    slower = Crossover(forward=0.0, delta=0.0, gradient=0.0)
+    monkeypatch.setattr(kernel_choice, "crossover", lambda *shape, **_: calls.append(shape) or slower)
+    chooser = settled("auto", (8, 25), (4, 4), kept=kept)
+    assert calls == [(4, 4, 512)]
+    assert chooser(pattern(0.1)) == KernelChoice(True, True, True)
+    assert chooser(pattern(0.5, (4, 4))) == KernelChoice(False, False, False)
+    assert chooser.as_dict()["crossovers"] == {
+        "8x25": {"forward": 0.5, "delta": 0.25, "gradient": 0.1},
+        "4x4": {"forward": 0.0, "delta": 0.0, "gradient": 0.0},
+    }
+
+
+def test_who_asks_to_measure_measures_again(calls: list[tuple[Any, ...]]) -> None:
+    settled("measure", (8, 25), kept=settled("auto", (8, 25)).as_dict())
+    assert calls == [(8, 25, 512, False), (8, 25, 512, True)]
+
+
+@pytest.mark.parametrize("kept", [None, "auto", {}, {"mode": "always", "crossovers": {}}])
+def test_where_nothing_was_kept_it_measures(calls: list[tuple[Any, ...]], kept: Any) -> None:
+    settled("auto", (8, 25), kept=kept)
+    assert calls == [(8, 25, 512, False)]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "auto",
+        {"crossovers": 3},
+        {"crossovers": {"8x4": 0.5}},
+        {"crossovers": {"8x4": {"forward": 0.5}}},
+        {"crossovers": {"8x4": {"forward": 0.5, "delta": "0.5", "gradient": 0.5}}},
+    ],
+)
+def test_what_is_no_measurement_is_measured(kept, monkeypatch) -> None:
+    measured = Crossover(0.1, 0.2, 0.3)
+    monkeypatch.setattr("cstool.machine.kernel_choice.crossover", lambda *_shape, refresh: measured)
+    chooser = KernelChooser("auto")
+    chooser.settle([(8, 4)], 64, kept)
+    assert chooser.as_dict()["crossovers"] == {"8x4": {"forward": 0.1, "delta": 0.2, "gradient": 0.3}}

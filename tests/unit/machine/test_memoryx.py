@@ -1,0 +1,361 @@
+"""MemoryX: streams weights, adds the gradients of tied ones, and applies the optimizer on both of its paths."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from cstool.errors import NonFiniteError
+from cstool.ir import Graph, _panel
+from cstool.kernels.payload import Rows
+from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.machine.memoryx.optimizer import Optimizer, Step, make_optimizer
+from cstool.machine.swarmx import BufferPool
+from cstool.params import SGD, AdamW
+from cstool.store import RamStore
+from tests.models import decoder, fc_mnist
+from tests.reference import kernels as reference
+from tests.unit.machine.machines import GradientKeeper
+from tests.unit.machine.sparse_machines import WAITING_BYTES
+from tests.unit.machine.stores import each_store, make_store
+
+pytestmark = pytest.mark.usefixtures(each_store.__name__)
+Array = np.ndarray
+PATIENCE_S = 30.0
+WORDS = "embedding_layer.word_embeddings.weight"
+ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
+PATHS = pytest.mark.parametrize("max_gradient_norm", [None, 1e9], ids=["at once", "after the norm"])
+
+
+@contextmanager
+def memory(
+    graph: Graph,
+    optimizer: Optimizer | None = None,
+    max_gradient_norm: float | None = None,
+    scales: Mapping[str, float] = MappingProxyType({}),
+) -> Iterator[MemoryX]:
+    store = make_store()
+    room = None if isinstance(store, RamStore) else WAITING_BYTES
+    with ThreadPoolExecutor(2) as workers:
+        made = MemoryX(graph, store, optimizer, max_gradient_norm, scales, BufferPool(), workers, waiting_bytes=room)
+        made.reserve()
+        yield made
+
+
+def values(memoryx: MemoryX, name: str) -> Array:
+    memoryx.drain()
+    return np.concatenate([part.copy() for part in memoryx.chunks(name)])
+
+
+def random_gradients(graph: Graph, seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(weight.shape).astype(np.float32) for name, weight in graph.weights.items()}
+
+
+def filled(memoryx: MemoryX, values: Array) -> Array:
+    """Return a buffer of the pool that holds these values."""
+    buffer = memoryx.buffers.take(values.shape)
+    np.copyto(buffer, values)
+    return buffer
+
+
+def send(memoryx: MemoryX, gradients: dict[str, Array]) -> None:
+    """Hand in all gradients of a model without tied weights."""
+    ops = {name: op.name for op in memoryx.graph.ops for name in op.weights}
+    for name, gradient in gradients.items():
+        for panel in memoryx.panels[name]:
+            memoryx.receive(panel, ops[name], filled(memoryx, gradient[panel.start : panel.stop]))
+
+
+def trained(
+    optimizer: Optimizer,
+    max_gradient_norm: float | None,
+    steps: int = 3,
+    scales: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[MemoryX, list[float | None]]:
+    """Return MemoryX after some steps with random gradients, and the norms of these."""
+    graph = fc_mnist()
+    with memory(graph, optimizer, max_gradient_norm, scales) as memoryx:
+        memoryx.initialize(1)
+        norms = []
+        for step in range(1, steps + 1):
+            memoryx.begin_step(step, 0.01)
+            send(memoryx, random_gradients(graph, step))
+            norms.append(memoryx.finish_step())
+            memoryx.drain()
+    return memoryx, norms
+
+
+def first_values(graph: Graph) -> dict[str, Array]:
+    with memory(graph) as memoryx:
+        memoryx.initialize(1)
+        return {name: values(memoryx, f"model.{name}").astype(np.float64) for name in graph.weights}
+
+
+def test_the_arrays_are_the_weights_each_followed_by_its_state() -> None:
+    with memory(fc_mnist(3, use_bias=False), make_optimizer(ADAMW, None)) as memoryx:
+        assert memoryx.array_names == [
+            "model.fc_layers.0.weight",
+            "optimizer.fc_layers.0.weight.exp_avg",
+            "optimizer.fc_layers.0.weight.exp_avg_sq",
+            "model.last_layer.weight",
+            "optimizer.last_layer.weight.exp_avg",
+            "optimizer.last_layer.weight.exp_avg_sq",
+        ]
+
+
+def test_evaluation_keeps_no_state() -> None:
+    with memory(fc_mnist(3, use_bias=False)) as memoryx:
+        assert memoryx.array_names == ["model.fc_layers.0.weight", "model.last_layer.weight"]
+
+
+@PATHS
+def test_adamw_updates_every_weight_as_its_twin_does(max_gradient_norm: float | None) -> None:
+    memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
+    for name, before in first_values(memoryx.graph).items():
+        gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        decay = 0.1 if memoryx.graph.weights[name].decays else 0.0
+        expected = reference.adam(before, gradients, 0.01, (0.9, 0.95), 1e-3, decay, True, ADAMW.form)
+        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
+
+
+@PATHS
+def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm: float | None) -> None:
+    memoryx, _ = trained(make_optimizer(SGD(momentum=0.9), None), max_gradient_norm)
+    for name, before in first_values(memoryx.graph).items():
+        gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        expected = reference.sgd(before, gradients, 0.01, 0.9, 0.0, False, 0.0)
+        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
+
+
+@PATHS
+def test_the_learning_rate_of_a_weight_is_scaled_and_with_it_its_decay(max_gradient_norm: float | None) -> None:
+    scales = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
+    memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm, scales=scales)
+    for name, before in first_values(memoryx.graph).items():
+        gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        decay = 0.1 if memoryx.graph.weights[name].decays else 0.0
+        rate = 0.01 * scales.get(name, 1.0)
+        expected = reference.adam(before, gradients, rate, (0.9, 0.95), 1e-3, decay, True, ADAMW.form)
+        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_norm_is_that_of_all_gradients_before_clipping() -> None:
+    memoryx, norms = trained(GradientKeeper(), 0.5, steps=2)
+    assert norms == [
+        pytest.approx(np.sqrt(sum(np.sum(g.astype(np.float64) ** 2) for g in gradients.values())), rel=1e-12)
+        for gradients in (random_gradients(memoryx.graph, 1), random_gradients(memoryx.graph, 2))
+    ]
+
+
+def test_gradients_are_clipped_to_the_norm_as_pytorch_does() -> None:
+    memoryx, [norm] = trained(GradientKeeper(), 0.5, steps=1)
+    assert norm is not None
+    factor = np.float32(0.5 / (norm + 1e-6))
+    for name, gradient in random_gradients(memoryx.graph, 1).items():
+        np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient * factor)
+
+
+def test_gradients_within_the_norm_are_left_as_they_are() -> None:
+    memoryx, _ = trained(GradientKeeper(), 1e9, steps=1)
+    for name, gradient in random_gradients(memoryx.graph, 1).items():
+        np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient)
+
+
+@PATHS
+@pytest.mark.parametrize("first", ["lm_head", "embedding_layer.word_embeddings"])
+def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(
+    max_gradient_norm: float | None, first: str
+) -> None:
+    graph = decoder()
+    with memory(graph, GradientKeeper(), max_gradient_norm) as memoryx:
+        [panel] = memoryx.panels[WORDS]
+        rng = np.random.default_rng(0)
+        head = rng.standard_normal(panel.shape).astype(np.float32)
+        rows = Rows(np.array([2, 5], np.int32), rng.standard_normal((2, 8)).astype(np.float32))
+        sums = {"lm_head": filled(memoryx, head), "embedding_layer.word_embeddings": rows}
+        memoryx.begin_step(1, 0.1)
+        for op in sorted(sums, key=lambda op: op != first):
+            memoryx.receive(panel, op, sums[op])
+        if max_gradient_norm is not None:
+            rest = random_gradients(graph, 0)
+            del rest[WORDS]
+            send(memoryx, rest)
+            memoryx.finish_step()
+        found = values(memoryx, f"optimizer.{WORDS}.gradient")
+    head[rows.indices] += rows.values
+    np.testing.assert_array_equal(found, head)
+
+
+def test_a_tied_weight_waits_for_both_of_its_sums() -> None:
+    with memory(decoder(), GradientKeeper()) as memoryx:
+        [panel] = memoryx.panels[WORDS]
+        memoryx.begin_step(1, 0.1)
+        memoryx.receive(panel, "lm_head", filled(memoryx, np.ones(panel.shape)))
+        assert not values(memoryx, f"optimizer.{WORDS}.gradient").any()
+
+
+def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere() -> None:
+    with memory(decoder(share_embedding_weights=False), GradientKeeper()) as memoryx:
+        [panel] = memoryx.panels[WORDS]
+        memoryx.buffers.give_back(filled(memoryx, np.full(panel.shape, 7.0)))
+        memoryx.begin_step(1, 0.1)
+        rows = Rows(np.array([3], np.int32), np.full((1, 8), 2.0, np.float32))
+        memoryx.receive(panel, "embedding_layer.word_embeddings", rows)
+        found = values(memoryx, f"optimizer.{WORDS}.gradient")
+    np.testing.assert_array_equal(found, np.where(np.arange(11) == 3, 2.0, 0.0)[:, None] * np.ones(8))
+
+
+class Held(GradientKeeper):
+    """An optimizer that updates only when told to."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
+        assert self.go.wait(PATIENCE_S)
+        weight[:] = 5.0
+
+
+def test_acquire_waits_for_the_update_of_its_panel() -> None:
+    optimizer, acquired = Held(), threading.Event()
+    graph = fc_mnist(3, use_bias=False)
+    with memory(graph, optimizer) as memoryx:
+        [panel] = memoryx.panels["last_layer.weight"]
+        seen = []
+
+        def reader() -> None:
+            seen.append(memoryx.acquire(panel).copy())
+            acquired.set()
+
+        memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
+        thread = threading.Thread(target=reader)
+        thread.start()
+        assert not acquired.wait(0.05)
+        optimizer.go.set()
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    np.testing.assert_array_equal(seen, np.full((1, 10, 3), 5.0))
+    assert memoryx.waited_s >= 0.04
+
+
+def test_acquire_does_not_wait_for_the_update_of_another_panel() -> None:
+    optimizer = Held()
+    with memory(fc_mnist(3, use_bias=False), optimizer) as memoryx:
+        [updated], [other] = memoryx.panels["last_layer.weight"], memoryx.panels["fc_layers.0.weight"]
+        memoryx.receive(updated, "last_layer", filled(memoryx, np.ones(updated.shape)))
+        thread = threading.Thread(target=memoryx.acquire, args=(other,))
+        thread.start()
+        thread.join(PATIENCE_S)
+        waits = thread.is_alive()
+        optimizer.go.set()
+    assert not waits
+
+
+def test_lanes_share_a_panel_and_the_last_gives_it_back() -> None:
+    with memory(fc_mnist(3, use_bias=False)) as memoryx:
+        [panel] = memoryx.panels["last_layer.weight"]
+        first, second = memoryx.acquire(panel), memoryx.acquire(panel)
+        memoryx.release(panel)
+        memoryx.release(panel)
+        assert first is second
+        with pytest.raises(ValueError, match="must be given back as they were borrowed"):
+            memoryx.store.give_back("model.last_layer.weight", 0, 10, first, changed=False)
+
+
+class Failing(GradientKeeper):
+    def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
+        raise OSError("disk full")
+
+
+def test_drain_raises_what_went_wrong_in_an_update() -> None:
+    with memory(fc_mnist(3, use_bias=False), Failing()) as memoryx:
+        [panel] = memoryx.panels["last_layer.weight"]
+        memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
+        with pytest.raises(OSError, match=r"^disk full$"):
+            memoryx.drain()
+
+
+@pytest.mark.parametrize("initializer", ["normal", "truncated_normal", "uniform"])
+def test_first_weights_have_the_same_bits_however_they_are_cut(
+    monkeypatch: pytest.MonkeyPatch, initializer: str
+) -> None:
+    begin = {"name": initializer, **({"a": -0.1, "b": 0.1} if initializer != "normal" else {})}
+    whole = first_values(decoder(initializer=begin, embedding_initializer=begin))
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    graph = decoder(initializer=begin, embedding_initializer=begin)
+    cut = first_values(graph)
+    assert cut.keys() == whole.keys()
+    for name in whole:
+        np.testing.assert_array_equal(cut[name], whole[name])
+
+
+def test_first_weights_are_those_of_the_seed() -> None:
+    graph = fc_mnist()
+    with memory(graph) as memoryx:
+        found = []
+        for seed in (1, 2, 1):
+            memoryx.initialize(seed)
+            found.append(values(memoryx, "model.last_layer.weight"))
+    np.testing.assert_array_equal(found[0], found[2])
+    assert np.any(found[0] != found[1])
+
+
+@PATHS
+def test_updates_have_the_same_bits_however_weights_are_cut(
+    monkeypatch: pytest.MonkeyPatch, max_gradient_norm: float | None
+) -> None:
+    found = []
+    for panel_bytes in (2**25, 2 * 4 * 784):
+        monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+        memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
+        found.append((len(memoryx.panels["fc_layers.0.weight"]), {n: values(memoryx, n) for n in memoryx.array_names}))
+    assert [panels for panels, _ in found] == [1, 3]
+    for name, array in found[0][1].items():
+        np.testing.assert_array_equal(found[1][1][name], array)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_gradient_that_is_not_finite_is_named_and_nothing_is_updated(bad: float) -> None:
+    graph = fc_mnist()
+    with memory(graph, GradientKeeper(), 1.0) as memoryx:
+        memoryx.begin_step(7, 0.1)
+        gradients = random_gradients(graph, 0)
+        gradients["fc_layers.1.weight"][2, 3] = bad
+        gradients["last_layer.bias"][4] = bad
+        send(memoryx, gradients)
+        with pytest.raises(NonFiniteError) as caught:
+            memoryx.finish_step()
+        assert not values(memoryx, "optimizer.last_layer.weight.gradient").any()
+    assert str(caught.value) == "step 7: the gradient of fc_layers.1.weight is not finite"
+
+
+def test_a_norm_of_finite_gradients_is_finite_however_large_they_are() -> None:
+    """The squares are summed in float64, which holds those of any float32."""
+    graph = fc_mnist()
+    with memory(graph, GradientKeeper(), 1.0) as memoryx:
+        send(memoryx, {name: np.full(weight.shape, 3e38, np.float32) for name, weight in graph.weights.items()})
+        norm = memoryx.finish_step()
+        memoryx.drain()
+    assert norm == pytest.approx(3e38 * np.sqrt(graph.parameter_count))
+
+
+def test_an_array_can_be_read_and_written_by_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 2 * 4 * 784)
+    with memory(fc_mnist(), make_optimizer(ADAMW, None)) as memoryx:
+        name = "optimizer.fc_layers.0.weight.exp_avg"
+        cuts = []
+
+        def read(out: Array, start: int, stop: int) -> None:
+            cuts.append((start, stop))
+            out[:] = np.arange(start, stop)[:, None]
+
+        memoryx.load(name, read)
+        assert cuts == [(0, 2), (2, 4), (4, 6)]
+        np.testing.assert_array_equal(values(memoryx, name)[:, 0], np.arange(6))

@@ -1,0 +1,117 @@
+"""SwarmX sums gradients over one fixed tree."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.ir import Panel
+from cstool.kernels.payload import Payload, Rows
+from cstool.machine.swarmx import BufferPool, SwarmX
+
+PANEL = Panel("w", 0, 0, 3, (3, 2))
+
+
+class Receiver:
+    """A stand-in for MemoryX that hands each sum to a function."""
+
+    def __init__(self, receive: Callable[[Panel, str, Payload], object]) -> None:
+        self.receive = receive
+
+    def acquire(self, panel: Panel) -> np.ndarray:
+        return np.full(panel.shape, 5.0, np.float32)
+
+    def release(self, panel: Panel) -> None:
+        assert panel == PANEL
+
+
+def hand_in(swarmx: SwarmX, leaf: int, gradient: np.ndarray, op: str = "op") -> None:
+    """Hand in a gradient as a lane does: in a buffer of the pool."""
+    buffer = swarmx.buffers.take(gradient.shape)
+    buffer[:] = gradient
+    swarmx.reduce(PANEL, op, leaf, buffer)
+
+
+def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
+    """The tree written down: neighbours are added, an odd one passes up."""
+    while len(leaves) > 1:
+        pairs = [a + b for a, b in zip(leaves[::2], leaves[1::2], strict=False)]
+        leaves = pairs + leaves[len(pairs) * 2 :]
+    return leaves[0]
+
+
+@given(st.permutations(range(13)), st.integers(1, 13))
+def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order: list[int], grains: int) -> None:
+    rng = np.random.default_rng(grains)
+    leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) * 10.0**i for i in range(grains)]
+    sums = []
+    swarmx = SwarmX(grains, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload.copy())))
+    for leaf in (i for i in order if i < grains):
+        hand_in(swarmx, leaf, leaves[leaf])
+    np.testing.assert_array_equal(sums, [tree_sum(leaves)])
+
+
+def test_threads_that_race_get_the_same_bits() -> None:
+    rng = np.random.default_rng(0)
+    leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) for _ in range(12)]
+    sums = []
+    swarmx = SwarmX(12, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload.copy())))
+
+    def work(part: range) -> None:
+        for leaf in part:
+            hand_in(swarmx, leaf, leaves[leaf])
+
+    threads = [threading.Thread(target=work, args=(range(i, 12, 3),)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(sums, [tree_sum(leaves)])
+
+
+def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
+    sums = []
+    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: sums.append((op, payload[0, 0]))))
+    for leaf in range(2):
+        hand_in(swarmx, leaf, np.full(PANEL.shape, 1.0), "head")
+        hand_in(swarmx, leaf, np.full(PANEL.shape, 5.0), "embedding")
+    assert sums == [("head", 2.0), ("embedding", 10.0)]
+
+
+def test_sparse_rows_are_merged() -> None:
+    sums = []
+    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload)))
+    swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)))
+    swarmx.reduce(PANEL, "op", 1, Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)))
+    assert sums[0].indices.tolist() == [0, 1, 2]
+    assert sums[0].values.tolist() == [[1, 1], [5, 5], [8, 8]]
+
+
+@pytest.mark.parametrize("grains", [1, 2, 5, 8])
+def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains: int) -> None:
+    pool = BufferPool()
+    swarmx = SwarmX(grains, pool, Receiver(lambda panel, op, payload: pool.give_back(payload)))
+    allocated = []
+    for _ in range(3):
+        for leaf in range(grains):
+            swarmx.reduce(PANEL, "op", leaf, pool.take(PANEL.shape))
+        allocated.append(pool.allocated_bytes)
+    assert allocated[0] == allocated[2]
+
+
+def test_panels_of_nearly_the_same_size_share_their_buffers() -> None:
+    pool = BufferPool()
+    pool.give_back(pool.take((10051, 768)))
+    assert pool.take((10052, 768)).shape == (10052, 768)
+    assert pool.allocated_bytes == 30 * 4 * 2**18
+
+
+def test_panels_come_from_memoryx_and_go_back_there() -> None:
+    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: None))
+    np.testing.assert_array_equal(swarmx.acquire(PANEL), np.full(PANEL.shape, 5.0))
+    swarmx.release(PANEL)

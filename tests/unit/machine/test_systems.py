@@ -1,0 +1,274 @@
+"""Systems: how grains are dealt to them, waves, and what happens when a lane fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from cstool.errors import ClusterError, NonFiniteError
+from cstool.ir import Panel
+from cstool.kernels.call import LossResult
+from cstool.kernels.payload import Weights
+from cstool.machine.inputs import Batch
+from cstool.machine.lanes import Lane, Pace
+from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.machine.plan import make_plan
+from cstool.machine.systems import Systems
+from cstool.machine.timeline import layers_of
+from tests.models import decoder
+from tests.unit.machine.machines import arrays_of, machine, random_batch, set_array
+
+PATIENCE_S = 30.0
+GRAPH = decoder(layers=2)
+SLOT_BYTES, RECOMPUTED_BYTES = (
+    make_plan(GRAPH, 1, trains=True, recomputes=recomputes).slot_bytes for recomputes in (False, True)
+)
+
+
+@contextmanager
+def systems(
+    *,
+    grains: int = 6,
+    num_csx: int = 1,
+    lanes: int = 1,
+    memory_bytes: int = 2**30,
+    recompute: str = "never",
+    trains: bool = True,
+) -> Iterator[Systems]:
+    """Lend systems with grains of one sample."""
+    with machine(GRAPH, 4) as appliance:
+        found = Systems(
+            GRAPH,
+            grain=1,
+            grains=grains,
+            num_csx=num_csx,
+            lanes=lanes,
+            memoryx=appliance.memoryx,
+            seed=3,
+            trains=trains,
+            memory_bytes=memory_bytes,
+            recompute=recompute,
+        )
+        yield found
+        found.close()
+
+
+Waves = list[list[list[int | None]]]
+
+
+@pytest.fixture
+def waves(monkeypatch: pytest.MonkeyPatch) -> Callable[[Systems], Waves]:
+    """Run a batch forward, and return the grains in the slots of each system, wave by wave."""
+
+    def look(found: Systems) -> Waves:
+        seen: Waves = []
+        forward = Lane.forward
+
+        def walk(lane: Lane, pace: Pace) -> None:
+            seen.append([[slot.grain for slot in csx.slots] for csx in found.csx])
+            forward(lane, pace)
+
+        monkeypatch.setattr(Lane, "forward", walk)
+        found.run(random_batch(GRAPH, found.grains), step=1, scale=1.0)
+        return seen
+
+    return look
+
+
+def test_grains_are_dealt_to_the_systems_in_order(waves: Callable[[Systems], Waves]) -> None:
+    with systems(grains=6, num_csx=3) as found:
+        assert waves(found) == [[[0, 1], [2, 3], [4, 5]]]
+
+
+def test_a_system_takes_its_grains_in_waves_when_memory_is_short(waves: Callable[[Systems], Waves]) -> None:
+    with systems(grains=6, num_csx=2, memory_bytes=4 * SLOT_BYTES) as found:
+        assert waves(found) == [[[0, 1], [2, 3]], [[4, None], [5, None]]]
+
+
+def test_waves_are_of_nearly_equal_size() -> None:
+    """Five slots fit, but two waves of three leave none nearly empty."""
+    with systems(grains=6, memory_bytes=5 * SLOT_BYTES) as found:
+        assert (found.waves, found.slots_per_csx) == (2, 3)
+
+
+def test_memory_that_holds_all_grains_makes_one_wave() -> None:
+    with systems(grains=6, num_csx=2, memory_bytes=6 * SLOT_BYTES) as found:
+        assert (found.waves, found.activation_bytes) == (1, 6 * SLOT_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "memory_bytes", "layers", "waves"),
+    [
+        ("auto", 6 * SLOT_BYTES, 0, 1),
+        ("auto", 6 * SLOT_BYTES - 1, 1, 1),
+        ("auto", 6 * RECOMPUTED_BYTES, 1, 1),
+        ("auto", 6 * RECOMPUTED_BYTES - 1, 1, 2),
+        ("auto", RECOMPUTED_BYTES, 1, 6),
+        ("always", 6 * SLOT_BYTES, 1, 1),
+        ("never", 6 * SLOT_BYTES - 1, 0, 2),
+    ],
+)
+def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_there_are_waves(
+    recompute: str, memory_bytes: int, layers: int, waves: int
+) -> None:
+    with systems(grains=6, num_csx=1, memory_bytes=memory_bytes, recompute=recompute) as found:
+        assert (len(found.plan.timeline.recomputed), found.waves) == (layers, waves)
+        slot_bytes = RECOMPUTED_BYTES if layers else SLOT_BYTES
+        assert (found.plan.slot_bytes, found.whole_slot_bytes) == (slot_bytes, SLOT_BYTES)
+        assert found.activation_bytes == found.slots_per_csx * slot_bytes
+
+
+@pytest.mark.parametrize("recompute", ["auto", "always", "never"])
+def test_evaluation_has_nothing_to_recompute(recompute: str) -> None:
+    slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
+    with systems(memory_bytes=2 * slot_bytes, recompute=recompute, trains=False) as found:
+        assert (found.plan.timeline.recomputed, found.plan.slot_bytes, found.waves) == ((), slot_bytes, 3)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "slot_bytes", "hint"),
+    [
+        (
+            "never",
+            SLOT_BYTES,
+            "activation_checkpointing: auto, a smaller max_sequence_length or fewer systems need less",
+        ),
+        ("auto", RECOMPUTED_BYTES, "a smaller max_sequence_length or fewer systems need less"),
+        ("always", RECOMPUTED_BYTES, "a smaller max_sequence_length or fewer systems need less"),
+    ],
+)
+def test_memory_that_does_not_hold_one_grain_per_system_is_an_error(recompute: str, slot_bytes: int, hint: str) -> None:
+    memory_bytes = 3 * slot_bytes - 1
+    with pytest.raises(ClusterError) as caught, systems(num_csx=3, memory_bytes=memory_bytes, recompute=recompute):
+        pass
+    assert str(caught.value) == (
+        f"the activations of one grain (1 x 8 tokens) on each of 3 systems need {3 * slot_bytes:,} bytes of memory, "
+        f"{memory_bytes:,} are free for them\n"
+        f"hint: {hint}"
+    )
+
+
+@pytest.mark.parametrize("waves", [1, 3])
+def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(
+    monkeypatch: pytest.MonkeyPatch, waves: int
+) -> None:
+    """A lane alone acquires exactly what streams."""
+    memory_bytes = 6 // waves * RECOMPUTED_BYTES
+    with systems(memory_bytes=memory_bytes, recompute="always") as found, monkeypatch.context() as patch:
+        assert found.waves == waves
+        acquired: list[Panel] = []
+        memoryx = found._memoryx
+
+        def acquire(panel: Panel) -> Weights:
+            acquired.append(panel)
+            return MemoryX.acquire(memoryx, panel)
+
+        patch.setattr(memoryx, "acquire", acquire)
+        found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+    assert found.streamed_bytes == found.dense_streamed_bytes == sum(4 * panel.size for panel in acquired)
+    # The matrix that ends a layer does not run forward again, nor does the last layer.
+    times = {panel.weight: acquired.count(panel) // waves for panel in acquired}
+    layer = "transformer_decoder.layers.{}.ffn.ffn.{}.linear_layer.weight"
+    assert [times[layer.format(*at)] for at in ((0, 0), (0, 1), (1, 0), (1, 1))] == [3, 2, 2, 2]
+    assert times["embedding_layer.word_embeddings.weight"] == 4, "twice as the embedding, twice as the output layer"
+
+
+def test_the_second_forward_of_an_op_has_a_time_of_its_own() -> None:
+    with systems(recompute="always", lanes=2) as found:
+        found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+        seconds = found.op_seconds
+    again = {GRAPH.ops[position].name for position in found.plan.timeline.again}
+    assert len(again) == len(layers_of(GRAPH.ops)[0]) - 2
+    for op, of_op in seconds.items():
+        assert list(of_op) == (["forward", "again", "backward"] if op in again else ["forward", "backward"])
+        assert min(of_op.values()) > 0
+
+
+@pytest.mark.parametrize(("lanes", "shares"), [(1, [6]), (2, [3, 3]), (4, [1, 2, 1, 2]), (9, [1] * 6)])
+def test_lanes_share_the_slots_and_none_is_idle(lanes: int, shares: list[int]) -> None:
+    with systems(grains=6, num_csx=3, lanes=lanes) as found:
+        assert [len(lane.slots) for lane in found.lanes] == shares
+
+
+def test_the_loss_of_a_batch_is_the_sum_over_its_grains() -> None:
+    batch = random_batch(GRAPH, 6)
+    with systems(grains=6, lanes=2) as found, systems(grains=1) as alone:
+        whole = found.run(batch, step=1, scale=1.0)
+        parts = []
+        for i in range(6):
+            arrays = {name: array[i : i + 1] for name, array in batch.arrays.items()}
+            parts.append(alone.run(Batch(0, arrays, 1, 1), step=1, scale=1.0))
+    assert whole == LossResult(pytest.approx(sum(part.total for part in parts)), sum(part.correct for part in parts))
+
+
+def run_in_time(found: Systems) -> BaseException | None:
+    """Run a training step, and return its error; fail when it hangs."""
+    errors: list[BaseException | None] = []
+
+    def work() -> None:
+        try:
+            found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+            errors.append(None)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive(), "the lanes hang"
+    return errors[0]
+
+
+@pytest.mark.parametrize("walk", ["forward", "backward"])
+@pytest.mark.parametrize("lane", [0, 1, 2])
+def test_the_error_of_one_lane_is_raised_and_the_others_stop(
+    monkeypatch: pytest.MonkeyPatch, walk: str, lane: int
+) -> None:
+    good, ended = getattr(Lane, walk), []
+
+    def bad(self: Lane, pace: Pace) -> None:
+        if self.index == lane:
+            raise OSError(f"lane {lane} broke")
+        try:
+            good(self, pace)
+        finally:
+            ended.append(self.index)
+
+    monkeypatch.setattr(Lane, walk, bad)
+    with systems(grains=6, lanes=3) as found:
+        error = run_in_time(found)
+    assert (type(error), str(error)) == (OSError, f"lane {lane} broke")
+    assert sorted(ended) == [i for i in range(3) if i != lane]
+
+
+def test_systems_run_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, broken = Lane.forward, []
+
+    def bad_once(self: Lane, pace: Pace) -> None:
+        if self.index == 1 and not broken:
+            broken.append(True)
+            raise OSError("once")
+        good(self, pace)
+
+    monkeypatch.setattr(Lane, "forward", bad_once)
+    with systems(grains=6, lanes=2) as found:
+        assert [str(run_in_time(found)) for _ in range(2)] == ["once", "None"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_step_before_any_update() -> None:
+    graph = decoder()
+    with machine(graph, 4) as appliance:
+        norm = "transformer_decoder.norm.bias"
+        set_array(appliance, f"model.{norm}", np.full(8, np.nan, np.float32))
+        with pytest.raises(NonFiniteError) as caught:
+            appliance.train_step(random_batch(graph, 4), 12, 0.1)
+        gradients = arrays_of(appliance, "optimizer.", ".gradient")
+    assert str(caught.value) == (
+        f"step 12: the loss is not finite; the first tensor that is not: weight {norm}\n"
+        "hint: a lower learning rate, max_gradient_norm or a longer warm-up may help"
+    )
+    assert not any(gradient.any() for gradient in gradients.values())

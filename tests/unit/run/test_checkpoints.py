@@ -1,0 +1,226 @@
+"""What a run starts from, where it saves itself, and what the log says of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cstool.machine import state
+from cstool.machine.state import Position, environment, forms
+from cstool.params import SGD, AdamW, DecoderParams
+from cstool.run import checkpoints, restore
+from cstool.run.checkpoints import save
+from cstool.run.session import Session
+from cstool.store import list_checkpoints
+from tests.unit.machine.machines import array_of, set_array
+from tests.unit.run.sessions import restored, session
+
+WEIGHT = "model.last_layer.weight"
+
+
+@pytest.fixture(autouse=True)
+def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "cstool")
+
+
+def save_at(found: Session, step: int, value: float) -> str:
+    """Save with all elements of one weight, and of its state, of that value."""
+    for name in (WEIGHT, "optimizer.last_layer.weight.momentum_buffer"):
+        set_array(found.appliance, name, np.full((10, 4), value, np.float32))
+    found.position = Position(step, step)
+    save(found)
+    return found.result.checkpoints[-1]
+
+
+def weight_of(found: Session) -> float:
+    """Return the value of all elements of that weight."""
+    [value] = set(array_of(found.appliance, WEIGHT).ravel().tolist())
+    return float(value)
+
+
+def test_a_checkpoint_is_named_by_its_step_and_entered_in_the_index(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        save_at(found, 7, 1.0)
+        folder = found.params.model_dir
+    assert [(entry.step, entry.path) for entry in list_checkpoints(folder)] == [(7, folder / "checkpoint_7.mdl")]
+
+
+def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path: Path) -> None:
+    with session(tmp_path / "other") as found:
+        others = Path(save_at(found, 77, 1.0))
+    with session(tmp_path / "run", callbacks=[{"KeepNCheckpoints": {"n": 1}}]) as found:
+        save_at(found, 1, 1.0)
+        index = found.params.model_dir / "checkpoints_index.yaml"
+        entries = "".join(
+            f"- {{step: 0, file: {name}, run: {found.run_id}}}\n"
+            for name in ("../../other/model_dir/checkpoint_77.mdl", others)
+        )
+        index.write_text(index.read_text().replace("checkpoints:\n", f"checkpoints:\n{entries}"))
+        save_at(found, 2, 1.0)
+        assert [entry.step for entry in list_checkpoints(found.params.model_dir)] == [2]
+    assert others.is_file()
+
+
+def test_saving_is_noted_in_the_session_and_its_result(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        save_at(found, 7, 1.0)
+        assert found.saved_step == 7
+        assert found.result.checkpoints == [str(found.params.model_dir / "checkpoint_7.mdl")]
+
+
+def test_the_time_of_all_checkpoints_is_summed(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        seconds = []
+        for step in (1, 2):
+            found.position = Position(step, step)
+            seconds.append(save(found))
+        assert found.result.checkpoint_s == sum(seconds) > 0
+
+
+def test_a_checkpoint_of_a_step_that_was_saved_before_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        paths = [Path(save_at(found, 7, value)) for value in (1.0, 2.0)]
+    assert re.fullmatch(r"checkpoint_7_\d{8}_\d{6}\.mdl", paths[1].name)
+    assert all(path.exists() for path in paths)
+
+
+def test_the_name_of_a_checkpoint_can_be_chosen(tmp_path: Path) -> None:
+    with session(tmp_path, checkpoint={"checkpoint_name": "net-{step}.mdl"}) as found:
+        assert Path(save_at(found, 7, 1.0)).name == "net-7.mdl"
+
+
+def test_the_log_tells_that_a_checkpoint_was_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path) as found:
+        path = save_at(found, 7, 1.0)
+    first, second = caplog.messages
+    assert first == "Saving checkpoint at step 7"
+    assert re.fullmatch(rf"Saved checkpoint {re.escape(path)} \([\d.]+ kB in \d+\.\d\d s, \d+\.\d\d GB/s\)", second)
+
+
+def test_without_any_checkpoint_weights_are_random_by_the_seed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    weights = []
+    for seed in (1, 1, 2):
+        with session(tmp_path, seed=seed) as found:
+            restored(found, None, "all", strict=True)
+            weights.append(array_of(found.appliance, WEIGHT).tolist())
+            folder = found.params.model_dir
+    assert weights[0] == weights[1] != weights[2]
+    assert caplog.messages[:3] == [
+        f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '
+        "naming convention: `checkpoint_(step)(_timestamp)?.mdl`.",
+        f'No checkpoints were found in "{folder}".',
+        "No checkpoint was provided. Using randomly initialized model parameters.",
+    ]
+
+
+def test_the_latest_checkpoint_is_resumed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path) as found:
+        save_at(found, 7, 1.0)
+        path = save_at(found, 12, 2.0)
+        caplog.clear()
+        set_array(found.appliance, WEIGHT, np.zeros((10, 4), np.float32))
+        found.position, found.saved_step = Position(), None
+        restored(found, None, "all", strict=True)
+        assert (weight_of(found), found.position, found.saved_step) == (2.0, Position(12, 12), 12)
+    assert caplog.messages[1:] == [
+        f'Found latest checkpoint at "{path}".',
+        f"Loading weights from checkpoint {path}",
+        "Model state found in checkpoint and loaded successfully.",
+        "Resuming from step 12. To start fresh, choose another --model_dir, or set "
+        "trainer.init.checkpoint.autoload_last_checkpoint to false.",
+    ]
+
+
+def test_autoloading_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path, checkpoint={"autoload_last_checkpoint": False}) as found:
+        save_at(found, 7, 1.0)
+        caplog.clear()
+        found.position = Position()
+        restored(found, None, "all", strict=True)
+        assert found.position == Position()
+    assert caplog.messages == ["No checkpoint was provided. Using randomly initialized model parameters."]
+
+
+def test_a_checkpoint_that_was_asked_for_wins_over_the_latest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path) as found:
+        first = save_at(found, 7, 1.0)
+        save_at(found, 12, 2.0)
+        caplog.clear()
+        found.saved_step = None
+        restored(found, Path(first), "all", strict=True)
+        assert (weight_of(found), found.position, found.saved_step) == (1.0, Position(7, 7), None)
+    assert caplog.messages == [
+        f"Loading weights from checkpoint {first}",
+        "Model state found in checkpoint and loaded successfully.",
+    ]
+
+
+@pytest.mark.parametrize("states", ["optimizer", "dataloader"])
+def test_weights_that_are_not_asked_for_begin_random(tmp_path: Path, states: str) -> None:
+    with session(tmp_path) as found:
+        path = save_at(found, 7, 1.0)
+        found.appliance.memoryx.initialize(found.params.seed)
+        expected = array_of(found.appliance, WEIGHT)
+        set_array(found.appliance, WEIGHT, np.zeros((10, 4), np.float32))
+        restored(found, Path(path), states, strict=True)
+        np.testing.assert_array_equal(array_of(found.appliance, WEIGHT), expected)
+
+
+@pytest.mark.parametrize(
+    ("strict", "checkpoint"), [(False, {}), (True, {"disable_strict_checkpoint_loading": True})], ids=["flag", "params"]
+)
+def test_if_not_strict_weights_that_it_lacks_begin_random(
+    tmp_path: Path, strict: bool, checkpoint: dict[str, bool]
+) -> None:
+    with session(tmp_path) as found:
+        path = save_at(found, 7, 1.0)
+    with session(tmp_path, weights=(6, 4, 4), checkpoint=checkpoint) as larger:
+        restored(larger, Path(path), "all", strict=strict)
+        assert weight_of(larger) == 1.0
+        bound = np.abs(array_of(larger.appliance, "model.fc_layers.2.weight")).max()
+    assert 0 < bound <= 0.5  # 1 / sqrt(4)
+
+
+def test_a_form_is_kept_where_it_changes_something() -> None:
+    model = DecoderParams.model_validate({"name": "mistral"})
+    found = [forms(SimpleNamespace(optimizer=of, model=model)) for of in (SGD(momentum=0.9), SGD(dampening=0.5))]  # type: ignore[arg-type]
+    assert found == [{}, {"optimizer_form": "vendor"}]
+
+
+def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinks = {"name": "mistral", "attention_sliding_window_length": 4, "attention_sink_tokens": 2}
+    now = forms(SimpleNamespace(optimizer=AdamW(), model=DecoderParams.model_validate(sinks)))  # type: ignore[arg-type]
+    with session(tmp_path) as found:
+        monkeypatch.setattr(checkpoints, "forms", lambda params: {})
+        save_at(found, 7, 1.0)
+        monkeypatch.setattr(restore, "forms", lambda params: now)
+        restored(found, None, "all", strict=True)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == (
+        "Not as it was in the checkpoint: optimizer_form pytorch -> vendor; apply_attention_sinks True -> False. "
+        "Bits may differ from a straight run."
+    )
+
+
+def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with session(tmp_path) as found:
+        monkeypatch.setattr(state, "environment", lambda: {**environment(), "numpy": "1.0", "cpu": "z80"})
+        save_at(found, 7, 1.0)
+        monkeypatch.undo()
+        restored(found, None, "all", strict=True)
+    now = environment()
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == (
+        f"Not as it was in the checkpoint: numpy 1.0 -> {now['numpy']}; cpu z80 -> {now['cpu']}. "
+        "Bits may differ from a straight run."
+    )

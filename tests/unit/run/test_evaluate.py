@@ -1,0 +1,211 @@
+"""Evaluation goes over the held-out samples once, every one of them, without dropout."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.machine.data_sets import DataSet
+from cstool.machine.state import Position
+from cstool.params import DataloaderParams
+from cstool.run.evaluate import Evaluation, evaluate, evaluate_sets, evaluation_table
+from cstool.run.session import Session
+from cstool.run.stopping import StopRequest
+from tests.reference import models as reference
+from tests.unit.machine.machines import arrays_of
+from tests.unit.run.sessions import Digits, Recorder, session
+
+EVAL_LINE = (
+    r"\| Eval Device=CSX, GlobalStep=7, Batch=(\d+), Loss=\d+\.\d{5}, Rate=\S+ samples/sec, GlobalRate=\S+ samples/sec"
+)
+
+
+@pytest.fixture(autouse=True)
+def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "cstool")
+
+
+def look(
+    found: Session, data: Digits, *, steps: int | None = None, log_steps: int = 1, several: bool = False, **loader: Any
+) -> tuple[Evaluation, Recorder]:
+    progress = Recorder()
+    params: DataloaderParams = found.params.dataloaders("train")[0].model_copy(update=loader)
+    settings = {
+        "name": "digits",
+        "several": several,
+        "step": 7,
+        "steps": steps,
+        "log_steps": log_steps,
+        "progress": progress,
+    }
+    return evaluate(found.appliance, data, params, stop=StopRequest(), **settings), progress
+
+
+def test_the_loss_is_the_mean_over_all_samples_a_part_of_a_batch_included(tmp_path: Path) -> None:
+    data = Digits(10)
+    with session(tmp_path) as found:
+        result, _ = look(found, data)
+        weights = {name: weight.astype(np.float64) for name, weight in arrays_of(found.appliance, "model.").items()}
+    batch = {"x": data.x, "labels": np.arange(10) % 10, "mask": np.ones(10)}
+    assert result.loss == pytest.approx(reference.loss(found.graph, weights, batch, 3, None) / 10, rel=1e-6)
+    assert (result.step, result.samples, result.tokens) == (7, 10, 10)
+
+
+def test_accuracy_is_the_share_of_samples_whose_label_is_the_likeliest(tmp_path: Path) -> None:
+    data = Digits(10)
+    with session(tmp_path) as found:
+        accuracy = look(found, data)[0].accuracy
+        weights = arrays_of(found.appliance, "model.")
+    x = data.x
+    for layer in ("fc_layers.0", "fc_layers.1"):
+        x = np.maximum(x @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"], 0)
+    logits = x @ weights["last_layer.weight"].T + weights["last_layer.bias"]
+    assert accuracy == np.mean(logits.argmax(axis=1) == np.arange(10))
+
+
+def test_samples_come_in_their_order(tmp_path: Path) -> None:
+    data = Digits(10)
+    with session(tmp_path) as found:
+        look(found, data)
+    assert data.seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 9, 9]]
+
+
+@pytest.mark.parametrize(("steps", "samples"), [(1, 4), (2, 8), (3, 10), (99, 10)])
+def test_the_number_of_batches_can_be_bounded(tmp_path: Path, steps: int, samples: int) -> None:
+    with session(tmp_path) as found:
+        assert look(found, Digits(10), steps=steps)[0].samples == samples
+
+
+def test_evaluating_twice_gives_the_same_and_changes_no_weight(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        before = arrays_of(found.appliance, "model.")
+        first, second = (look(found, Digits(10))[0] for _ in range(2))
+        after = arrays_of(found.appliance, "model.")
+    assert (first.loss, first.accuracy) == (second.loss, second.accuracy)
+    for name, weight in before.items():
+        np.testing.assert_array_equal(after[name], weight)
+
+
+def test_the_log_has_a_line_every_log_steps_and_for_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path) as found:
+        look(found, Digits(20), log_steps=2)
+    matches = [re.fullmatch(EVAL_LINE, message) for message in caplog.messages]
+    assert [int(match[1]) for match in matches if match] == [2, 4, 5]
+
+
+def test_the_log_ends_with_the_metrics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path) as found:
+        result, _ = look(found, Digits(10))
+    assert caplog.messages[-5:] == [
+        f"Avg Eval Loss: {result.loss:.5f}",
+        "Evaluation metrics:",
+        f"  - eval/accuracy = {result.accuracy:.5f}",
+        "Evaluation completed successfully!",
+        f"Processed 10 sample(s) in {result.seconds:.9f} seconds.",
+    ]
+
+
+def test_one_of_several_data_sets_is_named_in_every_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with session(tmp_path) as found:
+        result, _ = look(found, Digits(4), several=True)
+    assert re.fullmatch(EVAL_LINE + ", Dataset=digits", caplog.messages[0])
+    assert caplog.messages[1:4] == [
+        f"Avg Eval Loss: {result.loss:.5f}",
+        "Evaluation metrics:",
+        f"  - eval/digits/accuracy = {result.accuracy:.5f}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"is_text": False, "several": False}, {"eval/loss": 2.0, "eval/accuracy": 0.25}),
+        (
+            {"is_text": True, "several": False},
+            {"eval/loss": 2.0, "eval/accuracy": 0.25, "eval/lm_perplexity": math.exp(2.0)},
+        ),
+        ({"is_text": False, "several": True}, {"eval/wiki/loss": 2.0, "eval/wiki/accuracy": 0.25}),
+    ],
+)
+def test_metrics_have_tags_that_name_the_data_set_where_there_are_several(keys, expected) -> None:
+    assert Evaluation("wiki", 7, 2.0, 0.25, 40, 10, 1.5).metrics(**keys) == expected
+
+
+def sets(found: Session, *counts: int) -> list[DataSet]:
+    loader = found.params.dataloaders("train")[0]
+    return [DataSet(f"set_{count}", "p.yaml: x", loader, Digits(count)) for count in counts]
+
+
+def test_data_sets_are_evaluated_one_after_the_other_as_each_alone(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        found.position = Position(7)
+        seconds = evaluate_sets(found, sets(found, 10, 4), StopRequest(), Path("a.mdl"))
+        alone = [look(found, Digits(count))[0] for count in (10, 4)]
+    evaluations = found.result.evaluations
+    assert [(each["checkpoint"], each["data_set"], each["step"]) for each in evaluations] == [
+        ("a.mdl", "set_10", 7),
+        ("a.mdl", "set_4", 7),
+    ]
+    assert [(each["loss"], each["accuracy"], each["samples"]) for each in evaluations] == [
+        (each.loss, each.accuracy, each.samples) for each in alone
+    ]
+    assert found.metrics == {
+        "eval/set_10/loss": alone[0].loss,
+        "eval/set_10/accuracy": alone[0].accuracy,
+        "eval/set_4/loss": alone[1].loss,
+        "eval/set_4/accuracy": alone[1].accuracy,
+    }
+    assert (found.evaluated_step, seconds > 0) == (7, True)
+
+
+def test_an_evaluation_that_was_given_up_does_not_count(tmp_path: Path) -> None:
+    stop = StopRequest()
+    stop.signal_name = "SIGTERM"
+    with session(tmp_path) as found:
+        evaluate_sets(found, sets(found, 10, 4), stop)
+    assert (found.metrics, found.evaluated_step, found.result.evaluations) == ({}, None, [])
+
+
+def test_a_table_has_a_line_for_every_evaluation() -> None:
+    found = [
+        {"checkpoint": f"/a/checkpoint_{step}.mdl", **Evaluation(name, step, loss, 0.25, 4000, 10, 1.5).as_dict()}
+        for step, name, loss in ((5, "wiki", 12.5), (10, "books_val", 2.0))
+    ]
+    assert evaluation_table(found) == [
+        "checkpoint         data set       loss    perplexity  accuracy  tokens",
+        "checkpoint_5.mdl   wiki       12.50000  268337.28652   0.25000   4,000",
+        "checkpoint_10.mdl  books_val   2.00000       7.38906   0.25000   4,000",
+    ]
+
+
+def test_progress_counts_the_batches(tmp_path: Path) -> None:
+    with session(tmp_path) as found:
+        progress = look(found, Digits(8))[1]
+    assert progress.events == [
+        ("start", "Evaluating", 2),
+        ("advance", "Evaluating", 1),
+        ("advance", "Evaluating", 2),
+        ("finish", "Evaluating"),
+    ]
+
+
+def test_as_a_dictionary_it_has_the_perplexity() -> None:
+    assert Evaluation("digits", 7, 2.0, 0.25, 40, 10, 1.5).as_dict() == {
+        "data_set": "digits",
+        "step": 7,
+        "loss": 2.0,
+        "accuracy": 0.25,
+        "tokens": 40,
+        "samples": 10,
+        "seconds": 1.5,
+        "perplexity": math.exp(2.0),
+    }
+
+
+def test_the_perplexity_of_a_hopeless_model_is_still_a_number() -> None:
+    assert Evaluation("digits", 7, 5000.0, 0.0, 1, 1, 1.0).as_dict()["perplexity"] == math.exp(700.0)

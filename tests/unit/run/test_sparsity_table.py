@@ -1,0 +1,80 @@
+"""The table of sparse weights at the end of a run: weights that are alike in one row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cstool.ir import _panel
+from cstool.kernels.sparse import KernelChoice, Pattern
+from cstool.run.report.sparsity_table import sparsity_table, table_lines
+from tests.models import decoder, fc_mnist
+from tests.unit.machine.sparse_machines import sparse_memory
+from tests.unit.sparsity.sections import group
+
+LAYERS = "transformer_decoder.layers"
+OUTPUT = "self_attn.proj_output_dense_layer.weight"
+UP = "ffn.ffn.0.linear_layer.weight"
+
+
+def by_density(pattern: Pattern) -> KernelChoice:
+    """Sparse forward always, the delta never, the gradient where there is little."""
+    return KernelChoice(forward=True, delta=False, gradient=pattern.density < 0.5)
+
+
+def test_weights_of_all_layers_are_one_row_unless_shape_or_group_differ() -> None:
+    quarter = group(0.75)
+    groups = {f"{LAYERS}.{layer}.{OUTPUT}": quarter for layer in range(3)}
+    groups |= {f"{LAYERS}.{layer}.{UP}": quarter for layer in range(2)}
+    groups[f"{LAYERS}.1.{OUTPUT}"] = group(0.5, algorithm="set")
+    groups[f"{LAYERS}.2.{UP}"] = group(0.25)
+    with sparse_memory(decoder(layers=3), None, groups, choose=by_density) as memoryx:
+        rows = sparsity_table(memoryx)
+    static = {"algorithm": "static", "density": 0.25}
+    kernels = {"forward": "sparse", "delta": "dense", "gradient": "sparse"}
+    dense = {**kernels, "gradient": "dense"}
+    assert rows == [
+        {"weights": f"{LAYERS}.*.{OUTPUT}", "count": 2, "shape": [8, 8], **static, "kernels": kernels},
+        {"weights": f"{LAYERS}.*.{UP}", "count": 2, "shape": [16, 8], **static, "kernels": kernels},
+        {
+            "weights": f"{LAYERS}.1.{OUTPUT}",
+            "count": 1,
+            "shape": [8, 8],
+            "algorithm": "set",
+            "density": 0.5,
+            "kernels": dense,
+        },
+        {"weights": f"{LAYERS}.2.{UP}", "count": 1, "shape": [16, 8], **static, "density": 0.75, "kernels": dense},
+    ]
+    assert table_lines(rows) == [
+        "Sparsity: 6 weights, and which kernels computed with them:",
+        f"  weights{' ' * 62}  shape         algorithm  zeros   forward  delta  gradient",
+        f"  {LAYERS}.*.{OUTPUT}  2 x (8 x 8)   static     75.00%  sparse   dense  sparse",
+        f"  {LAYERS}.*.{UP}             2 x (16 x 8)  static     75.00%  sparse   dense  sparse",
+        f"  {LAYERS}.1.{OUTPUT}  1 x (8 x 8)   set        50.00%  sparse   dense  dense",
+        f"  {LAYERS}.2.{UP}             1 x (16 x 8)  static     25.00%  sparse   dense  dense",
+    ]
+
+
+def test_one_weight_is_called_so() -> None:
+    with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.9)}) as memoryx:
+        lines = table_lines(sparsity_table(memoryx))
+    assert lines == [
+        "Sparsity: 1 weight, and which kernels computed with them:",
+        "  weights             shape         algorithm  zeros   forward  delta   gradient",
+        "  fc_layers.1.weight  1 x (8 x 12)  static     90.62%  sparse   sparse  sparse",
+    ]
+
+
+def test_panels_that_differ_are_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_panel, "PANEL_BYTES", 4 * 12 * 4)
+    with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.5)}, choose=by_density) as memoryx:
+        memoryx.sparse["fc_layers.1.weight"].place(np.arange(48))
+        [row] = sparsity_table(memoryx)
+    assert row["kernels"] == {"forward": "sparse", "delta": "dense", "gradient": "both"}
+
+
+def test_a_dense_run_has_no_table() -> None:
+    with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.5, algorithm="dropconnect")}) as memoryx:
+        assert sparsity_table(memoryx) == []
+    assert table_lines([]) == []

@@ -1,0 +1,75 @@
+"""SIGINT, SIGTERM and SIGHUP ask a run to stop; they do not tear it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from cstool.run.stopping import StopRequest
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_only_noted(number: signal.Signals) -> None:
+    with StopRequest() as stop:
+        before = stop.signal_name
+        signal.raise_signal(number)
+    assert (before, stop.signal_name) == (None, number.name)
+
+
+def test_a_second_sigint_interrupts_at_once() -> None:
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert stop.signal_name == "SIGINT"
+
+
+def test_a_second_sigterm_is_noted_like_the_first() -> None:
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.signal_name == "SIGTERM"
+
+
+def test_the_handlers_are_as_before_when_it_is_over() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with StopRequest():
+        during = [signal.getsignal(number) for number in SIGNALS]
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    assert all(new is not old for new, old in zip(during, before, strict=True))
+
+
+def test_the_handlers_are_as_before_after_an_error_too() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with pytest.raises(ZeroDivisionError), StopRequest():
+        raise ZeroDivisionError
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            signal.raise_signal(number)
+        assert (stop.signal_name, signal.getsignal(number)) == (None, signal.SIG_IGN)
+    finally:
+        signal.signal(number, before)
+
+
+def test_outside_the_main_thread_it_touches_no_handler() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    during = []
+
+    def work() -> None:
+        with StopRequest():
+            during.extend(signal.getsignal(number) for number in SIGNALS)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert during == before

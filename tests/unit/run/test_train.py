@@ -1,0 +1,315 @@
+"""The training loop: which steps, and what happens between them."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.errors import DataError, Interrupted
+from cstool.machine.appliance import Appliance
+from cstool.machine.state import Position
+from cstool.run.session import Session
+from cstool.run.stopping import StopRequest
+from cstool.run.train import train
+from tests.unit.run.sessions import Digits, restored, session
+
+TRAIN_LINE = (
+    r"\| Train Device=CSX, Step=(\d+), Loss=\d+\.\d{5}, Rate=\S+ samples/sec, GlobalRate=\S+ samples/sec, "
+    r"LoopTimeRemaining=\d+:\d\d:\d\d, TimeRemaining>\d+:\d\d:\d\d, InputWait=\d+\.\d%"
+)
+
+
+@pytest.fixture(autouse=True)
+def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "cstool")
+
+
+def go(found: Session, data: Digits, evaluate_now: Callable[[], float] | None) -> None:
+    """Train as `run` does."""
+    with StopRequest() as stop:
+        train(found, data, found.params.dataloaders("train")[0], evaluate_now, stop)
+
+
+def trained(
+    folder: Path,
+    *,
+    samples: int = 20,
+    position: Position | None = None,
+    evaluate_now: Callable[[], float] | None = None,
+    **init: Any,
+) -> tuple[Session, Digits]:
+    """Train from a position, and return the session and the data set."""
+    with session(folder, **init) as found:
+        found.position = position or Position()
+        data = Digits(samples)
+        go(found, data, evaluate_now)
+        return found, data
+
+
+def checkpoints(found: Session) -> list[str]:
+    return [Path(path).stem for path in found.result.checkpoints]
+
+
+@pytest.mark.parametrize(
+    ("loop", "last"),
+    [
+        ({"num_steps": 4}, 7),
+        ({"max_steps": 4}, 4),
+        ({"num_steps": 4, "max_steps": 5}, 7),
+        ({"num_epochs": 2}, 10),
+        ({"num_epochs": 3, "steps_per_epoch": 2}, 6),
+        ({}, 5),
+    ],
+)
+def test_a_run_at_step_3_with_batches_of_5_to_an_epoch_ends_at(tmp_path: Path, loop: dict[str, int], last: int) -> None:
+    found, _ = trained(tmp_path, position=Position(3, 3), loop=loop)
+    assert found.position == Position(last, last, 4)
+    assert len(found.result.losses) == last - 3
+    assert found.result.first_step == 3
+
+
+def test_batches_go_on_where_the_run_was(tmp_path: Path) -> None:
+    _, data = trained(tmp_path, position=Position(3, 4), loop={"num_steps": 2})
+    assert data.seen == [[16, 17, 18, 19], [0, 1, 2, 3]]
+
+
+def test_a_run_that_is_over_does_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found, data = trained(tmp_path, position=Position(5, 5), loop={"max_steps": 5})
+    assert (found.result.losses, data.seen) == ([], [])
+    assert caplog.messages == [
+        "Nothing to train: the run is at step 5, and its last step is 5. num_steps counts from where it is."
+    ]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_the_learning_rate_of_the_first_step_is_that_of_step_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = []
+    train_step = Appliance.train_step
+
+    def noted(self: Appliance, batch: Any, step: int, learning_rate: float) -> Any:
+        rates.append((step, learning_rate))
+        return train_step(self, batch, step, learning_rate)
+
+    monkeypatch.setattr(Appliance, "train_step", noted)
+    schedule = {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": 0.4, "total_iters": 4}}
+    trained(tmp_path, loop={"max_steps": 3}, schedulers=[schedule])
+    assert rates == [(1, 0.0), (2, pytest.approx(0.1)), (3, pytest.approx(0.2))]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "names"),
+    [
+        ({"steps": 2}, ["checkpoint_2", "checkpoint_4", "checkpoint_5"]),
+        ({"steps": 9}, ["checkpoint_5"]),
+        ({}, []),
+        ({"save_initial_checkpoint": True}, ["checkpoint_0"]),
+        ({"steps": 5, "save_initial_checkpoint": True}, ["checkpoint_0", "checkpoint_5"]),
+    ],
+)
+def test_checkpoints_are_written_after_the_steps_that_were_asked_for(
+    tmp_path: Path, checkpoint: dict[str, Any], names: list[str]
+) -> None:
+    found, _ = trained(tmp_path, loop={"max_steps": 5}, checkpoint=checkpoint)
+    assert checkpoints(found) == names
+
+
+def test_a_run_that_goes_on_writes_no_initial_checkpoint(tmp_path: Path) -> None:
+    found, _ = trained(
+        tmp_path, position=Position(3, 3), loop={"max_steps": 4}, checkpoint={"save_initial_checkpoint": True}
+    )
+    assert checkpoints(found) == []
+
+
+@pytest.mark.parametrize(
+    ("loop", "evaluated"),
+    [
+        ({"max_steps": 6, "eval_frequency": 2}, [2, 4]),
+        ({"max_steps": 6, "eval_frequency": 0.5}, [3]),
+        ({"max_steps": 6}, []),
+        ({"max_steps": 6, "eval_frequency": 0}, []),
+    ],
+)
+def test_evaluation_comes_between_steps_and_not_after_the_last(
+    tmp_path: Path, loop: dict[str, Any], evaluated: list[int]
+) -> None:
+    steps = []
+    with session(tmp_path, loop=loop) as found:
+
+        def evaluate_now() -> float:
+            steps.append(found.position.step)
+            return 0.0
+
+        go(found, Digits(), evaluate_now)
+    assert steps == evaluated
+
+
+def test_the_log_has_a_line_every_log_steps_and_for_the_first_and_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained(tmp_path, loop={"max_steps": 8}, logging={"log_steps": 3})
+    matches = [re.fullmatch(TRAIN_LINE, message) for message in caplog.messages]
+    assert [int(match[1]) for match in matches if match] == [1, 3, 6, 8]
+
+
+def test_the_log_says_where_the_loop_begins_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 8})
+    assert caplog.messages[:11] == [
+        "=" * 75,
+        "Trainer Fit Summary",
+        "-" * 75,
+        "Trainer will run 1 train loop.",
+        "Train steps per train loop:",
+        "* 1 loop of 5 steps",
+        "for a total of 5 train steps.",
+        "No checkpoints will be taken: trainer.init.checkpoint.steps says how often.",
+        "Progress will be logged every 8 steps.",
+        "=" * 75,
+        "Starting train loop 1 of 1, from global step 4 to 8 (5 steps)",
+    ]
+    assert caplog.messages[-3] == "Training completed successfully!"
+    assert re.fullmatch(r"Processed 20 training sample\(s\) in \d+\.\d{9} seconds\.", caplog.messages[-2])
+    assert caplog.messages[-1].startswith("Nothing was predicted for this host: ")
+
+
+def test_progress_counts_the_steps_of_this_loop(tmp_path: Path) -> None:
+    found, _ = trained(tmp_path, position=Position(3, 3), loop={"max_steps": 5})
+    assert found.progress.events == [  # type: ignore[attr-defined]
+        ("start", "Training", 2),
+        ("advance", "Training", 1),
+        ("advance", "Training", 2),
+        ("finish", "Training"),
+    ]
+
+
+def test_the_result_counts_samples_and_their_rate(tmp_path: Path) -> None:
+    result = trained(tmp_path, loop={"max_steps": 5})[0].result
+    assert (result.samples, result.samples_per_s) == (20, 20 / result.seconds)
+
+
+def test_a_sample_without_a_sequence_counts_as_one_token(tmp_path: Path) -> None:
+    result = trained(tmp_path, loop={"max_steps": 5})[0].result
+    assert result.tokens_per_s == result.samples_per_s
+
+
+def interrupted(found: Session) -> Interrupted:
+    """Train until a signal that comes during the first step."""
+    step = found.appliance.train_step
+
+    def signalled(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return step(*arguments)
+
+    found.appliance.train_step = signalled  # type: ignore[method-assign]
+    with pytest.raises(Interrupted) as caught:
+        go(found, Digits(), None)
+    return caught.value
+
+
+@pytest.mark.parametrize("checkpoint", [{}, {"steps": 1}], ids=["never else", "after every step"])
+def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path: Path, checkpoint: dict[str, int]) -> None:
+    with session(tmp_path, loop={"max_steps": 5}, checkpoint=checkpoint) as found:
+        error = interrupted(found)
+        assert checkpoints(found) == ["checkpoint_1"]
+        assert len(found.result.losses) == 1
+    assert str(error) == (
+        f"stopped by SIGTERM after step 1; it is saved in {found.params.model_dir}\n"
+        "hint: the same command continues from there"
+    )
+
+
+def test_a_signal_during_the_last_step_changes_nothing(tmp_path: Path) -> None:
+    with session(tmp_path, loop={"max_steps": 1}) as found:
+        step = found.appliance.train_step
+
+        def signalled(*arguments: Any) -> Any:
+            signal.raise_signal(signal.SIGTERM)
+            return step(*arguments)
+
+        found.appliance.train_step = signalled  # type: ignore[method-assign]
+        go(found, Digits(), None)
+        assert (found.position.step, checkpoints(found)) == (1, [])
+
+
+def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with session(tmp_path / "a", loop={"max_steps": 4}) as found:
+        restored(found, None, "all", strict=True)
+        interrupted(found)
+    losses = list(found.result.losses)
+    with session(tmp_path / "a", loop={"max_steps": 4}) as resumed:
+        restored(resumed, None, "all", strict=True)
+        go(resumed, Digits(), None)
+    with session(tmp_path / "b", loop={"max_steps": 4}) as straight:
+        restored(straight, None, "all", strict=True)
+        go(straight, Digits(), None)
+    assert losses + resumed.result.losses == straight.result.losses
+
+
+class Damaged(Digits):
+    """A data set whose third batch cannot be read."""
+
+    def read(self, indices: Any, out: Any) -> None:
+        super().read(indices, out)
+        if len(self.seen) == 3:
+            raise DataError("digits: must be readable, got noise")
+
+
+def test_an_error_of_the_data_set_ends_the_loop_and_its_progress(tmp_path: Path) -> None:
+    with session(tmp_path, loop={"max_steps": 5}) as found:
+        with pytest.raises(DataError, match=r"^digits: must be readable, got noise$"):
+            go(found, Damaged(), None)
+        assert found.position == Position(2, 2, 4)
+        assert found.progress.events[-1] == ("finish", "Training")  # type: ignore[attr-defined]
+
+
+def test_starvation_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with session(tmp_path, loop={"max_steps": 5}) as found:
+        monkeypatch.setattr("cstool.run.train.STARVED_SHARE", -1.0)
+        go(found, Digits(), None)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert re.fullmatch(r"Input starvation detected: \d+% of the time is spent waiting for the data set\.", warning)
+
+
+def test_batches_of_another_size_go_on_at_the_same_sample(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, data = trained(tmp_path, position=Position(3, 6, 2), loop={"num_steps": 1})
+    assert data.seen == [[12, 13, 14, 15]]
+    assert "batch_size was 2 so far and is 4 now: going on with batch 3." in caplog.messages
+
+
+def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begins(tmp_path: Path) -> None:
+    steps: list[int] = []
+    with session(tmp_path, loop={"max_steps": 10, "eval_frequency": 0.25}) as found:
+        found.position = Position(4, 4, 4)
+
+        def evaluate_now() -> float:
+            steps.append(found.position.step)
+            return 0.0
+
+        go(found, Digits(), evaluate_now)
+    assert steps == [6, 9]
+
+
+@pytest.mark.parametrize(
+    ("loop", "resumes", "hint"),
+    [
+        ({"max_steps": 5}, True, "the same command continues from there"),
+        ({"num_steps": 5}, True, "the same command with --num_steps 4 continues from there"),
+        ({"max_steps": 5}, False, "the same command with --checkpoint_path FILE continues from there"),
+        ({"num_steps": 5}, False, "the same command with --checkpoint_path FILE --num_steps 4 continues from there"),
+    ],
+)
+def test_the_hint_of_an_interruption_is_what_continues_the_run(
+    tmp_path: Path, loop: dict[str, int], resumes: bool, hint: str
+) -> None:
+    with session(tmp_path, loop=loop) as found:
+        found.resumes = resumes
+        error = interrupted(found)
+        assert error.hint == hint.replace("FILE", found.result.checkpoints[-1])

@@ -1,0 +1,188 @@
+"""docs/systems.md: its table has the numbers of the system files, and its example is a file that can be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cstool.perf.streaming import stream_of
+from cstool.system import STATUSES, System, load_system, system_names
+
+PAGE = """\
+# Systems
+
+The machine is data: one YAML file for each system, which `cstool compile --system` and `cstool run --system` take by
+name or by path. No number of the hardware stands in the code. `cstool system list` lists the three that come along,
+`cstool system show cs2` prints every number with its source.
+
+A number is a value, a status and a source:
+
+```yaml
+clock_hz:
+  value: 0.85e9
+  status: R1
+  source: "every timed kernel of Cerebras/csl-examples divides cycles by 0.85 GHz"
+```
+
+{statuses}
+
+What is not published is said to be so. The bytes that code and stack take of a PE are chosen; most of what is below
+the headline figures of WSE-1 and WSE-3 is taken over from WSE-2, whose SDK documentation is public. Headline figures
+(850,000 cores, 40 GB) count more PEs than programs can use; the files take what programs can use, and say so.
+
+## The three
+
+{table}
+
+WSE-1 stands alone: no MemoryX, so no weight streaming, and no SwarmX. WSE-3 has wider vector instructions, but the
+ports of its memory did not grow with them. Sums of 32 bits that the accumulator cache holds need no port, so products
+forward and for gradients gain all of it; deltas are added in place, and 8 bytes written per cycle are 4 of them.
+
+## How much of a peak
+
+`pe.efficiency` is the one number that is fitted, and to one published result; its source says which. What the other
+numbers give for a PE's cycles of compute is divided by it, for every kernel, model and system alike. Links, latencies
+and what passes the edge of the wafer are not. It stands for what no document tells of the vendor's kernels: how their
+loops are scheduled, and what they do beside the products.
+
+## One of your own
+
+A file may start from a known system and change some numbers. What it leaves out comes along, sources and all:
+
+```yaml
+extends: cs3
+clock_hz:
+  value: 1.1e9
+  status: X
+  source: "what is said of its peak"
+memoryx:
+  capacity_bytes:
+    value: 2400_000_000_000_000
+    status: C
+    source: "what if it had the MemoryX of 2021"
+  units_bytes:
+    value: [24_000_000_000_000, 36_000_000_000_000, 120_000_000_000_000, 1200_000_000_000_000, 2400_000_000_000_000]
+    status: C
+    source: "its own, and that"
+```
+
+`memoryx: null` and `swarmx: null` take these away. Without `extends` a file must have every number. All mistakes of a
+file are told at once, each with its line. The name of the file is the name of the system; an artifact holds all
+numbers that it was compiled for.
+
+## Documents
+
+What the sources name, and what each is. "As quoted" says that the number was read in another text that quotes the
+document.
+
+{documents}
+"""
+DOCUMENTS = {
+    "Cerebras SDK 2.10 documentation": "of the vendor, public: the language CSL, its builtins, an appendix on the PE",
+    "Cerebras/csl-examples": "of the vendor, on GitHub: programs and benchmarks for the SDK, and how they are timed",
+    "technical overview white paper (2022)": "of the vendor: the architecture of CS-2",
+    "weight-streaming white paper (2021)": "of the vendor: MemoryX, SwarmX, and how weights are streamed",
+    "announcement of weight streaming (2021)": "of the vendor, to the press",
+    "CS-3 announcement (2024)": "of the vendor: WSE-3, units of MemoryX, clusters",
+    "'Scaling up and out'": "of the vendor, an article of its blog",
+    "the vendor's documentation": "of its software for machine learning, public: modes of execution",
+    "public specification tables": "of CS-1, CS-2 and CS-3 on the vendor's pages and in the press",
+    "IEEE Micro 43 (3)": "Lie, *Cerebras Architecture Deep Dive* (2023), after his talk at Hot Chips 34",
+    "Hot Chips 2024": "slides of the vendor's talk on WSE-3",
+    "arXiv 2010.03660": "Rocki et al., *Fast Stencil-Code Computation on a Wafer-Scale Processor*, SC20",
+    "arXiv 2204.03775": "Jacquelin et al., *Scalable Distributed High-Order Stencil Computations*, SC22",
+    "arXiv 2404.15888": "Luczynski et al., *Near-Optimal Wafer-Scale Reduce*, HPDC '24",
+    "arXiv 2502.04563": "He et al., *WaferLLM: Large Language Model Inference at Wafer Scale*, OSDI '25",
+    "public SpMM benchmark on the SDK": "raw data files of timed kernels, on GitHub",
+    "pedronahum/cerebras-csl-skills": "on GitHub: notes on programming with the SDK",
+    "argonne-lcf/ai-science-training-series": "on GitHub: logs of training runs on a CS-2 of Argonne",
+    "EPCC's CS-3 workshop": "logs of training runs on a CS-3 of EPCC, 2026",
+}
+"""as sources name them -> what they are"""
+
+
+def rows(system: System) -> dict[str, str]:
+    memoryx, pe = system.memoryx, system.pe
+    capacity = stream = "none"
+    if memoryx is not None:
+        capacity = f"{', '.join(f'{unit / 1e12:,.4g}' for unit in memoryx.units_bytes)} TB"
+        passing = stream_of(system, 16)
+        stream = f"{passing.weight_bytes}, {passing.nonzero_bytes}, {passing.gradient_bytes} B"
+    return {
+        "wafer": system.wafer,
+        "PEs that programs can use": f"{system.fabric.width} x {system.fabric.height} = {system.fabric.pes:,}",
+        "SRAM of a PE": f"{pe.sram_bytes:,} B",
+        "clock": f"{system.clock_hz / 1e9:g} GHz",
+        "16-bit multiply-adds per PE and cycle": f"{pe.simd['fmach']}",
+        "with 32-bit sums": f"{pe.simd['fmachs']}",
+        "32-bit multiply-adds": f"{pe.simd['fmacs']}",
+        "reads and writes per PE and cycle": f"{pe.read_bytes_per_cycle} + {pe.write_bytes_per_cycle} B",
+        "accumulator cache of a PE": f"{pe.accumulator_cache_bytes} B",
+        "banks of its memory": f"{pe.banks}, words of {pe.bank_word_bytes} B",
+        "of a PE's rate, sustained": f"{pe.efficiency:.1%}",
+        "attainable, 16 bits": f"{system.fabric.pes * pe.simd['fmach'] * 2 * system.clock_hz / 1e15:.2f} PFLOP/s",
+        "links off the wafer": f"{system.io_bytes_per_s / 1e9:g} GB/s",
+        "colors, of which for input and output": f"{system.links.colors}, {system.links.io_colors}",
+        "MemoryX": capacity,
+        "a weight, a non-zero, a gradient on the links": stream,
+        "systems of a cluster at most": f"{system.max_systems:,}",
+        "power at work, and idle": f"{system.power_w / 1e3:g} kW, {system.idle_power_w / 1e3:g} kW",
+    }
+
+
+def test_the_page_has_the_numbers_of_the_files(golden: Callable[[str, str], None]) -> None:
+    columns = [rows(load_system(name)) for name in system_names()]
+    lines = [f"| | {' | '.join(system_names())} |", "|---|" + "---|" * len(columns)]
+    lines += [f"| {what} | {' | '.join(column[what] for column in columns)} |" for what in columns[0]]
+    statuses = "\n".join(["| status | |", "|---|---|", *(f"| {key} | {text} |" for key, text in STATUSES.items())])
+    documents = "\n".join(f"- {name}: {what}." for name, what in DOCUMENTS.items())
+    golden("../../docs/systems.md", PAGE.format(table="\n".join(lines), statuses=statuses, documents=documents))
+
+
+def documents_of(source: str) -> set[str]:
+    return {name for name in DOCUMENTS if name in source}
+
+
+def test_sources_name_documents_of_the_list_or_say_what_a_number_comes_from() -> None:
+    named: set[str] = set()
+    for name in system_names():
+        for key, (status, source) in load_system(name).sources.items():
+            found = documents_of(source)
+            named |= found
+            match status:
+                case "R1" | "R2" | "F":
+                    assert found, f"{name}, {key}: {source}"
+                case "D":
+                    assert found or source.startswith("as WSE-2: "), f"{name}, {key}: {source}"
+                case "X":
+                    assert re.search("CS-2|WSE-2", source), f"{name}, {key}: {source}"
+                case _:
+                    assert (status, source[:6]) == ("C", "chosen"), f"{name}, {key}: {source}"
+    assert named == set(DOCUMENTS)
+
+
+def test_one_number_is_fitted() -> None:
+    fitted = [
+        (name, key)
+        for name in system_names()
+        for key, (status, _) in load_system(name).sources.items()
+        if status == "F"
+    ]
+    assert fitted == [("cs2", "pe.efficiency")]
+    assert {load_system(name).pe.efficiency for name in system_names()} == {load_system("cs2").pe.efficiency}
+
+
+def test_the_example_is_a_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, example = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    Path("mine.yaml").write_text(example)
+    system, cs3 = load_system("mine.yaml"), load_system("cs3")
+    assert system.clock_hz == 1.1e9
+    assert system.memoryx is not None
+    assert cs3.memoryx is not None
+    assert system.memoryx.capacity_bytes == 2 * cs3.memoryx.capacity_bytes
+    assert system.memoryx.units_bytes == (*cs3.memoryx.units_bytes, 2 * cs3.memoryx.capacity_bytes)
+    assert system.memoryx.bytes_per_s == cs3.memoryx.bytes_per_s

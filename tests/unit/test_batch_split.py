@@ -1,0 +1,33 @@
+"""Divisors, and the hint that names the nearest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.batch_split import divisors, nearest_divisors
+
+
+@given(st.integers(1, 5000))
+def test_they_are_all_that_divide(number: int) -> None:
+    assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
+
+
+def test_large_numbers_take_no_time() -> None:
+    assert divisors(2**31 - 1) == [1, 2**31 - 1]
+    assert len(divisors(10**9)) == 100
+
+
+@pytest.mark.parametrize(
+    ("number", "got", "hint"),
+    [
+        (48, 5, "4 and 6 are the nearest"),
+        (48, 49, "48 is the nearest"),
+        (7, 3, "1 and 7 are the nearest"),
+        (7, 100, "7 is the nearest"),
+        (7, 0, "1 is the nearest"),
+    ],
+)
+def test_the_nearest(number: int, got: int, hint: str) -> None:
+    assert nearest_divisors(number, got) == hint

@@ -1,0 +1,114 @@
+"""Progress in a notebook: one output that is written anew, and the curve of the losses."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from cstool.verbs.notebook import HEIGHT, MARGIN, WIDTH, NotebookProgress, loss_curve
+from cstool.verbs.screen import is_notebook, screen_of
+
+
+class Cell:
+    """Stands for IPython: remembers what the one output of a cell showed."""
+
+    def __init__(self) -> None:
+        self.shown: list[dict[str, str]] = []
+
+    def display(self, bundle: dict[str, str], *, raw: bool, display_id: bool) -> Cell:
+        assert (raw, display_id, self.shown) == (True, True, [])
+        return self.update(bundle, raw=raw)
+
+    def update(self, bundle: dict[str, str], *, raw: bool) -> Cell:
+        self.shown.append(bundle)
+        return self
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+    found = Cell()
+    shell = types.SimpleNamespace(kernel=object())
+    ipython: Any = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: shell
+    ipython.display = types.ModuleType("IPython.display")
+    ipython.display.display = found.display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+    return found
+
+
+def points(html: str) -> list[tuple[float, float]]:
+    [written] = re.findall(r'<polyline points="([^"]*)"', html)
+    return [(float(x), float(y)) for x, y in (point.split(",") for point in written.split())]
+
+
+def test_a_task_is_a_bar_with_its_words(cell: Cell) -> None:
+    with NotebookProgress() as progress:
+        progress.start("Evaluating <val>", 10)
+        assert cell.shown[-1]["text/plain"] == "Evaluating <val> 0/10"
+        assert 'value="0" max="10"' in cell.shown[-1]["text/html"]
+        assert "Evaluating &lt;val&gt; 0/10</div>" in cell.shown[-1]["text/html"]
+        progress.finish("Evaluating <val>")
+    assert cell.shown[-1] == {"text/plain": "", "text/html": ""}
+
+
+def test_the_curve_stays_when_training_is_over(cell: Cell) -> None:
+    with NotebookProgress() as progress:
+        progress.start("Training", 2)
+        progress.advance("Training", 1, "loss 3.000", loss=3.0)
+        progress.advance("Training", 2, "loss 2.000", loss=2.0)
+        progress.finish("Training")
+    last = cell.shown[-1]
+    assert last["text/plain"] == "Training 2/2, loss 2.000"
+    assert points(last["text/html"]) == [(MARGIN, MARGIN), (WIDTH - MARGIN, HEIGHT - MARGIN)]
+    assert "<progress" not in last["text/html"]
+
+
+def test_steps_that_follow_quickly_are_drawn_together(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("cstool.verbs.notebook.time.monotonic", lambda: now)
+    with NotebookProgress() as progress:
+        progress.start("Training", 100)
+        for step in range(1, 101):
+            now = 0.01 * step
+            progress.advance("Training", step, loss=1.0)
+    # At the start, every quarter of a second, and at the end.
+    assert len(cell.shown) == 6
+
+
+def test_an_error_leaves_no_bar_behind(cell: Cell) -> None:
+    def fail() -> None:
+        with NotebookProgress() as progress:
+            progress.start("Training", 2)
+            raise ValueError("why")
+
+    with pytest.raises(ValueError, match=r"^why$"):
+        fail()
+    assert "<progress" not in cell.shown[-1]["text/html"]
+
+
+def test_many_losses_are_drawn_as_means_of_neighbours() -> None:
+    losses = [float(step % 2) for step in range(2 * WIDTH)]
+    drawn = points(loss_curve(losses))
+    assert len(drawn) == WIDTH
+    assert len({y for _, y in drawn}) == 1
+
+
+def test_a_curve_has_room_for_a_loss_that_never_changes_and_none_for_what_is_not_finite() -> None:
+    assert points(loss_curve([2.0, 2.0])) == [(MARGIN, HEIGHT - MARGIN), (WIDTH - MARGIN, HEIGHT - MARGIN)]
+    assert len(points(loss_curve([2.0, float("nan"), float("inf"), 1.0]))) == 2
+    assert loss_curve([float("nan"), float("nan")]) == ""
+
+
+def test_a_notebook_is_known_by_its_kernel(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_notebook()
+    with screen_of("auto")() as screen:
+        assert isinstance(screen.progress, NotebookProgress)
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: None)
+    assert not is_notebook()
+    monkeypatch.delitem(sys.modules, "IPython")
+    assert not is_notebook()

@@ -1,0 +1,242 @@
+"""A YAML text becomes plain data in which every key knows its line."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from pathlib import Path
+
+import pytest
+
+import cstool
+from cstool.errors import ParamsError
+from cstool.yaml_lines import compose
+from cstool.yaml_lines.document import Document, dotted, parse_document, parse_value, read_document
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    def _read(content: str | bytes) -> Document:
+        Path("x.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_document(Path("x.yaml"))
+
+    return _read
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("-7", -7),
+        ("1_000", 1000),
+        ("010", 10),
+        ("1.5", 1.5),
+        ("1e-5", 1e-5),
+        ("1.0e-05", 1e-5),
+        ("6E4", 6e4),
+        (".5", 0.5),
+        ("5.", 5.0),
+        (".inf", float("inf")),
+        ("-.inf", float("-inf")),
+        ("true", True),
+        ("off", False),
+        ("Yes", True),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("gpt2", "gpt2"),
+        ("'12'", "12"),
+        ("1:30", "1:30"),
+        ("2024-01-01", "2024-01-01"),
+        ("e5", "e5"),
+        ("[1, a]", [1, "a"]),
+        ("{a: {b: 1}}", {"a": {"b": 1}}),
+    ],
+)
+def test_scalars_are_read_as_yaml_1_2_has_them_plus_yes_and_no(text: str, value: object) -> None:
+    got = parse_value(text, "--set a")
+    assert (type(got), got) == (type(value), value)
+
+
+def test_a_nan_is_a_number() -> None:
+    got = parse_value(".nan", "--set a")
+    assert got != got
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        (("a",), "x.yaml:2"),
+        (("a", "b"), "x.yaml:3"),
+        (("a", "c", 1), "x.yaml:6"),
+        (("a", "c", 1, "missing"), "x.yaml:6"),
+        (("a", "missing", "below"), "x.yaml:2"),
+        (("missing",), "x.yaml:2"),
+    ],
+)
+def test_a_key_has_the_line_it_stands_in_and_a_missing_one_that_of_its_mapping(read, key, label) -> None:
+    assert read("# comment\na:\n  b: 1\n  c:\n  - 1\n  - 2\n").place(key).label == label
+
+
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing(read) -> None:
+    document = read(b"\xef\xbb\xbfa:\r\n  b: text\r\n")
+    assert (document.data, document.place(("a", "b")).label) == ({"a": {"b": "text"}}, "x.yaml:2")
+
+
+def test_an_alias_repeats_the_value_of_its_anchor_as_a_copy(read) -> None:
+    data = read("a: &x {b: 1}\nc: *x\n").data
+    data["a"]["b"] = 2
+    assert data == {"a": {"b": 2}, "c": {"b": 1}}
+
+
+def test_a_merge_key_brings_what_the_mapping_does_not_say_itself(read) -> None:
+    assert read("a: &x {b: 1, c: 1}\nd:\n  b: 2\n  <<: *x\n").data["d"] == {"b": 2, "c": 1}
+
+
+def test_of_several_merged_mappings_the_first_wins(read) -> None:
+    assert read("a: &x {k: 1}\nb: &y {k: 2, l: 2}\nc:\n  <<: [*x, *y]\n").data["c"] == {"k": 1, "l": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "x.yaml: must hold a mapping, got an empty file"),
+        ("# only a comment\n", "x.yaml: must hold a mapping, got an empty file"),
+        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: a is given twice\nhint: the first is in line 1"),
+        ("a:\n  b: 1\n  b: 2\n", "x.yaml:3: a.b is given twice\nhint: the first is in line 2"),
+        (
+            "a: [1\n",
+            "x.yaml:2:1: not valid YAML: while parsing a flow sequence expected ',' or ']', but got '<stream end>'",
+        ),
+        ("a: b: c\n", "x.yaml:1:5: not valid YAML: mapping values are not allowed here"),
+        (
+            "a:\n\tb: 1\n",
+            "x.yaml:2:1: not valid YAML: while scanning for the next token found character '\\t' that cannot start "
+            "any token\nhint: indent with spaces; YAML takes no tabs there",
+        ),
+        (
+            "a: 1\n---\nb: 1\n",
+            "x.yaml:2:1: not valid YAML: expected a single document in the stream but found another document",
+        ),
+        ("a: *x\n", "x.yaml:1:4: not valid YAML: found undefined alias 'x'"),
+        ("a: 1\nb: \x01\n", "x.yaml:2: not valid YAML: special characters are not allowed"),
+        ("a:\n- b: " + "[" * 3000, "x.yaml:2: must be nested at most 50 deep"),
+        ("a:\n  b: " + "[" * 49 + "]" * 49, "x.yaml:2: must be nested at most 50 deep"),
+        ("- \n" * 50_001, "x.yaml:50000: must hold at most 50,000 values"),
+        ("- &a\n" + "- *a\n" * 50_001, "x.yaml:50000: must hold at most 50,000 values"),
+        ("#" * 1_048_577, "x.yaml: must be at most 1,048,576 bytes long, got more"),
+        ("a: &a\n  b: *a\n", "x.yaml:1: a.b must not contain itself"),
+        ("? [1]\n: 2\n", "x.yaml:1: a key below the file must be text, got a list or mapping"),
+        ("a:\n  <<: 3\n", "x.yaml:2: a.<< must be a mapping"),
+        ("a: !thing 3\n", "x.yaml:1: a cannot be read as !thing, got '3'"),
+        ("a: !!int x\n", "x.yaml:1: a cannot be read as !!int, got 'x'"),
+        (b"a: 1\nb: \xff\n", "x.yaml:2: must be UTF-8 text, got byte 0xff"),
+    ],
+)
+def test_what_cannot_be_read_is_one_error_with_its_line(read, content, message) -> None:
+    with pytest.raises(ParamsError) as caught:
+        read(content)
+    assert str(caught.value) == message
+
+
+def test_anchors_that_multiply_are_stopped(read) -> None:
+    levels = "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopq"))
+    with pytest.raises(ParamsError) as caught:
+        read("a: &a 1\n" + levels)
+    assert str(caught.value) == "x.yaml:15: must hold at most 50,000 values"
+
+
+def test_anchors_that_nest_are_stopped(read) -> None:
+    levels = "".join(f"a{n + 1}: &a{n + 1} [*a{n}]\n" for n in range(200))
+    with pytest.raises(ParamsError) as caught:
+        read("a0: &a0 []\n" + levels)
+    assert str(caught.value) == "x.yaml:51: must be nested at most 50 deep"
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[1," * 49, "- 1\n" * 60_000, "#" * 2_000_000])
+def test_beyond_the_limits_nothing_is_composed(read, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compose.yaml, "compose", None)
+    with pytest.raises((ParamsError, TypeError)) as caught:
+        read(content)
+    # What is within the limits, but no YAML, is composed to learn why.
+    assert (caught.type is TypeError) == (content[:3] == "[1,")
+
+
+def test_a_file_without_an_end_is_read_no_further_than_the_limit() -> None:
+    with pytest.raises(ParamsError) as caught:
+        read_document(Path("/dev/zero"))
+    assert str(caught.value) == "/dev/zero: must be at most 1,048,576 bytes long, got more"
+
+
+@pytest.mark.parametrize("path", sorted(Path(cstool.__file__).parents[1].glob("params/*.yaml")), ids=lambda p: p.name)
+def test_both_parsers_read_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for loader in (compose._FastLoader, compose._Loader):
+        monkeypatch.setattr(compose, "_FastLoader", loader)
+        document = read_document(path)
+        found.append((document.data, document.places))
+    assert found[0] == found[1]
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(ParamsError) as caught:
+        parse_document("a: \udc80\n", "x.yaml")
+    assert str(caught.value) == "x.yaml:1: not valid YAML: special characters are not allowed"
+
+
+def test_all_duplicates_of_a_file_are_named_at_once(read) -> None:
+    with pytest.raises(ParamsError) as caught:
+        read("a: 1\na: 2\nb: 1\nb: 2\n")
+    assert [message for message, _ in caught.value.problems] == [
+        "x.yaml:2: a is given twice",
+        "x.yaml:4: b is given twice",
+    ]
+
+
+def test_a_missing_file_is_an_error_that_names_the_similar_one(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params").mkdir()
+    Path("params/gpt_tiny.yaml").touch()
+    with pytest.raises(ParamsError) as caught:
+        read_document(Path("params/gpt_tinny.yaml"))
+    assert str(caught.value) == (
+        "params/gpt_tinny.yaml: there is no such file\nhint: did you mean params/gpt_tiny.yaml?"
+    )
+
+
+def test_a_missing_file_with_no_similar_one_has_no_hint(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParamsError) as caught:
+        read_document(Path("x.yaml"))
+    assert str(caught.value) == "x.yaml: there is no such file"
+
+
+def test_a_missing_folder_is_named(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParamsError) as caught:
+        read_document(Path("nowhere/x.yaml"))
+    assert str(caught.value) == "nowhere/x.yaml: there is no such file\nhint: there is no folder nowhere either"
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params").mkdir()
+    with pytest.raises(ParamsError) as caught:
+        read_document(Path("params"))
+    assert str(caught.value) == "params: must be a YAML file, got a folder"
+
+
+def test_an_unreadable_file_is_an_error_with_the_reason(tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: object) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ParamsError) as caught:
+        read_document(Path("x.yaml"))
+    assert str(caught.value) == "x.yaml: cannot be read: Permission denied"
+
+
+def test_keys_are_written_as_set_takes_them() -> None:
+    assert dotted(("trainer", "init", "schedulers", 0, "LinearLR")) == "trainer.init.schedulers.0.LinearLR"
