@@ -70,11 +70,13 @@ def runs() -> Iterator[tuple[str, Run]]:
         yield f"{name}", Run({**model, **DROPOUT}, flags=("--lanes", "2"))
     for name, sparsity in SPARSITIES.items():
         init = {"sparsity": sparsity}
+        # Where sparse kernels pay is measured anew when a source changes, and bits follow it: so there is no choice.
+        always = ("--sparse_kernels", "always")
         for store, where in (("ram", {}), ("file", IN_FILE)):
-            yield f"{name}, {store}, stopped twice", Run(init={**init, **where}, stops=(2, 5))
+            yield f"{name}, {store}, stopped twice", Run(init={**init, **where}, flags=always, stops=(2, 5))
         yield (
             f"{name}, llama, again, 4 systems",
-            Run(FAMILIES["llama"], {**init, **AGAIN}, ("--num_csx", "4", "--lanes", "2")),
+            Run(FAMILIES["llama"], {**init, **AGAIN}, (*always, "--num_csx", "4", "--lanes", "2")),
         )
     for name, optimizer in OPTIMIZERS.items():
         for clip, precision in (("clipped", {"max_gradient_norm": 1.0}), ("not clipped", {})):
@@ -196,6 +198,8 @@ class Project:
             yield f"run: {name}", lambda case=case: self.run(case)
         for file in sorted((self.code / "params").glob("*.yaml")):
             for flags in ((), ("--num_csx", "2", "--system", "cs3"), ("--recompute", "needed")):
+                if file.stem == "gpt_120t" and "cs3" in flags:
+                    continue  # its MemoryX is too small
                 text = " ".join(["compile:", file.stem, *flags])
                 yield text, lambda name=file.stem, flags=flags: self.compiled(name, *flags)
             path = str(file)
