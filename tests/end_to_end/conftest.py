@@ -1,7 +1,5 @@
 """Fixtures of the tests that type commands."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,15 +14,13 @@ from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory) -> Path:
     """A folder of 60 samples."""
     return write_text(tmp_path_factory.mktemp("text") / "train", 60)
 
 
 @pytest.fixture
-def cstool(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path
-) -> Callable[..., Outcome]:
+def cstool(monkeypatch, capsys, tmp_path, data) -> Callable[..., Outcome]:
     """Run `cstool` in this process; in what it prints, TMP and DATA stand for the two folders."""
 
     def run(*arguments: object) -> Outcome:
@@ -37,7 +33,7 @@ def cstool(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "source.txt").write_text(TEXT)
@@ -57,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ready(trained: Path, tmp_path: Path) -> Path:
+def ready(trained, tmp_path) -> Path:
     """A copy of it; returns the params file."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "params.yaml"

@@ -1,7 +1,5 @@
 """A disk that is as small as a test wants it."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MemoryX in a file, for tests: params that ask for it, and what can happen to the file."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What pages of the documentation show is what is printed, up to numbers."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable

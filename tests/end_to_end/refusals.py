@@ -1,7 +1,5 @@
 """What is asserted of a command that refuses: its whole message, and what it left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Small whole runs for tests: params files, data, and what came of a run."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from pathlib import Path

@@ -3,13 +3,10 @@
 In the expected messages TMP is the folder of the test.
 """
 
-from __future__ import annotations
-
 import resource
 import shutil
 import signal
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +16,7 @@ import pytest
 from cstool.machine.appliance import Appliance
 from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.pending_file import PendingFile
-from tests.end_to_end.refusals import Outcome, error, kept
+from tests.end_to_end.refusals import error, kept
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
 
 EVERY_STEP = {"init__checkpoint": {"steps": 1}}
@@ -35,7 +32,7 @@ class DiskUsage(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def trained(tmp_path_factory, data) -> Path:
     """A model_dir with the checkpoints of two steps."""
     folder = tmp_path_factory.mktemp("trained")
     run_file(gpt_params(folder, data, init__loop={"max_steps": 2}, **EVERY_STEP))
@@ -43,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 @pytest.fixture
-def model_dir(tmp_path: Path, trained: Path) -> Path:
+def model_dir(tmp_path, trained) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(trained, tmp_path / "model_dir"))
 
@@ -81,23 +78,14 @@ def damage_a_tensor(file: Path) -> str:
         (write_other_hdf5, "must be a checkpoint, this is an HDF5 file of another kind"),
     ],
 )
-def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(
-    cstool: Callable[..., Outcome],
-    tmp_path: Path,
-    data: Path,
-    model_dir: Path,
-    spoil: Callable[[Path], object],
-    rule: str,
-) -> None:
+def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(cstool, tmp_path, data, model_dir, spoil, rule):
     spoil(model_dir / "checkpoint_2.mdl")
     before = kept(model_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
     assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OLDER), before)
 
 
-def test_a_damaged_tensor_of_the_latest_checkpoint_is_named(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
-) -> None:
+def test_a_damaged_tensor_of_the_latest_checkpoint_is_named(cstool, tmp_path, data, model_dir):
     rule = damage_a_tensor(model_dir / "checkpoint_2.mdl")
     before = kept(model_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
@@ -106,9 +94,7 @@ def test_a_damaged_tensor_of_the_latest_checkpoint_is_named(
 
 @pytest.mark.parametrize("key", ["choices", "random"])
 @pytest.mark.parametrize(("value", "shown"), [(None, "None"), ([], "[]"), ("x", "'x'")])
-def test_values_that_a_run_looks_up_must_be_mappings(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path, key: str, value: Any, shown: str
-) -> None:
+def test_values_that_a_run_looks_up_must_be_mappings(cstool, tmp_path, data, model_dir, key, value, shown):
     path = model_dir / "checkpoint_2.mdl"
     aside = path.rename(tmp_path / "aside.mdl")
     with CheckpointReader(aside) as reader, CheckpointWriter(path) as writer:
@@ -123,9 +109,7 @@ def test_values_that_a_run_looks_up_must_be_mappings(
     assert (outcome.code, outcome.stderr) == (2, error(f"{SECOND}: {key} must be a mapping, got {shown}", OLDER))
 
 
-def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_run(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
-) -> None:
+def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_run(cstool, tmp_path, data, model_dir):
     cut_short(model_dir / "checkpoint_2.mdl")
     older = model_dir / "checkpoint_1.mdl"
     assert cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP), "--checkpoint_path", older).code == 0
@@ -134,9 +118,7 @@ def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_
     assert latest_bits(model_dir) == latest_bits(tmp_path / "straight" / "model_dir")
 
 
-def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
-) -> None:
+def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(cstool, tmp_path, data, model_dir):
     for step in (1, 2):
         cut_short(model_dir / f"checkpoint_{step}.mdl")
     assert cstool("run", "-p", gpt_params(tmp_path, data)).stderr == error(
@@ -157,22 +139,14 @@ def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(
     ids=["wider", "fewer_layers", "more_layers"],
 )  # fmt: skip
 def test_a_checkpoint_of_another_model_is_refused_by_its_first_tensor_that_differs(
-    cstool: Callable[..., Outcome],
-    tmp_path: Path,
-    data: Path,
-    model_dir: Path,
-    mode: str,
-    changes: dict[str, Any],
-    rule: str,
-) -> None:
+    cstool, tmp_path, data, model_dir, mode, changes, rule
+):
     before = kept(model_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **changes), "--mode", mode)
     assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OTHER_MODEL), before)
 
 
-def test_a_checkpoint_of_another_optimizer_is_refused_by_the_state_it_lacks(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
-) -> None:
+def test_a_checkpoint_of_another_optimizer_is_refused_by_the_state_it_lacks(cstool, tmp_path, data, model_dir):
     before = kept(model_dir)
     file = gpt_params(tmp_path, data, init__optimizer={"SGD": {"momentum": 0.9, "learning_rate": 0.1}})
     outcome = cstool("run", "-p", file)
@@ -198,25 +172,19 @@ NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["run -p TMP/params.yaml --checkpoint_path", "checkpoint info"])
-def test_a_path_that_is_no_checkpoint_is_refused(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, command: str, path: str, expected: str
-) -> None:
+def test_a_path_that_is_no_checkpoint_is_refused(cstool, tmp_path, data, command, path, expected):
     gpt_params(tmp_path, data)
     outcome = cstool(*command.replace("TMP", str(tmp_path)).split(), tmp_path / path)
     assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, expected, {})
 
 
-def test_checkpoint_info_finds_a_damaged_tensor_when_asked_to_verify(
-    cstool: Callable[..., Outcome], model_dir: Path
-) -> None:
+def test_checkpoint_info_finds_a_damaged_tensor_when_asked_to_verify(cstool, model_dir):
     rule = damage_a_tensor(model_dir / "checkpoint_2.mdl")
     outcome = cstool("checkpoint", "info", "--verify", model_dir / "checkpoint_2.mdl")
     assert outcome == (2, "", error(f"{SECOND}: {rule}", "take an earlier checkpoint"))
 
 
-def test_an_evaluation_that_finds_no_checkpoint_is_refused(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_an_evaluation_that_finds_no_checkpoint_is_refused(cstool, tmp_path, data):
     outcome = cstool("run", "-p", gpt_params(tmp_path, data), "--mode", "eval")
     message = error(
         "TMP/model_dir: has no checkpoint to evaluate", "--model_dir or --checkpoint_path says where one is"
@@ -224,9 +192,7 @@ def test_an_evaluation_that_finds_no_checkpoint_is_refused(
     assert (outcome.code, outcome.stderr) == (2, message)
 
 
-def test_random_weights_are_evaluated_where_that_is_asked_for(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_random_weights_are_evaluated_where_that_is_asked_for(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__checkpoint={"autoload_last_checkpoint": False})
     outcome = cstool("run", "-p", file, "--mode", "eval")
     said = [line.partition("INFO:   ")[2] for line in outcome.stdout.splitlines()]
@@ -234,18 +200,14 @@ def test_random_weights_are_evaluated_where_that_is_asked_for(
     assert "No checkpoint was provided. Using randomly initialized model parameters." in said
 
 
-def test_an_evaluation_without_the_weights_is_refused(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path
-) -> None:
+def test_an_evaluation_without_the_weights_is_refused(cstool, tmp_path, data, model_dir):
     outcome = cstool("run", "-p", gpt_params(tmp_path, data), "--mode", "eval", "--load_checkpoint_states", "optimizer")
     message = error("--load_checkpoint_states: must have model in it for an evaluation, got optimizer")
     assert (outcome.code, outcome.stderr) == (2, message)
 
 
 @pytest.mark.parametrize("path", ["file", "file/model_dir"])
-def test_a_file_in_the_place_of_the_model_dir_is_refused_and_stays(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, path: str
-) -> None:
+def test_a_file_in_the_place_of_the_model_dir_is_refused_and_stays(cstool, tmp_path, data, path):
     (tmp_path / "file").write_text("mine")
     expected = error(
         f"TMP/{path}: model_dir must be a folder that can be written, got: Not a directory",
@@ -255,9 +217,7 @@ def test_a_file_in_the_place_of_the_model_dir_is_refused_and_stays(
     assert (outcome, (tmp_path / "file").read_text()) == ((2, "", expected), "mine")
 
 
-def test_a_model_dir_that_was_copied_with_its_links_followed_can_go_on(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_a_model_dir_that_was_copied_with_its_links_followed_can_go_on(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__loop={"max_steps": 1})
     assert cstool("run", "-p", file).code == 0
     shutil.copytree(tmp_path / "model_dir", tmp_path / "copy")
@@ -265,9 +225,7 @@ def test_a_model_dir_that_was_copied_with_its_links_followed_can_go_on(
     assert (outcome.code, outcome.stderr) == (0, "")
 
 
-def test_a_disk_that_fills_up_while_saving_keeps_the_checkpoints_before(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_while_saving_keeps_the_checkpoints_before(cstool, tmp_path, data, model_dir, monkeypatch):
     before = kept(model_dir)
     file = gpt_params(tmp_path, data, **EVERY_STEP)
     monkeypatch.setattr("cstool.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
@@ -285,9 +243,7 @@ def test_a_disk_that_fills_up_while_saving_keeps_the_checkpoints_before(
     assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, message, before)
 
 
-def test_nan_names_the_step_and_the_first_bad_tensor_and_keeps_the_checkpoint_before(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_nan_names_the_step_and_the_first_bad_tensor_and_keeps_the_checkpoint_before(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__optimizer={"AdamW": {"learning_rate": 1e30}}, **EVERY_STEP)
     outcome = cstool("run", "-p", file)
     assert (outcome.code, outcome.stderr) == (1, error(
@@ -313,9 +269,7 @@ def raise_before(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *sig
     monkeypatch.setattr(owner, method, interrupted)
 
 
-def test_sigterm_finishes_the_step_and_saves(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sigterm_finishes_the_step_and_saves(cstool, tmp_path, data, monkeypatch):
     raise_before(monkeypatch, Appliance, "train_step", signal.SIGTERM)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data))
     assert (outcome.code, outcome.stderr) == (
@@ -328,14 +282,8 @@ def test_sigterm_finishes_the_step_and_saves(
 
 @pytest.mark.parametrize(("owner", "method"), [(Appliance, "train_step"), (PendingFile, "commit")])
 def test_a_second_sigint_stops_at_once_and_leaves_nothing_half_written(
-    cstool: Callable[..., Outcome],
-    tmp_path: Path,
-    data: Path,
-    model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: type,
-    method: str,
-) -> None:
+    cstool, tmp_path, data, model_dir, monkeypatch, owner, method
+):
     before = kept(model_dir)
     raise_before(monkeypatch, owner, method, signal.SIGINT, signal.SIGINT)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))

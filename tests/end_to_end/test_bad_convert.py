@@ -3,13 +3,11 @@
 In the expected messages TMP is the folder of the test.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import signal
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from cstool.convert import source as source_module
 from cstool.convert.source import CstoolSource
 from cstool.store import CheckpointWriter
 from cstool.store.safetensors_writer import SafetensorsWriter
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params, run_file
 from tests.end_to_end.test_bad_checkpoint import DiskUsage
 from tests.reference import hf_models as hf
@@ -31,7 +29,7 @@ LAYER = "transformer_decoder.layers"
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def ready(tmp_path_factory, data) -> Path:
     """A folder with checkpoints of two steps, dense and sparse, and a model of Hugging Face."""
     folder = tmp_path_factory.mktemp("ready")
     for name, sparsity in (("dense", []), ("sparse", {"sparsity": 0.75})):
@@ -45,7 +43,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, ready: Path) -> Path:
+def here(tmp_path, ready) -> Path:
     """The folder of the test, with links to all of it."""
     for name in ("dense.mdl", "sparse.mdl", "hf"):
         (tmp_path / name).symlink_to(ready / name)
@@ -131,9 +129,7 @@ TAKEN = "delete it or choose another name"
                "create the folder that it goes to first")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_converted_is_refused_and_nothing_is_left(
-    cstool: Callable[..., Outcome], here: Path, data: Path, arguments: str, message: str
-) -> None:
+def test_what_cannot_be_converted_is_refused_and_nothing_is_left(cstool, here, data, arguments, message):
     (here / "taken.yaml").write_text("mine")
     for name, changes in (
         ("other", {"hidden_size": 64, "filter_size": 128}),
@@ -196,9 +192,7 @@ PARAMS = "--params names the file of the model"
                           "got F64")),
     ],
 )  # fmt: skip
-def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(
-    cstool: Callable[..., Outcome], tmp_path: Path, what: str, message: str
-) -> None:
+def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(cstool, tmp_path, what, message):
     config, tensors = dict(hf.GPT2_CONFIG), hf.gpt2_tensors()
     changed(config, tensors, what)
     hf.write_hf(tmp_path / "hf", config, tensors)
@@ -218,25 +212,21 @@ def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(
          error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),
     ],
 )  # fmt: skip
-def test_a_config_that_describes_no_model_is_refused(
-    cstool: Callable[..., Outcome], tmp_path: Path, content: str, message: str
-) -> None:
+def test_a_config_that_describes_no_model_is_refused(cstool, tmp_path, content, message):
     hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
     (tmp_path / "hf" / "config.json").write_text(content)
     outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
     assert (outcome, names(tmp_path)) == ((2, "", message), ["hf"])
 
 
-def test_without_config_and_params_nobody_says_the_model(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_without_config_and_params_nobody_says_the_model(cstool, tmp_path):
     hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
     outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
     why = "since it says which model this is, and there is no config.json beside TMP/hf"
     assert outcome == (2, "", error(f"--params: must be given, {why}"))
 
 
-def test_params_of_another_model_than_config_json_are_refused(
-    cstool: Callable[..., Outcome], here: Path, data: Path
-) -> None:
+def test_params_of_another_model_than_config_json_are_refused(cstool, here, data):
     outcome = cstool("checkpoint", "convert", here / "hf", here / "a.mdl", "-p", gpt_params(here, data))
     differs = "vocab_size 64, got 100; n_positions 128, got 24; n_embd 32, got 48; n_layer 2, got 3; n_head 2, got 4"
     differs += "; n_inner 64, got 192; activation_function gelu, got gelu_new"
@@ -247,9 +237,7 @@ def test_params_of_another_model_than_config_json_are_refused(
     assert outcome == (2, "", message)
 
 
-def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(
-    cstool: Callable[..., Outcome], here: Path, ready: Path
-) -> None:
+def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(cstool, here, ready):
     content = bytearray((ready / "sparse.mdl").read_bytes())
     source = CstoolSource(ready / "sparse.mdl")
     first = next(source.rows(f"model.{LAYER}.0.norm1.weight")).tobytes()
@@ -265,9 +253,7 @@ def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(
         assert names(here) == before
 
 
-def test_a_weight_with_nan_does_not_become_sparse_by_its_largest_numbers(
-    cstool: Callable[..., Outcome], tmp_path: Path
-) -> None:
+def test_a_weight_with_nan_does_not_become_sparse_by_its_largest_numbers(cstool, tmp_path):
     tensors = hf.gpt2_tensors()
     tensors["transformer.h.0.mlp.c_proj.weight"][3, 4] = np.nan
     hf.write_hf(tmp_path / "hf", hf.GPT2_CONFIG, tensors)
@@ -288,9 +274,7 @@ def test_a_weight_with_nan_does_not_become_sparse_by_its_largest_numbers(
                           "free some space or choose another folder")),
     ],
 )  # fmt: skip
-def test_a_disk_that_fills_up_leaves_nothing(
-    cstool: Callable[..., Outcome], here: Path, monkeypatch: pytest.MonkeyPatch, target: str, to: str, message: str
-) -> None:
+def test_a_disk_that_fills_up_leaves_nothing(cstool, here, monkeypatch, target, to, message):
     monkeypatch.setattr("cstool.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
     before = names(here)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -303,9 +287,7 @@ def test_a_disk_that_fills_up_leaves_nothing(
     assert (outcome, names(here)) == ((2, "", message), before)
 
 
-def test_a_disk_without_space_is_found_before_anything_is_written(
-    cstool: Callable[..., Outcome], here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_space_is_found_before_anything_is_written(cstool, here, monkeypatch):
     monkeypatch.setattr("cstool.convert.hf_target.shutil.disk_usage", lambda _: DiskUsage(1000))
     outcome = cstool("checkpoint", "convert", here / "dense.mdl", here / "a", "--to", "hf")
     message = "TMP/a: 93184 bytes must be writable here, got 1000 that are free"
@@ -313,9 +295,7 @@ def test_a_disk_without_space_is_found_before_anything_is_written(
 
 
 @pytest.mark.parametrize(("target", "to"), [("a.mdl", "dense"), ("a", "hf")])
-def test_interrupted_it_leaves_nothing(
-    cstool: Callable[..., Outcome], here: Path, monkeypatch: pytest.MonkeyPatch, target: str, to: str
-) -> None:
+def test_interrupted_it_leaves_nothing(cstool, here, monkeypatch, target, to):
     original = CstoolSource.rows
 
     def interrupted(self: CstoolSource, array: str, multiple: int = 1) -> Iterator[Any]:
@@ -330,9 +310,7 @@ def test_interrupted_it_leaves_nothing(
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_whatever_the_size_of_a_model_little_of_it_is_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
-) -> None:
+def test_whatever_the_size_of_a_model_little_of_it_is_in_memory(tmp_path, monkeypatch, family):
     """Of matrices of 4 MiB, ranges of 64 KiB: from Hugging Face, to sparse, to dense, and back."""
     monkeypatch.setattr(source_module, "CHUNK_BYTES", 2**16)
     if family == "gpt2":
@@ -360,7 +338,7 @@ def test_whatever_the_size_of_a_model_little_of_it_is_in_memory(
     assert all(back[name].tobytes() == tensor.tobytes() for name, tensor in tensors.items())
 
 
-def test_a_writer_that_fails_closes_its_file(tmp_path: Path) -> None:
+def test_a_writer_that_fails_closes_its_file(tmp_path):
     with pytest.raises(KeyError), SafetensorsWriter(tmp_path / "a", {"x": (2,)}) as writer:
         writer.write_rows("y", 0, np.zeros(2, np.float32))
     writer.close()

@@ -3,10 +3,7 @@
 In the expected messages TMP is the folder of the test and DATA that of the text.
 """
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.end_to_end.refusals import Outcome, error, kept
+from tests.end_to_end.refusals import error, kept
 from tests.end_to_end.runs import SEQUENCE, gpt_params
 
 SAVED_THREE_TIMES = [
@@ -44,15 +41,13 @@ INIT = "TMP/params.yaml:{}: trainer.init"
     ],
     ids=["syntax", "bytes", "empty", "list", "list_for_mapping", "in_itself"],
 )  # fmt: skip
-def test_a_params_file_that_is_none_is_refused_in_one_line(
-    cstool: Callable[..., Outcome], tmp_path: Path, content: bytes, expected: str
-) -> None:
+def test_a_params_file_that_is_none_is_refused_in_one_line(cstool, tmp_path, content, expected):
     (tmp_path / "params.yaml").write_bytes(content)
     assert cstool("run", "-p", tmp_path / "params.yaml") == (2, "", error(expected))
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
 
 
-def test_a_duplicate_key_is_named_with_its_first_line(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_duplicate_key_is_named_with_its_first_line(cstool, tmp_path):
     (tmp_path / "params.yaml").write_text("trainer:\n  init: {}\n  init: {}\n")
     message = error("TMP/params.yaml:3: trainer.init is given twice", "the first is in line 2")
     assert cstool("run", "-p", tmp_path / "params.yaml") == (2, "", message)
@@ -66,9 +61,7 @@ def test_a_duplicate_key_is_named_with_its_first_line(cstool: Callable[..., Outc
         ("file/params.yaml", "TMP/file/params.yaml: cannot be read: Not a directory"),
     ],
 )
-def test_a_params_file_that_cannot_be_read_is_named(
-    cstool: Callable[..., Outcome], tmp_path: Path, path: str, expected: str
-) -> None:
+def test_a_params_file_that_cannot_be_read_is_named(cstool, tmp_path, path, expected):
     (tmp_path / "file").touch()
     assert cstool("run", "-p", tmp_path / path) == (2, "", error(expected))
 
@@ -95,9 +88,7 @@ def test_a_params_file_that_cannot_be_read_is_named(
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )  # fmt: skip
-def test_a_wrong_key_or_value_is_named_with_its_line(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, changes: dict[str, Any], expected: str
-) -> None:
+def test_a_wrong_key_or_value_is_named_with_its_line(cstool, tmp_path, data, changes, expected):
     assert cstool("run", "-p", gpt_params(tmp_path, data, **changes)) == (2, "", expected)
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
 
@@ -131,9 +122,7 @@ OF = "of a batch of TMP/params.yaml: trainer.fit.train_dataloader"
          "dataloader, got wheels")),
     ],
 )  # fmt: skip
-def test_a_wrong_flag_is_named(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, flags: str, expected: str
-) -> None:
+def test_a_wrong_flag_is_named(cstool, tmp_path, data, flags, expected):
     outcome = cstool("run", "-p", gpt_params(tmp_path, data), *flags.split())
     assert (outcome.code, outcome.stderr) == (2, expected)
     assert kept(tmp_path / "model_dir") == {}
@@ -181,9 +170,7 @@ def truncate(folder: Path) -> None:
     ],
     ids=["missing", "no_files", "file", "truncated", "empty", "no_samples", "count", "shape", "vocabulary", "length"],
 )  # fmt: skip
-def test_bad_data_is_refused_before_anything_is_saved(
-    cstool: Callable[..., Outcome], tmp_path: Path, make: Callable[[Path], object], expected: str
-) -> None:
+def test_bad_data_is_refused_before_anything_is_saved(cstool, tmp_path, make, expected):
     (tmp_path / "d").mkdir()
     make(tmp_path / "d")
     train = loader(tmp_path / "d", shuffle=False)
@@ -192,9 +179,7 @@ def test_bad_data_is_refused_before_anything_is_saved(
     assert kept(tmp_path / "model_dir") == {}
 
 
-def test_a_bad_token_met_on_the_way_leaves_the_checkpoints_before_it(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_a_bad_token_met_on_the_way_leaves_the_checkpoints_before_it(cstool, tmp_path, data):
     (tmp_path / "d").mkdir()
     values = samples(96)
     values[90, 0, 5] = -1
@@ -208,9 +193,7 @@ def test_a_bad_token_met_on_the_way_leaves_the_checkpoints_before_it(
     assert sorted(kept(tmp_path / "model_dir")) == SAVED_THREE_TIMES
 
 
-def test_training_and_validation_samples_of_different_lengths_are_refused(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_training_and_validation_samples_of_different_lengths_are_refused(cstool, tmp_path, data):
     (tmp_path / "d").mkdir()
     write_h5(tmp_path / "d", samples(length=64))
     file = gpt_params(tmp_path, data, fit__val_dataloader=loader(tmp_path / "d"))
@@ -221,7 +204,7 @@ def test_training_and_validation_samples_of_different_lengths_are_refused(
     )
 
 
-def test_an_image_model_does_not_take_text(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
+def test_an_image_model_does_not_take_text(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__model={"name": "fc_mnist", "hidden_size": 32})
     assert cstool("run", "-p", file).stderr == error(
         "TMP/params.yaml: trainer.fit.train_dataloader.data_processor must deliver x, labels, mask for the model "
@@ -230,9 +213,7 @@ def test_an_image_model_does_not_take_text(cstool: Callable[..., Outcome], tmp_p
     )
 
 
-def test_a_model_that_cannot_fit_the_memory_is_refused(
-    cstool: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
-) -> None:
+def test_a_model_that_cannot_fit_the_memory_is_refused(cstool, monkeypatch, tmp_path, data):
     monkeypatch.setattr("cstool.machine.appliance.available_memory_bytes", lambda: 2**30)
     file = gpt_params(tmp_path, data, init__model__hidden_size=20_000)
     outcome = cstool("run", "-p", file, "--memoryx", "ram")
@@ -243,9 +224,7 @@ def test_a_model_that_cannot_fit_the_memory_is_refused(
     ))  # fmt: skip
 
 
-def test_memory_that_runs_out_is_an_error_without_a_traceback(
-    cstool: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
-) -> None:
+def test_memory_that_runs_out_is_an_error_without_a_traceback(cstool, monkeypatch, tmp_path, data):
     def fail() -> None:
         raise MemoryError("Unable to allocate 238. GiB")
 
@@ -273,9 +252,7 @@ def test_memory_that_runs_out_is_an_error_without_a_traceback(
          "`cstool data prepare text --help` lists what there is")),
     ],
 )  # fmt: skip
-def test_text_that_cannot_be_prepared_leaves_nothing(
-    cstool: Callable[..., Outcome], tmp_path: Path, arguments: str, expected: str
-) -> None:
+def test_text_that_cannot_be_prepared_leaves_nothing(cstool, tmp_path, arguments, expected):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").mkdir()
     (tmp_path / "short").write_text("abc")
@@ -296,9 +273,7 @@ def test_text_that_cannot_be_prepared_leaves_nothing(
          "give another --output")),
     ],
 )  # fmt: skip
-def test_prepared_text_goes_nowhere_where_something_else_is(
-    cstool: Callable[..., Outcome], tmp_path: Path, output: str, expected: str
-) -> None:
+def test_prepared_text_goes_nowhere_where_something_else_is(cstool, tmp_path, output, expected):
     (tmp_path / "other").mkdir()
     (tmp_path / "text").mkdir()
     for name in ("file", "other/file", "text/a", "text/b"):
@@ -312,13 +287,8 @@ def test_prepared_text_goes_nowhere_where_something_else_is(
 @pytest.mark.parametrize("started", range(6))
 @pytest.mark.parametrize("where", ["ram", "file"])
 def test_a_run_that_may_not_start_another_thread_ends_with_one_error(
-    cstool: Callable[..., Outcome],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    data: Path,
-    started: int,
-    where: str,
-) -> None:
+    cstool, monkeypatch, tmp_path, data, started, where
+):
     start, left = threading.Thread.start, iter(range(started))
 
     def refuse_later(self: threading.Thread) -> None:

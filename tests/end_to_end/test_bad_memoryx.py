@@ -3,8 +3,6 @@
 In the expected messages TMP is the folder of the test.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable
@@ -40,18 +38,18 @@ def train(folder: Path, data: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def trained(tmp_path_factory, data) -> Path:
     return train(tmp_path_factory.mktemp("trained"), data)
 
 
 @pytest.fixture
-def model_dir(tmp_path: Path, trained: Path) -> Path:
+def model_dir(tmp_path, trained) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(trained, tmp_path / "model_dir"))
 
 
 @pytest.fixture
-def refused(cstool: Cstool, tmp_path: Path, data: Path) -> Callable[..., None]:
+def refused(cstool, tmp_path, data) -> Callable[..., None]:
     """Check that a run refuses with just this message, and leaves everything in model_dir as it was."""
 
     def check(message: str, hint: str | None, *typed: object, **changes: Any) -> None:
@@ -88,24 +86,24 @@ Refused = Callable[..., None]
     ids=["wider", "deeper", "less deep", "with momentum", "without state"],
 )
 @pytest.mark.usefixtures("model_dir")
-def test_a_file_of_another_model_or_optimizer(refused: Refused, changes: dict[str, Any], rule: str) -> None:
+def test_a_file_of_another_model_or_optimizer(refused, changes, rule):
     refused(f"{FILE}: {rule}", ANOTHER_RUN, **changes)
 
 
 @pytest.mark.usefixtures("model_dir")
-def test_a_dense_file_for_a_sparse_run(refused: Refused) -> None:
+def test_a_dense_file_for_a_sparse_run(refused):
     name = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
     refused(f"{FILE}: {name} must be sparse, as in this run, got a dense one", ANOTHER_RUN, **SPARSE)
 
 
-def test_a_sparse_file_for_a_dense_run(refused: Refused, tmp_path: Path, data: Path) -> None:
+def test_a_sparse_file_for_a_dense_run(refused, tmp_path, data):
     train(tmp_path, data, **SPARSE)
     name = "model.transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
     refused(f"{FILE}: {name} must be 32 x 32 float32, got 256 float32", ANOTHER_RUN)
 
 
 @pytest.mark.usefixtures("model_dir")
-def test_a_checkpoint_path_that_names_a_memoryx_file(refused: Refused, tmp_path: Path) -> None:
+def test_a_checkpoint_path_that_names_a_memoryx_file(refused, tmp_path):
     path = tmp_path / "model_dir" / "memoryx.h5"
     hint = f"cstool checkpoint copy {FILE} FILE makes a checkpoint of it; --model_dir TMP/model_dir goes on with it"
     refused(
@@ -113,7 +111,7 @@ def test_a_checkpoint_path_that_names_a_memoryx_file(refused: Refused, tmp_path:
     )
 
 
-def test_a_checkpoint_in_the_place_of_a_memoryx_file(refused: Refused, cstool: Cstool, model_dir: Path) -> None:
+def test_a_checkpoint_in_the_place_of_a_memoryx_file(refused, cstool, model_dir):
     path = model_dir / "memoryx.h5"
     assert cstool("checkpoint", "copy", path, model_dir / "x").code == 0
     (model_dir / "x").rename(path)
@@ -121,7 +119,7 @@ def test_a_checkpoint_in_the_place_of_a_memoryx_file(refused: Refused, cstool: C
 
 
 @pytest.mark.parametrize("what", ["a checkpoint", "something else"])
-def test_what_is_no_memoryx_file_is_not_replaced(refused: Refused, cstool: Cstool, model_dir: Path, what: str) -> None:
+def test_what_is_no_memoryx_file_is_not_replaced(refused, cstool, model_dir, what):
     path = model_dir / "memoryx.h5"
     if what == "a checkpoint":
         assert cstool("checkpoint", "copy", path, model_dir / "x").code == 0
@@ -137,9 +135,7 @@ def test_what_is_no_memoryx_file_is_not_replaced(refused: Refused, cstool: Cstoo
 
 @pytest.mark.parametrize("store", ["file", "ram"])
 @pytest.mark.parametrize("swapped", ["memoryx.h5", "memoryx.h5.commit"])
-def test_files_swapped_between_runs(
-    refused: Refused, tmp_path: Path, data: Path, model_dir: Path, swapped: str, store: str
-) -> None:
+def test_files_swapped_between_runs(refused, tmp_path, data, model_dir, swapped, store):
     other = train(tmp_path / "other", data)
     shutil.copy(other / swapped, model_dir)
     with h5py.File(model_dir / "memoryx.h5") as h5:
@@ -155,7 +151,7 @@ def test_files_swapped_between_runs(
 
 
 @pytest.mark.parametrize("store", ["file", "ram"])
-def test_a_file_of_another_version_or_machine(refused: Refused, model_dir: Path, store: str) -> None:
+def test_a_file_of_another_version_or_machine(refused, model_dir, store):
     for key, value, was, hint in [
         ("byteorder", "big", "little", "it was written on another kind of machine"),
         ("version", "2", "1", "it belongs to another version of cstool"),
@@ -165,7 +161,7 @@ def test_a_file_of_another_version_or_machine(refused: Refused, model_dir: Path,
         refused(f"{FILE}: the {key} of the MemoryX file must be {was}, got {value}", hint, "--memoryx", store)
 
 
-def test_names_that_try_to_leave_the_file(refused: Refused, model_dir: Path) -> None:
+def test_names_that_try_to_leave_the_file(refused, model_dir):
     edit_record(model_dir / "memoryx.h5", lambda r: r["arrays"].update({"../x": r["arrays"].pop(EMBEDDING)}))
     refused(
         f"{FILE}.commit: must be a commit record of a cstool MemoryX file, version 1, this is of another kind or "
@@ -176,7 +172,7 @@ def test_names_that_try_to_leave_the_file(refused: Refused, model_dir: Path) -> 
 
 @pytest.mark.parametrize("store", ["file", "ram"])
 @pytest.mark.parametrize("target", [h5py.ExternalLink("/etc/passwd", "/x"), h5py.SoftLink("/slot_0/x")])
-def test_links_in_the_file_are_not_followed(refused: Refused, model_dir: Path, target: Any, store: str) -> None:
+def test_links_in_the_file_are_not_followed(refused, model_dir, target, store):
     with h5py.File(model_dir / "memoryx.h5", "r+") as h5:
         del h5["slot_0"][EMBEDDING]
         h5["slot_0"][EMBEDDING] = target
@@ -197,9 +193,7 @@ def test_links_in_the_file_are_not_followed(refused: Refused, model_dir: Path, t
     ],
 )
 @pytest.mark.parametrize("store", ["file", "ram"])
-def test_a_position_that_is_none(
-    refused: Refused, model_dir: Path, values: dict[str, Any], message: str, store: str
-) -> None:
+def test_a_position_that_is_none(refused, model_dir, values, message, store):
     edit_record(model_dir / "memoryx.h5", lambda record: record["values"].update(values))
     older = f"cstool checkpoint copy --older {FILE} TMP/model_dir/checkpoint_1.mdl makes a checkpoint of it"
     way_on = f"and after cstool checkpoint delete {FILE} the same command goes on from there"
@@ -207,9 +201,7 @@ def test_a_position_that_is_none(
 
 
 @pytest.mark.usefixtures("model_dir")
-def test_commits_that_no_checkpoint_has_are_not_dropped(
-    refused: Refused, cstool: Cstool, tmp_path: Path, data: Path
-) -> None:
+def test_commits_that_no_checkpoint_has_are_not_dropped(refused, cstool, tmp_path, data):
     copy = f"checkpoint copy {FILE} TMP/model_dir/checkpoint_2.mdl"
     message = f"{FILE}: holds step 2, which no checkpoint has, and this run would replace it"
     delete = f"checkpoint delete {FILE}"
@@ -228,7 +220,7 @@ def test_commits_that_no_checkpoint_has_are_not_dropped(
 
 
 @pytest.mark.parametrize("command", ["train", "eval"])
-def test_two_runs_at_a_time(refused: Refused, model_dir: Path, command: str) -> None:
+def test_two_runs_at_a_time(refused, model_dir, command):
     lock = StoreLock(lock_path(model_dir / "memoryx.h5"))
     owner = lock_path(model_dir / "memoryx.h5").read_text().strip()
     message = f"{FILE}.lock: the MemoryX file must be used by one run at a time, it is in use by {owner}"
@@ -237,7 +229,7 @@ def test_two_runs_at_a_time(refused: Refused, model_dir: Path, command: str) -> 
     lock.close()
 
 
-def test_a_second_run_does_not_begin_while_another_makes_its_file(refused: Refused, tmp_path: Path) -> None:
+def test_a_second_run_does_not_begin_while_another_makes_its_file(refused, tmp_path):
     path = tmp_path / "model_dir" / "memoryx.h5"
     path.parent.mkdir()
     store = FileStore(path, 2**20)
@@ -258,7 +250,7 @@ def test_a_second_run_does_not_begin_while_another_makes_its_file(refused: Refus
         ("1000", "must be at least 1MiB, got '1000'"),
     ],
 )
-def test_a_size_that_is_none(refused: Refused, typed: str, rule: str) -> None:
+def test_a_size_that_is_none(refused, typed, rule):
     refused(f"--memoryx_memory: {rule}", None, f"--memoryx_memory={typed}")
 
 
@@ -271,7 +263,7 @@ def test_a_size_that_is_none(refused: Refused, typed: str, rule: str) -> None:
         (True, "a whole number, got true"),
     ],
 )
-def test_commit_steps_that_are_no_count(refused: Refused, steps: object, rule: str) -> None:
+def test_commit_steps_that_are_no_count(refused, steps, rule):
     message = f"TMP/params.yaml:35: trainer.init.memoryx.commit_steps must be {rule}"
     refused(message, None, init__memoryx={**IN_FILE["init__memoryx"], "commit_steps": steps})
 
@@ -279,9 +271,7 @@ def test_commit_steps_that_are_no_count(refused: Refused, steps: object, rule: s
 @pytest.mark.parametrize(
     ("lanes", "least", "more"), [("1 lane", "8,530,944", ""), ("2 lanes", "8,580,096", "; --lanes 1 needs less")]
 )
-def test_too_little_memory(
-    refused: Refused, cstool: Cstool, tmp_path: Path, data: Path, lanes: str, least: str, more: str
-) -> None:
+def test_too_little_memory(refused, cstool, tmp_path, data, lanes, least, more):
     needs = f"must be at least {least} bytes for this model, whose largest panel has 16,384, with {lanes}"
     little = ["--memoryx_memory", "1MiB", "--lanes", lanes[0]]
     refused(f"--memoryx_memory: {needs}; got 1,048,576", f"--memoryx_memory 9MiB does{more}", *little)
@@ -290,7 +280,7 @@ def test_too_little_memory(
 
 
 @pytest.mark.parametrize("name", ["memoryx.h5", "memoryx.h5.commit", "memoryx.h5.lock"])
-def test_links_that_go_in_circles(refused: Refused, tmp_path: Path, name: str) -> None:
+def test_links_that_go_in_circles(refused, tmp_path, name):
     path = tmp_path / "model_dir" / name
     path.parent.mkdir()
     path.symlink_to(name)

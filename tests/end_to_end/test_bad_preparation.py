@@ -3,8 +3,6 @@
 In the expected messages TMP is the folder of the test.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -13,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,13 +26,13 @@ WORDS = [b"weights", b"stream", b"gradients", b"return", b"while", b"activations
 
 
 @pytest.fixture(autouse=True)
-def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_files(monkeypatch):
     """Make files of 64 samples, so that a small text makes several."""
     monkeypatch.setattr(text, "FILE_SAMPLES", 64)
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path) -> Path:
     """Some files of words."""
     folder = tmp_path / "source"
     folder.mkdir()
@@ -84,9 +81,7 @@ def letters(path: Path) -> Path:
          "`cstool data prepare text --help` lists what there is")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_for_leaves_nothing(
-    cstool: Cstool, tmp_path: Path, source: Path, flags: str, expected: str
-) -> None:
+def test_what_cannot_be_asked_for_leaves_nothing(cstool, tmp_path, source, flags, expected):
     letters(tmp_path / "letters.json")
     outcome = prepare(cstool, source, tmp_path / "out", *flags.replace("TMP", str(tmp_path)).split())
     assert outcome == (2, "", expected)
@@ -94,9 +89,7 @@ def test_what_cannot_be_asked_for_leaves_nothing(
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_text_that_is_not_utf8_is_named_with_its_offset(
-    cstool: Cstool, tmp_path: Path, source: Path, processes: int
-) -> None:
+def test_text_that_is_not_utf8_is_named_with_its_offset(cstool, tmp_path, source, processes):
     with (source / "3.txt").open("ab") as stream:
         stream.write(b"caf\xe9")
     place = (source / "3.txt").stat().st_size - 1
@@ -108,7 +101,7 @@ def test_text_that_is_not_utf8_is_named_with_its_offset(
     assert prepare(cstool, source, tmp_path / "out").code == 0
 
 
-def test_characters_without_a_token_are_refused_or_counted(cstool: Cstool, tmp_path: Path) -> None:
+def test_characters_without_a_token_are_refused_or_counted(cstool, tmp_path):
     (tmp_path / "text.txt").write_text("weights stream weights ööö stream " * 20)
     command = (cstool, tmp_path / "text.txt", tmp_path / "out", "--tokenizer", letters(tmp_path / "letters.json"))
     assert prepare(*command, "--val_fraction", 0) == (2, "", error(
@@ -119,7 +112,7 @@ def test_characters_without_a_token_are_refused_or_counted(cstool: Cstool, tmp_p
     assert outcome.stdout.splitlines()[-1] == "Unknown: no token stands for 20 characters"
 
 
-def test_a_data_set_is_checked_and_every_finding_listed(cstool: Cstool, tmp_path: Path, source: Path) -> None:
+def test_a_data_set_is_checked_and_every_finding_listed(cstool, tmp_path, source):
     prepare(cstool, source, tmp_path / "out")
     outcome = cstool("data", "check", tmp_path / "out")
     assert (outcome.code, re.sub(r"\d[\d,.]*", "N", outcome.stdout)) == (
@@ -141,7 +134,7 @@ def test_a_data_set_is_checked_and_every_finding_listed(cstool: Cstool, tmp_path
 
 
 @pytest.fixture
-def make_disk(tmp_path: Path) -> Iterator[Callable[[int], Disk]]:
+def make_disk(tmp_path) -> Iterator[Callable[[int], Disk]]:
     place = tmp_path / "disk"
     yield lambda size_bytes: Disk(place, size_bytes)
     subprocess.run(["umount", str(place)], capture_output=True)
@@ -149,14 +142,7 @@ def make_disk(tmp_path: Path) -> Iterator[Callable[[int], Disk]]:
 
 @pytest.mark.parametrize("flags", [(), ("--train_tokenizer", 300)], ids=["bytes", "tokens"])
 @pytest.mark.parametrize("pages", [0, 1, 2, 3, 20, 30])
-def test_a_full_disk_is_no_loss(
-    cstool: Cstool,
-    tmp_path: Path,
-    source: Path,
-    make_disk: Callable[[int], Disk],
-    flags: tuple[Any, ...],
-    pages: int,
-) -> None:
+def test_a_full_disk_is_no_loss(cstool, tmp_path, source, make_disk, flags, pages):
     """Wherever the disk is full: at the lock, in the head of a file, within one, or after some."""
     assert prepare(cstool, source, tmp_path / "straight", *flags).code == 0
     disk = make_disk(4096 * (pages + 1))
@@ -181,9 +167,7 @@ def test_a_full_disk_is_no_loss(
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_preparation_that_is_killed_goes_on(
-    cstool: Cstool, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
+def test_a_preparation_that_is_killed_goes_on(cstool, tmp_path, source, monkeypatch, processes):
     monkeypatch.setattr(text, "FILE_SAMPLES", 1)
     flags = ("--train_tokenizer", 300, "--processes", processes)
     assert prepare(cstool, source, tmp_path / "straight", *flags).code == 0
@@ -223,7 +207,7 @@ def test_a_preparation_that_is_killed_goes_on(
 
 
 @pytest.mark.parametrize("command", ["info", "check"])
-def test_a_data_file_that_somebody_writes_is_named(cstool: Cstool, tmp_path: Path, source: Path, command: str) -> None:
+def test_a_data_file_that_somebody_writes_is_named(cstool, tmp_path, source, command):
     prepare(cstool, source, tmp_path / "out", "--val_fraction", 0)
     path = tmp_path / "out" / "train" / "data_00000.h5"
     script = "import h5py, sys; file = h5py.File(sys.argv[1], 'a'); print(flush=True); sys.stdin.read()"

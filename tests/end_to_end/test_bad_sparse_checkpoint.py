@@ -3,8 +3,6 @@
 In the expected messages TMP is the folder of the test.
 """
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Callable
@@ -27,7 +25,7 @@ MODEL_ALONE = "--load_checkpoint_states model takes the weights alone"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def trained(tmp_path_factory, data) -> Path:
     """The checkpoint of two dense steps."""
     folder = tmp_path_factory.mktemp("trained")
     run_file(gpt_params(folder, data, init__loop={"max_steps": 2}, init__checkpoint={"steps": 2}))
@@ -35,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained_sparse(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def trained_sparse(tmp_path_factory, data) -> Path:
     """The checkpoint of two sparse steps."""
     folder = tmp_path_factory.mktemp("trained_sparse")
     run_file(gpt_params(folder, data, init__sparsity=TOPK, init__loop={"max_steps": 2}, init__checkpoint={"steps": 2}))
@@ -50,12 +48,12 @@ def copied(checkpoint: Path, folder: Path) -> Path:
 
 
 @pytest.fixture
-def dense_dir(tmp_path: Path, trained: Path) -> Path:
+def dense_dir(tmp_path, trained) -> Path:
     return copied(trained, tmp_path)
 
 
 @pytest.fixture
-def sparse_dir(tmp_path: Path, trained_sparse: Path) -> Path:
+def sparse_dir(tmp_path, trained_sparse) -> Path:
     return copied(trained_sparse, tmp_path)
 
 
@@ -70,9 +68,7 @@ def weight_of(checkpoint: Path, name: str) -> Any:
         return dense.reshape(32, 32)
 
 
-def test_a_dense_checkpoint_in_a_sparse_run_is_refused_and_the_hint_prunes_it(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, dense_dir: Path
-) -> None:
+def test_a_dense_checkpoint_in_a_sparse_run_is_refused_and_the_hint_prunes_it(cstool, tmp_path, data, dense_dir):
     before = kept(dense_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity={"sparsity": 0.75}))
     rule = f"{SPARSE_ONE} must be sparse, as in this run, got a dense one without a mask"
@@ -92,9 +88,7 @@ def test_a_dense_checkpoint_in_a_sparse_run_is_refused_and_the_hint_prunes_it(
     np.testing.assert_array_equal(pruned, np.where(largest, whole, 0))
 
 
-def test_a_sparse_checkpoint_in_a_dense_run_is_refused_and_the_hint_fills_it(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, sparse_dir: Path
-) -> None:
+def test_a_sparse_checkpoint_in_a_dense_run_is_refused_and_the_hint_fills_it(cstool, tmp_path, data, sparse_dir):
     before = kept(sparse_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data))
     rule = f"{SPARSE_ONE} must be dense, as in this run, got a sparse one"
@@ -112,9 +106,7 @@ def test_a_sparse_checkpoint_in_a_dense_run_is_refused_and_the_hint_fills_it(
     assert np.count_nonzero(filled) == 256
 
 
-def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(
-    tmp_path: Path, data: Path, sparse_dir: Path
-) -> None:
+def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(tmp_path, data, sparse_dir):
     sparse = run_file(gpt_params(tmp_path, data, init__sparsity=TOPK), mode="eval")
     dense = run_file(gpt_params(tmp_path, data), mode="eval")
     assert [len(found.sparsity) for found in (sparse, dense)] == [6, 0]
@@ -122,9 +114,7 @@ def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(
     assert dense.streamed_bytes_per_step > sparse.streamed_bytes_per_step
 
 
-def test_more_non_zeros_than_a_run_has_room_for_are_refused(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, sparse_dir: Path
-) -> None:
+def test_more_non_zeros_than_a_run_has_room_for_are_refused(cstool, tmp_path, data, sparse_dir):
     file = gpt_params(tmp_path, data, init__sparsity={"sparsity": 0.9})
     outcome = cstool("run", "-p", file, "--load_checkpoint_states", "model", "--mode", "eval")
     rule = f"{SPARSE_ONE} must have at most 102 non-zeros in this run, got 256"
@@ -155,16 +145,7 @@ def go_beyond(indices: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "rule"), [(swap, "must ascend, got 7, 3 at 0"), (go_beyond, "must be less than 1024, got 1024 at 255")]
 )
-def test_indices_that_no_run_would_write_are_refused(
-    cstool: Callable[..., Outcome],
-    tmp_path: Path,
-    data: Path,
-    sparse_dir: Path,
-    change: Callable[[Any], None],
-    rule: str,
-    sparsity: Any,
-    mode: str,
-) -> None:
+def test_indices_that_no_run_would_write_are_refused(cstool, tmp_path, data, sparse_dir, change, rule, sparsity, mode):
     spoil_indices(sparse_dir / "checkpoint_2.mdl", change)
     before = kept(sparse_dir)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity=sparsity), "--mode", mode)
@@ -179,9 +160,7 @@ def test_indices_that_no_run_would_write_are_refused(
     ("changes", "got"),
     [({"init__model__num_hidden_layers": 1}, "none"), ({"init__model__hidden_size": 64}, "64 x 64")],
 )
-def test_a_mask_must_be_of_this_model(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, changes: dict[str, Any], got: str
-) -> None:
+def test_a_mask_must_be_of_this_model(cstool, tmp_path, data, changes, got):
     found = {"init__loop": {"max_steps": 1}, "init__checkpoint": {"steps": 1}, **changes}
     run_file(gpt_params(tmp_path / "other", data, **found))
     mask = tmp_path / "other" / "model_dir" / "checkpoint_1.mdl"
@@ -194,16 +173,14 @@ def test_a_mask_must_be_of_this_model(
     assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, message, {})
 
 
-def test_a_mask_that_is_not_there_is_named(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
+def test_a_mask_that_is_not_there_is_named(cstool, tmp_path, data):
     group = {"init_method": "from_checkpoint", "mask_checkpoint": "no.mdl"}
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity=group))
     message = "TMP/no.mdl: a checkpoint must be a file that can be read, got: No such file or directory"
     assert (outcome.code, outcome.stderr) == (2, error(message, LIST))
 
 
-def test_a_lottery_ticket_trains_what_an_earlier_run_found_from_where_it_began(
-    tmp_path: Path, data: Path, sparse_dir: Path, trained: Path
-) -> None:
+def test_a_lottery_ticket_trains_what_an_earlier_run_found_from_where_it_began(tmp_path, data, sparse_dir, trained):
     """The mask of one run and the weights of another; masked they stay, and a resumed run asks for neither."""
     group = {
         "init_method": "from_checkpoint",

@@ -1,25 +1,17 @@
 """The page about checkpoints shows what the commands print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.pages import check_console
-from tests.end_to_end.refusals import Outcome
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "checkpoint.md").read_text(encoding="utf-8")
 
 
-def test_the_page_shows_what_it_prints(
-    cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_what_it_prints(cstool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
     Path("checkpoints/kept").mkdir(parents=True)

@@ -1,9 +1,7 @@
 """Models with Hugging Face's names: converted, they compute what an independent implementation does; and back again."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from cstool.machine.state import load_state
 from cstool.models import build_graph
 from cstool.params import ALL_STATES, DecoderParams
 from cstool.store import CheckpointReader, CheckpointWriter
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params
 from tests.reference import hf_models as hf
 
@@ -41,7 +39,7 @@ LOGITS_TOLERANCE = 1e-4
 
 
 @pytest.fixture(params=MODELS)
-def config(request: pytest.FixtureRequest) -> dict[str, Any]:
+def config(request) -> dict[str, Any]:
     return dict(MODELS[request.param])
 
 
@@ -83,9 +81,7 @@ def tokens(config: Mapping[str, Any], rows: int = 3) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def test_the_logits_of_a_converted_model_are_those_of_an_independent_implementation(
-    cstool: Callable[..., Outcome], tmp_path: Path, config: dict[str, Any]
-) -> None:
+def test_the_logits_of_a_converted_model_are_those_of_an_independent_implementation(cstool, tmp_path, config):
     tensors = tensors_of(config)
     hf.write_hf(tmp_path / "hf", config, tensors)
     outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
@@ -100,9 +96,7 @@ def test_the_logits_of_a_converted_model_are_those_of_an_independent_implementat
     np.testing.assert_allclose(losses, expected_losses, atol=LOGITS_TOLERANCE)
 
 
-def test_there_and_back_all_tensors_are_the_same_bit_for_bit(
-    cstool: Callable[..., Outcome], tmp_path: Path, config: dict[str, Any]
-) -> None:
+def test_there_and_back_all_tensors_are_the_same_bit_for_bit(cstool, tmp_path, config):
     tensors = tensors_of(config)
     hf.write_hf(tmp_path / "hf", config, tensors)
     assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
@@ -119,9 +113,7 @@ def test_there_and_back_all_tensors_are_the_same_bit_for_bit(
     assert {key: written[key] for key in config} == config
 
 
-def test_an_evaluation_gives_the_loss_of_the_independent_implementation(
-    cstool: Callable[..., Outcome], tmp_path: Path, config: dict[str, Any]
-) -> None:
+def test_an_evaluation_gives_the_loss_of_the_independent_implementation(cstool, tmp_path, config):
     tensors = tensors_of(config)
     hf.write_hf(tmp_path / "hf", config, tensors)
     assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
@@ -144,7 +136,7 @@ def test_an_evaluation_gives_the_loss_of_the_independent_implementation(
 
 
 @pytest.fixture(params=["gpt2", "llama"])
-def converted(request: pytest.FixtureRequest, cstool: Callable[..., Outcome], tmp_path: Path) -> dict[str, Any]:
+def converted(request, cstool, tmp_path) -> dict[str, Any]:
     """A model of bytes, converted to a.mdl and a.yaml; its config."""
     config = {**MODELS[request.param], "vocab_size": 256}
     hf.write_hf(tmp_path / "hf", config, tensors_of(config))
@@ -152,9 +144,7 @@ def converted(request: pytest.FixtureRequest, cstool: Callable[..., Outcome], tm
     return config
 
 
-def test_a_converted_model_generates_what_the_independent_implementation_finds_likeliest(
-    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any]
-) -> None:
+def test_a_converted_model_generates_what_the_independent_implementation_finds_likeliest(cstool, tmp_path, converted):
     ids = list(b"abc")
     for _ in range(5):
         logits = LOGITS[converted["model_type"]](converted, tensors_of(converted), np.array(ids))
@@ -167,7 +157,7 @@ def test_a_converted_model_generates_what_the_independent_implementation_finds_l
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Path:
+def words(tmp_path) -> Path:
     """A tokenizer of four words whose template puts <s> before a text and </s> behind it."""
     names = {"a": 0, "b": 1, "<s>": 2, "</s>": 3, "<unk>": 4}
     loaded = tokenizers.Tokenizer(tokenizers.models.WordLevel(names, unk_token="<unk>"))
@@ -190,15 +180,7 @@ def words(tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("converted", ["llama"], indirect=True)
-def test_a_prompt_begins_as_the_tokenizer_says(
-    cstool: Callable[..., Outcome],
-    tmp_path: Path,
-    converted: dict[str, Any],
-    words: Path,
-    prompt: str,
-    flags: tuple[str, ...],
-    begin: list[int],
-) -> None:
+def test_a_prompt_begins_as_the_tokenizer_says(cstool, tmp_path, converted, words, prompt, flags, begin):
     expected = LOGITS[converted["model_type"]](converted, tensors_of(converted), np.array(begin))[-1]
     asked = ("--tokenizer", words, "--temperature", 0, "--max_tokens", 3, "--json", *flags)
     outcome = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "a.mdl", "--prompt", prompt, *asked)
@@ -208,9 +190,7 @@ def test_a_prompt_begins_as_the_tokenizer_says(
 
 
 @pytest.mark.parametrize("converted", ["gpt2"], indirect=True)
-def test_the_tokenizer_goes_along_to_hugging_face(
-    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any], words: Path
-) -> None:
+def test_the_tokenizer_goes_along_to_hugging_face(cstool, tmp_path, converted, words):
     for named, folder in ((words, "of_words"), ("bytes", "of_bytes")):
         asked = ("--to", "hf", "--tokenizer", named)
         outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / folder, *asked)
@@ -235,9 +215,7 @@ def test_the_tokenizer_goes_along_to_hugging_face(
     assert loaded.decode(list(text.encode())) == text
 
 
-def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
-    cstool: Callable[..., Outcome], tmp_path: Path, words: Path
-) -> None:
+def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(cstool, tmp_path, words):
     hf.write_hf(
         tmp_path / "hf", {**hf.LLAMA_CONFIG, "vocab_size": 3}, hf.llama_tensors({**hf.LLAMA_CONFIG, "vocab_size": 3})
     )
@@ -249,9 +227,7 @@ def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
     assert not (tmp_path / "back").exists()
 
 
-def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_trained_with(
-    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any]
-) -> None:
+def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_trained_with(cstool, tmp_path, converted):
     note = "trainer.init.optimizer: not given, so the model can be evaluated and generate, but not train"
     outcome = cstool("config", "validate", tmp_path / "a.yaml")
     assert outcome == (0, f"{note}\nConfig validation was successful!\n", "")
@@ -264,9 +240,7 @@ def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_tra
     assert (outcome.code, outcome.stderr) == (2, error(message, "without it a model can be evaluated, and generate"))
 
 
-def test_what_is_wrong_with_params_in_a_checkpoint_names_it_and_no_line(
-    cstool: Callable[..., Outcome], tmp_path: Path, converted: dict[str, Any]
-) -> None:
+def test_what_is_wrong_with_params_in_a_checkpoint_names_it_and_no_line(cstool, tmp_path, converted):
     with CheckpointReader(tmp_path / "a.mdl") as reader, CheckpointWriter(tmp_path / "b.mdl") as writer:
         for name in reader.tensor_names():
             writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
@@ -279,9 +253,7 @@ def test_what_is_wrong_with_params_in_a_checkpoint_names_it_and_no_line(
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_without_prefix_in_shards_with_buffers_and_a_stored_tie_it_is_the_same_model(
-    cstool: Callable[..., Outcome], tmp_path: Path, family: str
-) -> None:
+def test_without_prefix_in_shards_with_buffers_and_a_stored_tie_it_is_the_same_model(cstool, tmp_path, family):
     config = MODELS["gpt2" if family == "gpt2" else "llama, tied"]
     tensors = tensors_of(config)
     plain, other = tmp_path / "plain.mdl", tmp_path / "other.mdl"
@@ -300,7 +272,7 @@ def test_without_prefix_in_shards_with_buffers_and_a_stored_tie_it_is_the_same_m
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16"])
-def test_narrow_numbers_are_widened(cstool: Callable[..., Outcome], tmp_path: Path, kind: str) -> None:
+def test_narrow_numbers_are_widened(cstool, tmp_path, kind):
     config = hf.GPT2_CONFIG
     tensors = tensors_of(config)
     if kind == "F16":
@@ -317,9 +289,7 @@ def test_narrow_numbers_are_widened(cstool: Callable[..., Outcome], tmp_path: Pa
     assert contents(tmp_path / "narrow.mdl") == contents(tmp_path / "wide.mdl")
 
 
-def test_in_shards_on_the_way_out_no_file_is_larger_than_asked_and_it_reads_back(
-    cstool: Callable[..., Outcome], tmp_path: Path
-) -> None:
+def test_in_shards_on_the_way_out_no_file_is_larger_than_asked_and_it_reads_back(cstool, tmp_path):
     config = hf.LLAMA_CONFIG
     hf.write_hf(tmp_path / "hf", config, tensors_of(config))
     assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl").code == 0
@@ -338,9 +308,7 @@ def test_in_shards_on_the_way_out_no_file_is_larger_than_asked_and_it_reads_back
     assert contents(tmp_path / "a.mdl") == contents(tmp_path / "b.mdl")
 
 
-def test_with_params_the_checkpoint_keeps_them_and_no_config_is_written(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_with_params_the_checkpoint_keeps_them_and_no_config_is_written(cstool, tmp_path, data):
     config = hf.GPT2_CONFIG
     hf.write_hf(tmp_path / "hf", None, tensors_of(config))
     model = {"name": "gpt2", "vocab_size": 100, "max_position_embeddings": 24, "hidden_size": 48, "num_heads": 4}
@@ -355,7 +323,7 @@ def test_with_params_the_checkpoint_keeps_them_and_no_config_is_written(
         assert metadata["params"]["trainer"]["init"]["optimizer"]
 
 
-def test_a_model_of_hugging_face_can_become_sparse_at_once(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_model_of_hugging_face_can_become_sparse_at_once(cstool, tmp_path):
     hf.write_hf(tmp_path / "hf", hf.LLAMA_CONFIG, tensors_of(hf.LLAMA_CONFIG))
     command = ("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl", "--to", "sparse", "--sparsity", "0.75")
     outcome = cstool(*command, "--json")

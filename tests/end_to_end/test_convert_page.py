@@ -1,31 +1,24 @@
 """The page about conversions shows what they print, and the names that the code has."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from cstool.convert.hf_names import NAMES
 from cstool.ir import Graph
 from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.store import CheckpointWriter
-from tests.end_to_end.refusals import Outcome
 from tests.reference.vendor_files import Object, write_vendor
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "convert.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_print_what_it_shows(
-    cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_print_what_it_shows(cstool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", tmp_path / "params")
     params = load_params(tmp_path / "params" / "gpt_tiny.yaml")
@@ -58,7 +51,7 @@ def random_weights(graph: Graph) -> dict[str, np.ndarray]:
     return {f"model.{n}": rng.standard_normal(w.shape).astype(np.float32) for n, w in graph.weights.items()}
 
 
-def test_the_table_has_the_names_of_the_code() -> None:
+def test_the_table_has_the_names_of_the_code():
     lines = PAGE.partition("| here, and the vendor's |")[2].partition("\n\n")[0].splitlines()[2:]
     table = {ours: theirs for ours, *theirs in ([cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines)}
     assert table == {

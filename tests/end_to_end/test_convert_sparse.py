@@ -1,7 +1,5 @@
 """Checkpoints made sparse and made dense: whole, true to the zeros, and runs go on from them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -33,17 +31,17 @@ def trained(folder: Path, data: Path, sparsity: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dense(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def dense(tmp_path_factory, data) -> Path:
     return trained(tmp_path_factory.mktemp("dense"), data, [])
 
 
 @pytest.fixture(scope="module")
-def sparse(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def sparse(tmp_path_factory, data) -> Path:
     return trained(tmp_path_factory.mktemp("sparse"), data, TOPK)
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def grown(tmp_path_factory, data) -> Path:
     """A sparse checkpoint right after its masks changed: what grew is stored, and zero."""
     return trained(tmp_path_factory.mktemp("grown"), data, SET)
 
@@ -79,9 +77,7 @@ def losses(cstool: Callable[..., Outcome], file: Path, checkpoint: Path, states:
     return list(document["losses"])
 
 
-def test_the_largest_are_kept_with_their_optimizer_state_and_a_sparse_run_goes_on(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, dense: Path
-) -> None:
+def test_the_largest_are_kept_with_their_optimizer_state_and_a_sparse_run_goes_on(cstool, tmp_path, data, dense):
     out = tmp_path / "sparse.mdl"
     outcome = cstool("checkpoint", "convert", dense, out, "--to", "sparse", "--sparsity", "0.75")
     said = "12 of 36 weights are sparse, with 75.0% zeros on average\nCheckpoint saved to TMP/sparse.mdl\n"
@@ -100,9 +96,7 @@ def test_the_largest_are_kept_with_their_optimizer_state_and_a_sparse_run_goes_o
     assert len(losses(cstool, file, out, "all")) == 2
 
 
-def test_zeros_are_written_out_and_a_dense_run_goes_on(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, sparse: Path
-) -> None:
+def test_zeros_are_written_out_and_a_dense_run_goes_on(cstool, tmp_path, data, sparse):
     out = tmp_path / "dense.mdl"
     outcome = cstool("checkpoint", "convert", sparse, out, "--to", "dense")
     assert outcome == (0, "Checkpoint saved to TMP/dense.mdl\n", "")
@@ -122,9 +116,7 @@ def test_zeros_are_written_out_and_a_dense_run_goes_on(
     assert len(losses(cstool, file, out, "all")) == 2
 
 
-def test_dense_and_by_its_zeros_sparse_again_it_is_the_same(
-    cstool: Callable[..., Outcome], tmp_path: Path, sparse: Path
-) -> None:
+def test_dense_and_by_its_zeros_sparse_again_it_is_the_same(cstool, tmp_path, sparse):
     there, back = tmp_path / "dense.mdl", tmp_path / "back.mdl"
     assert cstool("checkpoint", "convert", sparse, there, "--to", "dense").code == 0
     assert cstool("checkpoint", "convert", there, back, "--to", "sparse").code == 0
@@ -134,9 +126,7 @@ def test_dense_and_by_its_zeros_sparse_again_it_is_the_same(
         assert new.link_of("model.lm_head.weight") == old.link_of("model.lm_head.weight") is not None
 
 
-def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dense: Path, grown: Path
-) -> None:
+def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(monkeypatch, tmp_path, dense, grown):
     """Among them ranges without a non-zero, and blocks of indices that end within a row."""
     for name, checkpoint, asked in (
         ("largest", dense, {"to": "sparse", "sparsity": 0.99}),
@@ -150,9 +140,7 @@ def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(
         assert digest(tmp_path / f"{name}.mdl") == digest(tmp_path / f"{name}_by_rows.mdl")
 
 
-def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, dense: Path
-) -> None:
+def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are(cstool, tmp_path, data, dense):
     first, second = tmp_path / "first.mdl", tmp_path / "second.mdl"
     command = ("checkpoint", "convert", dense, first, "--to", "sparse", "--sparsity", "0.5")
     document = json.loads(
@@ -169,7 +157,7 @@ def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are
     assert {name: density for name, density in densities.items() if "ffn" not in name} == document["densities"]
 
 
-def test_numbers_that_are_stored_though_zero_stay_stored(tmp_path: Path, data: Path, grown: Path) -> None:
+def test_numbers_that_are_stored_though_zero_stay_stored(tmp_path, data, grown):
     """A number that has only just grown: masks count it, and its optimizer state."""
     first = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
     with h5py.File(grown) as file:
@@ -183,7 +171,7 @@ def test_numbers_that_are_stored_though_zero_stay_stored(tmp_path: Path, data: P
             np.testing.assert_array_equal(file[name][:], numbers, err_msg=name)
 
 
-def test_a_run_of_digits_becomes_sparse_too(tmp_path: Path) -> None:
+def test_a_run_of_digits_becomes_sparse_too(tmp_path):
     graph = fc_mnist(6, 4)
     rng = np.random.default_rng(1)
     model = {"name": "fc_mnist", "hidden_sizes": [6, 4]}
@@ -196,9 +184,7 @@ def test_a_run_of_digits_becomes_sparse_too(tmp_path: Path) -> None:
     assert done.densities == {"fc_layers.0.weight": 0.5, "fc_layers.1.weight": 0.5}
 
 
-def test_params_may_be_given_where_the_checkpoint_does_not_say_its_model(
-    tmp_path: Path, data: Path, dense: Path
-) -> None:
+def test_params_may_be_given_where_the_checkpoint_does_not_say_its_model(tmp_path, data, dense):
     params = load_params(gpt_params(tmp_path, data))
     done = convert(Request(dense, tmp_path / "b.mdl", to="sparse", sparsity=0.5, params=params))
     assert len(done.densities) == 12

@@ -1,7 +1,5 @@
 """Checkpoints that the vendor's library wrote: weights and optimizer state go on here, and nothing in them runs."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -17,7 +15,7 @@ from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.store import CheckpointReader
 from cstool.store.vendor_reader import VendorReader
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file
 from tests.reference.vendor_files import Bfloat16, Constant, Link, Object, write_vendor
 
@@ -27,12 +25,12 @@ NORM = "transformer_decoder.norm"
 
 
 @pytest.fixture
-def file(tmp_path: Path, data: Path) -> Path:
+def file(tmp_path, data) -> Path:
     return gpt_params(tmp_path, data)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def trained(tmp_path_factory, data) -> Path:
     """The checkpoint of two steps of cstool, to write as the vendor would."""
     folder = tmp_path_factory.mktemp("trained")
     run_file(gpt_params(folder, data, init__loop={"max_steps": 2}, init__checkpoint={"steps": 2}))
@@ -74,9 +72,7 @@ def vendor_state(found: Mapping[str, Array], prefix: str = "model.") -> dict[str
     "compression", [None, {"compression": "lzf", "shuffle": True}, {}], ids=["gzip", "lzf", "none"]
 )
 @pytest.mark.parametrize("prefix", ["model.", "model.model."])
-def test_weights_and_optimizer_state_are_taken_over_bit_for_bit(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path, compression: Any, prefix: str
-) -> None:
+def test_weights_and_optimizer_state_are_taken_over_bit_for_bit(cstool, tmp_path, file, trained, compression, prefix):
     before = arrays(trained)
     write_vendor(tmp_path / "vendor.mdl", vendor_state(before, prefix), compression=compression)
     outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
@@ -91,9 +87,7 @@ def test_weights_and_optimizer_state_are_taken_over_bit_for_bit(
         assert reader.link_of("model.lm_head.weight") == f"model.{TABLE}"
 
 
-def test_a_run_goes_on_from_it_with_all_states(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_a_run_goes_on_from_it_with_all_states(cstool, tmp_path, file, trained):
     """Its place in the data is not taken over, so the data begin afresh; all else is as if nothing had happened."""
     write_vendor(tmp_path / "vendor.mdl", vendor_state(arrays(trained)))
     assert cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file).code == 0
@@ -109,9 +103,7 @@ def test_a_run_goes_on_from_it_with_all_states(
     assert len(losses[0]) == 2
 
 
-def test_narrow_numbers_constants_and_older_names(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_narrow_numbers_constants_and_older_names(cstool, tmp_path, file, trained):
     before = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
     state = vendor_state(before)
     bits = {name: array.view(np.uint32) >> 16 for name, array in before.items()}
@@ -138,9 +130,7 @@ def test_narrow_numbers_constants_and_older_names(
         np.testing.assert_array_equal(after[name], array, err_msg=name)
 
 
-def test_files_of_older_releases_say_less_and_lack_the_mark(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_files_of_older_releases_say_less_and_lack_the_mark(cstool, tmp_path, file, trained):
     """Format 0.4: attributes of the datasets alone, the structure as a Python object, which is never run."""
     before = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
     linear = "model.transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight"
@@ -186,9 +176,7 @@ SLOPES = "embedding_layer.position_embed_helper.slopes"
 
 @pytest.mark.parametrize("heads", [4, 6])
 @pytest.mark.parametrize("narrow", [False, True])
-def test_the_slopes_of_alibi_are_no_weight(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, heads: int, narrow: bool
-) -> None:
+def test_the_slopes_of_alibi_are_no_weight(cstool, tmp_path, data, heads, narrow):
     file = alibi_file(tmp_path, data, heads)
     rng = np.random.default_rng(0)
     weights = build_graph(load_params(file).model, SEQUENCE).weights
@@ -209,18 +197,14 @@ def test_the_slopes_of_alibi_are_no_weight(
     assert outcome == (2, "", error(message, "slopes that were trained or changed cannot be had"))
 
 
-def test_slopes_are_of_a_model_with_alibi(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_slopes_are_of_a_model_with_alibi(cstool, tmp_path, file, trained):
     write_vendor(tmp_path / "vendor.mdl", {**vendor_state(arrays(trained)), f"model.{SLOPES}": slopes_of(2)})
     outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
     message = f"TMP/vendor.mdl: has the weight {SLOPES}, which this model lacks"
     assert outcome == (2, "", error(message, "--params names the file of the model"))
 
 
-def test_what_python_has_once_is_stored_once_and_found_through_links(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_what_python_has_once_is_stored_once_and_found_through_links(cstool, tmp_path, file, trained):
     state = {"best_step": 2, **vendor_state(arrays(trained))}
     write_vendor(tmp_path / "vendor.mdl", state)
     with VendorReader(tmp_path / "vendor.mdl") as reader:
@@ -234,9 +218,7 @@ def test_what_python_has_once_is_stored_once_and_found_through_links(
     assert outcome == (2, "", error(message))
 
 
-def test_without_the_step_the_weights_alone_go_on(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_without_the_step_the_weights_alone_go_on(cstool, tmp_path, file, trained):
     state = {key: value for key, value in vendor_state(arrays(trained)).items() if key not in ("global_step",)}
     write_vendor(tmp_path / "vendor.mdl", state)
     outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
@@ -250,9 +232,7 @@ def test_without_the_step_the_weights_alone_go_on(
     assert cstool("run", "-p", file, "--checkpoint_path", tmp_path / "a.mdl", *flags).code == 0
 
 
-def test_lz4_as_the_vendor_compresses(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_lz4_as_the_vendor_compresses(cstool, tmp_path, file, trained):
     hdf5plugin = pytest.importorskip("hdf5plugin")
     before = arrays(trained)
     write_vendor(tmp_path / "vendor.mdl", vendor_state(before), compression=hdf5plugin.LZ4())
@@ -290,14 +270,8 @@ THIRD = "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.weight"
     ],
 )
 def test_optimizer_state_that_cannot_be_told_apart_is_left_out_with_a_note(
-    cstool: Callable[..., Outcome],
-    tmp_path: Path,
-    file: Path,
-    trained: Path,
-    change: Callable[[dict[str, Any]], None],
-    order: bool,
-    why: str,
-) -> None:
+    cstool, tmp_path, file, trained, change, order, why
+):
     state = vendor_state(arrays(trained))
     change(state)
     write_vendor(tmp_path / "vendor.mdl", state, order=order)
@@ -306,9 +280,7 @@ def test_optimizer_state_that_cannot_be_told_apart_is_left_out_with_a_note(
     assert all(name.startswith("model.") for name in arrays(tmp_path / "a.mdl"))
 
 
-def test_a_vendors_checkpoint_becomes_hugging_faces_or_sparse_in_one_go(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_a_vendors_checkpoint_becomes_hugging_faces_or_sparse_in_one_go(cstool, tmp_path, file, trained):
     write_vendor(tmp_path / "vendor.mdl", vendor_state(arrays(trained)))
     command = ("checkpoint", "convert", tmp_path / "vendor.mdl")
     assert cstool(*command, tmp_path / "hf", "-p", file, "--to", "hf").code == 0
@@ -448,14 +420,7 @@ PARAMS = "--params names the file of the model"
     ],
     ids=lambda value: "" if isinstance(value, str) else None,
 )
-def test_what_cannot_be_read_safely_is_refused_and_nothing_is_written(
-    cstool: Callable[..., Outcome],
-    tmp_path: Path,
-    file: Path,
-    trained: Path,
-    spoil: Callable[[h5py.File], None],
-    message: str,
-) -> None:
+def test_what_cannot_be_read_safely_is_refused_and_nothing_is_written(cstool, tmp_path, file, trained, spoil, message):
     state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
     write_vendor(tmp_path / "v.mdl", state)
     with h5py.File(tmp_path / "v.mdl", "r+") as h5:
@@ -466,9 +431,7 @@ def test_what_cannot_be_read_safely_is_refused_and_nothing_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_lz4_that_is_not_installed_is_named_with_what_installs_it(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lz4_that_is_not_installed_is_named_with_what_installs_it(cstool, tmp_path, file, trained, monkeypatch):
     monkeypatch.setattr("cstool.store.vendor_reader.h5py.h5z.filter_avail", lambda number: number != 32004)
     state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
     write_vendor(tmp_path / "v.mdl", state)
@@ -479,9 +442,7 @@ def test_lz4_that_is_not_installed_is_named_with_what_installs_it(
     assert outcome == (2, "", error(message, "`pip install 'cstool[lz4]'` installs it"))
 
 
-def test_damage_in_the_middle_of_a_tensor_is_found_and_nothing_is_left(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_damage_in_the_middle_of_a_tensor_is_found_and_nothing_is_left(cstool, tmp_path, file, trained):
     state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
     write_vendor(tmp_path / "v.mdl", state)
     with h5py.File(tmp_path / "v.mdl") as h5:
@@ -496,7 +457,7 @@ def test_damage_in_the_middle_of_a_tensor_is_found_and_nothing_is_left(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_the_model_must_be_named(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_the_model_must_be_named(cstool, tmp_path):
     write_vendor(tmp_path / "v.mdl", {"model.a": np.zeros(2, np.float32)})
     outcome = cstool("checkpoint", "convert", tmp_path / "v.mdl", tmp_path / "a.mdl")
     why = "since it says which model this is, and the checkpoint does not"
@@ -511,9 +472,7 @@ def flat(value: Any, key: str) -> dict[str, Any]:
     return {k: v for name, entry in entries for k, v in flat(entry, f"{key}.{name}").items()}
 
 
-def test_the_model_may_be_named_by_the_params_that_the_file_keeps(
-    cstool: Callable[..., Outcome], tmp_path: Path, file: Path, trained: Path
-) -> None:
+def test_the_model_may_be_named_by_the_params_that_the_file_keeps(cstool, tmp_path, file, trained):
     document = yaml.safe_load(file.read_text())
     document["trainer"]["init"]["callbacks"] = [{"SelectiveGrad": {"selective_grads": "all"}}]
     kept = [{"version": "2.9.0", "params": {}}, {"version": "2.10.0", "model_name": "Gpt2Model", "params": document}]
@@ -536,13 +495,13 @@ def test_the_model_may_be_named_by_the_params_that_the_file_keeps(
     assert outcome == (2, "", error(message, "supported: 0, 1"))
 
 
-def test_the_decays_are_those_of_the_graph(file: Path) -> None:
+def test_the_decays_are_those_of_the_graph(file):
     """The order that the test writes goes by names; this holds it against what the graph says."""
     params = load_params(file)
     for name, weight in build_graph(params.model, SEQUENCE).weights.items():
         assert weight.decays == ("norm" not in name and not name.endswith("bias"))
 
 
-def test_a_pipe_keeps_nobody_waiting(cstool: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_pipe_keeps_nobody_waiting(cstool, tmp_path):
     os.mkfifo(tmp_path / "pipe.mdl")
     assert cstool("checkpoint", "convert", tmp_path / "pipe.mdl", tmp_path / "out.mdl").code == 2

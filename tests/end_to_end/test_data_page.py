@@ -1,25 +1,17 @@
 """The page about data shows what the commands print, and names the flags that there are."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.pages import check_console
-from tests.end_to_end.refusals import Outcome
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "data.md").read_text(encoding="utf-8")
 
 
-def test_the_page_shows_what_is_printed(
-    cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_what_is_printed(cstool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(PROJECT / "LICENSE", "LICENSE")
     *fine, damaged, digits = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
@@ -32,9 +24,7 @@ def test_the_page_shows_what_is_printed(
     assert verbs == ["data prepare text"] * 2 + ["data info", "data check", "data prepare digits", "data info"]
 
 
-def test_the_digits_are_learnt_as_the_page_says(
-    cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_digits_are_learnt_as_the_page_says(cstool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
     command = re.search(r"`cstool (run --params params/fc_mnist.yaml [^`]*)` then gets ([\d.]+) %", PAGE)
@@ -45,6 +35,6 @@ def test_the_digits_are_learnt_as_the_page_says(
     assert abs(100 * float(accuracy) - float(command[2])) < 1
 
 
-def test_every_flag_of_text_is_explained(cstool: Callable[..., Outcome]) -> None:
+def test_every_flag_of_text_is_explained(cstool):
     listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", "text", "--help").stdout, re.MULTILINE))
     assert {flag for flag in listed if flag not in PAGE} == {"--debug", "--seed"}

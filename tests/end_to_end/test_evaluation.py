@@ -1,11 +1,8 @@
 """Several validation sets, many checkpoints, runs that stop early: the same bits, however and wherever."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +13,14 @@ from cstool.run.evaluate import evaluate_sets
 from cstool.run.run import run
 from cstool.run.session import RunResult
 from cstool.store import list_checkpoints, read_index
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
 
 LOADER = {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 48}
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def texts(tmp_path_factory) -> Path:
     """A folder with three data sets: train, wiki/val and books/val."""
     folder = tmp_path_factory.mktemp("texts")
     for seed, name in enumerate(("train", "wiki/val", "books/val")):
@@ -55,22 +52,20 @@ def found(result: RunResult) -> list[tuple[str, int, str, str]]:
 
 
 @pytest.fixture(scope="module")
-def trained(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
+def trained(texts, tmp_path_factory) -> tuple[Path, RunResult]:
     """A run with its checkpoints of steps 2, 4 and 6."""
     file = params_file(tmp_path_factory.mktemp("trained"), texts)
     return file, run_file(file, mode="train_and_eval")
 
 
-def test_training_evaluates_every_set_on_the_way_and_after_the_last_step(trained: tuple[Path, RunResult]) -> None:
+def test_training_evaluates_every_set_on_the_way_and_after_the_last_step(trained):
     names = [(name, step) for name, step, _, _ in found(trained[1])]
     assert names == [(name, step) for step in (2, 4, 6) for name in ("wiki_val", "books_val")]
     assert {e["checkpoint"] for e in trained[1].evaluations} == {None}
 
 
 @pytest.mark.parametrize("flags", [{}, {"trainer__init__backend__cluster_config__num_csx": 2}, {"lanes": 2}])
-def test_all_checkpoints_are_evaluated_as_they_were_in_training(
-    trained: tuple[Path, RunResult], flags: dict[str, Any]
-) -> None:
+def test_all_checkpoints_are_evaluated_as_they_were_in_training(trained, flags):
     file, before = trained
     result = run_file(file, mode="eval_all", **flags)
     assert found(result) == found(before)
@@ -78,14 +73,14 @@ def test_all_checkpoints_are_evaluated_as_they_were_in_training(
     assert [e["checkpoint"] for e in result.evaluations] == [str(path) for path in paths for _ in range(2)]
 
 
-def test_all_checkpoints_are_evaluated_from_a_file_as_from_memory(trained: tuple[Path, RunResult]) -> None:
+def test_all_checkpoints_are_evaluated_from_a_file_as_from_memory(trained):
     file, before = trained
     result = run_file(file, mode="eval_all", trainer__init__memoryx__store="file")
     assert found(result) == found(before)
     assert not list((file.parent / "model_dir").glob("*.h5*"))
 
 
-def test_validate_all_says_which_checkpoints_and_on_what(texts: Path, trained: tuple[Path, RunResult]) -> None:
+def test_validate_all_says_which_checkpoints_and_on_what(texts, trained):
     model_dir = trained[0].parent / "model_dir"
     paths = [str(model_dir / f"checkpoint_{step}.mdl") for step in (6, 2)]
     file = params_file(
@@ -99,7 +94,7 @@ def test_validate_all_says_which_checkpoints_and_on_what(texts: Path, trained: t
     assert [e["data_set"] for e in result.evaluations] == ["val", "val"]
 
 
-def test_checkpoints_with_other_numbers_of_zeros_are_evaluated_too(texts: Path, tmp_path: Path) -> None:
+def test_checkpoints_with_other_numbers_of_zeros_are_evaluated_too(texts, tmp_path):
     runs = [
         params_file(tmp_path / name, texts, init__sparsity=sparsity, init__checkpoint={"steps": 6})
         for name, sparsity in (("a", 0.9), ("b", 0.5))
@@ -112,9 +107,7 @@ def test_checkpoints_with_other_numbers_of_zeros_are_evaluated_too(texts: Path, 
     assert found(result) == [row for each in before for row in found(each)[-2:]]
 
 
-def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(
-    cstool: Callable[..., Outcome], trained: tuple[Path, RunResult], tmp_path: Path
-) -> None:
+def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, trained, tmp_path):
     model_dir = trained[0].parent / "model_dir"
     latest, fourth = f"{model_dir}:latest", f"{model_dir}:4"
     ways: list[tuple[int, tuple[object, ...]]] = [
@@ -140,9 +133,7 @@ def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(
     assert json.loads(outcome.stdout)["sparsity"]
 
 
-def test_a_checkpoint_that_was_typed_is_the_only_one(
-    cstool: Callable[..., Outcome], trained: tuple[Path, RunResult]
-) -> None:
+def test_a_checkpoint_that_was_typed_is_the_only_one(cstool, trained):
     path = trained[0].parent / "model_dir" / "checkpoint_4.mdl"
     outcome = cstool("run", "-p", trained[0], "--mode", "eval_all", "--checkpoint_path", path, "--json")
     evaluations = json.loads(outcome.stdout)["evaluations"]
@@ -164,7 +155,7 @@ def refusal(file: Path, mode: str = "eval_all", **flags: Any) -> str:
     return str(caught.value).replace(str(file.parent), "TMP")
 
 
-def test_checkpoints_that_are_not_there_are_refused_before_anything_is_evaluated(texts: Path, tmp_path: Path) -> None:
+def test_checkpoints_that_are_not_there_are_refused_before_anything_is_evaluated(texts, tmp_path):
     file = params_file(tmp_path, texts)
     assert refusal(file) == (
         "TMP/model_dir: has no checkpoints to evaluate\n"
@@ -183,7 +174,7 @@ def test_checkpoints_that_are_not_there_are_refused_before_anything_is_evaluated
     )
 
 
-def test_data_of_another_length_or_kind_is_refused(cstool: Callable[..., Outcome], tmp_path: Path, texts: Path) -> None:
+def test_data_of_another_length_or_kind_is_refused(cstool, tmp_path, texts):
     short = {**LOADER, "data_dir": str(texts / "books/val"), "max_sequence_length": 64}
     file = params_file(tmp_path, texts, fit__val_dataloader=[*sets(texts), short])
     assert cstool("run", "-p", file, "--mode", "eval_all").stderr == error(
@@ -202,9 +193,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("store", ["ram", "file"])
-def test_the_last_checkpoints_of_a_run_stay_and_parts_of_every_second_one(
-    texts: Path, tmp_path: Path, store: str
-) -> None:
+def test_the_last_checkpoints_of_a_run_stay_and_parts_of_every_second_one(texts, tmp_path, store):
     changes = {"init__callbacks": KEEPS, "init__checkpoint": {"steps": 1}, "init__memoryx": {"store": store}}
     straight = params_file(tmp_path / "straight", texts, **changes)
     result = run_file(straight)
@@ -219,7 +208,7 @@ def test_the_last_checkpoints_of_a_run_stay_and_parts_of_every_second_one(
     assert files(tmp_path / "stopped" / "model_dir") == files(folder)
 
 
-def test_checkpoints_of_other_runs_stay(texts: Path, tmp_path: Path) -> None:
+def test_checkpoints_of_other_runs_stay(texts, tmp_path):
     first = params_file(tmp_path, texts)
     run_file(first)
     folder = tmp_path / "model_dir"
@@ -232,9 +221,7 @@ def test_checkpoints_of_other_runs_stay(texts: Path, tmp_path: Path) -> None:
     assert steps == [2, 4, 6, 9, 10]
 
 
-def test_the_index_and_what_is_saved_beside_are_mended_after_a_kill(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_and_what_is_saved_beside_are_mended_after_a_kill(texts, tmp_path, monkeypatch):
     changes = {"init__callbacks": KEEPS, "init__checkpoint": {"steps": 1}}
     file, folder = params_file(tmp_path, texts, **changes), tmp_path / "model_dir"
     run_file(file, trainer__init__loop__max_steps=3)
@@ -256,9 +243,7 @@ def test_the_index_and_what_is_saved_beside_are_mended_after_a_kill(
     assert files(folder) == files(tmp_path / "straight" / "model_dir")
 
 
-def test_what_is_saved_beside_is_never_the_latest_and_loads_as_weights(
-    cstool: Callable[..., Outcome], texts: Path, tmp_path: Path
-) -> None:
+def test_what_is_saved_beside_is_never_the_latest_and_loads_as_weights(cstool, texts, tmp_path):
     file = params_file(tmp_path, texts, init__callbacks=KEEPS[1:])
     before = run_file(file, mode="train_and_eval")
     folder = tmp_path / "model_dir"
@@ -295,11 +280,11 @@ def stopping(folder: Path, texts: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stopped(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+def stopped(texts, tmp_path_factory) -> RunResult:
     return run_file(stopping(tmp_path_factory.mktemp("stopped"), texts), mode="train_and_eval")
 
 
-def test_a_run_stops_after_evaluations_without_an_improvement(stopped: RunResult) -> None:
+def test_a_run_stops_after_evaluations_without_an_improvement(stopped):
     assert stopped.stopped_early is not None
     last, why = stopped.last_step, stopped.stopped_early
     assert last < 30
@@ -315,14 +300,7 @@ def test_a_run_stops_after_evaluations_without_an_improvement(stopped: RunResult
 
 @pytest.mark.parametrize("store", ["ram", "file"])
 @pytest.mark.parametrize("kills", [(1,), (3, 4), (2, 2, 5)], ids=str)
-def test_an_interrupted_run_stops_where_a_straight_one_does(
-    texts: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    stopped: RunResult,
-    kills: tuple[int, ...],
-    store: str,
-) -> None:
+def test_an_interrupted_run_stops_where_a_straight_one_does(texts, tmp_path, monkeypatch, stopped, kills, store):
     file = stopping(tmp_path, texts, init__memoryx={"store": store}, init__checkpoint={"steps": 2})
     module = sys.modules[run.__module__]
     evaluate = evaluate_sets
@@ -346,9 +324,7 @@ def test_an_interrupted_run_stops_where_a_straight_one_does(
         assert result.stopped_early[key] == stopped.stopped_early[key]
 
 
-def test_a_run_that_has_stopped_stays_stopped(
-    cstool: Callable[..., Outcome], texts: Path, tmp_path: Path, stopped: RunResult
-) -> None:
+def test_a_run_that_has_stopped_stays_stopped(cstool, texts, tmp_path, stopped):
     file = stopping(tmp_path, texts)
     last = Path(stopped.checkpoints[-1])
     (tmp_path / "model_dir").mkdir()
@@ -365,7 +341,7 @@ def test_a_run_that_has_stopped_stays_stopped(
     assert f"The best was step {best['best_step']}: no checkpoint of it is here." in lines
 
 
-def test_early_stopping_without_evaluations_is_refused(texts: Path, tmp_path: Path) -> None:
+def test_early_stopping_without_evaluations_is_refused(texts, tmp_path):
     file = stopping(tmp_path, texts)
     assert refusal(file, "train") == (
         "TMP/params.yaml: EarlyStopping needs evaluations on the way, and there are none in mode train\n"

@@ -1,7 +1,5 @@
 """The scripts that a user's CI would have run as they are."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

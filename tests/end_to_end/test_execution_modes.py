@@ -1,7 +1,5 @@
 """The runtime executes what the artifact says, and a mode of the modelled wafer changes no bit of what it computes."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from tests.models import FAMILIES
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "train", 150)
 
 
@@ -33,7 +31,7 @@ def compile_and_run(file: Path, system: str, mode: str, **asked: Any) -> tuple[A
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_modes_systems_and_micro_batches_leave_the_bits_alone(tmp_path: Path, data: Path, family: str) -> None:
+def test_modes_systems_and_micro_batches_leave_the_bits_alone(tmp_path, data, family):
     model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
     ways = [("cs2", "pipelined"), ("cs2", "weight_streaming"), ("cs3", "weight_streaming"), ("cs1", "pipelined")]
     found = []
@@ -48,15 +46,13 @@ def test_modes_systems_and_micro_batches_leave_the_bits_alone(tmp_path: Path, da
     assert [*found, bits(result)] == [found[0]] * 5
 
 
-def test_what_is_modelled_is_in_the_result_beside_what_was_measured(tmp_path: Path, data: Path) -> None:
+def test_what_is_modelled_is_in_the_result_beside_what_was_measured(tmp_path, data):
     artifact, result = compile_and_run(gpt_params(tmp_path, data), "cs2", "weight_streaming")
     modelled = result.as_dict()["modelled"]
     assert modelled == {"system": "cs2", "execution_mode": "weight_streaming", "step_s": artifact.step_s}
 
 
-def test_weights_stream_in_the_order_of_the_artifact(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_stream_in_the_order_of_the_artifact(tmp_path, data, monkeypatch):
     """One grain, one lane: kernel after kernel forward, then the other way round for the deltas."""
     streamed: list[str] = []
     acquire = memoryx.MemoryX.acquire

@@ -1,7 +1,5 @@
 """The notebook of the first hour runs, and computes what it says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -26,7 +24,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def cells(tmp_path_factory) -> list[Any]:
     """The code cells after a run in a folder of its own, and one more that prints what they came to."""
     folder = tmp_path_factory.mktemp("notebook")
     for name in ("params", "examples"):
@@ -46,7 +44,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_it_computes_what_it_says(cells: list[Any]) -> None:
+def test_it_computes_what_it_says(cells):
     found = json.loads(cells[-1].outputs[0].text)
     assert found["samples"] > 1000
     for kind in ("dense", "sparse"):
@@ -64,7 +62,7 @@ def test_it_computes_what_it_says(cells: list[Any]) -> None:
     assert 0 < found["tiny_s"] < 0.01
 
 
-def test_progress_is_one_curve_that_ends_with_the_last_step(cells: list[Any]) -> None:
+def test_progress_is_one_curve_that_ends_with_the_last_step(cells):
     training = [cell for cell in cells if "cstool.train(" in cell.source and "CstoolError" not in cell.source]
     assert len(training) == 2
     for cell in training:
@@ -75,13 +73,13 @@ def test_progress_is_one_curve_that_ends_with_the_last_step(cells: list[Any]) ->
         assert "<progress" not in shown["text/html"]
 
 
-def test_nothing_else_is_printed(cells: list[Any]) -> None:
+def test_nothing_else_is_printed(cells):
     streams = [output for cell in cells for output in cell.outputs if output.output_type == "stream"]
     assert {output.name for output in streams} == {"stdout"}
     assert not any("\x1b" in output.text or "\r" in output.text for output in streams)
 
 
-def test_what_lies_in_the_project_is_of_a_run_from_top_to_bottom() -> None:
+def test_what_lies_in_the_project_is_of_a_run_from_top_to_bottom():
     notebook = nbformat.read(PROJECT / "examples" / "first_hour.ipynb", as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))

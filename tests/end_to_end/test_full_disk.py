@@ -3,8 +3,6 @@
 In the expected messages TMP is the folder of the test.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -34,13 +32,13 @@ def params(folder: Path, data: Path, *, saved_every: int = STEPS) -> Path:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> str:
+def straight(tmp_path_factory, data) -> str:
     """The digest at the end of a run with all the room that it wants."""
     return bits(run_small(params(tmp_path_factory.mktemp("straight"), data)))[1]
 
 
 @pytest.fixture(scope="module")
-def store_bytes(tmp_path_factory: pytest.TempPathFactory, data: Path) -> int:
+def store_bytes(tmp_path_factory, data) -> int:
     """How large the file is."""
     folder = tmp_path_factory.mktemp("sized")
     run_small(params(folder, data))
@@ -48,7 +46,7 @@ def store_bytes(tmp_path_factory: pytest.TempPathFactory, data: Path) -> int:
 
 
 @pytest.fixture
-def make_disk(tmp_path: Path) -> Iterator[Callable[[int], Disk]]:
+def make_disk(tmp_path) -> Iterator[Callable[[int], Disk]]:
     place = tmp_path / "model_dir"
     yield lambda size_bytes: Disk(place, size_bytes)
     subprocess.run(["umount", str(place)], capture_output=True)
@@ -59,9 +57,7 @@ def counts_aside(text: str) -> str:
     return re.sub(r"\b[\d,]+\b|(?<=_)\d+", "N", text)
 
 
-def test_a_run_that_does_not_fit_does_not_begin(
-    cstool: Cstool, tmp_path: Path, data: Path, store_bytes: int, make_disk: Callable[[int], Disk]
-) -> None:
+def test_a_run_that_does_not_fit_does_not_begin(cstool, tmp_path, data, store_bytes, make_disk):
     disk = make_disk(store_bytes - 2**15)
     outcome = cstool("run", "-p", params(tmp_path, data))
     message = f"{FILE}: MemoryX needs N bytes of disk, N are free"
@@ -70,7 +66,7 @@ def test_a_run_that_does_not_fit_does_not_begin(
     assert {path.name for path in disk.place.iterdir()} == {"cerebras_logs", "latest_run.log"}
 
 
-def test_a_file_that_may_not_be_so_large(cstool: Cstool, tmp_path: Path, data: Path, store_bytes: int) -> None:
+def test_a_file_that_may_not_be_so_large(cstool, tmp_path, data, store_bytes):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (store_bytes // 2, limits[1]))
     try:
@@ -83,8 +79,8 @@ def test_a_file_that_may_not_be_so_large(cstool: Cstool, tmp_path: Path, data: P
 
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_commit_of_its_step(
-    cstool: Cstool, tmp_path: Path, data: Path, store_bytes: int, straight: str, make_disk: Callable[[int], Disk]
-) -> None:
+    cstool, tmp_path, data, store_bytes, straight, make_disk
+):
     disk = make_disk(store_bytes + 2**18)
     file = params(tmp_path, data, saved_every=2)
     outcome = cstool("run", "-p", file)
@@ -102,14 +98,8 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_commit_of_its_step(
 
 
 def test_a_disk_that_others_fill_leaves_the_commit_before(
-    cstool: Cstool,
-    tmp_path: Path,
-    data: Path,
-    store_bytes: int,
-    straight: str,
-    make_disk: Callable[[int], Disk],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    cstool, tmp_path, data, store_bytes, straight, make_disk, monkeypatch
+):
     """What was set aside is there; the record of the next commit is not."""
     disk = make_disk(2**22)
     train_step = Appliance.train_step

@@ -1,10 +1,5 @@
 """Commands about spoilt files, with odd arguments: some of what `python -m tests.fuzz_commands` types."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import pytest
 import typer
 
 from cstool.run.report import host_rates
@@ -13,7 +8,7 @@ from tests.fuzz_commands import fuzz, signature, warm_up
 INPUTS = 120
 
 
-def test_spoilt_files_and_odd_arguments_end_in_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spoilt_files_and_odd_arguments_end_in_no_traceback(tmp_path, monkeypatch):
     for owner, name in ((typer.main, "get_command"), (host_rates, "rates_file")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # is put back afterwards
     monkeypatch.chdir(tmp_path)

@@ -1,10 +1,8 @@
 """Every command has examples in its help, and each of them works as it is written."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import yaml
 
 from cstool.cli.app import app
 from cstool.cli.help_text import examples_of
-from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 
 INTEROP = PROJECT / "tests" / "interop"
@@ -34,7 +31,7 @@ EXAMPLES = dict.fromkeys(example for command in COMMANDS.values() for example in
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_one_to_three_examples_of_itself(name: str) -> None:
+def test_every_command_has_one_to_three_examples_of_itself(name):
     examples = examples_of(COMMANDS[name].epilog)
     assert 1 <= len(examples) <= 3
     assert all(example.startswith(name) for example in examples)
@@ -55,7 +52,7 @@ def shrink(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory) -> Path:
     """A folder of somebody who worked before: books, a data set, three checkpoints, files from elsewhere."""
     folder = tmp_path_factory.mktemp("work")
     write_params(folder)
@@ -76,9 +73,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_works_as_it_is_written(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, cstool: Callable[..., Outcome]
-) -> None:
+def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, example, cstool):
     folder = tmp_path / "work"
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)

@@ -1,16 +1,9 @@
 """A run ends with what was predicted for this host beside what was measured."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 from cstool.run.report import host_rates
-from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params
 from tests.hosts import round_rates
 
@@ -18,9 +11,7 @@ LINE = r"Time per step on this host, predicted / measured: \S+ / \S+ s \([+-]\d+
 NONE = "Nothing was predicted for this host: `cstool estimate --system host` measures what it can do."
 
 
-def test_the_log_and_the_document_say_it(
-    cstool: Callable[..., Outcome], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_and_the_document_say_it(cstool, data, tmp_path, monkeypatch):
     monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
     host_rates.save_rates(round_rates())
     file = gpt_params(tmp_path / "run", data)

@@ -1,7 +1,5 @@
 """Names and texts that were made to deceive: no command lets them write to the terminal what it did not say."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct
@@ -51,7 +49,7 @@ few = settings(
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Callable[[], Path]:
+def fresh(tmp_path) -> Callable[[], Path]:
     """Return what makes an empty folder for each example."""
 
     def make() -> Path:
@@ -74,7 +72,7 @@ def check(outcome: Outcome) -> None:
 @given(hostile, st.sampled_from(["key", "top", "model", "optimizer", "processor", "data_dir", "value", "model_dir"]))
 @example("weight\x1b[2J\u202e\n" + FORGED, "key")
 @few
-def test_in_params(cstool: Cstool, fresh: Callable[[], Path], data: Path, name: str, where: str) -> None:
+def test_in_params(cstool, fresh, data, name, where):
     folder = fresh()
     file = gpt_params(folder, data)
     document = yaml.safe_load(file.read_text())
@@ -108,7 +106,7 @@ def test_in_params(cstool: Cstool, fresh: Callable[[], Path], data: Path, name: 
 
 @given(hostile)
 @few
-def test_in_yaml_that_is_none(cstool: Cstool, fresh: Callable[[], Path], name: str) -> None:
+def test_in_yaml_that_is_none(cstool, fresh, name):
     file = fresh() / "params.yaml"
     file.write_text(f"trainer: {{{name}", encoding="utf-8")
     check(cstool("config", "validate", file))
@@ -119,7 +117,7 @@ def test_in_yaml_that_is_none(cstool: Cstool, fresh: Callable[[], Path], name: s
 
 @given(names)
 @few
-def test_in_names_of_files(cstool: Cstool, fresh: Callable[[], Path], data: Path, name: str) -> None:
+def test_in_names_of_files(cstool, fresh, data, name):
     folder = fresh() / name
     file = gpt_params(folder, data).rename(folder / f"{name}.yaml")
     check(cstool("config", "validate", file))
@@ -135,7 +133,7 @@ def test_in_names_of_files(cstool: Cstool, fresh: Callable[[], Path], data: Path
 
 @given(names)
 @few
-def test_in_checkpoints(cstool: Cstool, fresh: Callable[[], Path], name: str) -> None:
+def test_in_checkpoints(cstool, fresh, name):
     folder = fresh()
     paths = [folder / "checkpoint_1.mdl", folder / f"{name}.mdl"]
     for path, key in zip(paths, (f"model.{name}", f"model.{name}{name}"), strict=True):
@@ -160,7 +158,7 @@ def test_in_checkpoints(cstool: Cstool, fresh: Callable[[], Path], name: str) ->
 
 @given(hostile)
 @few
-def test_in_checkpoints_of_hugging_face(cstool: Cstool, fresh: Callable[[], Path], name: str) -> None:
+def test_in_checkpoints_of_hugging_face(cstool, fresh, name):
     folder = fresh()
     (folder / "hf").mkdir()
     for config in ({"architectures": [name]}, {"architectures": ["GPT2LMHeadModel"], "n_layer": name, name: name}):
@@ -175,7 +173,7 @@ def test_in_checkpoints_of_hugging_face(cstool: Cstool, fresh: Callable[[], Path
 
 @given(hostile, st.sampled_from(["tokenizer", "source", "kind", "seed"]))
 @few
-def test_in_records_of_data(cstool: Cstool, fresh: Callable[[], Path], name: str, key: str) -> None:
+def test_in_records_of_data(cstool, fresh, name, key):
     folder = fresh()
     (folder / "text.txt").write_text("to be or not to be " * 400)
     check(cstool("data", "prepare", "text", folder / "text.txt", "--output", folder / "made", "--sequence_length", "8"))
@@ -186,7 +184,7 @@ def test_in_records_of_data(cstool: Cstool, fresh: Callable[[], Path], name: str
 
 
 @pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Any]:
+def artifact(tmp_path_factory, data) -> dict[str, Any]:
     """Return the artifact of a small GPT, as plain data."""
     from cstool.ir import artifact_text
     from cstool.params import load_params
@@ -208,9 +206,7 @@ def _renamed(value: Any, old: str, new: str) -> Any:
 
 @given(hostile, st.sampled_from(["gpt2", "embedding_layer", "cs2", "norm", "compiled"]))
 @few
-def test_in_artifacts(
-    cstool: Cstool, fresh: Callable[[], Path], artifact: dict[str, Any], name: str, renamed: str
-) -> None:
+def test_in_artifacts(cstool, fresh, artifact, name, renamed):
     folder = fresh()
     plain = _renamed({key: value for key, value in artifact.items() if key != "digest"}, renamed, name)
     plain["reasons"] = [name]
@@ -224,7 +220,7 @@ def test_in_artifacts(
 
 @given(hostile, st.sampled_from(["name", "wafer", "source", "key"]))
 @few
-def test_in_system_files(cstool: Cstool, fresh: Callable[[], Path], name: str, where: str) -> None:
+def test_in_system_files(cstool, fresh, name, where):
     file = fresh() / "system.yaml"
     document = yaml.safe_load((FOLDER / "cs2.yaml").read_text())
     match where:

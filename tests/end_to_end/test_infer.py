@@ -1,7 +1,5 @@
 """`cstool run --mode infer`: text and classes, what is printed where, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -38,7 +36,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
     return found
 
 
-def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool: Cstool, ready: Path) -> None:
+def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool, ready):
     outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY)
     assert outcome.code == 0
     assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
@@ -63,9 +61,7 @@ def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool: Cstool, ready: 
     assert written.read_text().splitlines()[-1].endswith(log[8])
 
 
-def test_where_model_dir_cannot_be_written_the_log_is_not_kept(
-    cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_model_dir_cannot_be_written_the_log_is_not_kept(cstool, ready, monkeypatch):
     model_dir, temporary = ready.parent / "model_dir", ready.parent / "temporary"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -81,14 +77,14 @@ def test_where_model_dir_cannot_be_written_the_log_is_not_kept(
     assert (sorted(model_dir.rglob("*")), list(temporary.iterdir())) == (before, [])
 
 
-def test_a_stop_text_and_the_end_of_text_end_it(cstool: Cstool, ready: Path) -> None:
+def test_a_stop_text_and_the_end_of_text_end_it(cstool, ready):
     outcome = infer(cstool, ready, "--prompt", "uvw", "--stop", ". ", "--stop", "zebra", *GREEDY)
     assert outcome.stdout == "uvwxyz\n"
     assert "The text has 5 tokens, ended by stop.\n" in outcome.stderr
 
 
 @pytest.mark.parametrize("temperature", ["0", "0.9"])
-def test_nothing_but_the_request_changes_the_text(cstool: Cstool, ready: Path, temperature: str) -> None:
+def test_nothing_but_the_request_changes_the_text(cstool, ready, temperature):
     prompts = [word for text in ("the ", "a dog ate", "h") for word in ("--prompt", text)]
     asked = (*prompts, "--max_tokens", "20", "--temperature", temperature, "--json")
     plain = document(infer(cstool, ready, *asked))
@@ -111,7 +107,7 @@ def test_nothing_but_the_request_changes_the_text(cstool: Cstool, ready: Path, t
     assert not list((ready.parent / "model_dir").glob("memoryx*"))
 
 
-def test_the_seed_changes_what_is_drawn_and_nothing_else(cstool: Cstool, ready: Path) -> None:
+def test_the_seed_changes_what_is_drawn_and_nothing_else(cstool, ready):
     def text(*arguments: object) -> str:
         return infer(cstool, ready, "--prompt", "the", "--max_tokens", "30", *arguments).stdout
 
@@ -121,13 +117,13 @@ def test_the_seed_changes_what_is_drawn_and_nothing_else(cstool: Cstool, ready: 
     assert text("--top_p", "0.01", *hot) == text("--temperature", "0")
 
 
-def test_what_the_model_section_says_counts_where_nothing_is_typed(cstool: Cstool, ready: Path) -> None:
+def test_what_the_model_section_says_counts_where_nothing_is_typed(cstool, ready):
     said = [f"trainer.init.model.{key}" for key in ("max_tokens=5", "temperature=0", "top_k=3", "top_p=0.9")]
     assert infer(cstool, ready, "--prompt", "abc", "--set", *said).stdout == "abcdefgh\n"
     assert infer(cstool, ready, "--prompt", "abc", "--max_tokens", "4", "--set", *said).stdout == "abcdefg\n"
 
 
-def test_several_prompts_come_one_after_the_other(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+def test_several_prompts_come_one_after_the_other(cstool, ready, tmp_path):
     file = tmp_path / "prompts.txt"
     file.write_bytes(b"abc\r\n\r\nmno\n")
     outcome = infer(cstool, ready, "--prompt", "xy", "--prompt_file", file, *GREEDY, "--max_tokens", "4")
@@ -141,9 +137,7 @@ def test_several_prompts_come_one_after_the_other(cstool: Cstool, ready: Path, t
     ]
 
 
-def test_prompts_of_a_jsonl_file_and_of_stdin(
-    cstool: Cstool, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_of_a_jsonl_file_and_of_stdin(cstool, ready, tmp_path, monkeypatch):
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "the cat\\nsat"}\n\n{"prompt": "h", "id": 7}\n')
     found = document(infer(cstool, ready, "--prompt_file", file, "--json", "--max_tokens", "1"))
@@ -159,14 +153,14 @@ def test_prompts_of_a_jsonl_file_and_of_stdin(
     assert infer(cstool, ready, "--prompt_file", "-") == (2, "", message)
 
 
-def test_a_terminal_gets_no_control_characters(cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_no_control_characters(cstool, ready, monkeypatch):
     asked = "--prompt", "\x1b[31mab\tc\n", "--max_tokens", "2", "--temperature", "0"
     assert infer(cstool, ready, *asked).stdout.startswith("\x1b[31mab\tc\n")
     monkeypatch.setattr("cstool.cli.screen.is_terminal", lambda stream: stream is sys.stdout)
     assert infer(cstool, ready, *asked).stdout.startswith("\ufffd[31mab\tc\n")
 
 
-def test_ctrl_c_ends_it_with_what_there_is(cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_it_with_what_there_is(cstool, ready, monkeypatch):
     whole = document(infer(cstool, ready, "--prompt", "abc", "--prompt", "xyz", *GREEDY, "--json"))
     choose = Sampling.choose
 
@@ -185,9 +179,7 @@ def test_ctrl_c_ends_it_with_what_there_is(cstool: Cstool, ready: Path, monkeypa
     assert [c["tokens"] for c in found] == [c["tokens"][:6] for c in whole["completions"]]
 
 
-def test_prompts_that_nobody_began_with_are_there_too(
-    cstool: Cstool, ready: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_that_nobody_began_with_are_there_too(cstool, ready, monkeypatch):
     def interrupted(self: Sampling, logits: np.ndarray, prompt: int, position: int) -> int:
         signal.raise_signal(signal.SIGINT)
         return int(logits.argmax())
@@ -201,7 +193,7 @@ def test_prompts_that_nobody_began_with_are_there_too(
     ]
 
 
-def test_the_log_of_a_training_stays_the_latest(cstool: Cstool, ready: Path) -> None:
+def test_the_log_of_a_training_stays_the_latest(cstool, ready):
     link = ready.parent / "model_dir" / "latest_run.log"
     assert cstool("run", "--params", ready, "--max_steps", "61").code == 0
     before = link.readlink()
@@ -209,13 +201,13 @@ def test_the_log_of_a_training_stays_the_latest(cstool: Cstool, ready: Path) -> 
     assert link.readlink() == before
 
 
-def test_completions_go_to_a_file_a_line_each(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+def test_completions_go_to_a_file_a_line_each(cstool, ready, tmp_path):
     out = tmp_path / "out.jsonl"
     found = document(infer(cstool, ready, "--prompt", "the", "--prompt", "a", *GREEDY, "--json", "--output", out))
     assert [json.loads(line) for line in out.read_text().splitlines()] == found["completions"]
 
 
-def test_a_checkpoint_has_the_params_of_its_model(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_params_of_its_model(cstool, ready, tmp_path):
     with_file = infer(cstool, ready, "--prompt", "the cat", *GREEDY).stdout
     ready.unlink()
     # The text of its data set says which tokenizer it was; it may lie anywhere.
@@ -226,7 +218,7 @@ def test_a_checkpoint_has_the_params_of_its_model(cstool: Cstool, ready: Path, t
     assert (outcome.code, outcome.stdout) == (0, with_file)
 
 
-def test_a_prompt_that_is_too_long_can_be_cut(cstool: Cstool, ready: Path) -> None:
+def test_a_prompt_that_is_too_long_can_be_cut(cstool, ready):
     long = TEXT[:90]
     outcome = infer(cstool, ready, "--prompt", long, "--truncate_prompt", *GREEDY, "--json")
     (cut,) = document(outcome)["completions"]
@@ -234,7 +226,7 @@ def test_a_prompt_that_is_too_long_can_be_cut(cstool: Cstool, ready: Path) -> No
     assert (cut["tokens"], cut["prompt_tokens"], cut["prompt"]) == (same["tokens"], 40, long)
 
 
-def test_a_sequence_ends_where_the_context_does(cstool: Cstool, ready: Path) -> None:
+def test_a_sequence_ends_where_the_context_does(cstool, ready):
     (found,) = document(infer(cstool, ready, "--prompt", TEXT[:60], *GREEDY, "--json"))["completions"]
     assert (len(found["tokens"]), found["finish_reason"]) == (4, "context")
 
@@ -243,7 +235,7 @@ def sparse_params(folder: Path) -> tuple[str, ...]:
     return "--set", "trainer.init.sparsity=0.9", "--model_dir", str(folder / "sparse")
 
 
-def test_a_sparse_model_answers_and_streams_its_non_zeros(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+def test_a_sparse_model_answers_and_streams_its_non_zeros(cstool, ready, tmp_path):
     assert cstool("run", "--params", ready, *sparse_params(tmp_path), "--max_steps", "2").code == 0
     asked = "--prompt", "the cat", *GREEDY, "--json", *sparse_params(tmp_path)
     found = document(infer(cstool, ready, *asked))
@@ -272,7 +264,7 @@ def digits_params(folder: Path) -> Path:
 
 
 @pytest.fixture
-def digits(cstool: Cstool, tmp_path: Path) -> tuple[object, ...]:
+def digits(cstool, tmp_path) -> tuple[object, ...]:
     """Arguments that name a trained classifier."""
     named = "--params", digits_params(tmp_path), "--model_dir", tmp_path / "digits"
     batches = "--set", "trainer.fit.train_dataloader.batch_size=20", "trainer.fit.val_dataloader.batch_size=16"
@@ -280,7 +272,7 @@ def digits(cstool: Cstool, tmp_path: Path) -> tuple[object, ...]:
     return (*named, *batches)
 
 
-def test_classes_go_to_csv_and_hdf5(cstool: Cstool, digits: tuple[object, ...], tmp_path: Path) -> None:
+def test_classes_go_to_csv_and_hdf5(cstool, digits, tmp_path):
     found = json.loads(cstool("run", *digits, "--mode", "infer", "--json").stdout)
     assert found["predictions"]["path"] == "TMP/digits/predictions_40.csv"
     with (tmp_path / "digits" / "predictions_40.csv").open() as file:
@@ -303,9 +295,7 @@ def test_classes_go_to_csv_and_hdf5(cstool: Cstool, digits: tuple[object, ...], 
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
 
 
-def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(
-    cstool: Cstool, digits: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(cstool, digits, tmp_path):
     rule = "must be a file in a folder that can be written"
     for output, found in (
         ("nowhere/x.csv", "a folder that is not there, or not to be written to"),
@@ -356,9 +346,7 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(
         ),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_before_anything_is_read(
-    cstool: Cstool, ready: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_what_cannot_be_asked_for_is_refused_before_anything_is_read(cstool, ready, tmp_path, arguments, message):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "blank.txt").write_text("\n \n")
     (tmp_path / "latin1.txt").write_bytes("ein älter".encode("latin-1"))
@@ -370,13 +358,13 @@ def test_what_cannot_be_asked_for_is_refused_before_anything_is_read(
 @pytest.mark.parametrize(
     "flag", ["--max_steps=5", "--trace=t.json", "--artifact=a.json", "--compile_only", "--system=cs3"]
 )
-def test_flags_of_other_modes_are_not(cstool: Cstool, ready: Path, flag: str) -> None:
+def test_flags_of_other_modes_are_not(cstool, ready, flag):
     name = flag.partition("=")[0]
     message = error(f"{name}: must go with a mode that trains or evaluates, got --mode infer")
     assert infer(cstool, ready, "--prompt", "a", flag) == (2, "", message)
 
 
-def test_flags_of_inference_are_for_inference(cstool: Cstool, ready: Path) -> None:
+def test_flags_of_inference_are_for_inference(cstool, ready):
     assert cstool("run", "--params", ready, "--top_k", "3", "--prompt", "a") == (
         2,
         "",
@@ -384,7 +372,7 @@ def test_flags_of_inference_are_for_inference(cstool: Cstool, ready: Path) -> No
     )
 
 
-def test_a_classifier_takes_no_prompt(cstool: Cstool, tmp_path: Path) -> None:
+def test_a_classifier_takes_no_prompt(cstool, tmp_path):
     params = digits_params(tmp_path)
     for arguments, message in (
         (("--prompt", "a"), error("--prompt: must be for a model that generates text, got fc_mnist")),
@@ -393,7 +381,7 @@ def test_a_classifier_takes_no_prompt(cstool: Cstool, tmp_path: Path) -> None:
         assert infer(cstool, params, *arguments) == (2, "", message)
 
 
-def test_without_a_tokenizer_it_says_which_data_set_has_none(cstool: Cstool, data: Path, tmp_path: Path) -> None:
+def test_without_a_tokenizer_it_says_which_data_set_has_none(cstool, data, tmp_path):
     outcome = infer(cstool, gpt_params(tmp_path, data), "--prompt", "a")
     assert outcome == (
         2,
@@ -405,7 +393,7 @@ def test_without_a_tokenizer_it_says_which_data_set_has_none(cstool: Cstool, dat
     )
 
 
-def test_tokens_that_the_model_does_not_know_are_refused(cstool: Cstool, data: Path, tmp_path: Path) -> None:
+def test_tokens_that_the_model_does_not_know_are_refused(cstool, data, tmp_path):
     outcome = infer(cstool, gpt_params(tmp_path, data), "--prompt", "abc", "--tokenizer", "bytes")
     assert outcome == (
         2,
@@ -417,7 +405,7 @@ def test_tokens_that_the_model_does_not_know_are_refused(cstool: Cstool, data: P
     )
 
 
-def test_a_folder_without_a_checkpoint_has_nothing_to_answer_with(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_has_nothing_to_answer_with(cstool, ready, tmp_path):
     outcome = infer(cstool, ready, "--prompt", "a", "--model_dir", tmp_path / "new")
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.stderr.endswith(
@@ -425,7 +413,7 @@ def test_a_folder_without_a_checkpoint_has_nothing_to_answer_with(cstool: Cstool
     )
 
 
-def test_a_checkpoint_without_params_is_refused(cstool: Cstool, ready: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_without_params_is_refused(cstool, ready, tmp_path):
     bare = tmp_path / "bare.mdl"
     with CheckpointReader(tmp_path / "model_dir" / "checkpoint_60.mdl") as reader, CheckpointWriter(bare) as writer:
         for name in reader.tensor_names():

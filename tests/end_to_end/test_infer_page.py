@@ -1,12 +1,9 @@
 """The page about inference shows what is printed, up to numbers and to the words of the model."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ def shape(value: Any) -> Any:
 
 
 @pytest.fixture
-def _trained(cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _trained(cstool, tmp_path, monkeypatch):
     """A folder in which the model of the page has had a few steps."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
@@ -40,7 +37,7 @@ def _trained(cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("_trained")
-def test_the_page_shows_what_it_prints(cstool: Callable[..., Outcome]) -> None:
+def test_the_page_shows_what_it_prints(cstool):
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert [kind for kind, _ in blocks] == ["console", "", "", "console", "", "console", "json", "console", ""]
     one, text, log, several, texts, script, document, classes, table = (block for _, block in blocks)

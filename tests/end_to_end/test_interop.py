@@ -1,11 +1,8 @@
 """The vendor's own params files: they are the published ones, load as they are, and give models of the known size."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.sparsity import assign_groups, most_kept
-from tests.end_to_end.refusals import Outcome
 
 INTEROP = Path(__file__).parents[1] / "interop"
 FILES = sorted(INTEROP.glob("*.yaml"))
@@ -39,11 +35,11 @@ PARAMETERS = {
 }
 
 
-def test_every_interop_file_is_counted_here() -> None:
+def test_every_interop_file_is_counted_here():
     assert {path.stem for path in FILES} == PARAMETERS.keys()
 
 
-def test_the_interop_files_are_the_published_ones_byte_for_byte() -> None:
+def test_the_interop_files_are_the_published_ones_byte_for_byte():
     readme = (INTEROP / "README.md").read_text(encoding="utf-8")
     published = dict(re.findall(r"^\| `(\S+\.yaml)` \|.*\| `([0-9a-f]{40})` \|$", readme, re.MULTILINE))
     contents = {path.name: path.read_bytes() for path in FILES}
@@ -54,7 +50,7 @@ def test_the_interop_files_are_the_published_ones_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_an_interop_file_describes_a_model_of_the_known_size(name: str) -> None:
+def test_an_interop_file_describes_a_model_of_the_known_size(name):
     known, arithmetic = PARAMETERS[name]
     assert known == arithmetic
     model = load_params(INTEROP / f"{name}.yaml").model
@@ -63,14 +59,14 @@ def test_an_interop_file_describes_a_model_of_the_known_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_command_validates_an_interop_file_without_its_data(cstool: Callable[..., Outcome], path: Path) -> None:
+def test_the_command_validates_an_interop_file_without_its_data(cstool, path):
     outcome = cstool("config", "validate", path)
     assert outcome.code == 0, outcome.stderr
     assert outcome.stdout.splitlines()[-1] == "Config validation was successful!"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_command_counts_an_interop_file(cstool: Callable[..., Outcome], path: Path) -> None:
+def test_the_command_counts_an_interop_file(cstool, path):
     known, _ = PARAMETERS[path.stem]
     outcome = cstool("config", "stats", path, "--json")
     assert outcome.code == 0, outcome.stderr
@@ -80,7 +76,7 @@ def test_the_command_counts_an_interop_file(cstool: Callable[..., Outcome], path
 
 
 @pytest.mark.parametrize("name", ["params_gpt3_125m_rigl75", "params_gpt3_125m_static75"])
-def test_the_filters_of_a_sparse_file_name_the_six_matrices_of_every_layer(name: str) -> None:
+def test_the_filters_of_a_sparse_file_name_the_six_matrices_of_every_layer(name):
     """And of each there is room for a quarter at any time of the run, rounded down."""
     params = load_params(INTEROP / f"{name}.yaml")
     graph = build_graph(params.model, 2048)

@@ -1,7 +1,5 @@
 """A run that is stopped or killed goes on from its last checkpoint, with the bits of one that was not."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
@@ -25,12 +23,12 @@ DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rat
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "train", 150)
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> str:
+def straight(tmp_path_factory, data) -> str:
     """The digest at the end of a run that nothing disturbed."""
     file = gpt_params(tmp_path_factory.mktemp("straight"), data, **LOOP, **DROPOUT)
     return digest(Path(run_file(file).checkpoints[-1]))
@@ -46,9 +44,7 @@ def wait_for_step(folder: Path, step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 4, 9])
-def test_killed_at_any_moment_it_ends_with_the_bits_of_the_straight_run(
-    tmp_path: Path, data: Path, straight: str, step: int
-) -> None:
+def test_killed_at_any_moment_it_ends_with_the_bits_of_the_straight_run(tmp_path, data, straight, step):
     file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
     process = start(file)
     wait_for_step(tmp_path / "model_dir", step)
@@ -60,9 +56,7 @@ def test_killed_at_any_moment_it_ends_with_the_bits_of_the_straight_run(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
-    tmp_path: Path, data: Path, straight: str, number: signal.Signals
-) -> None:
+def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, data, straight, number):
     file = gpt_params(tmp_path, data, init__loop={"max_steps": STEPS}, init__checkpoint={"steps": 1}, **DROPOUT)
     process = start(file)
     wait_for_step(tmp_path / "model_dir", 2)
@@ -78,7 +72,7 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-def test_a_terminal_that_is_closed_ends_it_like_a_signal(tmp_path: Path, data: Path, straight: str) -> None:
+def test_a_terminal_that_is_closed_ends_it_like_a_signal(tmp_path, data, straight):
     file = gpt_params(tmp_path, data, init__loop={"max_steps": STEPS}, init__checkpoint={"steps": 1}, **DROPOUT)
     process, terminal = pty.fork()
     if not process:
@@ -103,7 +97,7 @@ def test_a_terminal_that_is_closed_ends_it_like_a_signal(tmp_path: Path, data: P
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-def test_stopped_and_resumed_on_another_number_of_systems(tmp_path: Path, data: Path, straight: str) -> None:
+def test_stopped_and_resumed_on_another_number_of_systems(tmp_path, data, straight):
     first = gpt_params(tmp_path, data, **{**LOOP, "init__loop": {"max_steps": 5}}, **DROPOUT)
     run_file(first, lanes=2, trainer__init__backend__cluster_config__num_csx=3)
     file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
@@ -112,7 +106,7 @@ def test_stopped_and_resumed_on_another_number_of_systems(tmp_path: Path, data: 
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-def test_resuming_says_so_in_one_line(tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_resuming_says_so_in_one_line(tmp_path, data, caplog):
     run_file(gpt_params(tmp_path, data))
     file = gpt_params(tmp_path, data, init__loop={"max_steps": 6})
     with caplog.at_level("INFO", "cstool"):
@@ -123,7 +117,7 @@ def test_resuming_says_so_in_one_line(tmp_path: Path, data: Path, caplog: pytest
     ) in caplog.messages
 
 
-def test_the_environment_has_no_say(tmp_path: Path, data: Path, straight: str) -> None:
+def test_the_environment_has_no_say(tmp_path, data, straight):
     """Another hash seed, and BLAS told to use many threads."""
     file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
     environment = {**os.environ, "PYTHONHASHSEED": "77", "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
@@ -143,9 +137,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None
     monkeypatch.setattr(owner, method, call)
 
 
-def test_a_signal_during_an_evaluation_ends_it_between_two_batches(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_during_an_evaluation_ends_it_between_two_batches(tmp_path, data, monkeypatch):
     run_file(gpt_params(tmp_path, data))
     signalled(monkeypatch, Appliance, "evaluate")
     with pytest.raises(Interrupted) as caught:
@@ -153,9 +145,7 @@ def test_a_signal_during_an_evaluation_ends_it_between_two_batches(
     assert str(caught.value) == ("stopped by SIGTERM during the evaluation after step 4\nhint: --mode eval repeats it")
 
 
-def test_a_signal_during_an_evaluation_between_steps_saves_the_step(
-    tmp_path: Path, data: Path, straight: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_during_an_evaluation_between_steps_saves_the_step(tmp_path, data, straight, monkeypatch):
     changes = {**DROPOUT, "init__loop": {"max_steps": STEPS, "eval_frequency": 3}, "init__checkpoint": {"steps": STEPS}}
     file = gpt_params(tmp_path, data, **changes)
     with monkeypatch.context() as patch:

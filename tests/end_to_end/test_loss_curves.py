@@ -4,8 +4,6 @@ From the same weights and data. What was recorded, and how, is said in `tests/re
 `make_vendor_curves.py`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -40,19 +38,19 @@ FAMILIES = [case for case in CURVES if case not in ("decoder_untied", "fc_mnist_
 
 
 @pytest.mark.parametrize("case", CURVES)
-def test_the_loss_curve_is_that_of_pytorch(tmp_path: Path, case: str) -> None:
+def test_the_loss_curve_is_that_of_pytorch(tmp_path, case):
     result = run_case(tmp_path, CURVES[case], lanes=2)
     np.testing.assert_allclose(result.losses, CURVES[case]["losses"], rtol=RELATIVE)
 
 
 @pytest.mark.parametrize("case", VENDOR_CURVES)
-def test_the_loss_curve_is_that_of_the_vendors_trainer(tmp_path: Path, case: str) -> None:
+def test_the_loss_curve_is_that_of_the_vendors_trainer(tmp_path, case):
     result = run_case(tmp_path, VENDOR_CURVES[case], lanes=1)
     np.testing.assert_allclose(result.losses, VENDOR_CURVES[case]["losses"], rtol=VENDOR_RELATIVE)
 
 
 @pytest.mark.parametrize("case", FAMILIES)
-def test_the_bits_do_not_depend_on_num_csx(tmp_path: Path, case: str) -> None:
+def test_the_bits_do_not_depend_on_num_csx(tmp_path, case):
     expected = bits(run_case(tmp_path / "1", CURVES[case], lanes=1))
     for num_csx in (2, 4):
         found = bits(run_case(tmp_path / str(num_csx), CURVES[case], lanes=2, num_csx=num_csx))

@@ -3,8 +3,6 @@
 In the expected messages TMP is the folder of the test.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -26,7 +24,7 @@ RIGL = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.75, "update": {"fr
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def trained(tmp_path_factory, data) -> Path:
     """A model_dir in which a run of three steps was committed, and nothing saved."""
     folder = tmp_path_factory.mktemp("trained")
     run_small(small_params(folder, data, init__loop={"max_steps": 3}, **IN_FILE, **NEVER_SAVED))
@@ -34,21 +32,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> str:
+def straight(tmp_path_factory, data) -> str:
     """The digest at the end of a run of four steps in memory."""
     return digest(Path(run_small(small_params(tmp_path_factory.mktemp("straight"), data)).checkpoints[-1]))
 
 
 @pytest.fixture
-def model_dir(tmp_path: Path, trained: Path) -> Path:
+def model_dir(tmp_path, trained) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(trained, tmp_path / "model_dir"))
 
 
 @pytest.mark.parametrize("changes", [TIED, RIGL | {"init__precision": {}}], ids=["tied", "sparse"])
-def test_a_copy_is_the_checkpoint_that_the_run_would_have_written(
-    cstool: Cstool, tmp_path: Path, data: Path, changes: dict[str, object]
-) -> None:
+def test_a_copy_is_the_checkpoint_that_the_run_would_have_written(cstool, tmp_path, data, changes):
     saved = Path(run_small(small_params(tmp_path, data, **changes, **IN_FILE)).checkpoints[-1])
     (tmp_path / "out").mkdir()
     outcome = cstool("checkpoint", "copy", tmp_path / "model_dir" / "memoryx.h5", tmp_path / "out", "--json")
@@ -70,7 +66,7 @@ def test_a_copy_is_the_checkpoint_that_the_run_would_have_written(
             assert one.read(name).tobytes() == other.read(name).tobytes()
 
 
-def test_info_and_list_say_what_it_is_and_of_which_step(cstool: Cstool, model_dir: Path) -> None:
+def test_info_and_list_say_what_it_is_and_of_which_step(cstool, model_dir):
     lines = cstool("checkpoint", "info", model_dir / "memoryx.h5", "--verify").stdout.splitlines()
     facts = dict(line.split(None, 1) for line in lines[: lines.index("")])
     assert facts["file"] == FILE
@@ -82,26 +78,26 @@ def test_info_and_list_say_what_it_is_and_of_which_step(cstool: Cstool, model_di
     assert document == {"checkpoints": [], "memoryx": {"step": 3, "path": FILE, "error": None}}
 
 
-def test_a_list_says_that_a_commit_record_is_damaged(cstool: Cstool, model_dir: Path) -> None:
+def test_a_list_says_that_a_commit_record_is_damaged(cstool, model_dir):
     record_path(model_dir / "memoryx.h5").write_text("{}")
     expected = f"{FILE}.commit: the commit record is damaged or cut short\n"
     assert cstool("checkpoint", "list", model_dir) == (0, expected, "")
 
 
-def test_verify_reads_all_of_the_last_commit(cstool: Cstool, model_dir: Path) -> None:
+def test_verify_reads_all_of_the_last_commit(cstool, model_dir):
     path = model_dir / "memoryx.h5"
     assert cstool("checkpoint", "verify", path) == (0, f"{FILE}: ok\n", "")
     damage = flip_a_bit(path)
     assert cstool("checkpoint", "verify", path) == (1, f"{damage}\n", "")
 
 
-def test_verify_says_what_is_wrong_with_a_commit_record(cstool: Cstool, model_dir: Path) -> None:
+def test_verify_says_what_is_wrong_with_a_commit_record(cstool, model_dir):
     record_path(model_dir / "memoryx.h5").write_text("{}")
     expected = f"{FILE}: {FILE}.commit: the commit record is damaged or cut short\n"
     assert cstool("checkpoint", "verify", model_dir / "memoryx.h5") == (1, expected, "")
 
 
-def test_diff_tells_a_commit_from_the_one_before_it(cstool: Cstool, model_dir: Path, tmp_path: Path) -> None:
+def test_diff_tells_a_commit_from_the_one_before_it(cstool, model_dir, tmp_path):
     path, older = model_dir / "memoryx.h5", tmp_path / "checkpoint_2.mdl"
     assert cstool("checkpoint", "copy", "--older", path, tmp_path).stdout.startswith(
         f"{FILE}: copied to TMP/checkpoint_2.mdl, "
@@ -112,7 +108,7 @@ def test_diff_tells_a_commit_from_the_one_before_it(cstool: Cstool, model_dir: P
     assert cstool("checkpoint", "diff", path, path).code == 0
 
 
-def test_delete_removes_file_record_and_lock(cstool: Cstool, model_dir: Path) -> None:
+def test_delete_removes_file_record_and_lock(cstool, model_dir):
     path = model_dir / "memoryx.h5"
     before = kept(model_dir)
     outcome = cstool("checkpoint", "delete", path, "--dry_run", "--json")
@@ -124,7 +120,7 @@ def test_delete_removes_file_record_and_lock(cstool: Cstool, model_dir: Path) ->
 
 
 @pytest.mark.parametrize("lost", ["record", "file", "both are damaged"])
-def test_delete_removes_what_is_left_of_a_store(cstool: Cstool, model_dir: Path, lost: str) -> None:
+def test_delete_removes_what_is_left_of_a_store(cstool, model_dir, lost):
     path = model_dir / "memoryx.h5"
     match lost:
         case "record":
@@ -139,7 +135,7 @@ def test_delete_removes_what_is_left_of_a_store(cstool: Cstool, model_dir: Path,
 
 
 @pytest.mark.parametrize("command", ["delete", "verify", "info"])
-def test_what_a_run_uses_is_left_alone(cstool: Cstool, model_dir: Path, command: str) -> None:
+def test_what_a_run_uses_is_left_alone(cstool, model_dir, command):
     path = model_dir / "memoryx.h5"
     lock = StoreLock(lock_path(path))
     owner = lock_path(path).read_text().strip()
@@ -155,7 +151,7 @@ def test_what_a_run_uses_is_left_alone(cstool: Cstool, model_dir: Path, command:
     lock.close()
 
 
-def test_a_run_waits_for_nobody_who_reads(cstool: Cstool, tmp_path: Path, data: Path, model_dir: Path) -> None:
+def test_a_run_waits_for_nobody_who_reads(cstool, tmp_path, data, model_dir):
     lock = StoreLock(lock_path(model_dir / "memoryx.h5"), shared=True)
     before = kept(model_dir)
     outcome = cstool("run", "-p", small_params(tmp_path, data, **IN_FILE), "--lanes", 1)
@@ -166,7 +162,7 @@ def test_a_run_waits_for_nobody_who_reads(cstool: Cstool, tmp_path: Path, data: 
     lock.close()
 
 
-def test_without_a_commit_there_is_no_older_one(cstool: Cstool, tmp_path: Path, model_dir: Path) -> None:
+def test_without_a_commit_there_is_no_older_one(cstool, tmp_path, model_dir):
     path = model_dir / "memoryx.h5"
     record_path(path).unlink()
     message = f"{FILE}: must be a MemoryX file with a commit record for --older, this has none"
@@ -180,9 +176,7 @@ def test_without_a_commit_there_is_no_older_one(cstool: Cstool, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("store", ["file", "ram"])
-def test_from_a_damaged_commit_the_one_before_it_is_the_way_on(
-    cstool: Cstool, tmp_path: Path, data: Path, model_dir: Path, straight: str, store: str
-) -> None:
+def test_from_a_damaged_commit_the_one_before_it_is_the_way_on(cstool, tmp_path, data, model_dir, straight, store):
     command = ["run", "-p", small_params(tmp_path, data, **IN_FILE), "--lanes", 1, "--memoryx", store]
     damage, before = flip_a_bit(model_dir / "memoryx.h5"), kept(model_dir)
     outcome = cstool(*command)
@@ -211,14 +205,8 @@ def spoil_record(path: Path) -> str:
 
 @pytest.mark.parametrize(("spoil", "store"), [(spoil_file, "file"), (spoil_record, "ram"), (flip_a_bit, "file")])
 def test_where_both_commits_are_damaged_the_newest_whole_checkpoint_is_the_way_on(
-    cstool: Cstool,
-    tmp_path: Path,
-    data: Path,
-    model_dir: Path,
-    straight: str,
-    spoil: Callable[[Path], str],
-    store: str,
-) -> None:
+    cstool, tmp_path, data, model_dir, straight, spoil, store
+):
     path, command = model_dir / "memoryx.h5", ["run", "-p", small_params(tmp_path, data, **IN_FILE), "--lanes", 1]
     assert cstool("checkpoint", "copy", "--older", path, model_dir).code == 0
     if spoil is flip_a_bit:
@@ -238,9 +226,7 @@ def test_where_both_commits_are_damaged_the_newest_whole_checkpoint_is_the_way_o
     assert latest_bits(model_dir) == straight
 
 
-def test_where_nothing_is_whole_the_way_on_is_to_start_afresh(
-    cstool: Cstool, tmp_path: Path, data: Path, model_dir: Path, straight: str
-) -> None:
+def test_where_nothing_is_whole_the_way_on_is_to_start_afresh(cstool, tmp_path, data, model_dir, straight):
     path, command = model_dir / "memoryx.h5", ["run", "-p", small_params(tmp_path, data, **IN_FILE), "--lanes", 1]
     damage = spoil_file(path)
     hint = f"nothing here is whole: after cstool checkpoint delete {FILE} the same command starts afresh"

@@ -1,7 +1,5 @@
 """Runs whose MemoryX is in a file: the same bits, whatever ends them, and whatever they go on from."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math
@@ -22,7 +20,7 @@ from cstool.machine.inputs import Batch
 from cstool.run.session import RunResult
 from cstool.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
 from tests.end_to_end.memoryx_files import IN_FILE, go_past_the_page_cache
-from tests.end_to_end.refusals import Outcome, kept
+from tests.end_to_end.refusals import kept
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
 from tests.patience import within_patience
 
@@ -39,14 +37,14 @@ def file_run(folder: Path, data: Path, variant: str = "clipped", **changes: Any)
 
 
 @pytest.fixture(autouse=True)
-def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def _little_room(monkeypatch):
     """Weights come and go, even of these small models."""
     monkeypatch.setattr(panel_cache, "STAYS_BYTES", 256)
     monkeypatch.setattr(memoryx_store, "_share", lambda *_: (ROOM_BYTES, ROOM_BYTES // 4))
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[str], str]:
+def straight(tmp_path_factory, data) -> Callable[[str], str]:
     """Return the digest at the end of a run of a variant in memory."""
     found: dict[str, str] = {}
 
@@ -62,13 +60,8 @@ def straight(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[
 @EACH
 @pytest.mark.parametrize("past_the_page_cache", [False, True])
 def test_a_run_that_goes_on_has_the_bits_of_a_straight_one_in_memory(
-    tmp_path: Path,
-    data: Path,
-    straight: Callable[[str], str],
-    variant: str,
-    past_the_page_cache: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, data, straight, variant, past_the_page_cache, monkeypatch
+):
     if past_the_page_cache:
         go_past_the_page_cache(monkeypatch.setattr)
     for last in (1, 3, 4):
@@ -103,15 +96,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, call: str, thread: str, after: int)
     ],
 )
 def test_a_disk_that_fails_in_any_thread_ends_the_run_which_goes_on_when_it_works_again(
-    tmp_path: Path,
-    data: Path,
-    straight: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-    variant: str,
-    call: str,
-    thread: str,
-    after: int,
-) -> None:
+    tmp_path, data, straight, monkeypatch, variant, call, thread, after
+):
     with monkeypatch.context() as broken:
         failing(broken, call, thread, after)
         with pytest.raises(CheckpointError, match="Input/output error"):
@@ -120,9 +106,7 @@ def test_a_disk_that_fails_in_any_thread_ends_the_run_which_goes_on_when_it_work
     assert latest_bits(tmp_path / "model_dir") == straight(variant)
 
 
-def test_a_checkpoint_on_its_way_is_saved_when_the_next_step_fails(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_on_its_way_is_saved_when_the_next_step_fails(tmp_path, data, monkeypatch, caplog):
     train_step = Appliance.train_step
 
     def fail_third(appliance: Appliance, batch: Batch, step: int, learning_rate: float) -> TrainStep:
@@ -143,8 +127,8 @@ def test_a_checkpoint_on_its_way_is_saved_when_the_next_step_fails(
 
 @EACH
 def test_a_run_killed_before_the_checkpoint_of_a_committed_step_saves_it_when_it_goes_on(
-    tmp_path: Path, data: Path, straight: Callable[[str], str], variant: str
-) -> None:
+    tmp_path, data, straight, variant
+):
     """Here it saves none at first; that it is in memory then changes nothing, either."""
     file_run(tmp_path, data, variant, init__checkpoint={"steps": None})
     for memoryx in (IN_FILE, {}):
@@ -156,9 +140,7 @@ def test_a_run_killed_before_the_checkpoint_of_a_committed_step_saves_it_when_it
 
 
 @EACH
-def test_an_evaluation_leaves_nothing_and_changes_nothing(
-    tmp_path: Path, data: Path, variant: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_evaluation_leaves_nothing_and_changes_nothing(tmp_path, data, variant, caplog):
     file_run(tmp_path, data, variant)
     folder = tmp_path / "model_dir"
     before = kept(folder)
@@ -171,14 +153,14 @@ def test_an_evaluation_leaves_nothing_and_changes_nothing(
     assert len(losses) == 1
 
 
-def test_evaluations_on_the_way_change_no_bit(tmp_path: Path, data: Path, straight: Callable[[str], str]) -> None:
+def test_evaluations_on_the_way_change_no_bit(tmp_path, data, straight):
     file = gpt_params(tmp_path, data, **IN_FILE, init__loop={"max_steps": 4, "eval_frequency": 1})
     assert len(run_file(file, mode="train_and_eval", lanes=2).evaluations) == 4
     assert latest_bits(tmp_path / "model_dir") == straight("clipped")
 
 
 @pytest.mark.parametrize("memoryx", [IN_FILE, {}], ids=["file", "memory"])
-def test_weights_alone_of_a_committed_step_are_where_a_run_begins(tmp_path: Path, data: Path, memoryx: Any) -> None:
+def test_weights_alone_of_a_committed_step_are_where_a_run_begins(tmp_path, data, memoryx):
     """The file itself is replaced, since its step has a checkpoint."""
     file_run(tmp_path / "one", data)
     folder = tmp_path / "one" / "model_dir"
@@ -188,7 +170,7 @@ def test_weights_alone_of_a_committed_step_are_where_a_run_begins(tmp_path: Path
     assert run_file(found, states="model").losses == run_file(expected, states="model").losses
 
 
-def test_all_but_the_weights_of_a_committed_step_leaves_them_random(tmp_path: Path, data: Path) -> None:
+def test_all_but_the_weights_of_a_committed_step_leaves_them_random(tmp_path, data):
     file_run(tmp_path, data, init__checkpoint={"steps": None})
     fresh = run_file(gpt_params(tmp_path / "fresh", data))
     loop = {"init__loop": {"max_steps": 5}}
@@ -198,9 +180,7 @@ def test_all_but_the_weights_of_a_committed_step_leaves_them_random(tmp_path: Pa
     assert abs(found.losses[0] - math.log(64)) > 1e-3 < abs(fresh.losses[0] - math.log(64))
 
 
-def test_trainers_of_one_file_go_on_from_each_others_commits(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, straight: Callable[[str], str]
-) -> None:
+def test_trainers_of_one_file_go_on_from_each_others_commits(cstool, tmp_path, data, straight):
     trainers = []
     for last in (1, 4):
         file = gpt_params(tmp_path, data, **IN_FILE, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
@@ -213,7 +193,7 @@ def test_trainers_of_one_file_go_on_from_each_others_commits(
     assert latest_bits(tmp_path / "model_dir") == straight("clipped")
 
 
-def test_validate_has_its_runs_in_memory(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
+def test_validate_has_its_runs_in_memory(cstool, tmp_path, data):
     """It compares steps of runs that take turns; their memory is that of weights, too."""
     file = gpt_params(tmp_path, data, **IN_FILE, init__loop__eval_steps=1)
     asked = ("--sparsity", 0.5, "--num_steps", 3, "--max_loss_gap", 9, "--model_dir", tmp_path / "kept", "--json")

@@ -3,11 +3,8 @@
 `python -m tests.kill_memoryx` does it a thousand times, also in the middle of whatever the disk is asked for.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,9 +21,7 @@ EVERY_THIRD = {"init__memoryx": {**IN_FILE["init__memoryx"], "commit_steps": 3}}
 @pytest.mark.parametrize(
     ("changes", "in_file"), [({}, IN_FILE), (VARIANTS["rigl, not clipped"], EVERY_THIRD)], ids=["clipped", "sparse"]
 )
-def test_killed_five_times_it_ends_with_the_bits_of_the_straight_run(
-    tmp_path: Path, data: Path, changes: dict[str, Any], in_file: dict[str, Any]
-) -> None:
+def test_killed_five_times_it_ends_with_the_bits_of_the_straight_run(tmp_path, data, changes, in_file):
     small = {**LOOP, **changes, "init__model__num_hidden_layers": 1}
     straight = run_small(small_params(tmp_path / "straight", data, **small))
     kill_command(small_params(tmp_path / "killed", data, **small, **in_file), 5, random.Random(1))

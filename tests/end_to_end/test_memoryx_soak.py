@@ -3,10 +3,6 @@
 `python -m tests.soak_memoryx` watches thousands of steps, and the resident memory, too.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from cstool.params import load_params
 from tests.end_to_end.memoryx_files import IN_FILE, small_params
 from tests.end_to_end.runs import compiled
@@ -14,7 +10,7 @@ from tests.memoryx_works import Work
 from tests.soak_memoryx import soak
 
 
-def test_nothing_that_a_process_holds_grows_with_the_steps(tmp_path: Path, data: Path) -> None:
+def test_nothing_that_a_process_holds_grows_with_the_steps(tmp_path, data):
     changes = {"init__loop": {"max_steps": 31}, "init__checkpoint": {"steps": 4}, **IN_FILE}
     file = small_params(tmp_path, data, init__model__num_hidden_layers=1, **changes)
     work = Work("soak", file, compiled(load_params(file), "train", "weight_streaming"), 1)

@@ -1,7 +1,5 @@
 """A model_dir as it may be found: files that were renamed, what a killed run left, another run at work."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import closing
@@ -20,7 +18,7 @@ SAVED = {"init__checkpoint": {"steps": 2}, "init__model__num_hidden_layers": 1}
 
 
 @pytest.fixture
-def file(tmp_path: Path, data: Path, cstool: Cstool) -> Path:
+def file(tmp_path, data, cstool) -> Path:
     """Params of a run that came to step 3, in a MemoryX file; there are checkpoints of steps 2 and 3."""
     file = small_params(tmp_path, data, init__loop={"max_steps": 3}, **SAVED, **IN_FILE)
     assert cstool("run", "-p", file, "--lanes", 1).code == 0
@@ -28,11 +26,11 @@ def file(tmp_path: Path, data: Path, cstool: Cstool) -> Path:
 
 
 @pytest.fixture
-def model_dir(tmp_path: Path) -> Path:
+def model_dir(tmp_path) -> Path:
     return tmp_path / "model_dir"
 
 
-def test_a_checkpoint_counts_by_what_it_holds(file: Path, model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_counts_by_what_it_holds(file, model_dir, caplog):
     (model_dir / "checkpoint_2.mdl").rename(model_dir / "checkpoint_9.mdl")
     params = load_params(file)
     start = choose_start(params, None, None, trains=True)
@@ -45,9 +43,7 @@ def test_a_checkpoint_counts_by_what_it_holds(file: Path, model_dir: Path, caplo
     assert choose_start(params, None, None, trains=True).checkpoint == model_dir / "checkpoint_3.mdl"
 
 
-def test_a_commit_is_not_dropped_for_a_checkpoint_that_only_says_that_it_is_newer(
-    file: Path, model_dir: Path, cstool: Cstool
-) -> None:
+def test_a_commit_is_not_dropped_for_a_checkpoint_that_only_says_that_it_is_newer(file, model_dir, cstool):
     (model_dir / "checkpoint_3.mdl").unlink()
     (model_dir / "checkpoint_2.mdl").rename(model_dir / "checkpoint_9.mdl")
     before = kept(model_dir)
@@ -61,9 +57,7 @@ def test_a_commit_is_not_dropped_for_a_checkpoint_that_only_says_that_it_is_newe
 
 
 @pytest.mark.parametrize("store", ["ram", "file"])
-def test_what_a_killed_run_left_undone_is_done_at_the_next_start(
-    file: Path, model_dir: Path, cstool: Cstool, store: str
-) -> None:
+def test_what_a_killed_run_left_undone_is_done_at_the_next_start(file, model_dir, cstool, store):
     index = model_dir / "checkpoints_index.yaml"
     index.write_text(index.read_text().partition("- step: 3")[0])
     left = [model_dir / f"{name}.0123abcd.tmp" for name in ("checkpoint_4.mdl", "checkpoints_index.yaml", "memoryx.h5")]
@@ -76,9 +70,7 @@ def test_what_a_killed_run_left_undone_is_done_at_the_next_start(
 
 
 @pytest.mark.parametrize("store", ["ram", "file"])
-def test_a_second_run_that_trains_ends_before_it_begins(
-    tmp_path: Path, data: Path, model_dir: Path, cstool: Cstool, store: str
-) -> None:
+def test_a_second_run_that_trains_ends_before_it_begins(tmp_path, data, model_dir, cstool, store):
     file = small_params(tmp_path, data, init__loop={"max_steps": 3}, **SAVED)
     model_dir.mkdir()
     with closing(StoreLock(model_dir / "run.lock")):
@@ -94,9 +86,7 @@ def test_a_second_run_that_trains_ends_before_it_begins(
     assert evaluation.stderr.splitlines()[0] == "error: TMP/model_dir: has no checkpoint to evaluate"
 
 
-def test_a_folder_without_locks_is_trained_in_all_the_same(
-    tmp_path: Path, data: Path, model_dir: Path, cstool: Cstool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_locks_is_trained_in_all_the_same(tmp_path, data, model_dir, cstool, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 

@@ -1,7 +1,5 @@
 """The page about Python: its examples run as written, one after the other, and print what it says."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io
@@ -21,7 +19,7 @@ PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
-def test_the_examples_print_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
     shutil.copy(PROJECT / "LICENSE", "LICENSE")
@@ -43,7 +41,7 @@ class Signals(cstool.Silent):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_ctrl_c_saves_and_the_same_call_goes_on_with_the_same_bits(tmp_path: Path, data: Path) -> None:
+def test_ctrl_c_saves_and_the_same_call_goes_on_with_the_same_bits(tmp_path, data):
     file = gpt_params(tmp_path, data)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(cstool.Interrupted) as stopped:
@@ -57,7 +55,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on_with_the_same_bits(tmp_path: Pat
     assert digest(Path(rest.checkpoints[-1])) == digest(Path(whole.checkpoints[-1]))
 
 
-def test_trainers_of_one_file_go_on_from_each_other(tmp_path: Path, data: Path) -> None:
+def test_trainers_of_one_file_go_on_from_each_other(tmp_path, data):
     file = gpt_params(tmp_path, data)
     first = yaml.safe_load(file.read_text())["trainer"]
     later = copy.deepcopy(first)
@@ -69,6 +67,6 @@ def test_trainers_of_one_file_go_on_from_each_other(tmp_path: Path, data: Path) 
     assert cstool.run_trainers(checked) == [cstool.NotRun("validate_only", "gpt2", None)] * 2
 
 
-def test_every_verb_is_on_the_page() -> None:
+def test_every_verb_is_on_the_page():
     verbs = [name for name in cstool.__all__ if name.islower() and name != "load_system"]
     assert [verb for verb in verbs if f"`{verb}`" not in PAGE] == []

@@ -1,7 +1,5 @@
 """The commands of the README, and of docs/compile.md, run as they are written, and print what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -36,7 +34,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def after_the_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def after_the_demo(tmp_path_factory) -> Path:
     """A folder as `make demo` leaves it: the text, and the checkpoint of its last step (here with random weights)."""
     folder = tmp_path_factory.mktemp("project")
     shutil.copytree(PROJECT / "params", folder / "params")
@@ -69,7 +67,7 @@ def after_the_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_commands_after_the_demo_work(after_the_demo: Path) -> None:
+def test_the_commands_after_the_demo_work(after_the_demo):
     commands = [line.removeprefix("$ ") for line in CONSOLES[0].splitlines()]
     assert len(commands) == 6
     for command in commands:
@@ -77,13 +75,13 @@ def test_the_commands_after_the_demo_work(after_the_demo: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
-def test_the_model_of_the_demo_writes_at_its_end(after_the_demo: Path) -> None:
+def test_the_model_of_the_demo_writes_at_its_end(after_the_demo):
     last = (PROJECT / "examples" / "demo.sh").read_text().splitlines()[-1]
     done = run(last, after_the_demo)
     assert (done.returncode, done.stdout[:4], done.stderr) == (0, "def ", "")
 
 
-def test_the_commands_about_a_file_work(after_the_demo: Path) -> None:
+def test_the_commands_about_a_file_work(after_the_demo):
     commands = [line.removeprefix("$ ") for line in CONSOLES[2].splitlines()]
     assert len(commands) == 4
     for command in commands:
@@ -91,7 +89,7 @@ def test_the_commands_about_a_file_work(after_the_demo: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
-def test_the_sparse_run_works_and_is_that_of_the_page_about_sparsity(after_the_demo: Path) -> None:
+def test_the_sparse_run_works_and_is_that_of_the_page_about_sparsity(after_the_demo):
     (command,) = (line.removeprefix("$ ") for line in CONSOLES[3].splitlines())
     done = run(command, after_the_demo)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
@@ -100,13 +98,13 @@ def test_the_sparse_run_works_and_is_that_of_the_page_about_sparsity(after_the_d
 
 
 @pytest.mark.parametrize("section", re.findall(r"```yaml\n(.*?)```", SPARSITY_PAGE, re.DOTALL))
-def test_the_sections_on_the_page_about_sparsity_are_right(section: str) -> None:
+def test_the_sections_on_the_page_about_sparsity_are_right(section):
     written = yaml.safe_dump(yaml.safe_load(section)["sparsity"], default_flow_style=True, width=1000)
     params = load_params(PROJECT / "params" / "gpt_tiny.yaml", overrides=[f"trainer.init.sparsity={written}"])
     assert assign_groups(params.sparsity, build_graph(params.model, 128), params.sparsity_place)
 
 
-def test_the_commands_about_the_wafer_work(after_the_demo: Path) -> None:
+def test_the_commands_about_the_wafer_work(after_the_demo):
     commands = [line.removeprefix("$ ") for line in CONSOLES[4].splitlines()]
     assert len(commands) == 4
     for command in commands:
@@ -116,24 +114,24 @@ def test_the_commands_about_the_wafer_work(after_the_demo: Path) -> None:
         assert (after_the_demo / picture).stat().st_size > 10_000
 
 
-def test_the_mistakes_that_it_shows_are_told_in_these_words(after_the_demo: Path) -> None:
+def test_the_mistakes_that_it_shows_are_told_in_these_words(after_the_demo):
     command, *expected = CONSOLES[1].splitlines()
     done = run(command.removeprefix("$ "), after_the_demo)
     assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", expected)
 
 
-def test_its_two_commands_are_targets_of_the_makefile() -> None:
+def test_its_two_commands_are_targets_of_the_makefile():
     makefile = (PROJECT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert re.search(rf"^{target}: install", makefile, re.MULTILINE), target
 
 
-def test_its_output_of_the_demo_is_of_these_params(after_the_demo: Path) -> None:
+def test_its_output_of_the_demo_is_of_these_params(after_the_demo):
     last = load_params(after_the_demo / "params" / "gpt_tiny.yaml").loop.max_steps
     assert f"held-out loss of the GPT after step {last}:" in README
 
 
-def test_the_page_of_the_compiler_shows_what_it_prints(tmp_path: Path) -> None:
+def test_the_page_of_the_compiler_shows_what_it_prints(tmp_path):
     shutil.copytree(PROJECT / "params", tmp_path / "params")
     for more in ("--out a.json", "--num_csx 5 --out b.json"):
         assert run(f"cstool compile --params params/fc_mnist.yaml {more}", tmp_path).returncode == 0
@@ -150,7 +148,7 @@ def test_the_page_of_the_compiler_shows_what_it_prints(tmp_path: Path) -> None:
         assert (PROJECT / "docs" / image).is_file()
 
 
-def test_its_snippet_trains_on_from_the_demo(after_the_demo: Path, tmp_path: Path) -> None:
+def test_its_snippet_trains_on_from_the_demo(after_the_demo, tmp_path):
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert "num_steps=50" in snippet
     short = snippet.replace("num_steps=50", "num_steps=2").replace("max_tokens=60", "max_tokens=4")

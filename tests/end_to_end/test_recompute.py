@@ -1,16 +1,13 @@
 """Activations computed again, by the command line: what the log and the result say of it, and that bits stay."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cstool.machine import appliance
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params, latest_bits
 
 ALWAYS, NEVER = (("--set", f"trainer.init.activation_checkpointing={choice}") for choice in ("always", "never"))
@@ -19,7 +16,7 @@ FAR_TOO_FAST = {"AdamW": {"learning_rate": 1e30}}
 
 
 @pytest.fixture
-def run(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> Callable[..., tuple[dict[str, Any], list[str]]]:
+def run(cstool, tmp_path, data) -> Callable[..., tuple[dict[str, Any], list[str]]]:
     """Train a GPT of 3 layers, and return the result and the log, without times."""
 
     def run(name: str, *arguments: object) -> tuple[dict[str, Any], list[str]]:
@@ -37,7 +34,7 @@ def said(log: list[str]) -> list[str]:
     return [line for line in log if line.startswith(("Preparing to execute", "Recomputing"))]
 
 
-def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves(run, tmp_path: Path) -> None:
+def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves(run, tmp_path):
     (kept, kept_log), (recomputed, log) = run("never", *NEVER), run("always", *ALWAYS)
     prepared = "Preparing to execute using 1 CSX: 12 grains of 4 samples, 2 lanes, 1 wave"
     assert said(kept_log) == [prepared]
@@ -56,7 +53,7 @@ def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves(run, 
     assert latest_bits(tmp_path / "always" / "model_dir") == latest_bits(tmp_path / "never" / "model_dir")
 
 
-def test_the_result_counts_the_second_forward_apart(run) -> None:
+def test_the_result_counts_the_second_forward_apart(run):
     (kept, _), (recomputed, _) = run("never", *NEVER), run("always", *ALWAYS)
     assert {tuple(seconds) for seconds in kept["op_seconds"].values()} == {("forward", "backward")}
     again = {op for op, seconds in recomputed["op_seconds"].items() if "again" in seconds}
@@ -68,7 +65,7 @@ def test_the_result_counts_the_second_forward_apart(run) -> None:
     assert recomputed["streamed_bytes_per_step"] - kept["streamed_bytes_per_step"] == 4 * weights
 
 
-def test_left_to_itself_a_run_recomputes_only_where_memory_is_short(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_to_itself_a_run_recomputes_only_where_memory_is_short(run, monkeypatch):
     usual, log = run("usual")
     assert (usual["recomputed"], usual["waves"], len(said(log))) == (None, 1, 1)
     activations = usual["memory_bytes"]["activations"]
@@ -78,7 +75,7 @@ def test_left_to_itself_a_run_recomputes_only_where_memory_is_short(run, monkeyp
     assert short["losses"] == usual["losses"]
 
 
-def test_a_run_goes_on_with_another_choice_and_has_the_same_bits(run, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_another_choice_and_has_the_same_bits(run, tmp_path):
     straight, _ = run("straight", *NEVER)
     first, _ = run("parts", *ALWAYS, "--max_steps", 2)
     second, _ = run("parts", *NEVER, "--max_steps", 4)
@@ -87,15 +84,13 @@ def test_a_run_goes_on_with_another_choice_and_has_the_same_bits(run, tmp_path: 
     assert (first["recomputed"]["layers"], second["recomputed"]) == (2, None)
 
 
-def test_evaluation_alone_recomputes_nothing(run) -> None:
+def test_evaluation_alone_recomputes_nothing(run):
     run("eval", *NEVER)
     found, log = run("eval", *ALWAYS, "--mode", "eval")
     assert (found["recomputed"], said(log)[1:]) == (None, [])
 
 
-def test_the_first_tensor_that_is_not_finite_is_found_among_what_was_not_kept(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path
-) -> None:
+def test_the_first_tensor_that_is_not_finite_is_found_among_what_was_not_kept(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__optimizer=FAR_TOO_FAST, init__model__num_hidden_layers=3)
     outcome = cstool("run", "-p", file, *ALWAYS)
     assert (outcome.code, outcome.stderr) == (

@@ -1,7 +1,5 @@
 """What a run leaves behind and says at its end: the log as others parse it, events, performance.json, the summary."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -60,7 +58,7 @@ def summary_of(log: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def artifacts(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+def artifacts(tmp_path_factory, data) -> Path:
     """The model_dir of a run that trained and evaluated, and what it printed with --json, beside it."""
     folder = tmp_path_factory.mktemp("artifacts")
     file = gpt_params(folder, data, **EVALUATES, init__schedulers=[SCHEDULE])
@@ -75,7 +73,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 @pytest.mark.parametrize("log", ["stdout", "model_dir/latest_run.log"])
-def test_scripts_for_the_vendors_log_read_ours(artifacts: Path, log: str) -> None:
+def test_scripts_for_the_vendors_log_read_ours(artifacts, log):
     text = (artifacts / log).read_text()
     for pattern in TRAIN:
         assert [int(found[0]) for found in re.findall(pattern, text)] == [1, 2, 4, 5]
@@ -97,7 +95,7 @@ def test_scripts_for_the_vendors_log_read_ours(artifacts: Path, log: str) -> Non
         assert sum(line.endswith(f"INFO:   {words}") for line in lines) == 1, words
 
 
-def test_tensorboard_reads_what_the_log_and_the_document_say(artifacts: Path) -> None:
+def test_tensorboard_reads_what_the_log_and_the_document_say(artifacts):
     document = json.loads((artifacts / "document.json").read_text())
     log = (artifacts / "model_dir" / "latest_run.log").read_text()
     found, again = (scalars_of(artifacts / name / "events") for name in ("model_dir", "again"))
@@ -122,7 +120,7 @@ def test_tensorboard_reads_what_the_log_and_the_document_say(artifacts: Path) ->
     assert found["host/peak_resident_bytes"][-1][1] <= float32(document["peak_resident_bytes"]) * 2
 
 
-def test_performance_json_has_the_vendors_keys_and_ours_apart(artifacts: Path) -> None:
+def test_performance_json_has_the_vendors_keys_and_ours_apart(artifacts):
     document = json.loads((artifacts / "document.json").read_text())
     found = json.loads((artifacts / "again" / "performance.json").read_text())
     assert os.readlink(artifacts / "again" / "performance.json").startswith("cerebras_logs/2")
@@ -136,9 +134,7 @@ def test_performance_json_has_the_vendors_keys_and_ours_apart(artifacts: Path) -
     assert found["modelled"] == document["modelled"]
 
 
-def test_it_says_what_share_of_a_calibrated_host_was_used(
-    cstool: Cstool, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_says_what_share_of_a_calibrated_host_was_used(cstool, tmp_path, data, monkeypatch):
     monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
     host_rates.save_rates(rates := round_rates())
     file = gpt_params(tmp_path, data)
@@ -154,9 +150,7 @@ def test_it_says_what_share_of_a_calibrated_host_was_used(
     )
 
 
-def test_the_summary_says_what_was_done_and_what_to_type_next(
-    cstool: Cstool, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_summary_says_what_was_done_and_what_to_type_next(cstool, tmp_path, data, monkeypatch):
     monkeypatch.chdir(tmp_path)
     gpt_params(Path("r"), data, **EVALUATES, init__model_dir="out")
     flags = ("--num-csx", "2", "--set", "trainer.init.logging.log_steps=5", "trainer.init.seed=3", "--lanes", "1")
@@ -195,12 +189,12 @@ def test_the_summary_says_what_was_done_and_what_to_type_next(
     assert ", after step 6)" in after["held out"]
 
 
-def test_a_run_that_saves_nothing_offers_nothing_to_continue(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+def test_a_run_that_saves_nothing_offers_nothing_to_continue(cstool, tmp_path, data):
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__checkpoint={}))
     assert not {"continue", "evaluate"} & set(summary_of(outcome.stdout))
 
 
-def test_where_the_latest_checkpoint_is_not_looked_for_it_is_named(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+def test_where_the_latest_checkpoint_is_not_looked_for_it_is_named(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__checkpoint={"steps": 2, "autoload_last_checkpoint": False})
     first = json.loads(cstool("run", "-p", file, "--json", "--num_steps", "2").stdout)
     command = first["commands"]["continue"]
@@ -212,7 +206,7 @@ def test_where_the_latest_checkpoint_is_not_looked_for_it_is_named(cstool: Cstoo
     assert (again["first_step"], again["last_step"]) == (2, 4)
 
 
-def test_nothing_to_train_is_summed_up_too(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+def test_nothing_to_train_is_summed_up_too(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data)
     cstool("run", "-p", file)
     events = scalars_of(tmp_path / "model_dir" / "events")
@@ -221,9 +215,7 @@ def test_nothing_to_train_is_summed_up_too(cstool: Cstool, tmp_path: Path, data:
     assert scalars_of(tmp_path / "model_dir" / "events") == events
 
 
-def test_an_interrupted_run_says_what_it_did_and_how_to_go_on(
-    cstool: Cstool, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_says_what_it_did_and_how_to_go_on(cstool, tmp_path, data, monkeypatch):
     train_step = Appliance.train_step
 
     def signalled(self: Appliance, *arguments: Any) -> Any:
@@ -244,9 +236,7 @@ def test_an_interrupted_run_says_what_it_did_and_how_to_go_on(
     assert summary_of(again.stdout)["trained"].startswith("trained   steps 2 to 3: ")
 
 
-def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(tmp_path, data, monkeypatch):
     def slower(owner: Any, name: str, seconds: float) -> None:
         original = getattr(owner, name)
 
@@ -294,7 +284,7 @@ def slow_save(seconds: float) -> Callable[..., Any]:
     return save
 
 
-def test_events_that_cannot_be_written_do_not_stop_a_run(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+def test_events_that_cannot_be_written_do_not_stop_a_run(cstool, tmp_path, data):
     taken = tmp_path / "taken"
     taken.write_text("")
     changes = {"init__loggers": [{"TensorBoardLogger": {"summary_dir": str(taken)}}]}
@@ -307,13 +297,13 @@ def test_events_that_cannot_be_written_do_not_stop_a_run(cstool: Cstool, tmp_pat
     ]
 
 
-def test_the_logger_of_events_can_be_turned_off(cstool: Cstool, tmp_path: Path, data: Path) -> None:
+def test_the_logger_of_events_can_be_turned_off(cstool, tmp_path, data):
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__loggers=[{"TensorBoardLogger": None}]), "--json")
     assert json.loads(outcome.stdout)["events"] is None
     assert not (tmp_path / "model_dir" / "events").exists()
 
 
-def test_after_a_kill_every_step_is_there_once(tmp_path: Path, data: Path) -> None:
+def test_after_a_kill_every_step_is_there_once(tmp_path, data):
     changes = {"init__loop": {"max_steps": 30}, "init__checkpoint": {"steps": 3}}
     file = gpt_params(tmp_path, data, **changes)
     command = [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "1"]

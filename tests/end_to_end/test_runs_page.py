@@ -1,20 +1,14 @@
 """The page about runs shows what a run leaves behind, and what it says."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.pages import without_numbers
-from tests.end_to_end.refusals import Outcome
 from tests.event_files import scalars_of
 
 PROJECT = Path(__file__).parents[2]
@@ -27,9 +21,7 @@ def tree(folder: Path) -> list[str]:
     return [f"{path} -> {path.readlink()}" if path.is_symlink() else str(path) for path in entries]
 
 
-def test_the_page_shows_what_it_prints_and_leaves(
-    cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_what_it_prints_and_leaves(cstool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -50,7 +42,7 @@ def test_the_page_shows_what_it_prints_and_leaves(
     assert looked == seen
 
 
-def test_the_page_has_all_tags(cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_all_tags(cstool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
     assert cstool("data", "prepare", "text", "--output", "datasets/text", "--sequence_length", "128").code == 0
@@ -66,6 +58,6 @@ def test_the_page_has_all_tags(cstool: Callable[..., Outcome], tmp_path: Path, m
     assert {re.sub(r"layer_\d", "layer_N", tag) for tag in found} == listed
 
 
-def test_its_picture_is_there_and_small() -> None:
+def test_its_picture_is_there_and_small():
     (image,) = re.findall(r"\]\((images/.*?)\)", PAGE)
     assert 10_000 < (PROJECT / "docs" / image).stat().st_size < 200_000

@@ -1,7 +1,5 @@
 """One run has the same losses and weights, to the last bit, on any number of systems and lanes."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,12 +35,12 @@ SPARSE: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "train", 150)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_bits_do_not_depend_on_num_csx_or_lanes(tmp_path: Path, data: Path, variant: str) -> None:
+def test_the_bits_do_not_depend_on_num_csx_or_lanes(tmp_path, data, variant):
     expected = None
     for num_csx, lanes in [(1, 1), (1, 2), (1, 3), (2, 2), (3, 1), (4, 3), (6, 2), (12, 2)]:
         file = gpt_params(tmp_path / f"{num_csx}-{lanes}", data, **VARIANTS[variant])
@@ -51,9 +49,7 @@ def test_the_bits_do_not_depend_on_num_csx_or_lanes(tmp_path: Path, data: Path, 
         assert found == expected, f"num_csx {num_csx}, {lanes} lanes"
 
 
-def test_the_bits_do_not_depend_on_the_thread_nor_on_a_run_beside_it(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bits_do_not_depend_on_the_thread_nor_on_a_run_beside_it(tmp_path, data, monkeypatch):
     """BLAS must not have two threads: for some CPUs it sums in another order then."""
     seen, forward = set(), Lane.forward
 
@@ -76,7 +72,7 @@ def test_the_bits_do_not_depend_on_the_thread_nor_on_a_run_beside_it(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path: Path, data: Path, family: str) -> None:
+def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path, data, family):
     """Two layers, dropout and clipping; 4 grains to a batch."""
     model = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, **FAMILIES[family]}
     changes = {f"init__model__{key}": value for key, value in model.items()}
@@ -95,9 +91,7 @@ def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path: Path, data: 
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
-def test_the_bits_do_not_depend_on_waves(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, family: str
-) -> None:
+def test_the_bits_do_not_depend_on_waves(tmp_path, data, monkeypatch, family):
     model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()} | NEVER
     whole = bits(run_file(gpt_params(tmp_path / "whole", data, **model)))
     probe = run_file(gpt_params(tmp_path / "probe", data, **model)).memory_bytes["activations"]
@@ -110,8 +104,8 @@ def test_the_bits_do_not_depend_on_waves(
 
 @pytest.mark.parametrize("variant", SPARSE)
 def test_the_bits_of_sparse_training_depend_on_neither_num_csx_nor_lanes_nor_waves(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, variant: str
-) -> None:
+    tmp_path, data, monkeypatch, variant
+):
     """4 grains to a batch; where masks change, they do so after steps 2 and 4, or after each."""
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
     changes = {**SPARSE[variant], **NEVER, "fit": {"train_dataloader": loader}}
@@ -133,9 +127,7 @@ def test_the_bits_of_sparse_training_depend_on_neither_num_csx_nor_lanes_nor_wav
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, *SPARSE])
-def test_the_bits_do_not_depend_on_what_is_recomputed(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, variant: str
-) -> None:
+def test_the_bits_do_not_depend_on_what_is_recomputed(tmp_path, data, monkeypatch, variant):
     """4 grains to a batch, three layers, of which two run forward again."""
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
     changes: dict[str, Any] = {
@@ -167,7 +159,7 @@ def test_the_bits_do_not_depend_on_what_is_recomputed(
         assert bits(result) == bits(expected), f"{budget} bytes"
 
 
-def test_the_losses_fall(tmp_path: Path, data: Path) -> None:
+def test_the_losses_fall(tmp_path, data):
     losses = run_file(gpt_params(tmp_path, data, init__loop={"max_steps": 20})).losses
     assert losses[0] == pytest.approx(4.1, abs=0.1)  # about ln 64, what a model that knows nothing has
     assert losses[-1] < 3.0

@@ -1,7 +1,5 @@
 """Sparse training as a whole: masks change when the vendor's would, interruptions change nothing, zeros cost little."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -23,7 +21,6 @@ from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.params import load_params
 from cstool.run.session import RunResult
 from cstool.sparsity import drop_fraction_at, is_update_step, keep_count, starts_sparse
-from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import bits, gpt_params, latest_bits, run_file
 from tests.models import FAMILIES
 
@@ -82,9 +79,7 @@ def train(file: Path, **flags: Any) -> RunResult:
     [*((algorithm, {"max_gradient_norm": 1.0}) for algorithm in CHANGING), ("rigl", {})],
     ids=[*CHANGING, "rigl, not clipped"],
 )
-def test_interrupted_before_at_and_after_an_update_step_it_ends_with_the_same_bits(
-    tmp_path: Path, data: Path, algorithm: str, norm: dict[str, float]
-) -> None:
+def test_interrupted_before_at_and_after_an_update_step_it_ends_with_the_same_bits(tmp_path, data, algorithm, norm):
     """Masks change after steps 2, 4 and 6, and with dropconnect for every step; it stops after 3, 4 and 5."""
     changes = {"init__precision": norm, "init__model__dropout_rate": 0.1}
     straight = train(sparse_params(tmp_path / "straight", data, CHANGING[algorithm], steps=6, every=6, **changes))
@@ -98,7 +93,7 @@ def test_interrupted_before_at_and_after_an_update_step_it_ends_with_the_same_bi
     assert bits(part)[1] == bits(straight)[1]
 
 
-def test_killed_between_updates_it_does_again_what_was_lost(tmp_path: Path, data: Path) -> None:
+def test_killed_between_updates_it_does_again_what_was_lost(tmp_path, data):
     """The last checkpoint is of step 7; steps 8 and 10 changed the masks before the process was killed."""
     args = {"steps": 20, "every": 7, "init__model__dropout_rate": 0.1}
     straight = train(sparse_params(tmp_path / "straight", data, CHANGING["rigl"], **args))
@@ -134,13 +129,8 @@ def test_killed_between_updates_it_does_again_what_was_lost(tmp_path: Path, data
 )
 @pytest.mark.parametrize("algorithm", ["set", "rigl"])
 def test_masks_change_after_the_steps_that_the_vendor_documents_and_after_no_other(
-    tmp_path: Path,
-    data: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    algorithm: str,
-    update: dict[str, Any] | None,
-    expected: list[int],
-) -> None:
+    tmp_path, data, monkeypatch, algorithm, update, expected
+):
     """And dense gradients are asked for on these steps alone, by RigL alone; each mask keeps the documented count."""
     asked: set[int] = set()
     changed: list[int] = []
@@ -201,9 +191,7 @@ def losses_of(folder: Path, data: Path, kernels: str) -> RunResult:
     return train(sparse_params(folder, data, group, steps=10, every=10), sparse_kernels=kernels)
 
 
-def test_sparse_kernels_and_dense_ones_train_alike_and_a_wrong_one_does_not(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sparse_kernels_and_dense_ones_train_alike_and_a_wrong_one_does_not(tmp_path, data, monkeypatch):
     dense = losses_of(tmp_path / "never", data, "never")
     sparse = losses_of(tmp_path / "always", data, "always")
     assert {word for row in dense.sparsity for word in row["kernels"].values()} == {"dense"}
@@ -230,7 +218,7 @@ LINEAR = 2 * (4 * 128 * 128 + 2 * 128 * 512)
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[Any], RunResult]:
+def wide(tmp_path_factory, data) -> Callable[[Any], RunResult]:
     """Return two steps of a model nearly all of whose weights are linear ones; the same twice is run once."""
 
     @functools.cache
@@ -251,9 +239,7 @@ def checkpoint_bytes(result: RunResult) -> int:
 
 
 @pytest.mark.parametrize("algorithm", ["static", "set", "rigl"])
-def test_a_tenth_of_the_weights_takes_less_than_a_quarter_of_the_memory(
-    wide: Callable[[Any], RunResult], algorithm: str
-) -> None:
+def test_a_tenth_of_the_weights_takes_less_than_a_quarter_of_the_memory(wide, algorithm):
     """Of the linear weights: what is allocated for them and their optimizer state, and what a checkpoint holds."""
     dense = wide([])
     update = {} if algorithm == "static" else {"update": {"freq": 2}}
@@ -270,7 +256,7 @@ def test_a_tenth_of_the_weights_takes_less_than_a_quarter_of_the_memory(
         assert sparse.memory_bytes["gradients"] < 0.25 * dense.memory_bytes["gradients"]
 
 
-def test_what_streams_falls_with_the_density(wide: Callable[[Any], RunResult]) -> None:
+def test_what_streams_falls_with_the_density(wide):
     runs = {sparsity: wide({"sparsity": sparsity}) for sparsity in (0.5, 0.75, 0.9)}
     dense = wide([]).streamed_bytes_per_step
     others = dense - 2 * 4 * LINEAR
@@ -281,7 +267,7 @@ def test_what_streams_falls_with_the_density(wide: Callable[[Any], RunResult]) -
         assert (1 - sparsity) * 1.25 < share < (1 - sparsity) * 1.25 + 0.02
 
 
-def test_there_is_room_for_what_a_run_will_keep_at_its_last_step(wide: Callable[[Any], RunResult]) -> None:
+def test_there_is_room_for_what_a_run_will_keep_at_its_last_step(wide):
     """The share of zeros falls from 0.8 by 0.1 a step; it is of all matrices, two layers of six."""
     grown = wide({"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.8, "slope": -0.1}})
     kept = 2 * (4 * keep_count(0.6, 128 * 128) + 2 * keep_count(0.6, 128 * 512))
@@ -312,9 +298,7 @@ SMALLER = {
         ("params_gpt3_125m_rigl75", 2, [2, 4]),
     ],
 )
-def test_the_vendors_sparse_files_train_as_they_are_but_smaller(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, name: str, freq: int | None, updates: list[int]
-) -> None:
+def test_the_vendors_sparse_files_train_as_they_are_but_smaller(cstool, tmp_path, data, name, freq, updates):
     settings = {f"trainer.init.{key}": value for key, value in SMALLER.items()}
     settings |= {"trainer.fit.train_dataloader.data_dir": data, "trainer.fit.train_dataloader.batch_size": 8}
     settings |= {} if freq is None else {"trainer.init.sparsity.update.freq": freq}
@@ -333,7 +317,7 @@ def test_the_vendors_sparse_files_train_as_they_are_but_smaller(
         assert [step for step in range(1, 6) if masks[step][weight] != masks[step - 1][weight]] == updates
 
 
-def test_the_vendors_rigl_updates_after_every_100th_step_up_to_3500() -> None:
+def test_the_vendors_rigl_updates_after_every_100th_step_up_to_3500():
     [group] = load_params(INTEROP / "params_gpt3_125m_rigl75.yaml").sparsity
     assert [step for step in range(1, 4779) if is_update_step(group.update, step)] == [*range(100, 3501, 100)]
     assert starts_sparse(group.update)
@@ -341,9 +325,7 @@ def test_the_vendors_rigl_updates_after_every_100th_step_up_to_3500() -> None:
 
 
 @pytest.mark.parametrize("group", [{"sparsity": 0.75}, CHANGING["dropconnect"]], ids=["static", "dropconnect"])
-def test_a_run_that_goes_on_keeps_the_kernels_with_which_it_began(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, group: dict[str, Any]
-) -> None:
+def test_a_run_that_goes_on_keeps_the_kernels_with_which_it_began(tmp_path, data, monkeypatch, group):
     """Though the machine would now measure otherwise; a run that takes the weights alone goes by the machine."""
 
     def train_where(measured: float, folder: str, steps: int, states: str | None = None) -> tuple[RunResult, set[str]]:
@@ -372,9 +354,7 @@ def test_a_run_that_goes_on_keeps_the_kernels_with_which_it_began(
 
 
 @pytest.mark.parametrize("group", [{"sparsity": 0.75}, CHANGING["dropconnect"]], ids=["static", "dropconnect"])
-def test_other_kernels_than_before_are_told(
-    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture, group: dict[str, Any]
-) -> None:
+def test_other_kernels_than_before_are_told(tmp_path, data, caplog, group):
     caplog.set_level("WARNING", "cstool")
     for steps, kernels in ((1, "never"), (2, "never"), (3, "always")):
         assert not caplog.messages
@@ -384,7 +364,7 @@ def test_other_kernels_than_before_are_told(
     ]
 
 
-def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_path: Path, data: Path) -> None:
+def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_path, data):
     """It can be repeated; one without masks takes all weights, and says what a dense file says of the checkpoint."""
     group = {**CHANGING["dropconnect"], "samples": 3}
     trained = train(sparse_params(tmp_path, data, group, steps=2, every=2), mode="train_and_eval")
@@ -402,7 +382,7 @@ def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_pa
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_trains_sparsely_with_either_kernels(tmp_path: Path, data: Path, family: str) -> None:
+def test_every_family_trains_sparsely_with_either_kernels(tmp_path, data, family):
     """Every matrix of a linear layer is sparse; the mask changes after the second step."""
     model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
     filters = ["*dense_layer*.weight", "*linear_layer*.weight"]
@@ -424,9 +404,7 @@ def test_every_family_trains_sparsely_with_either_kernels(tmp_path: Path, data: 
     assert dense == []
 
 
-def test_a_static_mask_that_goes_on_with_other_zeros_than_asked_for_is_told(
-    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_static_mask_that_goes_on_with_other_zeros_than_asked_for_is_told(tmp_path, data, caplog):
     run_file(sparse_params(tmp_path, data, 0.75, steps=1, every=1))
     run_file(sparse_params(tmp_path, data, 0.5, steps=2, every=1))
     name = LAYER.format(0) + "self_attn.proj_q_dense_layer.weight"

@@ -1,10 +1,7 @@
 """The stock params files: they load, and describe models of exactly the size that docs/models.md says."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,29 +47,29 @@ def graph_of(params: Params) -> Graph:
     return build_graph(params.model, getattr(params.model, "max_position_embeddings", None))
 
 
-def test_every_stock_file_is_counted_here() -> None:
+def test_every_stock_file_is_counted_here():
     assert {path.stem for path in STOCK_FILES} == PARAMETERS.keys()
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_a_stock_file_describes_a_model_of_the_stated_size(name: str) -> None:
+def test_a_stock_file_describes_a_model_of_the_stated_size(name):
     stated, arithmetic = PARAMETERS[name]
     assert stated == arithmetic
     assert graph_of(load_params(PROJECT / "params" / f"{name}.yaml")).parameter_count == stated
 
 
 @pytest.mark.parametrize("name", TRILLIONS)
-def test_the_models_of_trillions_reach_them(name: str) -> None:
+def test_the_models_of_trillions_reach_them(name):
     assert TRILLIONS[name] <= PARAMETERS[name][0] / 10**12 < 1.01 * TRILLIONS[name]
 
 
 @pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
-def test_nothing_in_a_stock_file_is_without_effect(path: Path) -> None:
+def test_nothing_in_a_stock_file_is_without_effect(path):
     assert load_params(path).notes == ()
 
 
 @pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
-def test_a_schedule_ends_where_training_does_or_stays_at_its_end(path: Path) -> None:
+def test_a_schedule_ends_where_training_does_or_stays_at_its_end(path):
     params = load_params(path)
     (schedule,) = params.schedulers
     steps = params.loop.max_steps
@@ -85,12 +82,12 @@ def test_a_schedule_ends_where_training_does_or_stays_at_its_end(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
-def test_the_command_validates_a_stock_file_without_its_data(cstool: Callable[..., Outcome], path: Path) -> None:
+def test_the_command_validates_a_stock_file_without_its_data(cstool, path):
     assert cstool("config", "validate", path) == Outcome(0, "Config validation was successful!\n", "")
 
 
 @pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
-def test_the_command_counts_a_stock_file(cstool: Callable[..., Outcome], path: Path) -> None:
+def test_the_command_counts_a_stock_file(cstool, path):
     stated, _ = PARAMETERS[path.stem]
     outcome = cstool("config", "stats", path, "--json")
     assert outcome.code == 0
@@ -115,12 +112,12 @@ def table_of_models() -> dict[str, list[str]]:
 ROWS = table_of_models()
 
 
-def test_the_table_has_all_stock_and_interop_files() -> None:
+def test_the_table_has_all_stock_and_interop_files():
     assert ROWS.keys() == {str(path.relative_to(PROJECT)) for path in (*STOCK_FILES, *INTEROP_FILES)}
 
 
 @pytest.mark.parametrize("file", ROWS)
-def test_a_row_of_the_table_agrees_with_its_file(file: str) -> None:
+def test_a_row_of_the_table_agrees_with_its_file(file):
     layers, width, heads, embeddings, layer, last_norm, parameters, _ = ROWS[file]
     params = load_params(PROJECT / file)
     graph = graph_of(params)
@@ -141,7 +138,7 @@ def test_a_row_of_the_table_agrees_with_its_file(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", ROWS)
-def test_a_published_count_is_the_count_rounded_or_explained(file: str) -> None:
+def test_a_published_count_is_the_count_rounded_or_explained(file):
     parameters, published = ROWS[file][-2:]
     explained = re.findall(r"\(([a-z])\)", published)
     text = (PROJECT / "docs" / "models.md").read_text(encoding="utf-8")

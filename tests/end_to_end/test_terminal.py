@@ -1,7 +1,5 @@
 """What a person sees on a terminal: bars that go, text and log lines that stay whole, and nothing in between."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal
@@ -28,7 +26,7 @@ WRITES = ("--mode", "infer", "--temperature", "0", "--max_tokens", "40", "--trun
 
 
 @pytest.fixture(autouse=True)
-def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def _terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
@@ -41,7 +39,7 @@ def tasks(shown: Shown) -> list[str]:
 
 
 @WIDTHS
-def test_text_comes_as_it_is_and_the_log_beside_it(cstool: Cstool, ready: Path, columns: int) -> None:
+def test_text_comes_as_it_is_and_the_log_beside_it(cstool, ready, columns):
     shown = on_terminal(columns, lambda: run("run", "--params", str(ready), *WRITES))
     text = cstool("run", "--params", ready, *WRITES).stdout.removesuffix("\n")
     assert shown.code == 0
@@ -53,9 +51,7 @@ def test_text_comes_as_it_is_and_the_log_beside_it(cstool: Cstool, ready: Path, 
 
 
 @WIDTHS
-def test_text_that_goes_into_a_file_is_not_on_the_terminal(
-    cstool: Cstool, ready: Path, tmp_path: Path, columns: int
-) -> None:
+def test_text_that_goes_into_a_file_is_not_on_the_terminal(cstool, ready, tmp_path, columns):
     with (tmp_path / "written").open("w") as file:
         shown = on_terminal(columns, lambda: run("run", "--params", str(ready), *WRITES), stdout=file.fileno())
     assert (tmp_path / "written").read_text() == cstool("run", "--params", ready, *WRITES).stdout
@@ -63,7 +59,7 @@ def test_text_that_goes_into_a_file_is_not_on_the_terminal(
     assert not any(line.startswith(TEXT[:30]) for line in shown.lines)
 
 
-def test_ctrl_c_is_answered_below_the_text(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_answered_below_the_text(ready, monkeypatch):
     choose = Sampling.choose
 
     def interrupted(self: Sampling, logits: np.ndarray, prompt: int, position: int) -> int:
@@ -99,7 +95,7 @@ def test_ctrl_c_is_answered_below_the_text(ready: Path, monkeypatch: pytest.Monk
 
 
 @WIDTHS
-def test_a_run_shows_bars_while_it_works_and_leaves_its_log(tmp_path: Path, data: Path, columns: int) -> None:
+def test_a_run_shows_bars_while_it_works_and_leaves_its_log(tmp_path, data, columns):
     file = gpt_params(tmp_path, data, init__loop__eval_steps=1)
     shown = on_terminal(columns, lambda: run("run", "--params", str(file), "--mode", "train_and_eval"))
     assert shown.code == 0
@@ -112,7 +108,7 @@ def test_a_run_shows_bars_while_it_works_and_leaves_its_log(tmp_path: Path, data
 
 @WIDTHS
 @pytest.mark.parametrize("mode", ["eval", "eval_all"])
-def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready: Path, tmp_path: Path, mode: str, columns: int) -> None:
+def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready, tmp_path, mode, columns):
     shown = on_terminal(columns, lambda: run("run", "--params", str(ready), "--mode", mode))
     assert shown.code == 0
     assert "Evaluating" in tasks(shown)
@@ -120,7 +116,7 @@ def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready: Path, tmp_path: Pat
 
 
 @WIDTHS
-def test_classes_are_predicted_behind_a_bar(tmp_path: Path, columns: int) -> None:
+def test_classes_are_predicted_behind_a_bar(tmp_path, columns):
     assert run("data", "prepare", "digits", "--output", str(tmp_path / "digits")) == 0
     flags = ("--set", f"trainer.fit.train_dataloader.data_dir={tmp_path / 'digits'}")
     flags += ("--set", f"trainer.fit.val_dataloader.data_dir={tmp_path / 'digits'}")
@@ -160,7 +156,7 @@ def without_cuts(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def worked(tmp_path_factory) -> Path:
     """A folder with some text, a params file, and two checkpoints of it."""
     folder = tmp_path_factory.mktemp("worked")
     (folder / "books").mkdir()
@@ -188,9 +184,7 @@ BARS = {
 
 @WIDTHS
 @pytest.mark.parametrize("command", BARS)
-def test_a_bar_goes_and_what_is_printed_stays(
-    worked: Path, monkeypatch: pytest.MonkeyPatch, cstool: Cstool, command: str, columns: int
-) -> None:
+def test_a_bar_goes_and_what_is_printed_stays(worked, monkeypatch, cstool, command, columns):
     monkeypatch.chdir(worked)
     shown = on_terminal(columns, lambda: run(*command.split()))
     assert shown.code == 0
@@ -204,7 +198,7 @@ def test_a_bar_goes_and_what_is_printed_stays(
 
 
 @WIDTHS
-def test_validation_shows_what_it_trains(tmp_path: Path, data: Path, columns: int) -> None:
+def test_validation_shows_what_it_trains(tmp_path, data, columns):
     sparsity = {"algorithm": "static", "sparsity": 0.5}
     file = gpt_params(tmp_path, data, init__sparsity=sparsity, init__loop__eval_steps=1)
     shown = on_terminal(columns, lambda: run("validate", "-p", str(file), "--num_steps", "2", "--max_loss_gap", "9"))
@@ -214,7 +208,7 @@ def test_validation_shows_what_it_trains(tmp_path: Path, data: Path, columns: in
 
 
 @WIDTHS
-def test_what_this_host_can_do_is_measured_behind_a_bar(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_what_this_host_can_do_is_measured_behind_a_bar(monkeypatch, columns):
     def measured(folder: Path, report: calibrate.Report) -> NoReturn:
         report("gpt2", 0, 2)
         report("disk", 1, 2)
@@ -230,7 +224,7 @@ def test_what_this_host_can_do_is_measured_behind_a_bar(monkeypatch: pytest.Monk
 
 
 @WIDTHS
-def test_from_python_text_comes_as_it_is(ready: Path, columns: int) -> None:
+def test_from_python_text_comes_as_it_is(ready, columns):
     texts: list[str] = []
 
     def generate() -> int:

@@ -1,7 +1,5 @@
 """`cstool run --trace`: a file of what happened in a few steps, and the same bits as without."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -23,7 +21,7 @@ from cstool.params import load_params
 from cstool.run.session import RunResult
 from tests.contract.refusal import refusal
 from tests.end_to_end.memoryx_files import IN_FILE
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import bits, compiled, gpt_params, run_file
 
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
@@ -76,16 +74,14 @@ def traced(folder: Path, data: Path, *, lanes: int = 2, num_csx: int = 2, **chan
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_bits_are_those_of_a_run_without(tmp_path: Path, data: Path, variant: str) -> None:
+def test_the_bits_are_those_of_a_run_without(tmp_path, data, variant):
     plain = run_file(gpt_params(tmp_path / "plain", data, **VARIANTS[variant]), lanes=2)
     assert bits(traced(tmp_path / "traced", data, **VARIANTS[variant])) == bits(plain)
 
 
 @pytest.mark.parametrize("num_csx", [1, 3])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(
-    tmp_path: Path, data: Path, variant: str, num_csx: int
-) -> None:
+def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(tmp_path, data, variant, num_csx):
     traced(tmp_path, data, num_csx=num_csx, **VARIANTS[variant])
     found = spans_of(tmp_path / "trace.json")
     graph = compiled(load_params(tmp_path / "params.yaml"), "train").graph
@@ -112,7 +108,7 @@ def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(
     assert systems == {(f"CSX {grain * num_csx // GRAINS} (measured)", grain) for grain in range(GRAINS)}
 
 
-def test_again_is_there_where_layers_are_recomputed(tmp_path: Path, data: Path) -> None:
+def test_again_is_there_where_layers_are_recomputed(tmp_path, data):
     traced(tmp_path, data, init__activation_checkpointing="always")
     again = {s.name for s in spans_of(tmp_path / "trace.json") if s.name.endswith(" again")}
     assert f"{LAYERS}0.self_attn again" in again
@@ -122,8 +118,8 @@ def test_again_is_there_where_layers_are_recomputed(tmp_path: Path, data: Path) 
 @pytest.mark.parametrize("variant", ["clipped", "in a file"])
 @pytest.mark.parametrize(("num_csx", "lanes"), [(1, 1), (1, 2), (3, 2)])
 def test_spans_of_a_lane_follow_each_other_within_the_time_of_the_steps(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, variant: str, num_csx: int, lanes: int
-) -> None:
+    tmp_path, data, monkeypatch, variant, num_csx, lanes
+):
     monkeypatch.setattr(recorder, "SHORTEST_WAIT_S", 0.0)
     traced(tmp_path, data, num_csx=num_csx, lanes=lanes, **VARIANTS[variant])
     by_lane: dict[tuple[str, str], list[Span]] = {}
@@ -146,7 +142,7 @@ def test_spans_of_a_lane_follow_each_other_within_the_time_of_the_steps(
 
 
 @pytest.mark.parametrize("variant", ["clipped", "recomputed", "rigl"])
-def test_counters_say_what_streamed_and_how_many_gradients_there_were(tmp_path: Path, data: Path, variant: str) -> None:
+def test_counters_say_what_streamed_and_how_many_gradients_there_were(tmp_path, data, variant):
     result = traced(tmp_path, data, **VARIANTS[variant])
     path = tmp_path / "trace.json"
     streamed = counters_of(path, "streamed")
@@ -158,7 +154,7 @@ def test_counters_say_what_streamed_and_how_many_gradients_there_were(tmp_path: 
     assert max(counters_of(path, "memory of buffers")) <= result.memory_bytes["gradients"]
 
 
-def test_requests_to_the_file_are_there(tmp_path: Path, data: Path) -> None:
+def test_requests_to_the_file_are_there(tmp_path, data):
     result = traced(tmp_path, data, init__loop={"max_steps": 1}, init__checkpoint={"steps": 0}, **IN_FILE)
     written = [s.arguments["bytes"] for s in spans_of(tmp_path / "trace.json") if s.name == "write"]
     assert result.memoryx is not None
@@ -169,9 +165,7 @@ def test_requests_to_the_file_are_there(tmp_path: Path, data: Path) -> None:
     ("before", "last", "steps"),
     [(0, 1, "step 1"), (0, 3, "steps 1 to 3"), (0, 6, "steps 2 to 4"), (2, 7, "steps 4 to 6")],
 )
-def test_steps_2_to_4_of_the_run_are_recorded_or_all_of_a_short_one(
-    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture, before: int, last: int, steps: str
-) -> None:
+def test_steps_2_to_4_of_the_run_are_recorded_or_all_of_a_short_one(tmp_path, data, caplog, before, last, steps):
     if before:
         run_file(gpt_params(tmp_path, data, init__loop={"max_steps": before}, init__checkpoint={"steps": before}))
     caplog.set_level("INFO", "cstool")
@@ -199,9 +193,7 @@ def fail() -> None:
     raise NonFiniteError("the loss is not finite")
 
 
-def test_an_interrupted_run_leaves_the_trace_of_what_it_did(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_interrupted_run_leaves_the_trace_of_what_it_did(tmp_path, data, monkeypatch, caplog):
     caplog.set_level("INFO", "cstool")
     at_step(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Interrupted, match="stopped by SIGTERM after step 3"):
@@ -210,9 +202,7 @@ def test_an_interrupted_run_leaves_the_trace_of_what_it_did(
     assert steps_of(tmp_path / "trace.json") == ["step 2", "step 3"]
 
 
-def test_a_run_that_fails_leaves_the_trace_of_what_it_did(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_fails_leaves_the_trace_of_what_it_did(tmp_path, data, monkeypatch):
     at_step(monkeypatch, 3, fail)
     with refusal(NonFiniteError, "the loss is not finite"):
         traced(tmp_path, data)
@@ -221,9 +211,7 @@ def test_a_run_that_fails_leaves_the_trace_of_what_it_did(
     assert [s.name for s in found if s.name.startswith("step ")] == ["step 2", "step 3"]
 
 
-def test_a_run_that_fails_before_its_second_step_leaves_no_trace(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_that_fails_before_its_second_step_leaves_no_trace(tmp_path, data, monkeypatch, caplog):
     caplog.set_level("INFO", "cstool")
     at_step(monkeypatch, 1, fail)
     with refusal(NonFiniteError, "the loss is not finite"):
@@ -234,7 +222,7 @@ def test_a_run_that_fails_before_its_second_step_leaves_no_trace(
 
 
 @pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> None:
+def full(monkeypatch):
     """A disk that has no room for a trace."""
     write = Trace.write
 
@@ -250,7 +238,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("full")
-def test_a_trace_that_cannot_be_written_ends_a_run_that_is_saved(tmp_path: Path, data: Path) -> None:
+def test_a_trace_that_cannot_be_written_ends_a_run_that_is_saved(tmp_path, data):
     with refusal(TraceError, f"{tmp_path / 'trace.json'}: cannot be written: No space left on device"):
         traced(tmp_path, data)
     assert (tmp_path / "model_dir" / "checkpoint_4.mdl").is_file()
@@ -258,16 +246,14 @@ def test_a_trace_that_cannot_be_written_ends_a_run_that_is_saved(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("full")
-def test_what_ends_a_run_counts_more_than_its_trace(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_ends_a_run_counts_more_than_its_trace(tmp_path, data, monkeypatch, caplog):
     at_step(monkeypatch, 3, fail)
     with refusal(NonFiniteError, "the loss is not finite"):
         traced(tmp_path, data)
     assert f"{tmp_path / 'trace.json'}: cannot be written: No space left on device" in caplog.messages
 
 
-def test_the_command_writes_it(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
+def test_the_command_writes_it(cstool, tmp_path, data):
     path = tmp_path / "trace.json"
     outcome = cstool("run", "-p", gpt_params(tmp_path, data), "--mode", "train_and_eval", "--trace", path)
     assert outcome.code == 0
@@ -297,9 +283,7 @@ IN_FOLDER = "--trace: must be in a folder that can be written, got"
          "nothing runs with it")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_traced_is_refused_before_anything_runs(
-    cstool: Callable[..., Outcome], tmp_path: Path, data: Path, flags: str, expected: str
-) -> None:
+def test_what_cannot_be_traced_is_refused_before_anything_runs(cstool, tmp_path, data, flags, expected):
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     file = gpt_params(tmp_path, data)
@@ -309,7 +293,7 @@ def test_what_cannot_be_traced_is_refused_before_anything_runs(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_several_trainers_are_not_traced(cstool: Callable[..., Outcome], tmp_path: Path, data: Path) -> None:
+def test_several_trainers_are_not_traced(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data)
     trainer = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump({"trainer": [trainer, trainer]}))

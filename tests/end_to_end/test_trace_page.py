@@ -1,27 +1,19 @@
 """The page about traces shows what a run, and a look at its trace, print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.pages import without_numbers
-from tests.end_to_end.refusals import Outcome
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "trace.md").read_text(encoding="utf-8")
 
 
-def test_the_page_shows_what_it_prints(
-    cstool: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_what_it_prints(cstool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

@@ -1,7 +1,5 @@
 """Every message on the page about trouble is what the command above it prints."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -10,13 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.pages import without_numbers
-from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.worked import PROJECT, save_checkpoints, write_data, write_params
 from tests.patience import wait_until
 
@@ -26,7 +22,7 @@ LABELS = ("error: ", "interrupted: ", "hint: ")
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory) -> Path:
     """The folder that the page is about, of fewer books, and what calls this program there."""
     folder = tmp_path_factory.mktemp("trouble")
     write_params(folder)
@@ -52,9 +48,7 @@ def interrupt_after(path: Path) -> threading.Thread:
 
 
 @pytest.mark.parametrize("heading", ENTRIES)
-def test_a_message_is_what_the_command_above_it_prints(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heading: str, cstool: Callable[..., Outcome]
-) -> None:
+def test_a_message_is_what_the_command_above_it_prints(prepared, tmp_path, monkeypatch, heading, cstool):
     folder = tmp_path / "work"
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
@@ -81,7 +75,7 @@ def test_a_message_is_what_the_command_above_it_prints(
     shutil.rmtree(folder)
 
 
-def test_no_message_stands_where_no_test_sees_it() -> None:
+def test_no_message_stands_where_no_test_sees_it():
     assert len(re.findall(r"^```console", PAGE, re.MULTILINE)) == len(ENTRIES) >= 30
     messages = [line for line in PAGE.splitlines() if line.startswith(LABELS)]
     assert messages == [

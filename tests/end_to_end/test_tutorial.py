@@ -1,7 +1,5 @@
 """The commands of the tutorial run in its order, as they are written, and print what it shows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -89,7 +87,7 @@ def check_text(command: str, printed: list[str], shown: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clone(tmp_path_factory) -> Path:
     """A folder with what the tutorial uses of the project."""
     folder = tmp_path_factory.mktemp("clone").resolve()
     for name in ("cstool", "params"):
@@ -98,7 +96,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_first_hour_goes_as_the_page_says(clone: Path) -> None:
+def test_the_first_hour_goes_as_the_page_says(clone):
     codes = {"hiden_size": 2, "checkpoint diff": 1, "diff params": 1}
     for command, shown in steps():
         stop_after = re.search(r"(Step=\d+,).*\n\^C\n", shown)
@@ -119,6 +117,6 @@ def test_the_first_hour_goes_as_the_page_says(clone: Path) -> None:
     assert {150, 300} <= set(dict(shown_runs["mine"]["eval/loss"]))
 
 
-def test_its_pictures_and_pages_are_there() -> None:
+def test_its_pictures_and_pages_are_there():
     for link in re.findall(r"\]\(([\w/.]+?)\)", PAGE):
         assert (PROJECT / "docs" / link).is_file(), link

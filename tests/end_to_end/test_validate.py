@@ -1,7 +1,5 @@
 """Sparse against dense, whole: what holds, what does not, and that a broken kernel is caught."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -23,7 +21,7 @@ SPARSITY = {"algorithm": "static", "sparsity": 0.5}
 
 
 @pytest.fixture
-def file(tmp_path: Path, data: Path) -> Path:
+def file(tmp_path, data) -> Path:
     return gpt_params(tmp_path / "gpt", data, init__sparsity=SPARSITY, init__loop__eval_steps=1)
 
 

@@ -1,7 +1,5 @@
 """A folder of somebody who worked in it before: params files, a data set, checkpoints."""
 
-from __future__ import annotations
-
 import shutil
 import sysconfig
 from pathlib import Path

@@ -1,8 +1,5 @@
 """config.json and the model section of the params: each says what the other does, or why it cannot."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +46,7 @@ def config(name: str, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_model_made_from_a_config_has_that_config(name: str) -> None:
+def test_a_model_made_from_a_config_has_that_config(name):
     asked = config(name)
     section = model_section(PATH, asked)
     model = make_model(PATH, yaml.safe_load(yaml.safe_dump(section)))
@@ -60,7 +57,7 @@ def test_a_model_made_from_a_config_has_that_config(name: str) -> None:
     check_config(PATH, made, "p.yaml", model)
 
 
-def test_a_config_that_says_little_is_of_the_librarys_defaults() -> None:
+def test_a_config_that_says_little_is_of_the_librarys_defaults():
     section = model_section(PATH, {"model_type": "gpt2"})
     assert (section["hidden_size"], section["filter_size"], section["nonlinearity"]) == (768, 3072, "gelu_new")
     section = model_section(PATH, {"model_type": "llama"})
@@ -73,7 +70,7 @@ def test_a_config_that_says_little_is_of_the_librarys_defaults() -> None:
 
 
 @pytest.mark.parametrize("kind", ["rope_type", "type"])
-def test_older_and_newer_spellings_of_positions_are_the_same(kind: str) -> None:
+def test_older_and_newer_spellings_of_positions_are_the_same(kind):
     plain = config("llama, llama3")
     scaling = {kind if key == "rope_type" else key: value for key, value in LLAMA3.items()}
     older = config("llama, llama3", rope_scaling=scaling)
@@ -84,7 +81,7 @@ def test_older_and_newer_spellings_of_positions_are_the_same(kind: str) -> None:
     assert model_section(PATH, default) == model_section(PATH, config("llama"))
 
 
-def test_other_names_of_functions_are_known() -> None:
+def test_other_names_of_functions_are_known():
     for name, ours in (("swish", "swiglu"), ("gelu_pytorch_tanh", None), ("relu", "reglu"), ("linear", "liglu")):
         if ours is not None:
             assert model_section(PATH, config("llama", hidden_act=name))["nonlinearity"] == ours
@@ -113,17 +110,17 @@ def test_other_names_of_functions_are_known() -> None:
          "divide num_heads (8), not 3"),
     ],
 )  # fmt: skip
-def test_a_config_that_cannot_be_had_is_refused(changes: Mapping[str, Any], message: str) -> None:
+def test_a_config_that_cannot_be_had_is_refused(changes, message):
     with refusal(CheckpointError, f"config.json: {message}"):
         make_model(PATH, model_section(PATH, config("llama", **changes)))
 
 
-def test_cross_attention_is_refused() -> None:
+def test_cross_attention_is_refused():
     with refusal(CheckpointError, "config.json: add_cross_attention must be false, got true"):
         model_section(PATH, config("gpt2", add_cross_attention=True))
 
 
-def test_a_window_is_for_a_mistral_and_biases_for_a_llama() -> None:
+def test_a_window_is_for_a_mistral_and_biases_for_a_llama():
     windowed = model_section(PATH, config("mistral, window"))
     message = "here: attention_sliding_window_length must be null for LlamaForCausalLM, got 12"
     with refusal(CheckpointError, message, HINT):
@@ -152,7 +149,7 @@ HINT = "Hugging Face's GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM 
         ("starcoder", "attention_module must be aiayn_attention for GPT2LMHeadModel, got multiquery_attention"),
     ],
 )
-def test_models_of_other_families_are_refused_by_what_sets_them_apart(family: str, message: str) -> None:
+def test_models_of_other_families_are_refused_by_what_sets_them_apart(family, message):
     with refusal(CheckpointError, f"p.yaml: {message}", HINT):
         family_of("p.yaml", decoder_params(**FAMILIES[family]))
 
@@ -169,12 +166,12 @@ def test_models_of_other_families_are_refused_by_what_sets_them_apart(family: st
         ({"output_logits_scale": 2.0}, "logits_scale must be 1.0 for LlamaForCausalLM, got 2.0"),
     ],
 )  # fmt: skip
-def test_a_llama_that_hugging_face_cannot_compute_is_refused(changes: Mapping[str, Any], message: str) -> None:
+def test_a_llama_that_hugging_face_cannot_compute_is_refused(changes, message):
     with refusal(CheckpointError, f"p.yaml: {message}", HINT):
         family_of("p.yaml", decoder_params(**{**FAMILIES["llama"], **changes}))
 
 
-def test_yarn_is_refused() -> None:
+def test_yarn_is_refused():
     yarn = {"pos_scaling_type": "yarn", "pos_scaling_factor": 4.0}
     yarn["pos_scaling_extra_args"] = {"original_max_position_embeddings": 8}
     model = decoder_params(**{**FAMILIES["llama"], **yarn})
@@ -182,7 +179,7 @@ def test_yarn_is_refused() -> None:
         family_of("p.yaml", model)
 
 
-def test_all_that_differs_from_the_params_is_told_at_once() -> None:
+def test_all_that_differs_from_the_params_is_told_at_once():
     model = load_params(PROJECT / "params" / "gpt2_small.yaml").model
     rule = "must be of the model of p.yaml: n_layer 12, got 24; activation_function gelu, got gelu_new"
     hint = "without --params the model is the one that config.json describes"
@@ -190,18 +187,18 @@ def test_all_that_differs_from_the_params_is_told_at_once() -> None:
         check_config(PATH, {"model_type": "gpt2", "n_layer": 24}, "p.yaml", model)
 
 
-def test_dropout_may_differ_from_the_params() -> None:
+def test_dropout_may_differ_from_the_params():
     model = load_params(PROJECT / "params" / "gpt2_small.yaml").model
     check_config(PATH, {"model_type": "gpt2", "activation_function": "gelu", "resid_pdrop": 0.3}, "p.yaml", model)
 
 
-def test_another_family_than_that_of_the_params_is_refused() -> None:
+def test_another_family_than_that_of_the_params_is_refused():
     model = load_params(PROJECT / "params" / "gpt2_small.yaml").model
     with refusal(CheckpointError, "config.json: model_type must be gpt2, as p.yaml describes it, got llama"):
         check_config(PATH, {"model_type": "llama"}, "p.yaml", model)
 
 
-def test_the_stock_llama_is_hugging_faces() -> None:
+def test_the_stock_llama_is_hugging_faces():
     model = load_params(PROJECT / "params" / "llama3_8b.yaml").model
     check_config(
         PATH,

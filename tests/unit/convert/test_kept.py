@@ -1,7 +1,5 @@
 """What a sparse checkpoint keeps, found range by range: as if it were found in one piece."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +52,7 @@ weights = arrays.arrays(
 
 
 @given(weights, st.integers(1, 8), st.data())
-def test_the_largest_are_those_that_a_look_at_all_of_them_finds(weight: Array, rows: int, data: st.DataObject) -> None:
+def test_the_largest_are_those_that_a_look_at_all_of_them_finds(weight, rows, data):
     count = data.draw(st.integers(0, weight.size))
     kept = keep_largest(Rows(weight, rows), "w", count)
     assert kept.count == count
@@ -63,13 +61,13 @@ def test_the_largest_are_those_that_a_look_at_all_of_them_finds(weight: Array, r
 
 
 @given(weights, st.integers(1, 8))
-def test_what_is_not_zero(weight: Array, rows: int) -> None:
+def test_what_is_not_zero(weight, rows):
     kept = keep_nonzero(Rows(weight, rows), "w")
     np.testing.assert_array_equal(whole(kept.masks()), weight != 0)
     assert kept.count == np.count_nonzero(weight)
 
 
-def test_the_largest_of_many_in_ranges_that_no_half_of_the_bits_separates() -> None:
+def test_the_largest_of_many_in_ranges_that_no_half_of_the_bits_separates():
     """All share the upper halves of their bits; there are ties across ranges."""
     rng = np.random.default_rng(0)
     weight = (0x3F800000 + rng.integers(0, 50, (200, 30), dtype=np.uint32)).view(np.float32)
@@ -79,7 +77,7 @@ def test_the_largest_of_many_in_ranges_that_no_half_of_the_bits_separates() -> N
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan])
-def test_nan_is_refused(bad: float) -> None:
+def test_nan_is_refused(bad):
     weight = np.ones((3, 2), np.float32)
     weight[1, 1] = bad
     rule = "x.mdl: w must be without NaN to keep its largest numbers, it is not"

@@ -1,7 +1,5 @@
 """A checkpoint as a source: sparse weights with their zeros, range by range, and what no run would write refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +32,7 @@ def write(path: Path, indices: Array, shape: tuple[int, ...], **states: Array) -
     st.integers(0, 40), st.integers(1, 9), st.integers(1, 5),
     arrays.arrays(np.bool_, arrays.array_shapes(min_dims=2, max_dims=2, max_side=9)),
 )  # fmt: skip
-def test_its_rows_are_those_of_the_weight_written_out(
-    tmp_path_factory: pytest.TempPathFactory, chunk_bytes: int, multiple: int, rows: int, mask: Array
-) -> None:
+def test_its_rows_are_those_of_the_weight_written_out(tmp_path_factory, chunk_bytes, multiple, rows, mask):
     indices = np.flatnonzero(mask).astype(np.uint32)
     path = write(tmp_path_factory.mktemp("sparse") / "a.mdl", indices, mask.shape)
     dense = np.zeros(mask.shape, np.float32)
@@ -55,7 +51,7 @@ def test_its_rows_are_those_of_the_weight_written_out(
 
 
 @given(st.integers(1, 50), st.integers(1, 300), st.integers(1, 20))
-def test_ranges_cover_all_rows_in_order(rows: int, columns: int, multiple: int) -> None:
+def test_ranges_cover_all_rows_in_order(rows, columns, multiple):
     ranges = list(row_ranges((rows, columns), multiple))
     assert [row for start, stop in ranges for row in range(start, stop)] == list(range(rows))
 
@@ -68,9 +64,7 @@ def test_ranges_cover_all_rows_in_order(rows: int, columns: int, multiple: int) 
         ([0, 5, 6, 12], "must be less than 12, got 12 at 3"),
     ],
 )
-def test_indices_that_no_run_would_write_are_refused_also_between_two_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indices: list[int], rule: str
-) -> None:
+def test_indices_that_no_run_would_write_are_refused_also_between_two_blocks(tmp_path, monkeypatch, indices, rule):
     path = write(tmp_path / "a.mdl", np.array(indices, np.uint32), (3, 4))
     for chunk_bytes in (8, 2**20):
         monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
@@ -89,16 +83,14 @@ def test_indices_that_no_run_would_write_are_refused_also_between_two_blocks(
         ("model.scale", np.zeros((), np.float32), "must have rows, got one number"),
     ],
 )
-def test_arrays_that_are_not_as_a_run_writes_them_are_refused(
-    tmp_path: Path, name: str, array: Array, rule: str
-) -> None:
+def test_arrays_that_are_not_as_a_run_writes_them_are_refused(tmp_path, name, array, rule):
     states: dict[str, Any] = {name: array}
     path = write(tmp_path / "a.mdl", np.array([0, 1], np.uint32), (3, 4), **states)
     with refusal(CheckpointError, f"{path}: {name} {rule}"):
         CstoolSource(path)
 
 
-def test_a_weight_whose_positions_and_numbers_differ_in_count_is_refused(tmp_path: Path) -> None:
+def test_a_weight_whose_positions_and_numbers_differ_in_count_is_refused(tmp_path):
     path = tmp_path / "a.mdl"
     with CheckpointWriter(path) as writer:
         writer.add_tensor("model.w.indices", (2,), "uint32", [np.zeros(2, np.uint32)])

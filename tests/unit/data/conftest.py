@@ -1,7 +1,5 @@
 """What the tests of the data sets share."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Callable
@@ -73,6 +71,6 @@ class MnistFolder:
 
 
 @pytest.fixture
-def mnist(tmp_path: Path) -> MnistFolder:
+def mnist(tmp_path) -> MnistFolder:
     """Write MNIST files to a folder: `mnist("train", 3)`."""
     return MnistFolder(tmp_path / "mnist")

@@ -1,7 +1,5 @@
 """Which samples make a batch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The bigram baseline."""
 
-from __future__ import annotations
-
 from math import log
 
 import numpy as np

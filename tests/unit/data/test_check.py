@@ -1,7 +1,5 @@
 """What is wrong with a data set, and what a data set is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

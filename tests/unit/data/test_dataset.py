@@ -1,7 +1,5 @@
 """Fields, and the folder that a data set is in."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cstool.data.dataset import Field, allocate, names_in_folder

@@ -1,7 +1,5 @@
 """The digits of scikit-learn as files of MNIST."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """Language-model samples in HDF5 files."""
 
-from __future__ import annotations
-
 import os
 
 import h5py

@@ -1,7 +1,5 @@
 """Documents in JSON Lines."""
 
-from __future__ import annotations
-
 import json
 import os
 

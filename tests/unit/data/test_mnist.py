@@ -1,7 +1,5 @@
 """MNIST digits in IDX files."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The vendor's names of data processors."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.data import Hdf5TextDataset, open_dataset

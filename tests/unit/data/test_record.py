@@ -1,7 +1,5 @@
 """The record of a data set: what this program writes, or one error."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

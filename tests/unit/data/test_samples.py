@@ -1,7 +1,5 @@
 """Which tokens make a sample, and in which order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Sink tokens in every sample of another data set."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -42,7 +40,7 @@ def read(dataset: SinkTokensDataset, *indices: int) -> dict[str, list[list[float
     return {name: array.tolist() for name, array in out.items()}
 
 
-def test_sinks_stand_before_the_sample_and_do_not_count() -> None:
+def test_sinks_stand_before_the_sample_and_do_not_count():
     assert read(SinkTokensDataset(Three(), token=99, count=2), 2, 0) == {
         "input_ids": [[99, 99, 20, 21, 22, 23], [99, 99, 0, 1, 2, 3]],
         "mask": [[0, 0, 1, 1, 1, 0], [0, 0, 1, 1, 1, 0]],
@@ -53,7 +51,7 @@ def test_sinks_stand_before_the_sample_and_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("position", "expected"), [(1, [10, 99, 99, 11, 12, 13]), (4, [10, 11, 12, 13, 99, 99])], ids=["inside", "behind"]
 )
-def test_sinks_may_stand_elsewhere(position: int, expected: list[int]) -> None:
+def test_sinks_may_stand_elsewhere(position, expected):
     dataset = SinkTokensDataset(Three(), token=99, count=2, position=position)
     assert read(dataset, 1)["input_ids"] == [expected]
 
@@ -62,13 +60,13 @@ def test_sinks_may_stand_elsewhere(position: int, expected: list[int]) -> None:
     ("position", "count", "expected"),
     [(0, 2, [99, 99, 10, 11]), (3, 2, [10, 11, 12, 99]), (0, 6, [99, 99, 99, 99]), (4, 1, [10, 11, 12, 13])],
 )
-def test_a_sample_may_keep_its_length(position: int, count: int, expected: list[int]) -> None:
+def test_a_sample_may_keep_its_length(position, count, expected):
     dataset = SinkTokensDataset(Three(), token=99, count=count, position=position, keep_length=True)
     assert dataset.fields["labels"].shape == (4,)
     assert read(dataset, 1)["input_ids"] == [expected]
 
 
-def test_it_is_as_many_samples_and_says_what_they_have() -> None:
+def test_it_is_as_many_samples_and_says_what_they_have():
     dataset = SinkTokensDataset(Three(), token=99, count=2)
     assert (dataset.sample_count, dataset.describe()) == (
         3,
@@ -76,7 +74,7 @@ def test_it_is_as_many_samples_and_says_what_they_have() -> None:
     )
 
 
-def test_closing_closes_the_other() -> None:
+def test_closing_closes_the_other():
     inner = Three()
     SinkTokensDataset(inner, token=99, count=2).close()
     assert inner.closed == 1

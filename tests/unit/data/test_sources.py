@@ -1,7 +1,5 @@
 """The files that a text is made of."""
 
-from __future__ import annotations
-
 import os
 import sysconfig
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Making a data set from text."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

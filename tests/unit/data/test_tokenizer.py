@@ -1,7 +1,5 @@
 """Text to tokens and back."""
 
-from __future__ import annotations
-
 import json
 import sys
 

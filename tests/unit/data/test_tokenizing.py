@@ -1,7 +1,5 @@
 """Text to files of tokens."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

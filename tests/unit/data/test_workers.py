@@ -1,7 +1,5 @@
 """One task for many jobs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Small artifacts of both modes, made by hand: every op is a kernel of its own, numbers are round."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any

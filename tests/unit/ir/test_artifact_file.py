@@ -1,7 +1,5 @@
 """The artifact as a file: the same bytes for the same artifact, the same artifact from its bytes."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -78,7 +76,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 @given(values_of(Artifact))
-def test_whatever_is_written_is_read(artifact: Artifact) -> None:
+def test_whatever_is_written_is_read(artifact):
     plain = json.loads(artifact_text(artifact))
     assert plain.pop("digest") == artifact_digest(artifact)
     read = from_plain(plain, Artifact)
@@ -87,14 +85,14 @@ def test_whatever_is_written_is_read(artifact: Artifact) -> None:
 
 
 @BOTH
-def test_an_artifact_is_read_as_it_was_written(artifact: Artifact, tmp_path: Path) -> None:
+def test_an_artifact_is_read_as_it_was_written(artifact, tmp_path):
     write_artifact(artifact, tmp_path / "a.json")
     assert read_artifact(tmp_path / "a.json") == artifact
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_graphs_of_all_families_are_read_as_they_were_written(family: str, tmp_path: Path) -> None:
+def test_graphs_of_all_families_are_read_as_they_were_written(family, tmp_path):
     graph = decoder(layers=2, **FAMILIES[family])
     artifact = streaming_artifact(graph)
     write_artifact(artifact, tmp_path / "a.json")
@@ -102,7 +100,7 @@ def test_graphs_of_all_families_are_read_as_they_were_written(family: str, tmp_p
 
 
 @BOTH
-def test_the_text_is_sorted_narrow_json_that_ends_in_a_newline(artifact: Artifact) -> None:
+def test_the_text_is_sorted_narrow_json_that_ends_in_a_newline(artifact):
     text = artifact_text(artifact)
     plain = json.loads(text)
     assert json.dumps(plain) == json.dumps(json.loads(json.dumps(plain, sort_keys=True)))
@@ -110,11 +108,11 @@ def test_the_text_is_sorted_narrow_json_that_ends_in_a_newline(artifact: Artifac
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_the_text_of_a_small_artifact(golden: Any) -> None:
+def test_the_text_of_a_small_artifact(golden):
     golden("ir/artifact.json", artifact_text(pipelined_artifact()))
 
 
-def test_long_lists_of_numbers_stand_side_by_side() -> None:
+def test_long_lists_of_numbers_stand_side_by_side():
     artifact = replace(streaming_artifact(), reasons=())
     op = artifact.graph.segments[0].ops[0]
     op = replace(op, attributes=MappingProxyType({"frequencies": tuple(n / 8 for n in range(64))}))
@@ -127,14 +125,14 @@ def test_long_lists_of_numbers_stand_side_by_side() -> None:
     assert end - start - 1 == 4, "lines of some 110 columns"
 
 
-def test_the_digest_is_that_of_everything_else() -> None:
+def test_the_digest_is_that_of_everything_else():
     plain = json.loads(artifact_text(ARTIFACTS["streaming"]))
     stated = plain.pop("digest")
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     assert stated == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_equal_artifacts_have_equal_text_whatever_the_order_of_keys() -> None:
+def test_equal_artifacts_have_equal_text_whatever_the_order_of_keys():
     artifact = streaming_artifact()
     simd = MappingProxyType(dict(reversed(SYSTEM.pe.simd.items())))
     system = replace(SYSTEM, pe=replace(SYSTEM.pe, simd=simd), power_w=23000)
@@ -143,7 +141,7 @@ def test_equal_artifacts_have_equal_text_whatever_the_order_of_keys() -> None:
     assert artifact_text(turned) == artifact_text(artifact)
 
 
-def test_the_text_does_not_depend_on_the_hash_seed() -> None:
+def test_the_text_does_not_depend_on_the_hash_seed():
     program = (
         "from tests.unit.ir.artifacts import *; from cstool.ir import *; print(artifact_text(pipelined_artifact()))"
     )
@@ -156,19 +154,19 @@ def test_the_text_does_not_depend_on_the_hash_seed() -> None:
     assert texts[0] == texts[1] == artifact_text(pipelined_artifact()).encode() + b"\n"
 
 
-def test_sources_are_left_out() -> None:
+def test_sources_are_left_out():
     with_sources = replace(SYSTEM, sources=MappingProxyType({"clock_hz": ("X", "someone")}))
     text = artifact_text(streaming_artifact(system=with_sources))
     assert text == artifact_text(streaming_artifact())
     assert "someone" not in text
 
 
-def test_what_is_no_number_is_not_written() -> None:
+def test_what_is_no_number_is_not_written():
     with pytest.raises(ValueError, match="^NaN cannot be written$"):
         artifact_text(streaming_artifact(system=replace(SYSTEM, clock_hz=float("nan"))))
 
 
-def test_a_string_that_reads_as_a_number_is_no_attribute() -> None:
+def test_a_string_that_reads_as_a_number_is_no_attribute():
     graph = decoder()
     op = replace(graph.segments[0].ops[0], attributes={"a": "inf"})
     odd = replace(graph, segments=(replace(graph.segments[0], ops=(op,)),))
@@ -179,7 +177,7 @@ def test_a_string_that_reads_as_a_number_is_no_attribute() -> None:
 # What cannot be written.
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there(tmp_path):
     path = tmp_path / "missing" / "a.json"
     expect(
         lambda: write_artifact(streaming_artifact(), path),
@@ -187,7 +185,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
-def test_a_path_that_is_a_folder_or_a_device(tmp_path: Path) -> None:
+def test_a_path_that_is_a_folder_or_a_device(tmp_path):
     for path in (tmp_path, Path("/dev/null")):
         expect(
             lambda path=path: write_artifact(streaming_artifact(), path),
@@ -196,7 +194,7 @@ def test_a_path_that_is_a_folder_or_a_device(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -210,7 +208,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a.json": "old"}
 
 
-def test_where_a_link_leads_is_written(tmp_path: Path) -> None:
+def test_where_a_link_leads_is_written(tmp_path):
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
     write_artifact(streaming_artifact(), tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
@@ -221,7 +219,7 @@ def test_where_a_link_leads_is_written(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     """A written artifact."""
     write_artifact(streaming_artifact(), tmp_path / "a.json")
     return tmp_path / "a.json"
@@ -242,7 +240,7 @@ def rewrite(path: Path, change: Any, *, restate: bool = True) -> None:
     path.write_text(json.dumps({**plain, "digest": plain_digest(plain) if restate else stated}))
 
 
-def test_reading_what_is_not_there(tmp_path: Path) -> None:
+def test_reading_what_is_not_there(tmp_path):
     path = tmp_path / "a.json"
     hint = "`cstool compile` writes artifacts"
     expect(
@@ -255,7 +253,7 @@ def test_reading_what_is_not_there(tmp_path: Path) -> None:
     )
 
 
-def test_reading_what_the_system_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_what_the_system_refuses(path, monkeypatch):
     def refuse(_: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
@@ -283,20 +281,20 @@ CUT = "it is cut short or damaged: compile again"
     ],
     ids=["empty", "cut", "yaml", "nan", "infinite", "nested", "bytes"],
 )
-def test_reading_what_is_no_json(text: str, got: str, path: Path) -> None:
+def test_reading_what_is_no_json(text, got, path):
     path.write_bytes(text.encode("latin-1"))
     expect(lambda: read_artifact(path), f"{path}: must be a JSON document, got: {got}", CUT)
 
 
 @pytest.mark.parametrize("text", ["[]", "1", "{}", '"schema"'])
-def test_reading_other_json(text: str, path: Path) -> None:
+def test_reading_other_json(text, path):
     path.write_text(text)
     expect(
         lambda: read_artifact(path), f"{path}: must be an artifact, got other JSON", "`cstool compile` writes artifacts"
     )
 
 
-def test_no_cut_text_is_read(path: Path) -> None:
+def test_no_cut_text_is_read(path):
     text = path.read_text()
     for length in range(0, len(text) - 1, 997):
         path.write_text(text[:length])
@@ -307,7 +305,7 @@ def test_no_cut_text_is_read(path: Path) -> None:
 @BOTH
 @given(data=st.data())
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_was_damaged_is_one_error_or_the_same(artifact: Artifact, tmp_path: Path, data: st.DataObject) -> None:
+def test_what_was_damaged_is_one_error_or_the_same(artifact, tmp_path, data):
     text = artifact_text(artifact).encode()
     at = data.draw(st.integers(0, len(text) - 1), "at")
     gone = data.draw(st.sampled_from([0, 1, 1, 1, 40, len(text)]), "bytes gone")
@@ -327,7 +325,7 @@ def test_what_was_damaged_is_one_error_or_the_same(artifact: Artifact, tmp_path:
 
 @pytest.mark.parametrize("key", ["schema", "cstool", "digest", "reasons"])
 @pytest.mark.parametrize("depth", [300, 980, 3_000, 100_000])
-def test_a_deep_nesting_is_one_error(key: str, depth: int, path: Path) -> None:
+def test_a_deep_nesting_is_one_error(key, depth, path):
     plain = json.loads(path.read_text())
     plain.update({"schema": 3} if key == "cstool" else {}, **{key: "deep"})
     path.write_text(json.dumps(plain).replace('"deep"', "[" * depth + "]" * depth))
@@ -336,14 +334,14 @@ def test_a_deep_nesting_is_one_error(key: str, depth: int, path: Path) -> None:
     assert len(caught.value.message) < len(str(path)) + 200
 
 
-def test_reading_another_schema(path: Path) -> None:
+def test_reading_another_schema(path):
     rewrite(path, lambda plain: plain.update(schema=1, cstool="0.0"))
     expect(lambda: read_artifact(path), f"{path}: must have schema 3, got 1, written by cstool 0.0", "compile again")
     rewrite(path, lambda plain: plain.pop("cstool"))
     expect(lambda: read_artifact(path), f"{path}: must have schema 3, got 1", "compile again")
 
 
-def test_reading_what_was_edited(path: Path) -> None:
+def test_reading_what_was_edited(path):
     rewrite(path, lambda plain: plain.update(num_csx=1), restate=False)
     plain = json.loads(path.read_text())
     stated = plain.pop("digest")
@@ -355,7 +353,7 @@ def test_reading_what_was_edited(path: Path) -> None:
     )
 
 
-def test_reading_without_a_digest(path: Path) -> None:
+def test_reading_without_a_digest(path):
     plain = json.loads(path.read_text())
     del plain["digest"]
     path.write_text(json.dumps(plain))
@@ -383,12 +381,12 @@ def test_reading_without_a_digest(path: Path) -> None:
         (lambda plain: plain["inputs"].update(a=None), "inputs.a: must be a string, got None"),
     ],
 )
-def test_reading_what_the_schema_does_not_know(change: Any, message: str, path: Path) -> None:
+def test_reading_what_the_schema_does_not_know(change, message, path):
     rewrite(path, change)
     expect(lambda: read_artifact(path), f"{path}: {message}", "compile again")
 
 
-def test_reading_attributes_that_are_nested_too_deep(path: Path) -> None:
+def test_reading_attributes_that_are_nested_too_deep(path):
     nested: list[Any] = []
     for _ in range(800):
         nested = [nested]
@@ -400,14 +398,14 @@ def test_reading_attributes_that_are_nested_too_deep(path: Path) -> None:
     )
 
 
-def test_reading_a_pair_of_three(tmp_path: Path) -> None:
+def test_reading_a_pair_of_three(tmp_path):
     path = tmp_path / "a.json"
     write_artifact(pipelined_artifact(), path)
     rewrite(path, lambda plain: plain["pipelined"]["replicas"].append(3))
     expect(lambda: read_artifact(path), f"{path}: pipelined.replicas: must be a list of 2, got 3", "compile again")
 
 
-def test_reading_what_is_not_legal(path: Path) -> None:
+def test_reading_what_is_not_legal(path):
     rewrite(path, lambda plain: plain.update(micro_batch_size=3))
     expect(
         lambda: read_artifact(path),
@@ -416,6 +414,6 @@ def test_reading_what_is_not_legal(path: Path) -> None:
     )
 
 
-def test_the_graph_alone_is_read_as_it_was_written() -> None:
+def test_the_graph_alone_is_read_as_it_was_written():
     graph = decoder(layers=3)
     assert from_plain(json.loads(json.dumps(plain_data(graph))), Graph) == graph

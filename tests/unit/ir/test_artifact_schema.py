@@ -1,7 +1,5 @@
 """docs/artifact.md: its fields are those of the program, its questions have the answers that it gives."""
 
-from __future__ import annotations
-
 import dataclasses
 import doctest
 import json
@@ -28,7 +26,7 @@ PYTHON = re.findall(r"```pycon\n(.*?)```", HEAD, re.DOTALL)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """The two artifacts of the document, in the working folder."""
     write_artifact(streaming_artifact(), tmp_path / "a.json")
     write_artifact(pipelined_artifact(), tmp_path / "b.json")
@@ -36,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_fields_are_those_of_the_program(golden: Any) -> None:
+def test_the_fields_are_those_of_the_program(golden):
     golden("../../docs/artifact.md", HEAD + schema.schema_text())
 
 
@@ -48,7 +46,7 @@ def keys_of(value: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("artifact", [pipelined_artifact(), streaming_artifact()], ids=["pipelined", "streaming"])
-def test_every_key_of_a_file_is_described(artifact: Any) -> None:
+def test_every_key_of_a_file_is_described(artifact):
     plain = json.loads(artifact_text(artifact))
     # What the keys of these objects are is not the layout's business.
     del plain["inputs"], plain["graph"]["aliases"], plain["system"]["pe"]["simd"]
@@ -61,7 +59,7 @@ def test_every_key_of_a_file_is_described(artifact: Any) -> None:
     assert keys_of(plain) <= described
 
 
-def test_links_lead_to_sections() -> None:
+def test_links_lead_to_sections():
     sections = {title.lower() for title in re.findall(r"^### (\w+)$", TEXT, re.MULTILINE)}
     assert set(re.findall(r"\]\(#(\w+)\)", TEXT)) <= sections
     assert len(sections) > 20
@@ -100,7 +98,7 @@ class Bare:
     field: int
 
 
-def test_a_section_says_types_and_meanings() -> None:
+def test_a_section_says_types_and_meanings():
     assert list(schema._section(Basket)) == [
         "### Basket",
         "",
@@ -124,14 +122,14 @@ def test_a_section_says_types_and_meanings() -> None:
     assert schema._types(Basket, []) == [Basket, Fruit]
 
 
-def test_a_field_without_a_meaning_is_a_mistake() -> None:
+def test_a_field_without_a_meaning_is_a_mistake():
     with pytest.raises(ValueError, match=r"^Bare\.field has no docstring$"):
         list(schema._section(Bare))
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="there is no jq")
 @pytest.mark.parametrize("console", CONSOLES, ids=range(len(CONSOLES)))
-def test_questions_have_the_answers_of_the_document(console: str, folder: Path) -> None:
+def test_questions_have_the_answers_of_the_document(console, folder):
     lines = []
     for command in re.findall(r"^\$ (.*)$", console, re.MULTILINE):
         outcome = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True)
@@ -139,12 +137,12 @@ def test_questions_have_the_answers_of_the_document(console: str, folder: Path) 
     assert "".join(lines) == console
 
 
-def test_the_document_asks_in_both_ways() -> None:
+def test_the_document_asks_in_both_ways():
     assert len(CONSOLES) == 6
     assert len(PYTHON) == 1
 
 
-def test_python_answers_as_the_document_says(folder: Path) -> None:
+def test_python_answers_as_the_document_says(folder):
     test = doctest.DocTestParser().get_doctest(PYTHON[0], {}, "artifact.md", str(DOCUMENT), 0)
     failures: list[str] = []
     outcome = doctest.DocTestRunner().run(test, out=failures.append)

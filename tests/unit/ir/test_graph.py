@@ -1,7 +1,5 @@
 """A graph writes repeated blocks once and reads as if they were written out."""
 
-from __future__ import annotations
-
 from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
 
 ZEROS = Initializer("constant")
@@ -24,7 +22,7 @@ def chain(count: int = 2) -> Graph:
     return Graph("chain", inputs, (block, last), "loss")
 
 
-def test_ops_are_written_out_in_execution_order() -> None:
+def test_ops_are_written_out_in_execution_order():
     assert chain().ops == (
         Op(OpKind.LINEAR, "layers.0", ("h.0",), ("h.1",), ("layers.0.weight",), {"key": "{n}"}),
         Op(OpKind.LINEAR, "layers.1", ("h.1",), ("h.2",), ("layers.1.weight",), {"key": "{n}"}),
@@ -32,7 +30,7 @@ def test_ops_are_written_out_in_execution_order() -> None:
     )
 
 
-def test_tensors_are_known_by_name_inputs_first() -> None:
+def test_tensors_are_known_by_name_inputs_first():
     assert dict(chain().tensors) == {
         "h.0": Tensor("h.0", (3,)),
         "labels": Tensor("labels", (), "int32"),
@@ -44,7 +42,7 @@ def test_tensors_are_known_by_name_inputs_first() -> None:
     assert list(chain().tensors) == ["h.0", "labels", "mask", "h.1", "h.2", "loss"]
 
 
-def test_weights_are_known_by_name_in_the_order_of_their_first_use() -> None:
+def test_weights_are_known_by_name_in_the_order_of_their_first_use():
     assert list(chain().weights.items()) == [
         ("layers.0.weight", Weight("layers.0.weight", (3, 3), ZEROS)),
         ("layers.1.weight", Weight("layers.1.weight", (3, 3), ZEROS)),
@@ -52,7 +50,7 @@ def test_weights_are_known_by_name_in_the_order_of_their_first_use() -> None:
     ]
 
 
-def test_numbers_have_as_many_digits_as_they_need() -> None:
+def test_numbers_have_as_many_digits_as_they_need():
     assert [op.name for op in chain(11).ops][9:11] == ["layers.9", "layers.10"]
     assert chain(11).ops[9].outputs == ("h.10",)
 
@@ -69,13 +67,13 @@ def pairs(*segments: tuple[int, int]) -> Graph:
     return Graph("pairs", (Tensor("h.0", (3,)),), tuple(written), "loss")
 
 
-def test_a_segment_may_begin_anywhere_and_go_by_any_stride() -> None:
+def test_a_segment_may_begin_anywhere_and_go_by_any_stride():
     assert list(Segment((), (), (), count=3, first=5, stride=2).numbers) == [5, 7, 9]
     assert list(Segment((), ()).numbers) == [0]
     assert list(Segment((), (), count=3).numbers) == [0, 1, 2]
 
 
-def test_a_segment_of_two_layers_numbers_both() -> None:
+def test_a_segment_of_two_layers_numbers_both():
     graph = pairs((2, 0))
     assert [(op.name, op.inputs, op.outputs, op.weights) for op in graph.ops] == [
         ("a.0", ("h.0",), ("h.1",), ("a.0.weight",)),
@@ -87,16 +85,16 @@ def test_a_segment_of_two_layers_numbers_both() -> None:
     assert list(graph.weights) == ["a.0.weight", "b.1.weight", "a.2.weight", "b.3.weight"]
 
 
-def test_a_segment_goes_on_where_another_ended() -> None:
+def test_a_segment_goes_on_where_another_ended():
     apart, together = pairs((1, 0), (4, 2)), pairs((5, 0))
     assert (apart.ops, apart.tensors, apart.weights) == (together.ops, together.tensors, together.weights)
     assert [op.name for op in apart.ops][-2:] == ["a.8", "b.9"]
     assert apart.ops[-1].outputs == ("h.10",)
 
 
-def test_the_parameter_count_is_that_of_all_elements() -> None:
+def test_the_parameter_count_is_that_of_all_elements():
     assert chain().parameter_count == 2 * 3 * 3 + 5 * 3
 
 
-def test_the_size_of_a_weight_is_its_number_of_elements() -> None:
+def test_the_size_of_a_weight_is_its_number_of_elements():
     assert Weight("w", (4, 6), ZEROS).size == 24

@@ -1,7 +1,5 @@
 """Panels: how a weight is cut for its way through the systems."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +13,7 @@ matrices = shapes.map(lambda shape: Weight("w", shape, Initializer("constant")))
 
 
 @given(matrices)
-def test_panels_cover_every_row_once_and_in_order(weight: Weight) -> None:
+def test_panels_cover_every_row_once_and_in_order(weight):
     panels = panels_of(weight)
     edges = [0, *(panel.stop for panel in panels)]
     assert [panel.start for panel in panels] == edges[:-1]
@@ -23,35 +21,35 @@ def test_panels_cover_every_row_once_and_in_order(weight: Weight) -> None:
 
 
 @given(matrices)
-def test_a_panel_has_at_most_32_mib_unless_one_row_has_more(weight: Weight) -> None:
+def test_a_panel_has_at_most_32_mib_unless_one_row_has_more(weight):
     for panel in panels_of(weight):
         assert 4 * panel.size <= 32 * 2**20 or panel.stop - panel.start == 1
 
 
 @given(matrices)
-def test_the_numbers_of_rows_differ_by_one_at_most(weight: Weight) -> None:
+def test_the_numbers_of_rows_differ_by_one_at_most(weight):
     rows = [panel.stop - panel.start for panel in panels_of(weight)]
     assert 1 <= max(rows) <= min(rows) + 1
 
 
 @given(matrices)
-def test_one_panel_fewer_would_not_do(weight: Weight) -> None:
+def test_one_panel_fewer_would_not_do(weight):
     rows, columns = weight.shape
     fewer = len(panels_of(weight)) - 1
     limit = 8 * 2**20 if fewer == 1 else PANEL_BYTES
     assert fewer == 0 or 4 * columns * -(-rows // fewer) > limit
 
 
-def test_a_matrix_of_more_than_8_mib_is_two_panels() -> None:
+def test_a_matrix_of_more_than_8_mib_is_two_panels():
     panels = {rows: len(panels_of(Weight("w", (rows, 2048), Initializer("constant")))) for rows in (1024, 1025, 2048)}
     assert panels == {1024: 1, 1025: 2, 2048: 2}
 
 
-def test_a_row_is_never_cut() -> None:
+def test_a_row_is_never_cut():
     assert len(panels_of(Weight("w", (1, 20_000_000), Initializer("constant")))) == 1
 
 
-def test_the_word_embeddings_of_gpt2_small_make_five_panels() -> None:
+def test_the_word_embeddings_of_gpt2_small_make_five_panels():
     weight = Weight("embedding_layer.word_embeddings.weight", (50257, 768), Initializer("constant"))
     assert panels_of(weight) == (
         Panel(weight.name, 0, 0, 10051, (10051, 768)),
@@ -62,10 +60,10 @@ def test_the_word_embeddings_of_gpt2_small_make_five_panels() -> None:
     )
 
 
-def test_a_vector_is_one_panel_however_long() -> None:
+def test_a_vector_is_one_panel_however_long():
     weight = Weight("b", (20_000_000,), Initializer("constant"))
     assert panels_of(weight) == (Panel("b", 0, 0, 20_000_000, (20_000_000,)),)
 
 
-def test_the_size_of_a_panel_is_its_number_of_elements() -> None:
+def test_the_size_of_a_panel_is_its_number_of_elements():
     assert Panel("w", 1, 5, 9, (4, 6)).size == 24

@@ -1,7 +1,5 @@
 """An artifact belongs to one model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +21,7 @@ def segment(number: int, **changes: Any) -> Graph:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_model_is_accepted(family: str) -> None:
+def test_the_same_model_is_accepted(family):
     require_model(streaming_artifact(decoder(**FAMILIES[family])), decoder(**FAMILIES[family]))
 
 
@@ -82,7 +80,7 @@ ACTIVATION = "transformer_decoder.layers.{n}.ffn.ffn.0.linear_layer.activation"
         (replace(GRAPH, aliases={}), "alias lm_head.weight embedding_layer.word_embeddings.weight instead of none"),
     ],
 )
-def test_another_model_is_refused_with_the_first_difference(graph: Graph, got: str) -> None:
+def test_another_model_is_refused_with_the_first_difference(graph, got):
     with pytest.raises(ArtifactError) as caught:
         require_model(streaming_artifact(GRAPH), graph)
     assert caught.value.message == f"artifact: must be of this model, got one with {got}"

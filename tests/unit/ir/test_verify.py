@@ -1,7 +1,5 @@
 """What makes a graph illegal, and how it is told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -20,7 +18,7 @@ def graph(*ops: Op, tensors: tuple[Tensor, ...] = TENSORS, weights: tuple[Weight
     return Graph("net", INPUTS, (Segment(ops, tensors, weights),), "loss")
 
 
-def test_a_legal_graph_passes() -> None:
+def test_a_legal_graph_passes():
     verify(graph(FIRST, LAST))
 
 
@@ -65,20 +63,20 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize("case", ILLEGAL)
-def test_a_graph_is_illegal_in_which(case: str) -> None:
+def test_a_graph_is_illegal_in_which(case):
     found, message = ILLEGAL[case]
     with pytest.raises(ValueError) as caught:  # noqa: PT011  the whole message is compared
         verify(found)
     assert str(caught.value) == message
 
 
-def test_names_are_compared_after_repetitions_are_written_out() -> None:
+def test_names_are_compared_after_repetitions_are_written_out():
     one_name = Segment((replace(FIRST, inputs=("x",), outputs=("y.{n}",)),), (Tensor("y.{n}", (3,)),), WEIGHTS[:1], 3)
     with pytest.raises(ValueError, match=r"^op name 'first' is used 3 times$"):
         verify(Graph("net", INPUTS, (one_name,), "y.0"))
 
 
-def test_repetitions_by_a_stride_may_overlap_no_others() -> None:
+def test_repetitions_by_a_stride_may_overlap_no_others():
     op = Op(OpKind.LINEAR, "layer.{n}", ("x",), ("y.{n}",), ("w",))
     segments = [
         Segment((op,), (Tensor("y.{n}", (3,)),), (Weight("w", (3, 2), ZEROS),), count, first, 2)
@@ -89,7 +87,7 @@ def test_repetitions_by_a_stride_may_overlap_no_others() -> None:
 
 
 @pytest.mark.parametrize("aliases", [{"other": "none"}, {"w": "w"}])
-def test_an_alias_is_another_name_of_a_weight(aliases: dict[str, str]) -> None:
+def test_an_alias_is_another_name_of_a_weight(aliases):
     op = Op(OpKind.LINEAR, "layer", ("x",), ("y",), ("w",))
     segment = Segment((op,), (Tensor("y", (3,)),), (Weight("w", (3, 2), ZEROS),))
     [(alias, name)] = aliases.items()

@@ -1,7 +1,5 @@
 """Every rule of a legal artifact, broken."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any
@@ -46,7 +44,7 @@ def route(number: int, **changes: Any) -> Artifact:
 
 
 @pytest.mark.parametrize("artifact", [STREAMING, PIPELINED], ids=["streaming", "pipelined"])
-def test_examples_are_legal(artifact: Artifact) -> None:
+def test_examples_are_legal(artifact):
     verify_artifact(artifact)
 
 
@@ -123,25 +121,25 @@ LAYOUT = STREAMING.streaming.layout
         (route(1, target=LAST + 1), f"route 'activation 0' goes from stage 0 to stage {LAST + 1}"),
     ],
 )
-def test_what_is_not_legal_is_named(artifact: Artifact, message: str) -> None:
+def test_what_is_not_legal_is_named(artifact, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         verify_artifact(artifact)
 
 
-def test_stages_must_be_the_kernels() -> None:
+def test_stages_must_be_the_kernels():
     with pytest.raises(ValueError, match=r"^stages are \['other', .*\], kernels are \["):
         verify_artifact(stage(0, name="other"))
     with pytest.raises(ValueError, match="^stages are "):
         verify_artifact(plan(PIPELINED, stages=PIPELINED.pipelined.stages[:-1]))
 
 
-def test_streamed_kernels_must_be_the_kernels() -> None:
+def test_streamed_kernels_must_be_the_kernels():
     first, *others = STREAMING.streaming.kernels
     with pytest.raises(ValueError, match="^streamed kernels are "):
         verify_artifact(plan(STREAMING, kernels=(first[1:], *others)))
 
 
-def test_two_kernels_cannot_share_an_op() -> None:
+def test_two_kernels_cannot_share_an_op():
     first, *others = STREAMING.kernels
     double = replace(first[1], ops=(*first[0].ops, *first[1].ops))
     with pytest.raises(ValueError, match="^kernels of segment 0 cover "):
@@ -166,19 +164,19 @@ def split_layers(needs: tuple[int, int]) -> Artifact:
 
 
 @pytest.mark.parametrize("needs", [(SRAM_BYTES, 1), (1, SRAM_BYTES), (SRAM_BYTES, SRAM_BYTES)])
-def test_the_fullest_kernel_may_share_its_name_with_others(needs: tuple[int, int]) -> None:
+def test_the_fullest_kernel_may_share_its_name_with_others(needs):
     verify_artifact(split_layers(needs))
 
 
 @pytest.mark.parametrize("needs", [(SRAM_BYTES + 1, SRAM_BYTES), (SRAM_BYTES, SRAM_BYTES + 1)])
-def test_every_kernel_that_shares_a_name_counts(needs: tuple[int, int]) -> None:
+def test_every_kernel_that_shares_a_name_counts(needs):
     name = STREAMING.kernels[1][0].name
     message = f"the fullest kernel needs {SRAM_BYTES + 1} B, {name!r} is named with {SRAM_BYTES} B"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         verify_artifact(split_layers(needs))
 
 
-def test_every_route_that_shares_a_name_counts() -> None:
+def test_every_route_that_shares_a_name_counts():
     with pytest.raises(ValueError, match="^'activation 1' has color 24, the fabric has 24$"):
         verify_artifact(route(1, name="activation 1", color=24))
 
@@ -187,7 +185,7 @@ RECTANGLES = st.builds(Region, st.integers(0, 12), st.integers(0, 8), st.integer
 
 
 @given(st.lists(RECTANGLES, min_size=LAST + 1, max_size=LAST + 1))
-def test_overlaps_are_found_as_pe_by_pe(regions: list[Region]) -> None:
+def test_overlaps_are_found_as_pe_by_pe(regions):
     stages = tuple(replace(s, region=r) for s, r in zip(PIPELINED.pipelined.stages, regions, strict=True))
     covered = [(x, y) for r in regions for x in range(r.x, r.x + r.width) for y in range(r.y, r.y + r.height)]
     artifact = plan(PIPELINED, stages=stages)
@@ -199,7 +197,7 @@ def test_overlaps_are_found_as_pe_by_pe(regions: list[Region]) -> None:
 
 
 @given(st.data())
-def test_few_overlaps_are_found_as_pe_by_pe(data: st.DataObject) -> None:
+def test_few_overlaps_are_found_as_pe_by_pe(data):
     """Most random rectangles overlap; here the columns do not, but for one that moves."""
     number = data.draw(st.integers(0, LAST))
     region = data.draw(st.builds(Region, st.integers(0, 35), st.integers(0, 10), st.integers(1, 5), st.integers(1, 5)))
@@ -212,5 +210,5 @@ def test_few_overlaps_are_found_as_pe_by_pe(data: st.DataObject) -> None:
         verify_artifact(stage(number, region=region))
 
 
-def test_the_system_of_the_examples_has_room() -> None:
+def test_the_system_of_the_examples_has_room():
     assert SYSTEM.pe.sram_bytes >= SRAM_BYTES

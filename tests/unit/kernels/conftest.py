@@ -1,7 +1,5 @@
 """Fixtures for tests of kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(params=[np.float32, np.float64], ids=["float32", "float64"])
-def dtype(request: pytest.FixtureRequest) -> np.dtype:
+def dtype(request) -> np.dtype:
     return np.dtype(request.param)
 
 
@@ -33,7 +31,7 @@ def lender(dtype: np.dtype) -> Scratch:
 
 
 @pytest.fixture
-def scratch(dtype: np.dtype) -> Scratch:
+def scratch(dtype) -> Scratch:
     """Scratch memory of the test's dtype, full of NaN."""
     return lender(dtype)
 

@@ -1,7 +1,5 @@
 """Compiled kernels in files."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +17,7 @@ def double(x):  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+def compiled(tmp_path, monkeypatch) -> Callable[[], int]:
     """Return what calls a kernel as a new process would, and says how many times it was found in a file."""
     monkeypatch.setattr(_jit, "kernel_folder", lambda: KernelFolder(tmp_path))
     monkeypatch.setattr(_kernel_cache, "_told", set())
@@ -37,7 +35,7 @@ def _file(folder: Path) -> Path:
     return path
 
 
-def test_a_kernel_is_compiled_once(compiled: Callable[[], int], tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_once(compiled, tmp_path):
     assert [compiled(), compiled()] == [0, 1]
     assert _file(tmp_path).suffix == ".kernel"
 
@@ -61,9 +59,7 @@ def _flipped(content: bytes) -> bytes:
     ],
     ids=["empty", "7 bytes", "a digest", "cut", "longer", "zeros", "random", "one bit", "another pickle"],
 )
-def test_a_damaged_file_is_made_again(
-    damage: Callable[[bytes], bytes], compiled: Callable[[], int], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_made_again(damage, compiled, tmp_path, caplog):
     compiled()
     path = _file(tmp_path)
     whole = path.read_bytes()
@@ -72,18 +68,14 @@ def test_a_damaged_file_is_made_again(
     assert caplog.messages == [f"{path}: this compiled kernel is damaged; damaged ones are compiled again"]
 
 
-def test_many_damaged_files_are_told_in_one_line(
-    compiled: Callable[[], int], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_many_damaged_files_are_told_in_one_line(compiled, tmp_path, caplog):
     for _ in range(3):
         compiled()
         _file(tmp_path).write_bytes(b"")
     assert len(caplog.messages) == 1
 
 
-def test_the_file_of_another_kernel_is_not_taken_for_it(
-    compiled: Callable[[], int], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_file_of_another_kernel_is_not_taken_for_it(compiled, tmp_path, caplog):
     compiled()
     path = _file(tmp_path)
     kernel = _jit.elementwise(double)
@@ -94,9 +86,7 @@ def test_the_file_of_another_kernel_is_not_taken_for_it(
     assert caplog.messages == [f"{path}: this compiled kernel is damaged; damaged ones are compiled again"]
 
 
-def test_where_no_file_can_be_written_it_is_compiled_all_the_same(
-    compiled: Callable[[], int], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_file_can_be_written_it_is_compiled_all_the_same(compiled, tmp_path, caplog, monkeypatch):
     missing = tmp_path / "missing"
     monkeypatch.setattr(_jit, "kernel_folder", lambda: KernelFolder(missing))
     assert [compiled(), compiled()] == [0, 0]
@@ -106,15 +96,13 @@ def test_where_no_file_can_be_written_it_is_compiled_all_the_same(
     assert rest == "cannot be written: No such file or directory; the next run compiles the kernels again"
 
 
-def test_without_a_folder_nothing_is_kept(
-    compiled: Callable[[], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_folder_nothing_is_kept(compiled, tmp_path, monkeypatch):
     monkeypatch.setattr(_jit, "kernel_folder", lambda: KernelFolder(None, "it is shared"))
     assert [compiled(), compiled()] == [0, 0]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbas_own_settings_stay_as_they_are(tmp_path: Path) -> None:
+def test_numbas_own_settings_stay_as_they_are(tmp_path):
     script = (
         "import os, numba, cstool.kernels.norm; print(repr(numba.config.CACHE_DIR), 'NUMBA_CACHE_DIR' in os.environ)"
     )

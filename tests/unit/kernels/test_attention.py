@@ -1,7 +1,5 @@
 """Causal attention by blocks, in every form, against the whole matrix and its own slopes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -46,7 +44,7 @@ in_every_form = pytest.mark.parametrize("keys", FORMS.values(), ids=FORMS.keys()
 
 
 @pytest.fixture(params=CUTS.values(), ids=CUTS.keys())
-def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int, int]:
+def shape(request, monkeypatch) -> tuple[int, int, int, int]:
     """Return (B, S, A, D), with blocks that cut it."""
     *shape, block_rows, scores_per_call = request.param
     monkeypatch.setattr(attention, "BLOCK_ROWS", block_rows)
@@ -98,14 +96,7 @@ def _backward(
 
 @in_every_form
 @with_and_without_dropout
-def test_forward(
-    shape: tuple[int, int, int, int],
-    keys: dict,
-    rate: float,
-    dtype: np.dtype,
-    rng: np.random.Generator,
-    scratch: Scratch,
-) -> None:
+def test_forward(shape, keys, rate, dtype, rng, scratch):
     form = _form(shape, **keys)
     q, k, v, _ = _arrays(shape, form, dtype, rng)
     dropout = _dropout(rate, form)
@@ -116,14 +107,7 @@ def test_forward(
 
 @in_every_form
 @with_and_without_dropout
-def test_backward(
-    shape: tuple[int, int, int, int],
-    keys: dict,
-    rate: float,
-    dtype: np.dtype,
-    rng: np.random.Generator,
-    scratch: Scratch,
-) -> None:
+def test_backward(shape, keys, rate, dtype, rng, scratch):
     form = _form(shape, **keys)
     arrays = _arrays(shape, form, dtype, rng)
     dropout = _dropout(rate, form)
@@ -136,9 +120,7 @@ def test_backward(
 
 @in_every_form
 @with_and_without_dropout
-def test_backward_is_the_slope_of_forward(
-    keys: dict, rate: float, rng: np.random.Generator, scratch64: Scratch
-) -> None:
+def test_backward_is_the_slope_of_forward(keys, rate, rng, scratch64):
     shape = (2, 9, 4, 4)
     form = _form(shape, **keys)
     dropout = _dropout(rate, form)
@@ -164,7 +146,7 @@ def test_backward_is_the_slope_of_forward(
     block_rows=st.integers(1, 20),
     scores_per_call=st.integers(1, 2000),
 )
-def test_no_cut_changes_what_is_seen(sequence, kv_heads, window, sinks, block_rows, scores_per_call) -> None:
+def test_no_cut_changes_what_is_seen(sequence, kv_heads, window, sinks, block_rows, scores_per_call):
     form = Attention(4, kv_heads, sequence, 0.3, window=window, sinks=sinks if window else 0)
     arrays = _arrays((2, sequence, 4, 3), form, np.dtype(np.float64), np.random.default_rng(sequence))
     scratch = lambda name, shape: np.full(shape, np.nan)  # noqa: E731
@@ -180,7 +162,7 @@ def test_no_cut_changes_what_is_seen(sequence, kv_heads, window, sinks, block_ro
 @pytest.mark.parametrize(
     "keys", [{}, {"kv_heads": 1}, {"window": 150, "sinks": 10}], ids=["plain", "one head of keys", "window and sinks"]
 )
-def test_blocks_of_the_real_size_agree_with_the_whole(keys: dict, rng: np.random.Generator, scratch32: Scratch) -> None:
+def test_blocks_of_the_real_size_agree_with_the_whole(keys, rng, scratch32):
     shape = (1, 600, 2, 16)
     form = _form(shape, **keys)
     arrays = _arrays(shape, form, np.dtype(np.float32), rng)
@@ -189,7 +171,7 @@ def test_blocks_of_the_real_size_agree_with_the_whole(keys: dict, rng: np.random
         assert_close(actual, array)
 
 
-def test_heads_that_share_keys_are_as_if_these_were_repeated(rng: np.random.Generator, scratch64: Scratch) -> None:
+def test_heads_that_share_keys_are_as_if_these_were_repeated(rng, scratch64):
     shape = (2, 9, 4, 3)
     form = _form(shape, kv_heads=2)
     q, k, v, _ = _arrays(shape, form, np.dtype(np.float64), rng)
@@ -199,7 +181,7 @@ def test_heads_that_share_keys_are_as_if_these_were_repeated(rng: np.random.Gene
     )
 
 
-def test_a_window_of_the_whole_sequence_is_none(rng: np.random.Generator, scratch32: Scratch) -> None:
+def test_a_window_of_the_whole_sequence_is_none(rng, scratch32):
     shape = (1, 12, 2, 4)
     arrays = _arrays(shape, _form(shape), np.dtype(np.float32), rng)
     one, other = (_backward(*arrays, _form(shape, **keys), None, scratch32) for keys in ({}, {"window": 12}))
@@ -207,9 +189,7 @@ def test_a_window_of_the_whole_sequence_is_none(rng: np.random.Generator, scratc
 
 
 @pytest.mark.parametrize(("keys", "first"), [({"window": 5}, 3), ({"window": 5, "sinks": 2}, 3)])
-def test_a_token_sees_itself_the_window_and_the_sinks(
-    keys: dict, first: int, rng: np.random.Generator, scratch32: Scratch
-) -> None:
+def test_a_token_sees_itself_the_window_and_the_sinks(keys, first, rng, scratch32):
     shape = (1, 12, 2, 4)
     form = _form(shape, **keys)
     q, k, v, _ = _arrays(shape, form, np.dtype(np.float32), rng)
@@ -223,7 +203,7 @@ def test_a_token_sees_itself_the_window_and_the_sinks(
     assert seen == [*range(form.sinks), *range(first, 8)]
 
 
-def test_no_token_sees_a_later_one(rng: np.random.Generator, scratch32: Scratch) -> None:
+def test_no_token_sees_a_later_one(rng, scratch32):
     shape = (1, 12, 2, 4)
     form = _form(shape)
     q, k, v, _ = _arrays(shape, form, np.dtype(np.float32), rng)
@@ -234,7 +214,7 @@ def test_no_token_sees_a_later_one(rng: np.random.Generator, scratch32: Scratch)
     np.testing.assert_array_equal(after[:7], before[:7])
 
 
-def test_queries_keys_and_values_may_be_slices_of_one_array(rng: np.random.Generator, scratch32: Scratch) -> None:
+def test_queries_keys_and_values_may_be_slices_of_one_array(rng, scratch32):
     form = _form((2, 9, 3, 4))
     packed = rng.standard_normal((18, 36)).astype(np.float32)
     slices = [packed[:, i : i + 12] for i in (0, 12, 24)]
@@ -245,7 +225,7 @@ def test_queries_keys_and_values_may_be_slices_of_one_array(rng: np.random.Gener
 
 
 @pytest.mark.parametrize("keys", [{}, {"softcap": 30.0}], ids=["plain", "capped"])
-def test_scores_of_any_size_are_safe(keys: dict, rng: np.random.Generator, scratch32: Scratch) -> None:
+def test_scores_of_any_size_are_safe(keys, rng, scratch32):
     shape = (1, 12, 2, 4)
     form = _form(shape, **keys)
     q, k, v, _ = _arrays(shape, form, np.dtype(np.float32), rng)
@@ -256,7 +236,7 @@ def test_scores_of_any_size_are_safe(keys: dict, rng: np.random.Generator, scrat
 
 @in_every_form
 @pytest.mark.parametrize("spoilt", [0, 1, 2], ids=["q", "k", "v"])
-def test_nan_comes_out_forward(spoilt: int, keys: dict, rng: np.random.Generator, scratch32: Scratch) -> None:
+def test_nan_comes_out_forward(spoilt, keys, rng, scratch32):
     shape = (1, 40, 4, 4)
     form = _form(shape, **keys)
     arrays = _arrays(shape, form, np.dtype(np.float32), rng)[:3]
@@ -266,7 +246,7 @@ def test_nan_comes_out_forward(spoilt: int, keys: dict, rng: np.random.Generator
 
 @in_every_form
 @pytest.mark.parametrize("spoilt", [0, 1, 2, 3], ids=["q", "k", "v", "delta"])
-def test_nan_comes_out_backward(spoilt: int, keys: dict, rng: np.random.Generator, scratch32: Scratch) -> None:
+def test_nan_comes_out_backward(spoilt, keys, rng, scratch32):
     shape = (1, 40, 4, 4)
     form = _form(shape, **keys)
     arrays = _arrays(shape, form, np.dtype(np.float32), rng)
@@ -276,9 +256,7 @@ def test_nan_comes_out_backward(spoilt: int, keys: dict, rng: np.random.Generato
 
 
 @pytest.mark.parametrize("keys", [{}, {"softcap": 30.0}], ids=["plain", "capped"])
-def test_infinite_scores_come_out_as_nan_without_a_warning(
-    keys: dict, rng: np.random.Generator, scratch32: Scratch
-) -> None:
+def test_infinite_scores_come_out_as_nan_without_a_warning(keys, rng, scratch32):
     shape = (1, 12, 2, 4)
     form = _form(shape, **keys)
     arrays = _arrays(shape, form, np.dtype(np.float32), rng)

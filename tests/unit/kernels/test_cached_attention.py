@@ -1,7 +1,5 @@
 """Attention with a cache, against the slow twin of attention, and against itself cut in any way, bit by bit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,7 +63,7 @@ class Caches:
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("length", [1, 6, BLOCK_TOKENS, BLOCK_TOKENS + 9])
-def test_a_whole_sequence_is_attention(name: str, length: int, rng: np.random.Generator) -> None:
+def test_a_whole_sequence_is_attention(name, length, rng):
     form = Attention(HEADS, KV_HEADS, length, 0.3, **FORMS[name])
     q, k, v = tokens(rng, length)
     expected, _ = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), form, None)
@@ -75,7 +73,7 @@ def test_a_whole_sequence_is_attention(name: str, length: int, rng: np.random.Ge
 
 @pytest.mark.parametrize("name", FORMS)
 @given(data=st.data())
-def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name: str, data: st.DataObject) -> None:
+def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name, data):
     length = data.draw(st.integers(1, 45))
     cuts = sorted(data.draw(st.sets(st.integers(1, length), max_size=4)) | {length})
     form = Attention(HEADS, KV_HEADS, 50, 0.3, **FORMS[name])

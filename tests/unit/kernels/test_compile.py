@@ -1,10 +1,7 @@
 """Compiling kernels ahead of the run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -28,32 +25,32 @@ GROUPS = [
 
 
 @pytest.fixture
-def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _empty_cache(monkeypatch, tmp_path):
     """Let the mark go elsewhere; the kernels themselves are in the process by then."""
     monkeypatch.setattr(compiling, "kernel_folder", lambda: KernelFolder(tmp_path))
 
 
 @pytest.mark.usefixtures("_empty_cache")
-def test_progress_names_what_comes_next() -> None:
+def test_progress_names_what_comes_next():
     seen: list[tuple[str, int, int]] = []
     compile_kernels(lambda name, done, total: seen.append((name, done, total)))
     assert seen == [(name, done, len(GROUPS)) for done, name in enumerate(GROUPS)]
 
 
 @pytest.mark.usefixtures("_empty_cache")
-def test_kernels_are_cached_after_they_were_compiled() -> None:
+def test_kernels_are_cached_after_they_were_compiled():
     before = kernels_cached()
     compile_kernels(lambda name, done, total: None)
     assert (before, kernels_cached()) == (False, True)
 
 
-def test_without_a_folder_kernels_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_kernels_are_not_cached(monkeypatch):
     monkeypatch.setattr(compiling, "kernel_folder", lambda: KernelFolder(None, "it is shared"))
     compile_kernels(lambda name, done, total: None)
     assert not kernels_cached()
 
 
-def test_after_compilation_a_run_compiles_nothing_more() -> None:
+def test_after_compilation_a_run_compiles_nothing_more():
     script = """
 import numpy as np
 from cstool.kernels import activation, attention, embedding, gated, loss, norm, optimizer, random, residual

@@ -1,7 +1,5 @@
 """Vectorised functions against those of libm in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numba import njit
@@ -47,63 +45,63 @@ def _relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.max(np.abs(actual.astype(np.float64) / expected - 1.0)))
 
 
-def test_exp_has_a_relative_error_below_2e_7() -> None:
+def test_exp_has_a_relative_error_below_2e_7():
     x = np.linspace(-86.5, 88.7, 400_001).astype(np.float32)
     y = np.empty_like(x)
     _exp(x, y)
     assert _relative_error(y, np.exp(x.astype(np.float64))) < 2e-7
 
 
-def test_exp_saturates_and_keeps_nan() -> None:
+def test_exp_saturates_and_keeps_nan():
     x = np.array([-np.inf, -1e30, -87.0, 0.0, 89.0, 1e30, np.inf, np.nan], np.float32)
     y = np.empty_like(x)
     _exp(x, y)
     np.testing.assert_array_equal(y, np.array([0, 0, 0, 1, np.inf, np.inf, np.inf, np.nan], np.float32))
 
 
-def test_exp_of_float64_is_that_of_libm() -> None:
+def test_exp_of_float64_is_that_of_libm():
     x = np.linspace(-700.0, 700.0, 1001)
     y = np.empty_like(x)
     _exp(x, y)
     assert _relative_error(y, np.exp(x)) < 1e-15
 
 
-def test_tanh_has_a_relative_error_below_3e_7() -> None:
+def test_tanh_has_a_relative_error_below_3e_7():
     x = np.concatenate([np.linspace(-12.0, 12.0, 100_000), np.geomspace(1e-30, 1.0, 1000)]).astype(np.float32)
     y = np.empty_like(x)
     _tanh(x, y)
     assert _relative_error(y, np.tanh(x.astype(np.float64))) < 3e-7
 
 
-def test_tanh_saturates_and_keeps_nan() -> None:
+def test_tanh_saturates_and_keeps_nan():
     x = np.array([-np.inf, -1e30, 0.0, 1e30, np.inf, np.nan], np.float32)
     y = np.empty_like(x)
     _tanh(x, y)
     np.testing.assert_array_equal(y, np.array([-1, -1, 0, 1, 1, np.nan], np.float32))
 
 
-def test_sigmoid_has_a_relative_error_below_3e_7() -> None:
+def test_sigmoid_has_a_relative_error_below_3e_7():
     x = np.linspace(-87.0, 40.0, 400_001).astype(np.float32)
     y = np.empty_like(x)
     _sigmoid(x, y)
     assert _relative_error(y, expit(x.astype(np.float64))) < 3e-7
 
 
-def test_sigmoid_saturates_and_keeps_nan() -> None:
+def test_sigmoid_saturates_and_keeps_nan():
     x = np.array([-np.inf, -1e30, -89.0, 0.0, 1e30, np.inf, np.nan], np.float32)
     y = np.empty_like(x)
     _sigmoid(x, y)
     np.testing.assert_array_equal(y, np.array([0, 0, 0, 0.5, 1, 1, np.nan], np.float32))
 
 
-def test_normal_distribution_has_a_relative_error_below_8e_7_up_to_four_deviations() -> None:
+def test_normal_distribution_has_a_relative_error_below_8e_7_up_to_four_deviations():
     x = np.linspace(-4.0, 4.0, 200_001).astype(np.float32)
     below, density = np.empty_like(x), np.empty_like(x)
     _normal(x, below, density)
     assert _relative_error(below, ndtr(x.astype(np.float64))) < 8e-7
 
 
-def test_normal_density_has_a_relative_error_below_8e_7_up_to_four_deviations() -> None:
+def test_normal_density_has_a_relative_error_below_8e_7_up_to_four_deviations():
     x = np.linspace(-4.0, 4.0, 200_001).astype(np.float32)
     below, density = np.empty_like(x), np.empty_like(x)
     _normal(x, below, density)
@@ -111,7 +109,7 @@ def test_normal_density_has_a_relative_error_below_8e_7_up_to_four_deviations() 
     assert _relative_error(density, np.exp(-0.5 * wide**2) / np.sqrt(2.0 * np.pi)) < 8e-7
 
 
-def test_normal_saturates_and_keeps_nan() -> None:
+def test_normal_saturates_and_keeps_nan():
     x = np.array([-np.inf, -50.0, 50.0, np.inf, np.nan], np.float32)
     below, density = np.empty_like(x), np.empty_like(x)
     _normal(x, below, density)
@@ -121,19 +119,19 @@ def test_normal_saturates_and_keeps_nan() -> None:
 
 @pytest.mark.parametrize("place", [0, 5, 99])
 @pytest.mark.parametrize("value", [np.nan, -np.nan], ids=["nan", "negative nan"])
-def test_maximum_of_an_array_with_a_nan_is_nan(place: int, value: float) -> None:
+def test_maximum_of_an_array_with_a_nan_is_nan(place, value):
     x = np.arange(100, dtype=np.float32)
     x[place] = value
     assert np.isnan(_largest(x))
 
 
-def test_maximum_of_an_array_without_nan_is_its_largest() -> None:
+def test_maximum_of_an_array_without_nan_is_its_largest():
     x = np.array([-np.inf, 3.0, -4.0, 7.0, 0.0], np.float32)
     assert _largest(x) == 7.0
 
 
 @pytest.mark.parametrize("x", [-3.0, 0.0, 0.5])
-def test_outside_of_kernels_the_functions_are_those_of_math(x: float) -> None:
+def test_outside_of_kernels_the_functions_are_those_of_math(x):
     values = exponential.exp(x), exponential.tanh(x), exponential.sigmoid(x), exponential.normal(x)[0]
     assert values == pytest.approx((np.exp(x), np.tanh(x), expit(x), ndtr(x)), rel=1e-14)
     assert exponential.maximum(x, 0.1) == max(x, 0.1)

@@ -1,7 +1,5 @@
 """Gated linear units with biases and dropout, against their slow twins and their own slopes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,9 +49,7 @@ class Case:
 @every_function
 @with_and_without_bias
 @with_and_without_dropout
-def test_forward(
-    function: str, with_bias: bool, dropout: Dropout | None, dtype: np.dtype, rng: np.random.Generator
-) -> None:
+def test_forward(function, with_bias, dropout, dtype, rng):
     case = Case(dtype, with_bias, rng)
     x, gate = case.wide()
     expected = x * reference.activation(function, gate) * reference.dropout_mask(dropout, *x.shape)
@@ -63,9 +59,7 @@ def test_forward(
 @every_function
 @with_and_without_bias
 @with_and_without_dropout
-def test_backward(
-    function: str, with_bias: bool, dropout: Dropout | None, dtype: np.dtype, rng: np.random.Generator
-) -> None:
+def test_backward(function, with_bias, dropout, dtype, rng):
     case = Case(dtype, with_bias, rng)
     x, gate = case.wide()
     delta = case.delta_y * reference.dropout_mask(dropout, *x.shape)
@@ -81,9 +75,7 @@ def test_backward(
 @every_function
 @with_and_without_bias
 @with_and_without_dropout
-def test_backward_is_the_slope_of_forward(
-    function: str, with_bias: bool, dropout: Dropout | None, rng: np.random.Generator
-) -> None:
+def test_backward_is_the_slope_of_forward(function, with_bias, dropout, rng):
     case = Case(np.float64, with_bias, rng)
     for name, derivative in case.backward(function, dropout).items():
         before = getattr(case, name)
@@ -100,7 +92,7 @@ def test_backward_is_the_slope_of_forward(
 
 @every_function
 @with_and_without_dropout
-def test_backward_in_place_has_the_same_bits(function: str, dropout: Dropout | None, rng: np.random.Generator) -> None:
+def test_backward_in_place_has_the_same_bits(function, dropout, rng):
     case = Case(np.float32, True, rng)
     apart = case.backward(function, dropout)
     in_place = case.backward(function, dropout, case.delta_y)
@@ -108,7 +100,7 @@ def test_backward_in_place_has_the_same_bits(function: str, dropout: Dropout | N
         np.testing.assert_array_equal(in_place[name], expected)
 
 
-def test_gradients_of_biases_may_be_left_out(rng: np.random.Generator) -> None:
+def test_gradients_of_biases_may_be_left_out(rng):
     case = Case(np.float32, False, rng)
     expected = case.backward("silu", None)
     delta_x, delta_gate = np.full_like(case.x, np.nan), np.full_like(case.x, np.nan)
@@ -119,7 +111,7 @@ def test_gradients_of_biases_may_be_left_out(rng: np.random.Generator) -> None:
 
 
 @every_function
-def test_the_bits_of_a_row_do_not_depend_on_the_others(function: str, rng: np.random.Generator) -> None:
+def test_the_bits_of_a_row_do_not_depend_on_the_others(function, rng):
     whole = Case(np.float32, True, rng)
     part = Case(np.float32, True, rng)
     part.x, part.gate, part.delta_y = whole.x[4:], whole.gate[4:], whole.delta_y[4:]
@@ -132,7 +124,7 @@ def test_the_bits_of_a_row_do_not_depend_on_the_others(function: str, rng: np.ra
 
 @every_function
 @given(seed=st.integers(0, 99))
-def test_of_ones_comes_the_function_of_the_gate(function: str, seed: int) -> None:
+def test_of_ones_comes_the_function_of_the_gate(function, seed):
     case = Case(np.float32, True, np.random.default_rng(seed))
     case.x[:], case.bias = 1.0, None
     y = np.full_like(case.gate, np.nan)
@@ -142,7 +134,7 @@ def test_of_ones_comes_the_function_of_the_gate(function: str, seed: int) -> Non
 
 @every_function
 @pytest.mark.parametrize("spoilt", ["x", "gate"])
-def test_nan_comes_out_forward(function: str, spoilt: str, rng: np.random.Generator) -> None:
+def test_nan_comes_out_forward(function, spoilt, rng):
     case = Case(np.float32, True, rng)
     getattr(case, spoilt)[3, 50] = np.nan
     np.testing.assert_array_equal(np.argwhere(np.isnan(case.forward(function, DROPOUT))), [[3, 50]])
@@ -150,7 +142,7 @@ def test_nan_comes_out_forward(function: str, spoilt: str, rng: np.random.Genera
 
 @every_function
 @pytest.mark.parametrize(("spoilt", "reached"), [("x", {"gate"}), ("gate", {"x", "gate"}), ("delta_y", {"x", "gate"})])
-def test_nan_comes_out_backward(function: str, spoilt: str, reached: set[str], rng: np.random.Generator) -> None:
+def test_nan_comes_out_backward(function, spoilt, reached, rng):
     if (function, spoilt) == ("linear", "gate"):
         reached = {"x"}  # the slope of the linear function knows no gate
     case = Case(np.float32, True, rng)
@@ -164,7 +156,7 @@ def test_nan_comes_out_backward(function: str, spoilt: str, reached: set[str], r
 
 
 @pytest.mark.parametrize("function", ["swish", "squared_relu"])
-def test_a_function_that_is_no_gate_is_refused(function: str, rng: np.random.Generator) -> None:
+def test_a_function_that_is_no_gate_is_refused(function, rng):
     case = Case(np.float32, False, rng)
     with pytest.raises(KeyError, match=f"^'{function}'$"):
         case.forward(function, None)

@@ -1,7 +1,5 @@
 """The matrix product behind which GEMM providers sit."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np
@@ -31,14 +29,14 @@ LAYOUTS = ["contiguous", "transposed", "column slices", "transposed out", "heads
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_product_is_right(layout: str, rng: np.random.Generator) -> None:
+def test_the_product_is_right(layout, rng):
     a, b, out = _operands(layout, rng)
     matmul(a, b, out)
     assert_close(out, a.astype(np.float64) @ b.astype(np.float64))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_product_makes_no_copy(layout: str, rng: np.random.Generator) -> None:
+def test_the_product_makes_no_copy(layout, rng):
     a, b, out = _operands(layout, rng)
     tracemalloc.start()
     try:
@@ -49,7 +47,7 @@ def test_the_product_makes_no_copy(layout: str, rng: np.random.Generator) -> Non
     assert peak_bytes < out.nbytes / 8
 
 
-def test_columns_beside_a_slice_are_left_alone(rng: np.random.Generator) -> None:
+def test_columns_beside_a_slice_are_left_alone(rng):
     out = np.full((96, 300), 7.0, np.float32)
     a, b, _ = _operands("contiguous", rng)
     matmul(a, b, out[:, 5:133])
@@ -57,21 +55,21 @@ def test_columns_beside_a_slice_are_left_alone(rng: np.random.Generator) -> None
     assert (out[:, 133:] == 7.0).all()
 
 
-def test_matmul_add_adds(rng: np.random.Generator) -> None:
+def test_matmul_add_adds(rng):
     a, b, out = _operands("column slices", rng)
     expected = out + a.astype(np.float64) @ b.astype(np.float64)
     matmul_add(a, b, out, np.full(out.shape, np.nan, np.float32))
     assert_close(out, expected)
 
 
-def test_nan_survives(rng: np.random.Generator) -> None:
+def test_nan_survives(rng):
     a, b, out = _operands("contiguous", rng)
     a[3, 4] = np.nan
     matmul(a, b, out)
     np.testing.assert_array_equal(np.isnan(out).all(axis=1), np.arange(96) == 3)
 
 
-def test_overflow_comes_out_without_a_warning(rng: np.random.Generator) -> None:
+def test_overflow_comes_out_without_a_warning(rng):
     a, b, out = _operands("contiguous", rng)
     a[3], b[:] = 1e30, 1e30
     matmul(a, b, out)

@@ -1,18 +1,16 @@
 """The linear layer, whole and by panels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
-from tests.unit.kernels.tolerances import Scratch, assert_close
+from tests.unit.kernels.tolerances import assert_close
 
 PANELS = [slice(0, 20), slice(20, 33), slice(33, 48)]
 
 
 @pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
-def test_forward_by_panels_is_the_product(with_bias: bool, dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_forward_by_panels_is_the_product(with_bias, dtype, rng):
     x, weight, bias = (rng.standard_normal(shape).astype(dtype) for shape in ((7, 24), (48, 24), (48,)))
     y = np.full((7, 48), np.nan, dtype)
     for rows in PANELS:
@@ -21,9 +19,7 @@ def test_forward_by_panels_is_the_product(with_bias: bool, dtype: np.dtype, rng:
 
 
 @pytest.mark.parametrize("accumulate", [True, False], ids=["add", "overwrite"])
-def test_delta_by_panels_is_the_product(
-    accumulate: bool, dtype: np.dtype, rng: np.random.Generator, scratch: Scratch
-) -> None:
+def test_delta_by_panels_is_the_product(accumulate, dtype, rng, scratch):
     delta_y, weight = (rng.standard_normal(shape).astype(dtype) for shape in ((7, 48), (48, 24)))
     before = rng.standard_normal((7, 24)).astype(dtype) if accumulate else np.full((7, 24), np.nan, dtype)
     delta_x = before.copy()
@@ -32,7 +28,7 @@ def test_delta_by_panels_is_the_product(
     assert_close(delta_x, delta_y.astype(np.float64) @ weight + (before if accumulate else 0.0))
 
 
-def test_weight_gradient_by_panels_is_the_product(dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_weight_gradient_by_panels_is_the_product(dtype, rng):
     x, delta_y = (rng.standard_normal(shape).astype(dtype) for shape in ((7, 24), (7, 48)))
     grad = np.full((48, 24), np.nan, dtype)
     for rows in PANELS:
@@ -40,7 +36,7 @@ def test_weight_gradient_by_panels_is_the_product(dtype: np.dtype, rng: np.rando
     assert_close(grad, delta_y.T.astype(np.float64) @ x)
 
 
-def test_column_sum_adds_rows_in_their_order(rng: np.random.Generator) -> None:
+def test_column_sum_adds_rows_in_their_order(rng):
     delta_y = rng.standard_normal((50, 48)).astype(np.float32)
     grad = np.full(48, np.nan, np.float32)
     column_sum(delta_y, grad)
@@ -50,7 +46,7 @@ def test_column_sum_adds_rows_in_their_order(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(grad, expected)
 
 
-def test_column_sum_of_a_panel_has_the_bits_of_the_whole(rng: np.random.Generator) -> None:
+def test_column_sum_of_a_panel_has_the_bits_of_the_whole(rng):
     delta_y = rng.standard_normal((50, 48)).astype(np.float32)
     whole, parts = np.empty(48, np.float32), np.empty(48, np.float32)
     column_sum(delta_y, whole)

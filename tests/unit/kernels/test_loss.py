@@ -1,7 +1,5 @@
 """The output layer with its loss, by panels and chunks, against all logits at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,60 +97,60 @@ class Case:
 
 
 @pytest.fixture(params=[2048, 5], ids=["one chunk", "chunks"])
-def _chunk_classes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _chunk_classes(request, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_CLASSES", request.param)
 
 
 @pytest.fixture(params=BENDS.values(), ids=BENDS)
-def bend(request: pytest.FixtureRequest) -> Bend:
+def bend(request) -> Bend:
     bend: Bend = request.param
     return bend
 
 
 @pytest.fixture(params=[True, False], ids=["bias", "no bias"])
-def case(request: pytest.FixtureRequest, dtype: np.dtype, rng: np.random.Generator, bend: Bend) -> Case:
+def case(request, dtype, rng, bend) -> Case:
     return Case(dtype, request.param, rng, bend)
 
 
 @pytest.fixture
-def plain(rng: np.random.Generator) -> Case:
+def plain(rng) -> Case:
     return Case(np.dtype(np.float32), False, rng)
 
 
 @pytest.mark.usefixtures("_chunk_classes")
 @pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
-def test_loss_of_each_token(case: Case, edges: list[int], scratch: Scratch) -> None:
+def test_loss_of_each_token(case, edges, scratch):
     assert_close(case.forward(scratch, edges)[0], reference.softmax_losses(*case.wide(), *case.bend))
 
 
 @pytest.mark.usefixtures("_chunk_classes")
 @pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
-def test_backward(case: Case, edges: list[int], scratch: Scratch) -> None:
+def test_backward(case, edges, scratch):
     expected = reference.softmax_loss_deltas(*case.wide(), case.mask, SCALE, *case.bend)
     for actual, array in zip(case.backward(scratch, edges), expected, strict=True):
         assert_close(actual, array)
 
 
-def test_total_is_the_sum_over_unmasked_tokens(plain: Case, scratch32: Scratch) -> None:
+def test_total_is_the_sum_over_unmasked_tokens(plain, scratch32):
     per_token, total, _, _ = plain.forward(scratch32, PANELS)
     assert total == sum(float(value) for value, counts in zip(per_token, plain.mask, strict=True) if counts)
 
 
-def test_correct_counts_unmasked_tokens_whose_label_is_the_likeliest(plain: Case, scratch32: Scratch) -> None:
+def test_correct_counts_unmasked_tokens_whose_label_is_the_likeliest(plain, scratch32):
     best = np.argmax(plain.x @ plain.weight.T, axis=1)
     plain.labels[:] = best
     plain.labels[4] = (best[4] + 1) % CLASSES
     assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum() - 1
 
 
-def test_of_equal_classes_the_first_is_the_likeliest(plain: Case, scratch32: Scratch) -> None:
+def test_of_equal_classes_the_first_is_the_likeliest(plain, scratch32):
     plain.x[:], plain.weight[:] = np.rint(plain.x), np.rint(plain.weight[0])  # whole numbers: logits without rounding
     plain.labels[:] = 0
     assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum()
 
 
 @every_bend
-def test_backward_is_the_slope_of_forward(bend: Bend, rng: np.random.Generator, scratch64: Scratch) -> None:
+def test_backward_is_the_slope_of_forward(bend, rng, scratch64):
     case = Case(np.dtype(np.float64), True, rng, bend)
     deltas = case.backward(scratch64, PANELS)
     for name, delta in zip(("x", "weight", "bias"), deltas, strict=True):
@@ -168,7 +166,7 @@ def test_backward_is_the_slope_of_forward(bend: Bend, rng: np.random.Generator, 
 
 @settings(deadline=None, max_examples=30)
 @any_cut
-def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts: set[int], seed: int, bend: Bend) -> None:
+def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts, seed, bend):
     case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)
     scratch = lender(np.dtype(np.float32))
     edges = [0, *sorted(cuts), CLASSES]
@@ -177,7 +175,7 @@ def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts: set[int], seed: int
 
 @settings(deadline=None, max_examples=30)
 @any_cut
-def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts: set[int], seed: int, bend: Bend) -> None:
+def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts, seed, bend):
     case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)
     scratch = lender(np.dtype(np.float32))
     whole = case.backward(scratch, [0, CLASSES])
@@ -185,7 +183,7 @@ def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts: set[int], seed
         assert_close(actual, expected.astype(np.float64))
 
 
-def test_delta_is_added_when_asked(plain: Case, scratch32: Scratch) -> None:
+def test_delta_is_added_when_asked(plain, scratch32):
     alone = plain.backward(scratch32, [0, CLASSES])
     *_, state = plain.forward(scratch32, [0, CLASSES])
     added = np.ones_like(plain.x)
@@ -195,7 +193,7 @@ def test_delta_is_added_when_asked(plain: Case, scratch32: Scratch) -> None:
 
 
 @given(exponent=st.integers(-3, 3), seed=st.integers(0, 99))
-def test_a_scale_does_to_the_loss_what_it_does_to_the_weights(exponent: int, seed: int) -> None:
+def test_a_scale_does_to_the_loss_what_it_does_to_the_weights(exponent, seed):
     scaled = Case(np.dtype(np.float32), True, np.random.default_rng(seed), (2.0**exponent, None))
     plain, scratch = Case(np.dtype(np.float32), True, np.random.default_rng(seed)), lender(np.dtype(np.float32))
     plain.weight, plain.bias = np.ldexp(plain.weight, exponent), np.ldexp(plain.bias, exponent)
@@ -203,32 +201,32 @@ def test_a_scale_does_to_the_loss_what_it_does_to_the_weights(exponent: int, see
 
 
 @given(cap=st.floats(0.1, 50.0), seed=st.integers(0, 99))
-def test_under_a_cap_no_loss_is_larger_than_the_cap_allows(cap: float, seed: int) -> None:
+def test_under_a_cap_no_loss_is_larger_than_the_cap_allows(cap, seed):
     case = Case(np.dtype(np.float64), True, np.random.default_rng(seed), (1.0, cap))
     case.x *= 100.0
     losses = case.forward(lender(np.dtype(np.float64)), PANELS)[0]
     assert 0.0 <= losses.min() <= losses.max() <= (2.0 * cap + np.log(CLASSES)) * (1 + 1e-14)
 
 
-def test_under_a_cap_the_likeliest_class_stays_the_likeliest(plain: Case, scratch32: Scratch) -> None:
+def test_under_a_cap_the_likeliest_class_stays_the_likeliest(plain, scratch32):
     plain.labels[:] = np.argmax(plain.x @ plain.weight.T, axis=1)
     plain.bend = (1.0, 20.0)
     assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum()
 
 
-def test_masked_tokens_have_no_delta(plain: Case, scratch32: Scratch) -> None:
+def test_masked_tokens_have_no_delta(plain, scratch32):
     delta_x, _, _ = plain.backward(scratch32, PANELS)
     np.testing.assert_array_equal((delta_x == 0.0).all(axis=1), plain.mask == 0)
 
 
-def test_a_masked_token_may_have_a_label_that_is_no_class(plain: Case, scratch32: Scratch) -> None:
+def test_a_masked_token_may_have_a_label_that_is_no_class(plain, scratch32):
     expected = plain.forward(scratch32, PANELS)[1]
     plain.labels[plain.mask == 0] = -100
     assert plain.forward(scratch32, PANELS)[1] == expected
 
 
 @every_bend
-def test_logits_of_any_size_are_safe(bend: Bend, plain: Case, scratch32: Scratch) -> None:
+def test_logits_of_any_size_are_safe(bend, plain, scratch32):
     plain.x *= 1e4
     plain.bend = bend
     assert np.isfinite(plain.forward(scratch32, PANELS)[1])
@@ -237,7 +235,7 @@ def test_logits_of_any_size_are_safe(bend: Bend, plain: Case, scratch32: Scratch
 
 @every_bend
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
-def test_nan_comes_out_of_the_loss(masked: bool, bend: Bend, plain: Case, scratch32: Scratch) -> None:
+def test_nan_comes_out_of_the_loss(masked, bend, plain, scratch32):
     plain.bend = bend
     plain.x[2 if masked else 0, 3] = np.nan
     assert np.isnan(plain.forward(scratch32, PANELS)[1])
@@ -245,7 +243,7 @@ def test_nan_comes_out_of_the_loss(masked: bool, bend: Bend, plain: Case, scratc
 
 @every_bend
 @pytest.mark.parametrize("row", [0, 39])
-def test_nan_in_a_weight_comes_out_of_everything(row: int, bend: Bend, plain: Case, scratch32: Scratch) -> None:
+def test_nan_in_a_weight_comes_out_of_everything(row, bend, plain, scratch32):
     plain.bend = bend
     plain.weight[row, 3] = np.nan
     assert np.isnan(plain.forward(scratch32, PANELS)[0]).all()
@@ -253,7 +251,7 @@ def test_nan_in_a_weight_comes_out_of_everything(row: int, bend: Bend, plain: Ca
 
 
 @every_bend
-def test_infinite_logits_come_out_as_nan_without_a_warning(bend: Bend, plain: Case, scratch32: Scratch) -> None:
+def test_infinite_logits_come_out_as_nan_without_a_warning(bend, plain, scratch32):
     plain.bend = bend
     plain.x[0, 0], plain.weight[:, 0] = 1e30, 1e30
     assert np.isnan(plain.forward(scratch32, PANELS)[0][0])

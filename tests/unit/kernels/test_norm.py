@@ -1,7 +1,5 @@
 """Normalisation of rows against its slow twins and its own slopes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,20 +34,20 @@ def _backward(x: np.ndarray, weight: np.ndarray, delta_y: np.ndarray) -> list[np
 
 @pytest.mark.parametrize("width", WIDTHS[1:])
 @pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
-def test_forward(width: int, with_bias: bool, dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_forward(width, with_bias, dtype, rng):
     x, weight, bias, _ = _arrays(width, dtype, rng)
     y, _, _ = _forward(x, weight, bias if with_bias else None)
     wide = x.astype(np.float64), weight.astype(np.float64), bias if with_bias else None
     assert_close(y, reference.layer_norm(*wide, EPSILON))
 
 
-def test_a_row_of_one_element_becomes_the_bias(dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_a_row_of_one_element_becomes_the_bias(dtype, rng):
     x, weight, bias, _ = _arrays(1, dtype, rng)
     np.testing.assert_array_equal(_forward(x, weight, bias)[0], np.broadcast_to(bias, (9, 1)))
 
 
 @pytest.mark.parametrize("width", WIDTHS[1:])
-def test_backward(width: int, dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_backward(width, dtype, rng):
     x, weight, _, delta_y = _arrays(width, dtype, rng)
     wide = (array.astype(np.float64) for array in (x, weight))
     expected = reference.layer_norm_deltas(*wide, EPSILON, delta_y.astype(np.float64))
@@ -57,7 +55,7 @@ def test_backward(width: int, dtype: np.dtype, rng: np.random.Generator) -> None
         assert_close(actual, array)
 
 
-def test_backward_is_the_slope_of_forward(rng: np.random.Generator) -> None:
+def test_backward_is_the_slope_of_forward(rng):
     x, weight, bias, delta_y = _arrays(10, np.dtype(np.float64), rng)
     delta_x, grad_weight, grad_bias = _backward(x, weight, delta_y)
     assert_derivative(lambda at: _forward(at, weight, bias)[0], x, delta_x, delta_y)
@@ -65,7 +63,7 @@ def test_backward_is_the_slope_of_forward(rng: np.random.Generator) -> None:
     assert_derivative(lambda at: _forward(x, weight, at)[0], bias, grad_bias, delta_y)
 
 
-def test_backward_adds_to_a_delta_when_asked(rng: np.random.Generator) -> None:
+def test_backward_adds_to_a_delta_when_asked(rng):
     x, weight, _, delta_y = _arrays(10, np.dtype(np.float32), rng)
     delta_x, grad, _ = _backward(x, weight, delta_y)
     _, mean, rstd = _forward(x, weight, None)
@@ -74,7 +72,7 @@ def test_backward_adds_to_a_delta_when_asked(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(added, 1.0 + delta_x)
 
 
-def test_backward_in_place_has_the_same_bits(rng: np.random.Generator) -> None:
+def test_backward_in_place_has_the_same_bits(rng):
     x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
     apart = _backward(x, weight, delta_y)
     _, mean, rstd = _forward(x, weight, None)
@@ -85,7 +83,7 @@ def test_backward_in_place_has_the_same_bits(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_in_x_spoils_its_row_and_no_other(value: float, rng: np.random.Generator) -> None:
+def test_nan_in_x_spoils_its_row_and_no_other(value, rng):
     x, weight, bias, _ = _arrays(100, np.dtype(np.float32), rng)
     x[3, 50] = value
     y, _, _ = _forward(x, weight, bias)
@@ -93,7 +91,7 @@ def test_nan_in_x_spoils_its_row_and_no_other(value: float, rng: np.random.Gener
     assert np.isfinite(y[np.arange(9) != 3]).all()
 
 
-def test_nan_in_a_delta_spoils_its_row_and_column(rng: np.random.Generator) -> None:
+def test_nan_in_a_delta_spoils_its_row_and_column(rng):
     x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
     delta_y[3, 50] = np.nan
     delta_x, grad_weight, grad_bias = _backward(x, weight, delta_y)
@@ -115,7 +113,7 @@ def _rms_backward(x: np.ndarray, weight: np.ndarray, delta_y: np.ndarray) -> lis
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_rms_forward(width: int, dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_rms_forward(width, dtype, rng):
     x, weight, _, _ = _arrays(width, dtype, rng)
     y, rstd = _rms_forward(x, weight)
     wide = x.astype(np.float64)
@@ -124,7 +122,7 @@ def test_rms_forward(width: int, dtype: np.dtype, rng: np.random.Generator) -> N
 
 
 @pytest.mark.parametrize("width", WIDTHS[1:])
-def test_rms_backward(width: int, dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_rms_backward(width, dtype, rng):
     x, weight, _, delta_y = _arrays(width, dtype, rng)
     wide = (array.astype(np.float64) for array in (x, weight))
     expected = reference.rms_norm_deltas(*wide, EPSILON, delta_y.astype(np.float64))
@@ -132,14 +130,14 @@ def test_rms_backward(width: int, dtype: np.dtype, rng: np.random.Generator) -> 
         assert_close(actual, array)
 
 
-def test_rms_backward_is_the_slope_of_forward(rng: np.random.Generator) -> None:
+def test_rms_backward_is_the_slope_of_forward(rng):
     x, weight, _, delta_y = _arrays(10, np.dtype(np.float64), rng)
     delta_x, grad_weight = _rms_backward(x, weight, delta_y)
     assert_derivative(lambda at: _rms_forward(at, weight)[0], x, delta_x, delta_y)
     assert_derivative(lambda at: _rms_forward(x, at)[0], weight, grad_weight, delta_y)
 
 
-def test_rms_backward_adds_to_a_delta_when_asked(rng: np.random.Generator) -> None:
+def test_rms_backward_adds_to_a_delta_when_asked(rng):
     x, weight, _, delta_y = _arrays(10, np.dtype(np.float32), rng)
     delta_x, grad = _rms_backward(x, weight, delta_y)
     added = np.ones_like(x)
@@ -147,7 +145,7 @@ def test_rms_backward_adds_to_a_delta_when_asked(rng: np.random.Generator) -> No
     np.testing.assert_array_equal(added, 1.0 + delta_x)
 
 
-def test_rms_backward_in_place_has_the_same_bits(rng: np.random.Generator) -> None:
+def test_rms_backward_in_place_has_the_same_bits(rng):
     x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
     delta_x, grad_weight = _rms_backward(x, weight, delta_y)
     grad = np.empty_like(weight)
@@ -156,14 +154,14 @@ def test_rms_backward_in_place_has_the_same_bits(rng: np.random.Generator) -> No
     np.testing.assert_array_equal(grad, grad_weight)
 
 
-def test_rms_of_a_row_does_not_depend_on_the_others(rng: np.random.Generator) -> None:
+def test_rms_of_a_row_does_not_depend_on_the_others(rng):
     x, weight, _, _ = _arrays(100, np.dtype(np.float32), rng)
     for part, whole in zip(_rms_forward(x[4:], weight), _rms_forward(x, weight), strict=True):
         np.testing.assert_array_equal(part, whole[4:])
 
 
 @given(exponent=st.integers(-40, 40), seed=st.integers(0, 99))
-def test_rms_does_not_see_the_size_of_a_row(exponent: int, seed: int) -> None:
+def test_rms_does_not_see_the_size_of_a_row(exponent, seed):
     x, weight, _, _ = _arrays(10, np.dtype(np.float32), np.random.default_rng(seed))
     y, _ = _rms_forward(x, weight, 0.0)
     scaled, _ = _rms_forward(np.ldexp(x, exponent), weight, 0.0)
@@ -171,7 +169,7 @@ def test_rms_does_not_see_the_size_of_a_row(exponent: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("value", "places"), [(np.nan, range(100)), (np.inf, [50])])
-def test_rms_of_a_row_with_nan_or_infinity_is_spoilt(value: float, places: list[int], rng: np.random.Generator) -> None:
+def test_rms_of_a_row_with_nan_or_infinity_is_spoilt(value, places, rng):
     x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
     x[3, 50] = value
     for array in (_rms_forward(x, weight)[0], _rms_backward(x, weight, delta_y)[0]):
@@ -179,7 +177,7 @@ def test_rms_of_a_row_with_nan_or_infinity_is_spoilt(value: float, places: list[
         assert np.isfinite(array[np.arange(9) != 3]).all()
 
 
-def test_nan_in_a_delta_of_rms_spoils_its_row_and_column(rng: np.random.Generator) -> None:
+def test_nan_in_a_delta_of_rms_spoils_its_row_and_column(rng):
     x, weight, _, delta_y = _arrays(100, np.dtype(np.float32), rng)
     delta_y[3, 50] = np.nan
     delta_x, grad_weight = _rms_backward(x, weight, delta_y)

@@ -1,7 +1,5 @@
 """BLAS has one thread while models run, whoever started them, and as many as before in the end."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -18,7 +16,7 @@ def threads() -> set[int]:
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
-def test_it_holds_in_whichever_thread_it_is_asked_for() -> None:
+def test_it_holds_in_whichever_thread_it_is_asked_for():
     before = threads()
 
     def ask() -> set[int]:
@@ -30,7 +28,7 @@ def test_it_holds_in_whichever_thread_it_is_asked_for() -> None:
     assert threads() == before
 
 
-def test_it_holds_until_the_last_one_is_through() -> None:
+def test_it_holds_until_the_last_one_is_through():
     before, has_begun, may_end = threads(), threading.Event(), threading.Event()
 
     def stay() -> None:
@@ -48,14 +46,14 @@ def test_it_holds_until_the_last_one_is_through() -> None:
     assert threads() == before
 
 
-def test_an_error_ends_it() -> None:
+def test_an_error_ends_it():
     before = threads()
     with pytest.raises(ZeroDivisionError), one_blas_thread():
         raise ZeroDivisionError
     assert threads() == before
 
 
-def test_where_another_thread_has_its_way_with_blas_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_another_thread_has_its_way_with_blas_there_is_an_error(monkeypatch):
     """As where somebody called `threadpool_limits(4)` without `with`."""
     restored = []
     limits = SimpleNamespace(restore_original_limits=lambda: restored.append(1))

@@ -1,7 +1,5 @@
 """Gradients on their way: dense, or the few rows that are not zero."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,14 +23,14 @@ def dense(payload: Rows) -> np.ndarray:
 
 
 @given(rows(), rows())
-def test_sparse_rows_add_up_as_dense_gradients_do_to_the_last_bit(left: Rows, right: Rows) -> None:
+def test_sparse_rows_add_up_as_dense_gradients_do_to_the_last_bit(left, right):
     total = add_payloads(left, right)
     assert isinstance(total, Rows)
     assert total.indices.tolist() == sorted({*left.indices.tolist(), *right.indices.tolist()})
     np.testing.assert_array_equal(dense(total), dense(left) + dense(right))
 
 
-def test_dense_gradients_are_added_in_place() -> None:
+def test_dense_gradients_are_added_in_place():
     left, right = np.full((2, 2), 1.0, np.float32), np.full((2, 2), 2.0, np.float32)
     assert add_payloads(left, right) is left
     assert left.tolist() == [[3, 3], [3, 3]]

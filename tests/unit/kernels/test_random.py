@@ -1,7 +1,5 @@
 """Random numbers in kernels against their definition in `cstool.random_keys`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,9 +37,7 @@ def _filled(name: str, start: int, count: int, low: float = -0.04, high: float =
     first=st.integers(0, 2**31),
     key=st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
 )
-def test_dropout_is_the_definition(
-    samples: int, tokens: int, width: int, rate: float, step: int, first: int, key: tuple[int, int]
-) -> None:
+def test_dropout_is_the_definition(samples, tokens, width, rate, step, first, key):
     dropout = Dropout(rate, key, step, first, tokens)
     out = np.empty((samples * tokens, width), np.float32)
     dropout_apply(dropout, np.ones_like(out), out)
@@ -49,7 +45,7 @@ def test_dropout_is_the_definition(
 
 
 @pytest.mark.parametrize("first", [0, 2**34 - 6, 2**34, 131071 * 131072 + 3, 2**40 + 1])
-def test_no_element_of_a_large_sample_has_the_mask_of_another(first: int) -> None:
+def test_no_element_of_a_large_sample_has_the_mask_of_another(first):
     draws = draws_of(Dropout(0.5, KEY, 7, 5, 1))
     memory = np.ones(4 * (64 // 4 + 2), np.float32)
     blocks = np.arange(first // 4, (first + 64) // 4 + 1, dtype=np.uint64)
@@ -60,7 +56,7 @@ def test_no_element_of_a_large_sample_has_the_mask_of_another(first: int) -> Non
     np.testing.assert_array_equal(mask_elements(memory, draws, 2, first, 64), np.where(words >= 2**31, 2.0, 0.0))
 
 
-def test_dropout_of_a_sample_does_not_depend_on_its_grain() -> None:
+def test_dropout_of_a_sample_does_not_depend_on_its_grain():
     x = np.ones((8, 10), np.float32)
     whole, part = np.empty_like(x), np.empty((4, 10), np.float32)
     dropout_apply(Dropout(0.5, KEY, 3, 20, 4), x, whole)
@@ -68,7 +64,7 @@ def test_dropout_of_a_sample_does_not_depend_on_its_grain() -> None:
     np.testing.assert_array_equal(whole[4:], part)
 
 
-def test_dropout_in_place_has_the_same_bits(rng: np.random.Generator) -> None:
+def test_dropout_in_place_has_the_same_bits(rng):
     x = rng.standard_normal((6, 77)).astype(np.float32)
     out = np.empty_like(x)
     dropout = Dropout(0.3, KEY, 1, 2, 3)
@@ -78,31 +74,31 @@ def test_dropout_in_place_has_the_same_bits(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("dropout", [None, Dropout(0.0, KEY, 1, 2, 3)], ids=["none", "rate 0"])
-def test_no_dropout_keeps_everything(dropout: Dropout | None, rng: np.random.Generator) -> None:
+def test_no_dropout_keeps_everything(dropout, rng):
     x = rng.standard_normal((3, 5)).astype(np.float32)
     out = np.empty_like(x)
     dropout_apply(dropout, x, out)
     np.testing.assert_array_equal(out, x)
 
 
-def test_nan_survives_dropout() -> None:
+def test_nan_survives_dropout():
     x = np.full((4, 33), np.nan, np.float32)
     dropout_apply(Dropout(0.9, KEY, 1, 2, 4), x, x)
     assert np.isnan(x).all()
 
 
 @pytest.mark.parametrize("start", [0, 3, 2**34 + 5])
-def test_uniform_is_the_definition(start: int) -> None:
+def test_uniform_is_the_definition(start):
     expected = -0.04 + 0.08 * (_words(start, 3000).astype(np.float64) + 0.5) / 2**32
     np.testing.assert_array_equal(_filled("uniform", start, 3000), expected.astype(np.float32))
 
 
-def test_normal_is_the_quantile_of_the_words() -> None:
+def test_normal_is_the_quantile_of_the_words():
     expected = 0.01 + 0.02 * ndtri((_words(0, 50_000).astype(np.float64) + 0.5) / 2**32)
     assert np.abs(_filled("normal", 0, 50_000) - expected).max() < 0.02 * 1e-6
 
 
-def test_quantile_holds_in_the_far_tails() -> None:
+def test_quantile_holds_in_the_far_tails():
     # The word 0 and the word 2^32 - 1 are rare: bounds push the probabilities outwards instead.
     low, high = -6.2, -5.9
     out = np.empty(1000, np.float32)
@@ -111,22 +107,22 @@ def test_quantile_holds_in_the_far_tails() -> None:
     assert np.abs(out - expected).max() < 1e-6
 
 
-def test_truncated_normal_has_the_distribution() -> None:
+def test_truncated_normal_has_the_distribution():
     out = _filled("truncated_normal", 0, 20_000, low=-0.01, high=0.06)
     assert kstest(out, truncnorm(-1.0, 2.5, loc=0.01, scale=0.02).cdf).pvalue > 0.01
 
 
-def test_truncated_normal_stays_within_its_bounds() -> None:
+def test_truncated_normal_stays_within_its_bounds():
     out = _filled("truncated_normal", 0, 20_000, low=0.0099, high=0.0101)
     assert (out.min(), out.max()) >= (np.float32(0.0099), np.float32(0.01))
     assert out.max() <= np.float32(0.0101)
 
 
-def test_constant_is_the_mean() -> None:
+def test_constant_is_the_mean():
     np.testing.assert_array_equal(_filled("constant", 5, 3), np.full(3, 0.01, np.float32))
 
 
-def test_an_unknown_initializer_is_refused() -> None:
+def test_an_unknown_initializer_is_refused():
     with pytest.raises(ValueError, match="^no initializer of this name: xavier$"):
         _filled("xavier", 0, 1)
 
@@ -136,7 +132,7 @@ def test_an_unknown_initializer_is_refused() -> None:
     name=st.sampled_from(["uniform", "normal", "truncated_normal"]),
     cuts=st.lists(st.integers(0, 3000), max_size=4),
 )
-def test_a_weight_filled_in_any_parts_has_the_same_bits(name: str, cuts: list[int]) -> None:
+def test_a_weight_filled_in_any_parts_has_the_same_bits(name, cuts):
     edges = [0, *sorted(cuts), 3000]
     parts = [_filled(name, start, stop - start) for start, stop in zip(edges, edges[1:], strict=False)]
     np.testing.assert_array_equal(np.concatenate(parts), _filled(name, 0, 3000))

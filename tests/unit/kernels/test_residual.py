@@ -1,7 +1,5 @@
 """The residual connection with bias and dropout."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -33,7 +31,7 @@ def _arrays(dtype: np.dtype, rng: np.random.Generator) -> list[np.ndarray]:
 
 @with_and_without_dropout
 @pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
-def test_forward(with_bias: bool, dropout: Dropout | None, dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_forward(with_bias, dropout, dtype, rng):
     x, residual, bias, _ = _arrays(dtype, rng)
     y = _forward(x, residual, bias if with_bias else None, dropout)
     u = x.astype(np.float64) + (bias if with_bias else 0.0)
@@ -41,7 +39,7 @@ def test_forward(with_bias: bool, dropout: Dropout | None, dtype: np.dtype, rng:
 
 
 @pytest.mark.parametrize("target", ["x", "residual"])
-def test_forward_in_place_has_the_same_bits(target: str, rng: np.random.Generator) -> None:
+def test_forward_in_place_has_the_same_bits(target, rng):
     x, residual, bias, _ = _arrays(np.dtype(np.float32), rng)
     apart = _forward(x, residual, bias, DROPOUT)
     y = x if target == "x" else residual
@@ -50,7 +48,7 @@ def test_forward_in_place_has_the_same_bits(target: str, rng: np.random.Generato
 
 
 @with_and_without_dropout
-def test_backward_is_the_slope_of_forward(dropout: Dropout | None, rng: np.random.Generator) -> None:
+def test_backward_is_the_slope_of_forward(dropout, rng):
     x, residual, bias, delta_y = _arrays(np.dtype(np.float64), rng)
     delta_x, grad_bias = _backward(delta_y, dropout)
     assert_derivative(lambda at: _forward(at, residual, bias, dropout), x, delta_x, delta_y)
@@ -58,33 +56,33 @@ def test_backward_is_the_slope_of_forward(dropout: Dropout | None, rng: np.rando
     assert_derivative(lambda at: _forward(x, residual, at, dropout), bias, grad_bias, delta_y)
 
 
-def test_backward_drops_what_forward_dropped(rng: np.random.Generator) -> None:
+def test_backward_drops_what_forward_dropped(rng):
     x, residual, bias, delta_y = _arrays(np.dtype(np.float32), rng)
     kept = _forward(x, residual, bias, DROPOUT) != residual
     np.testing.assert_array_equal(_backward(delta_y, DROPOUT)[0] != 0.0, kept)
 
 
-def test_without_dropout_the_delta_of_x_may_be_left_out(rng: np.random.Generator) -> None:
+def test_without_dropout_the_delta_of_x_may_be_left_out(rng):
     delta_y = _arrays(np.dtype(np.float32), rng)[3]
     grad_bias = np.empty(77, np.float32)
     residual_backward(delta_y, None, grad_bias, None)
     np.testing.assert_array_equal(grad_bias, _backward(delta_y, None)[1])
 
 
-def test_with_dropout_the_delta_of_x_may_not_be_left_out(rng: np.random.Generator) -> None:
+def test_with_dropout_the_delta_of_x_may_not_be_left_out(rng):
     delta_y = _arrays(np.dtype(np.float32), rng)[3]
     with pytest.raises(ValueError, match="^residual_backward with dropout needs delta_x$"):
         residual_backward(delta_y, None, None, DROPOUT)
 
 
 @pytest.mark.parametrize("spoilt", [0, 1, 2], ids=["x", "residual", "bias"])
-def test_nan_comes_out_forward(spoilt: int, rng: np.random.Generator) -> None:
+def test_nan_comes_out_forward(spoilt, rng):
     x, residual, bias, _ = _arrays(np.dtype(np.float32), rng)
     (x, residual, bias)[spoilt][..., 50] = np.nan
     np.testing.assert_array_equal(np.isnan(_forward(x, residual, bias, DROPOUT)).all(axis=0), np.arange(77) == 50)
 
 
-def test_nan_comes_out_backward(rng: np.random.Generator) -> None:
+def test_nan_comes_out_backward(rng):
     delta_y = _arrays(np.dtype(np.float32), rng)[3]
     delta_y[3, 50] = np.nan
     delta_x, grad_bias = _backward(delta_y, DROPOUT)

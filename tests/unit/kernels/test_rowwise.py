@@ -1,7 +1,5 @@
 """Products whose rows do not depend on one another, against NumPy in float64, and against themselves bit by bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,7 +25,7 @@ def arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> list[np.ndarra
 @pytest.mark.parametrize("rows", EDGES)
 @pytest.mark.parametrize("tokens", [1, TOKENS - 1, TOKENS, 2 * TOKENS + 3])
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 100])
-def test_it_is_the_product(tokens: int, rows: int, width: int, rng: np.random.Generator) -> None:
+def test_it_is_the_product(tokens, rows, width, rng):
     x, weight, bias = arrays(rng, (tokens, width), (rows, width), (rows,))
     exact = x.astype(np.float64) @ weight.T.astype(np.float64)
     largest = float((np.abs(x).astype(np.float64) @ np.abs(weight.T)).max())
@@ -36,7 +34,7 @@ def test_it_is_the_product(tokens: int, rows: int, width: int, rng: np.random.Ge
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 13), st.integers(1, 40), st.integers(1, 70))
-def test_a_row_has_the_same_bits_alone_and_among_any_others(seed: int, tokens: int, rows: int, width: int) -> None:
+def test_a_row_has_the_same_bits_alone_and_among_any_others(seed, tokens, rows, width):
     x, weight, bias = arrays(np.random.default_rng(seed), (tokens, width), (rows, width), (rows,))
     together = product(x, weight, bias)
     alone = np.concatenate([product(x[t : t + 1], weight, bias) for t in range(tokens)])
@@ -46,9 +44,7 @@ def test_a_row_has_the_same_bits_alone_and_among_any_others(seed: int, tokens: i
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 40), st.data())
-def test_ranges_of_rows_of_the_weight_have_the_bits_of_the_whole(
-    seed: int, tokens: int, rows: int, data: st.DataObject
-) -> None:
+def test_ranges_of_rows_of_the_weight_have_the_bits_of_the_whole(seed, tokens, rows, data):
     cut = data.draw(st.integers(0, rows))
     x, weight, bias = arrays(np.random.default_rng(seed), (tokens, 33), (rows, 33), (rows,))
     y = np.full((tokens, rows), np.nan, np.float32)
@@ -62,7 +58,7 @@ def test_ranges_of_rows_of_the_weight_have_the_bits_of_the_whole(
     np.testing.assert_array_equal(y, product(x, weight, bias))
 
 
-def test_operands_may_be_columns_of_wider_arrays(rng: np.random.Generator) -> None:
+def test_operands_may_be_columns_of_wider_arrays(rng):
     x, weight = arrays(rng, (6, 60), (20, 80))
     wide = np.full((6, 50), np.nan, np.float32)
     y = wide[:, 10:30]
@@ -74,14 +70,14 @@ def test_operands_may_be_columns_of_wider_arrays(rng: np.random.Generator) -> No
 
 @pytest.mark.parametrize("width", [1, 15, 16, 64, 81, 150])
 @pytest.mark.parametrize("count", [0, 1, 7])
-def test_weighted_rows_are_added_one_after_the_other(width: int, count: int, rng: np.random.Generator) -> None:
+def test_weighted_rows_are_added_one_after_the_other(width, count, rng):
     shares, rows, y = arrays(rng, (count,), (count + 3, width), (width,))
     expected = y.astype(np.float64) + shares.astype(np.float64) @ rows[2 : 2 + count]
     add_weighted(shares, rows, 2, y)
     assert_close(y, expected, 1.0 + float(np.abs(expected).max()))
 
 
-def test_infinity_and_nan_are_not_lost() -> None:
+def test_infinity_and_nan_are_not_lost():
     x, weight = np.ones((1, 20), np.float32), np.ones((9, 20), np.float32)
     weight[3, 17], weight[5, 2] = np.nan, np.inf
     y = product(x, weight)

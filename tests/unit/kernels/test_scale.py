@@ -1,7 +1,5 @@
 """Multiplication by one number, with dropout."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,7 +28,7 @@ def _backward(delta_y: np.ndarray, factor: float, dropout: Dropout | None) -> np
 
 
 @with_and_without_dropout
-def test_forward_and_backward(dropout: Dropout | None, dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_forward_and_backward(dropout, dtype, rng):
     x = rng.standard_normal((8, 77)).astype(dtype)
     expected = x.astype(np.float64) * FACTOR * reference.dropout_mask(dropout, 8, 77)
     assert_close(_forward(x, FACTOR, dropout), expected)
@@ -38,14 +36,14 @@ def test_forward_and_backward(dropout: Dropout | None, dtype: np.dtype, rng: np.
 
 
 @with_and_without_dropout
-def test_backward_is_the_slope_of_forward(dropout: Dropout | None, rng: np.random.Generator) -> None:
+def test_backward_is_the_slope_of_forward(dropout, rng):
     x, delta_y = rng.standard_normal((2, 8, 77))
     delta_x = _backward(delta_y, FACTOR, dropout)
     assert_derivative(lambda at: _forward(at, FACTOR, dropout), x, delta_x, delta_y)
 
 
 @with_and_without_dropout
-def test_in_place_has_the_same_bits(dropout: Dropout | None, rng: np.random.Generator) -> None:
+def test_in_place_has_the_same_bits(dropout, rng):
     x = rng.standard_normal((8, 77)).astype(np.float32)
     apart = _forward(x, FACTOR, dropout)
     scale_forward(x, FACTOR, x, dropout)
@@ -53,13 +51,13 @@ def test_in_place_has_the_same_bits(dropout: Dropout | None, rng: np.random.Gene
 
 
 @given(seed=st.integers(0, 99), factor=st.sampled_from([-1.0, 1.0]))
-def test_scaling_by_one_is_the_identity_and_by_minus_one_the_opposite(seed: int, factor: float) -> None:
+def test_scaling_by_one_is_the_identity_and_by_minus_one_the_opposite(seed, factor):
     x = np.random.default_rng(seed).standard_normal((8, 77)).astype(np.float32)
     np.testing.assert_array_equal(_forward(x, factor, None), factor * x)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_and_infinity_stay_where_they_are(value: float, rng: np.random.Generator) -> None:
+def test_nan_and_infinity_stay_where_they_are(value, rng):
     x = rng.standard_normal((8, 77)).astype(np.float32)
     x[3, 50] = value
     for array in (_forward(x, FACTOR, DROPOUT), _backward(x, FACTOR, DROPOUT)):

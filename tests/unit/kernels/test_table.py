@@ -1,7 +1,5 @@
 """Every kind of op has its kernels, and says truly what they need kept."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -23,16 +21,16 @@ GRAPHS = {
 }
 
 
-def test_every_kind_of_op_has_a_kernel() -> None:
+def test_every_kind_of_op_has_a_kernel():
     assert set(KERNELS) == set(OpKind)
 
 
-def test_the_models_of_these_tests_use_every_kind() -> None:
+def test_the_models_of_these_tests_use_every_kind():
     assert {op.kind for graph in GRAPHS.values() for op in graph.ops} == set(OpKind)
 
 
 @pytest.mark.parametrize("kind", OpKind)
-def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind: OpKind) -> None:
+def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind):
     expected: dict[OpKind, dict[str, tuple[int, ...]]] = {
         OpKind.LAYER_NORM: {"mean": (24,), "rstd": (24,)},
         OpKind.RMS_NORM: {"rstd": (24,)},
@@ -42,24 +40,24 @@ def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind: OpKi
     assert KERNELS[kind].kept({"heads": 2, "kv_heads": 1}, 24) == expected.get(kind, {})
 
 
-def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped() -> None:
+def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped():
     kernel = KERNELS[OpKind.RESIDUAL]
     found = [kernel.delta({"dropout": rate}, index) for rate in (0.0, 0.1) for index in (0, 1)]
     assert found == [Delta.SAME, Delta.SAME, Delta.COMPUTED, Delta.SAME]
 
 
-def test_the_delta_of_a_sum_with_fixed_positions_is_that_of_the_sum_unless_some_of_it_is_dropped() -> None:
+def test_the_delta_of_a_sum_with_fixed_positions_is_that_of_the_sum_unless_some_of_it_is_dropped():
     kernel = KERNELS[OpKind.FIXED_POSITION_EMBEDDING]
     assert [kernel.delta({"dropout": rate}, 0) for rate in (0.0, 0.1)] == [Delta.SAME, Delta.IN_PLACE]
 
 
-def test_the_delta_of_a_gate_needs_a_buffer_of_its_own() -> None:
+def test_the_delta_of_a_gate_needs_a_buffer_of_its_own():
     kernel = KERNELS[OpKind.GATED_ACTIVATION]
     assert [kernel.delta({}, index) for index in (0, 1)] == [Delta.IN_PLACE, Delta.COMPUTED]
 
 
 @pytest.mark.parametrize("model", GRAPHS)
-def test_backward_reads_only_what_the_table_says_it_reads(model: str) -> None:
+def test_backward_reads_only_what_the_table_says_it_reads(model):
     """Poison every input and output that a kernel does not claim to read; no delta may notice."""
     graph = GRAPHS[model]
     for planned in make_plan(graph, 2, trains=True).ops:

@@ -1,7 +1,5 @@
 """How far a kernel may be from its slow twin, the one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

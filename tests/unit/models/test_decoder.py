@@ -1,7 +1,5 @@
 """A decoder as a graph: its weights under the vendor's names, its ops, one block for all layers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -19,7 +17,7 @@ def gpt2_small(**keys: Any) -> Graph:
     return build_graph(DecoderParams.model_validate({"name": "gpt2", **keys}), 1024)
 
 
-def test_gpt2_small_has_124_439_808_parameters() -> None:
+def test_gpt2_small_has_124_439_808_parameters():
     words, positions = 50257 * 768, 1024 * 768
     attention = 4 * (768 * 768 + 768)
     feed_forward = (3072 * 768 + 3072) + (768 * 3072 + 768)
@@ -31,11 +29,11 @@ def test_gpt2_small_has_124_439_808_parameters() -> None:
     assert gpt2_small().parameter_count == 124_439_808
 
 
-def test_an_untied_output_layer_has_as_many_parameters_as_the_words() -> None:
+def test_an_untied_output_layer_has_as_many_parameters_as_the_words():
     assert gpt2_small(share_embedding_weights=False).parameter_count == 124_439_808 + 50257 * 768
 
 
-def test_the_weights_have_the_vendors_names_and_shapes() -> None:
+def test_the_weights_have_the_vendors_names_and_shapes():
     assert {name: weight.shape for name, weight in decoder().weights.items()} == {
         "embedding_layer.word_embeddings.weight": (11, 8),
         "embedding_layer.position_embeddings.embed.weight": (8, 8),
@@ -68,12 +66,12 @@ BIASES = {
 
 
 @pytest.mark.parametrize("key", BIASES)
-def test_the_biases_of_a_part_can_be_left_out(key: str) -> None:
+def test_the_biases_of_a_part_can_be_left_out(key):
     missing = decoder().weights.keys() - decoder(**{key: False}).weights.keys()
     assert missing == set(BIASES[key])
 
 
-def test_the_output_layer_can_have_a_bias() -> None:
+def test_the_output_layer_can_have_a_bias():
     more = decoder(use_bias_in_output=True).weights.keys() - decoder().weights.keys()
     assert more == {"lm_head.bias"}
     assert decoder(use_bias_in_output=True).ops[-1].weights == (
@@ -82,17 +80,17 @@ def test_the_output_layer_can_have_a_bias() -> None:
     )
 
 
-def test_a_tied_output_layer_uses_the_word_embeddings() -> None:
+def test_a_tied_output_layer_uses_the_word_embeddings():
     assert decoder().ops[-1].weights == ("embedding_layer.word_embeddings.weight",)
 
 
-def test_an_untied_output_layer_has_a_weight_of_its_own() -> None:
+def test_an_untied_output_layer_has_a_weight_of_its_own():
     graph = decoder(share_embedding_weights=False)
     assert graph.ops[-1].weights == ("lm_head.weight",)
     assert graph.weights["lm_head.weight"].shape == (11, 8)
 
 
-def test_the_ops_of_one_layer_run_in_this_order() -> None:
+def test_the_ops_of_one_layer_run_in_this_order():
     assert [(op.kind.value, op.name) for op in decoder().ops] == [
         ("embedding", "embedding_layer.word_embeddings"),
         ("position_embedding", "embedding_layer.position_embeddings"),
@@ -113,19 +111,19 @@ def test_the_ops_of_one_layer_run_in_this_order() -> None:
     ]
 
 
-def test_96_layers_are_written_as_one_block() -> None:
+def test_96_layers_are_written_as_one_block():
     graph = decoder(layers=96)
     assert [(len(segment.ops), segment.count) for segment in graph.segments] == [(2, 1), (12, 96), (2, 1)]
 
 
-def test_96_layers_written_out_are_a_legal_graph() -> None:
+def test_96_layers_written_out_are_a_legal_graph():
     graph = decoder(layers=96)
     verify(graph)
     assert len(graph.ops) == 2 + 12 * 96 + 2
     assert graph.ops[-2].inputs == ("residual.96",)
 
 
-def test_each_rate_of_dropout_goes_to_its_ops() -> None:
+def test_each_rate_of_dropout_goes_to_its_ops():
     graph = decoder(dropout_rate=0.5, attention_dropout_rate=0.1, residual_dropout_rate=0.2, embedding_dropout_rate=0.3)
     assert {op.kind.value: op.attributes["dropout"] for op in graph.ops if "dropout" in op.attributes} == {
         "position_embedding": 0.3,
@@ -135,7 +133,7 @@ def test_each_rate_of_dropout_goes_to_its_ops() -> None:
     }
 
 
-def test_attention_divides_by_the_root_of_the_width_of_a_head() -> None:
+def test_attention_divides_by_the_root_of_the_width_of_a_head():
     [attention] = [op for op in gpt2_small(num_hidden_layers=1).ops if op.kind == "attention"]
     assert attention.attributes == {
         "heads": 12,
@@ -152,7 +150,7 @@ def test_attention_divides_by_the_root_of_the_width_of_a_head() -> None:
 @pytest.mark.parametrize(
     ("name", "function"), [("relu", "relu"), ("gelu", "gelu"), ("swish", "silu"), ("gelu_fast", "gelu_new")]
 )
-def test_the_nonlinearity_is_that_of_the_feed_forward_layer(name: str, function: str) -> None:
+def test_the_nonlinearity_is_that_of_the_feed_forward_layer(name, function):
     [activation] = [op for op in decoder(nonlinearity=name).ops if op.kind == "activation"]
     assert activation.attributes == {"function": function, "dropout": 0.0}
 
@@ -160,7 +158,7 @@ def test_the_nonlinearity_is_that_of_the_feed_forward_layer(name: str, function:
 @pytest.mark.parametrize(
     ("name", "function"), [("swiglu", "silu"), ("geglu", "gelu"), ("reglu", "relu"), ("liglu", "linear")]
 )
-def test_a_gated_nonlinearity_has_a_gate_and_its_bias(name: str, function: str) -> None:
+def test_a_gated_nonlinearity_has_a_gate_and_its_bias(name, function):
     graph = decoder(nonlinearity=name)
     [gated] = [op for op in graph.ops if op.kind == "gated_activation"]
     ffn = f"{LAYER_0}.ffn.ffn.0"
@@ -170,22 +168,22 @@ def test_a_gated_nonlinearity_has_a_gate_and_its_bias(name: str, function: str) 
     assert "activation" not in [op.kind for op in graph.ops]
 
 
-def test_a_gate_may_have_no_bias() -> None:
+def test_a_gate_may_have_no_bias():
     [gated] = [op for op in decoder(nonlinearity="swiglu", use_ffn_bias=False).ops if op.kind == "gated_activation"]
     assert gated.weights == ()
 
 
-def test_epsilon_goes_to_all_norms() -> None:
+def test_epsilon_goes_to_all_norms():
     norms = [op.attributes for op in decoder(layer_norm_epsilon=0.5).ops if op.kind == "layer_norm"]
     assert norms == [{"epsilon": 0.5}] * 3
 
 
-def test_biases_and_norms_do_not_decay() -> None:
+def test_biases_and_norms_do_not_decay():
     decays = [name for name, weight in decoder().weights.items() if weight.decays]
     assert decays == [name for name, weight in decoder().weights.items() if len(weight.shape) == 2]
 
 
-def test_each_initializer_goes_to_its_weights() -> None:
+def test_each_initializer_goes_to_its_weights():
     begin = {
         key: {"name": "constant", "val": value}
         for key, value in [
@@ -212,7 +210,7 @@ def test_each_initializer_goes_to_its_weights() -> None:
     assert weights["lm_head.weight"].initializer == Initializer("normal", 0.0, 0.02)
 
 
-def test_norms_begin_with_ones_and_biases_with_zeros() -> None:
+def test_norms_begin_with_ones_and_biases_with_zeros():
     vectors = {name: weight.initializer for name, weight in decoder().weights.items() if len(weight.shape) == 1}
     expected = {
         name: Initializer("constant", mean=float("norm" in name and name.endswith("weight"))) for name in vectors
@@ -220,12 +218,12 @@ def test_norms_begin_with_ones_and_biases_with_zeros() -> None:
     assert vectors == expected
 
 
-def test_samples_may_be_shorter_than_the_positions() -> None:
+def test_samples_may_be_shorter_than_the_positions():
     graph = decoder(sequence=5, max_position_embeddings=8)
     assert graph.weights["embedding_layer.position_embeddings.embed.weight"].shape == (8, 8)
     assert graph.tensors["loss"].shape == (5,)
 
 
-def test_a_decoder_needs_a_sequence_length() -> None:
+def test_a_decoder_needs_a_sequence_length():
     with pytest.raises(ValueError, match=r"^gpt2 needs a sequence length$"):
         build_graph(DecoderParams.model_validate({"name": "gpt2"}), None)

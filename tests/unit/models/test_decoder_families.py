@@ -1,7 +1,5 @@
 """The graphs of the decoder families: weights, order of the ops, what goes from where to where."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -155,18 +153,18 @@ WEIGHTS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_the_weights_have_the_vendors_names_and_shapes(name: str) -> None:
+def test_the_weights_have_the_vendors_names_and_shapes(name):
     assert shapes(family(name)) == WEIGHTS[name]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_all_matrices_decay_and_nothing_else(name: str) -> None:
+def test_all_matrices_decay_and_nothing_else(name):
     weights = family(name).weights
     assert {n for n, weight in weights.items() if weight.decays} == {n for n, w in weights.items() if len(w.shape) == 2}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_norms_begin_with_ones_and_biases_with_zeros(name: str) -> None:
+def test_norms_begin_with_ones_and_biases_with_zeros(name):
     for weight in family(name).weights.values():
         if len(weight.shape) == 1:
             expected = Initializer("constant", mean=float(weight.name.endswith("weight")))
@@ -235,12 +233,12 @@ OPS: dict[str, list[tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_the_ops_of_one_layer_run_in_this_order(name: str) -> None:
+def test_the_ops_of_one_layer_run_in_this_order(name):
     assert layer_ops(family(name)) == OPS[name]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_layer_has_the_same_ops(name: str) -> None:
+def test_every_layer_has_the_same_ops(name):
     graph = family(name, layers=5)
     assert all(layer_ops(graph, number) == layer_ops(graph) for number in range(5))
     assert [op.inputs[1] for op in graph.ops if op.kind == "residual"][::2] == [f"residual.{n}" for n in range(5)]
@@ -254,20 +252,20 @@ def test_every_layer_has_the_same_ops(name: str) -> None:
         ("gpt-neox", "norm3", "residual.0"),
     ],
 )
-def test_the_feed_forward_part_reads_the_stream_after_attention_or_beside_it(name: str, norm: str, first: str) -> None:
+def test_the_feed_forward_part_reads_the_stream_after_attention_or_beside_it(name, norm, first):
     graph = family(name)
     assert op_of(graph, f"{LAYER_0}.ffn.ffn.0.linear_layer").inputs == (f"{LAYER_0}.{norm}.y",)
     assert op_of(graph, f"{LAYER_0}.{norm}").inputs == (first,)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_both_parts_are_added_to_the_stream_one_after_the_other(name: str) -> None:
+def test_both_parts_are_added_to_the_stream_one_after_the_other(name):
     attention, ffn = (op for op in family(name).ops if op.kind == "residual")
     assert (attention.inputs[1], attention.outputs) == ("residual.0", (f"{LAYER_0}.residual",))
     assert (ffn.inputs[1], ffn.outputs) == (f"{LAYER_0}.residual", ("residual.1",))
 
 
-def test_queries_and_keys_are_turned_and_values_are_not() -> None:
+def test_queries_and_keys_are_turned_and_values_are_not():
     graph = family("llama")
     attention = f"{LAYER_0}.self_attn"
     assert op_of(graph, attention).inputs == (
@@ -295,13 +293,13 @@ def test_queries_and_keys_are_turned_and_values_are_not() -> None:
         ("starcoder", {"heads": 4, "kv_heads": 1, "scale": 0.5}),
     ],
 )
-def test_attention_is_that_of_the_family(name: str, attributes: dict[str, Any]) -> None:
+def test_attention_is_that_of_the_family(name, attributes):
     [attention] = attentions(family(name, dropout=0.2))
     plain = {"softcap": None, "slopes": (), "window": None, "sinks": 0, "dropout": 0.2}
     assert attention.attributes == {**plain, **attributes}
 
 
-def test_slopes_are_those_of_the_heads_divided_by_the_scaling() -> None:
+def test_slopes_are_those_of_the_heads_divided_by_the_scaling():
     [attention] = attentions(family("bloom", hidden_size=12, num_heads=3, pos_scaling_factor=2.0))
     assert attention.attributes["slopes"] == alibi_slopes(3, 2.0)
 
@@ -310,7 +308,7 @@ def test_slopes_are_those_of_the_heads_divided_by_the_scaling() -> None:
     ("pattern", "windows"),
     [("sliding_window_first", [3, None, 3, None, 3]), ("full_attention_first", [None, 3, None, 3, None])],
 )
-def test_every_other_layer_has_the_window_and_its_sinks(pattern: str, windows: list[int | None]) -> None:
+def test_every_other_layer_has_the_window_and_its_sinks(pattern, windows):
     keys = {
         "sliding_window_every_other_decoder_layer_pattern": pattern,
         "attention_sink_tokens": 2,
@@ -331,7 +329,7 @@ def test_every_other_layer_has_the_window_and_its_sinks(pattern: str, windows: l
         ("gptj", {"apply_attention_sinks": False}, 0),
     ],
 )
-def test_sinks_act_where_they_do_at_the_vendor_or_as_the_key_says(name: str, keys: dict[str, Any], sinks: int) -> None:
+def test_sinks_act_where_they_do_at_the_vendor_or_as_the_key_says(name, keys, sinks):
     window = {"attention_sliding_window_length": 3, "attention_sink_tokens": 2}
     assert [op.attributes["sinks"] for op in attentions(family(name, layers=1, **window, **keys))] == [sinks]
 
@@ -345,7 +343,7 @@ def test_sinks_act_where_they_do_at_the_vendor_or_as_the_key_says(name: str, key
         ({"layers": 3, "scale_qk_dot_by_layer_idx": True}, [(1, 0, 1), (1, 1, 1), (1, 2, 1)]),
     ],
 )
-def test_layers_that_are_alike_are_written_once(keys: dict[str, Any], segments: list[tuple[int, int, int]]) -> None:
+def test_layers_that_are_alike_are_written_once(keys, segments):
     graph = decoder(**keys)
     assert [(s.count, s.first, s.stride) for s in graph.segments[1:-1]] == segments
 
@@ -361,14 +359,14 @@ def test_layers_that_are_alike_are_written_once(keys: dict[str, Any], segments: 
         (46, [(23, 0, 2)]),
     ],
 )
-def test_layers_of_two_kinds_are_written_as_pairs(layers: int, segments: list[tuple[int, int, int]]) -> None:
+def test_layers_of_two_kinds_are_written_as_pairs(layers, segments):
     graph = family("gemma2", layers=layers)
     assert [(s.count, s.first, s.stride) for s in graph.segments[1:-1]] == segments
     assert len(attentions(graph)) == layers
     assert graph.ops[-2].inputs == (f"residual.{layers}",)
 
 
-def test_scores_shrink_layer_by_layer_when_asked() -> None:
+def test_scores_shrink_layer_by_layer_when_asked():
     graph = decoder(layers=3, scale_qk_dot_by_layer_idx=True)
     assert [op.attributes["scale"] for op in attentions(graph)] == [0.5, 0.25, 0.5 / 3]
 
@@ -385,9 +383,7 @@ def embedding_steps(**keys: Any) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("scale", [1.0, 4.0])
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("positions", ["learned", "fixed", "alibi", None])
-def test_embeddings_take_positions_norm_scale_and_dropout_in_this_order(
-    positions: str | None, norm: bool, scale: float, dropout: float
-) -> None:
+def test_embeddings_take_positions_norm_scale_and_dropout_in_this_order(positions, norm, scale, dropout):
     kind = {"learned": "position_embedding", "fixed": "fixed_position_embedding"}.get(str(positions))
     # Dropout comes last: with the scale where there is one, else with the positions if they are what comes last.
     scales = scale != 1.0 or (dropout > 0 and (norm or kind is None))
@@ -409,12 +405,12 @@ def test_embeddings_take_positions_norm_scale_and_dropout_in_this_order(
     assert [step[1]["dropout"] for step in found if step[1].get("dropout")] == [dropout] * (dropout > 0)
 
 
-def test_embeddings_of_words_alone_are_one_op() -> None:
+def test_embeddings_of_words_alone_are_one_op():
     assert embedding_steps(position_embedding_type=None) == [("embedding", {})]
 
 
 @pytest.mark.parametrize("kind", ["layernorm", "biasless-layernorm", "rmsnorm"])
-def test_all_norms_are_of_one_kind(kind: str) -> None:
+def test_all_norms_are_of_one_kind(kind):
     keys = {"embedding_layer_norm": True, "norm_first_sandwich": True, "layer_norm_epsilon": 0.5}
     graph = decoder(norm_type=kind, **keys)
     found = [op for op in graph.ops if "norm" in op.kind.value]
@@ -431,7 +427,7 @@ def test_all_norms_are_of_one_kind(kind: str) -> None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_between_two_norms_dropout_and_bias_come_before_the_second(bias: bool) -> None:
+def test_between_two_norms_dropout_and_bias_come_before_the_second(bias):
     keys = {"use_ffn_bias": bias, "use_ffn_bias_in_attention": bias, "norm_first_sandwich": True}
     graph = decoder(dropout=0.5, residual_dropout_rate=0.2, **keys)
     for name, norm in (("self_attn.proj_output_dense_layer", "norm1_post"), ("ffn.ffn.1.linear_layer", "norm3_post")):
@@ -444,7 +440,7 @@ def test_between_two_norms_dropout_and_bias_come_before_the_second(bias: bool) -
         assert (join.inputs[:1], join.attributes, join.weights) == (post.outputs, {"dropout": 0.0}, ())
 
 
-def test_without_a_second_norm_dropout_and_bias_go_with_the_sum() -> None:
+def test_without_a_second_norm_dropout_and_bias_go_with_the_sum():
     graph = decoder(dropout=0.5, residual_dropout_rate=0.2)
     for name in ("self_attn.proj_output_dense_layer", "ffn.ffn.1.linear_layer"):
         assert op_of(graph, f"{LAYER_0}.{name}").weights == (f"{LAYER_0}.{name}.weight",)
@@ -465,12 +461,12 @@ def test_without_a_second_norm_dropout_and_bias_go_with_the_sum() -> None:
         ({"output_logits_scale": 0.25, "final_logit_softcapping": 30}, 0.25, 30.0),
     ],
 )
-def test_the_logits_are_scaled_then_capped(keys: dict[str, Any], scale: float, softcap: float | None) -> None:
+def test_the_logits_are_scaled_then_capped(keys, scale, softcap):
     attributes = decoder(**keys).ops[-1].attributes
     assert attributes == {"logits_scale": scale, "logits_softcap": softcap}
 
 
-def test_mup_narrows_each_matrix_by_its_input() -> None:
+def test_mup_narrows_each_matrix_by_its_input():
     """muP: the stream is twice, the feed-forward layer four times as wide as the base model's; there are two layers."""
     weights = family("jais", layers=2).weights
     matrices = {n.removeprefix(f"{LAYER_0}."): w.initializer.std for n, w in weights.items() if len(w.shape) == 2}
@@ -488,7 +484,7 @@ def test_mup_narrows_each_matrix_by_its_input() -> None:
     )
 
 
-def test_a_distribution_by_fans_knows_each_shape() -> None:
+def test_a_distribution_by_fans_knows_each_shape():
     """Rows are outputs: a matrix of keys with 4 rows and 16 columns has 16 inputs."""
     graph = family("starcoder", initializer={"name": "lecun_normal"}, ffn_initializer={"name": "xavier_normal"})
     matrices = {name: weight.initializer for name, weight in graph.weights.items()}
@@ -498,7 +494,7 @@ def test_a_distribution_by_fans_knows_each_shape() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_nothing_of_a_graph_depends_on_the_length_of_a_sample_but_shapes(name: str) -> None:
+def test_nothing_of_a_graph_depends_on_the_length_of_a_sample_but_shapes(name):
     short, long = family(name, sequence=4, max_position_embeddings=8), family(name, sequence=8)
     assert short.ops == long.ops
     assert short.weights == long.weights

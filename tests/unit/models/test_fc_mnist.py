@@ -1,7 +1,5 @@
 """The fully connected network as a graph."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.ir import Initializer
@@ -10,7 +8,7 @@ from cstool.params import FcMnistParams
 from tests.models import fc_mnist
 
 
-def test_the_weights_have_the_vendors_names_and_shapes() -> None:
+def test_the_weights_have_the_vendors_names_and_shapes():
     assert {name: weight.shape for name, weight in fc_mnist(6, 4).weights.items()} == {
         "fc_layers.0.weight": (6, 784),
         "fc_layers.0.bias": (6,),
@@ -21,20 +19,20 @@ def test_the_weights_have_the_vendors_names_and_shapes() -> None:
     }
 
 
-def test_the_parameter_count_is_that_of_all_layers() -> None:
+def test_the_parameter_count_is_that_of_all_layers():
     assert fc_mnist(50, 30).parameter_count == (784 * 50 + 50) + (50 * 30 + 30) + (30 * 10 + 10)
 
 
-def test_depth_layers_of_hidden_size_are_the_same_as_their_sizes() -> None:
+def test_depth_layers_of_hidden_size_are_the_same_as_their_sizes():
     model = FcMnistParams.model_validate({"name": "fc_mnist", "depth": 3, "hidden_size": 5})
     assert build_graph(model, None) == fc_mnist(5, 5, 5)
 
 
-def test_biases_can_be_left_out() -> None:
+def test_biases_can_be_left_out():
     assert list(fc_mnist(6, use_bias=False).weights) == ["fc_layers.0.weight", "last_layer.weight"]
 
 
-def test_each_layer_is_a_linear_op_and_an_activation() -> None:
+def test_each_layer_is_a_linear_op_and_an_activation():
     assert [(op.kind.value, op.name, op.weights) for op in fc_mnist(6).ops] == [
         ("linear", "fc_layers.0", ("fc_layers.0.weight",)),
         ("activation", "fc_layers.0.activation", ("fc_layers.0.bias",)),
@@ -43,18 +41,18 @@ def test_each_layer_is_a_linear_op_and_an_activation() -> None:
 
 
 @pytest.mark.parametrize("function", ["relu", "gelu"])
-def test_function_and_dropout_are_those_of_the_params(function: str) -> None:
+def test_function_and_dropout_are_those_of_the_params(function):
     activations = [op for op in fc_mnist(activation_fn=function, dropout=0.2).ops if op.kind == "activation"]
     assert [op.attributes for op in activations] == [{"function": function, "dropout": 0.2}] * 2
 
 
-def test_weights_and_biases_begin_within_one_over_the_root_of_the_inputs() -> None:
+def test_weights_and_biases_begin_within_one_over_the_root_of_the_inputs():
     weights = fc_mnist(16).weights
     wide, narrow = Initializer("uniform", low=-1 / 28, high=1 / 28), Initializer("uniform", low=-0.25, high=0.25)
     assert [weight.initializer for weight in weights.values()] == [wide, wide, narrow, narrow]
 
 
-def test_biases_do_not_decay() -> None:
+def test_biases_do_not_decay():
     assert [name for name, weight in fc_mnist().weights.items() if not weight.decays] == [
         "fc_layers.0.bias",
         "fc_layers.1.bias",

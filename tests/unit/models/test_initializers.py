@@ -1,7 +1,5 @@
 """How the weights of decoders begin: which initializer is for which layer, and how muP narrows them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -32,7 +30,7 @@ def cut(std: float) -> Initializer:
     return Initializer("truncated_normal", 0.0, *near)
 
 
-def test_initializer_range_is_the_width_of_all_initializers_left_out() -> None:
+def test_initializer_range_is_the_width_of_all_initializers_left_out():
     assert begins(params(initializer_range=0.5, num_hidden_layers=2)) == {
         "embedding": cut(0.5),
         "attention": cut(0.5),
@@ -43,7 +41,7 @@ def test_initializer_range_is_the_width_of_all_initializers_left_out() -> None:
     }
 
 
-def test_an_initializer_given_alone_is_for_all_layers_but_embeddings_and_an_untied_output() -> None:
+def test_an_initializer_given_alone_is_for_all_layers_but_embeddings_and_an_untied_output():
     given = Initializer("normal", 0.0, 0.1)
     assert begins(params(initializer={"name": "normal", "std": 0.1})) == {
         "embedding": cut(0.02),
@@ -83,13 +81,13 @@ LAYERS = dict(zip(GIVEN, ("attention", "embedding", "attention_output", "ffn", "
         (parallel, tuple(GIVEN), {}),
     ],
 )
-def test_which_initializers_follow_from_which(build: Any, keys: tuple[str, ...], follow: dict[str, float]) -> None:
+def test_which_initializers_follow_from_which(build, keys, follow):
     found = begins(build(**{key: {"name": "constant", "val": GIVEN[key]} for key in keys}))
     expected = {**begins(build()), **{LAYERS[key]: Initializer("constant", mean=GIVEN[key]) for key in keys}}
     assert found == {**expected, **{layer: Initializer("constant", mean=value) for layer, value in follow.items()}}
 
 
-def test_an_initializer_of_a_parallel_decoder_is_as_wide_at_any_depth() -> None:
+def test_an_initializer_of_a_parallel_decoder_is_as_wide_at_any_depth():
     assert begins(parallel(num_hidden_layers=2)) == begins(parallel(num_hidden_layers=50))
 
 
@@ -97,7 +95,7 @@ MUP = {"mup_base_hidden_size": 192, "mup_base_filter_size": 768, "num_hidden_lay
 
 
 @pytest.mark.parametrize("build", [params, parallel])
-def test_mup_narrows_matrices_by_the_root_of_how_much_wider_the_model_is(build: Any) -> None:
+def test_mup_narrows_matrices_by_the_root_of_how_much_wider_the_model_is(build):
     """Hidden layers are 4 times, filters 4 times as wide as those of the base; layers that end a part, by depth too."""
     assert begins(build(**MUP)) == {
         "embedding": cut(0.02),
@@ -109,7 +107,7 @@ def test_mup_narrows_matrices_by_the_root_of_how_much_wider_the_model_is(build: 
     }
 
 
-def test_mup_narrows_initializers_that_are_given_as_well() -> None:
+def test_mup_narrows_initializers_that_are_given_as_well():
     given = {key: {"name": "normal", "std": value} for key, value in GIVEN.items()}
     assert begins(params(**MUP, **given)) == {
         "embedding": Initializer("normal", 0.0, 2.0),
@@ -121,7 +119,7 @@ def test_mup_narrows_initializers_that_are_given_as_well() -> None:
     }
 
 
-def test_with_mup_an_initializer_is_not_for_the_layers_that_end_a_part() -> None:
+def test_with_mup_an_initializer_is_not_for_the_layers_that_end_a_part():
     found = begins(params(**MUP, initializer={"name": "normal", "std": 1.0}))
     assert [found[layer] for layer in ("attention", "attention_output", "ffn", "ffn_output")] == [
         Initializer("normal", 0.0, 0.5),

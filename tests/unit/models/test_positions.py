@@ -1,7 +1,5 @@
 """Rotary frequencies and ALiBi slopes, against the formulas of the papers written out once more."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -20,24 +18,24 @@ def frequencies(**keys: Any) -> tuple[tuple[float, ...], float]:
     return rotary_frequencies(decoder_params(**{**usual, **keys}))
 
 
-def test_the_frequencies_fall_from_1_by_equal_ratios() -> None:
+def test_the_frequencies_fall_from_1_by_equal_ratios():
     found, amplitude = frequencies(rotary_dim=8)
     assert found == pytest.approx((1.0, 0.1, 0.01, 0.001), rel=CLOSE)
     assert amplitude == 1.0
 
 
-def test_theta_is_where_they_would_end() -> None:
+def test_theta_is_where_they_would_end():
     found, _ = frequencies(rotary_dim=4, rope_theta=500000.0)
     assert found == pytest.approx((1.0, 500000.0**-0.5), rel=CLOSE)
 
 
 @pytest.mark.parametrize("rotary_dim", [2, 4, 16, 64])
-def test_there_is_one_for_each_pair_whatever_the_width_of_a_head(rotary_dim: int) -> None:
+def test_there_is_one_for_each_pair_whatever_the_width_of_a_head(rotary_dim):
     found, _ = frequencies(rotary_dim=rotary_dim)
     assert len(found) == rotary_dim // 2
 
 
-def test_linear_scaling_divides_positions() -> None:
+def test_linear_scaling_divides_positions():
     plain, _ = frequencies(rotary_dim=8)
     found, amplitude = frequencies(rotary_dim=8, pos_scaling_factor=4.0)
     assert found == tuple(frequency / 4 for frequency in plain)
@@ -72,9 +70,7 @@ def llama3(factor: float, low: float, high: float, original: int, theta: float) 
         (1.0, {}, 500000.0),
     ],
 )
-def test_llama3_keeps_short_waves_stretches_long_ones_and_blends_between(
-    factor: float, extra: dict[str, Any], theta: float
-) -> None:
+def test_llama3_keeps_short_waves_stretches_long_ones_and_blends_between(factor, extra, theta):
     found, amplitude = frequencies(
         rope_theta=theta, pos_scaling_type="llama3", pos_scaling_factor=factor, pos_scaling_extra_args=extra
     )
@@ -108,7 +104,7 @@ def yarn(factor: float, original: int, fast: float, slow: float, extrapolation: 
         {"original_max_position_embeddings": 16, "extrapolation_factor": 0.5},
     ],
 )
-def test_yarn_stretches_the_pairs_that_turn_slowly(extra: dict[str, Any], truncate: bool) -> None:
+def test_yarn_stretches_the_pairs_that_turn_slowly(extra, truncate):
     keys = {**extra, "truncate": truncate}
     found, amplitude = frequencies(pos_scaling_type="yarn", pos_scaling_factor=4.0, pos_scaling_extra_args=keys)
     fast, slow = extra.get("beta_fast", 32.0), extra.get("beta_slow", 1.0)
@@ -119,7 +115,7 @@ def test_yarn_stretches_the_pairs_that_turn_slowly(extra: dict[str, Any], trunca
     assert amplitude == pytest.approx(0.1 * math.log(4) + 1, rel=CLOSE)
 
 
-def test_yarn_cuts_where_both_ends_meet() -> None:
+def test_yarn_cuts_where_both_ends_meet():
     """With one number of turns for both ends, pairs up to that of so many turns are plain, the others stretched."""
     turns = 64 / (2 * math.pi) / 10000 ** (7.5 / 32)
     extra = {"original_max_position_embeddings": 64, "beta_fast": turns, "beta_slow": turns, "truncate": False}
@@ -137,22 +133,20 @@ def test_yarn_cuts_where_both_ends_meet() -> None:
         (0.5, {}, 1.0),
     ],
 )
-def test_yarn_makes_scores_sharper_the_longer_the_samples(
-    factor: float, extra: dict[str, Any], amplitude: float
-) -> None:
+def test_yarn_makes_scores_sharper_the_longer_the_samples(factor, extra, amplitude):
     keys = {"original_max_position_embeddings": 2048, **extra}
     _, found = frequencies(pos_scaling_type="yarn", pos_scaling_factor=factor, pos_scaling_extra_args=keys)
     assert found == pytest.approx(amplitude, rel=CLOSE)
 
 
-def test_slopes_of_a_power_of_two_fall_by_equal_ratios_to_2_to_the_minus_8() -> None:
+def test_slopes_of_a_power_of_two_fall_by_equal_ratios_to_2_to_the_minus_8():
     assert alibi_slopes(8, 1.0) == tuple(2.0**-k for k in range(1, 9))
     assert alibi_slopes(1, 1.0) == (2.0**-8,)
     assert alibi_slopes(2, 1.0) == (2.0**-4, 2.0**-8)
     assert alibi_slopes(16, 1.0) == pytest.approx([2 ** (-k / 2) for k in range(1, 17)], rel=CLOSE)
 
 
-def test_slopes_of_other_numbers_are_filled_up_with_every_other_one_of_the_next_power() -> None:
+def test_slopes_of_other_numbers_are_filled_up_with_every_other_one_of_the_next_power():
     assert alibi_slopes(12, 1.0) == pytest.approx(
         [*(2.0**-k for k in range(1, 9)), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5], rel=CLOSE
     )
@@ -163,12 +157,12 @@ def test_slopes_of_other_numbers_are_filled_up_with_every_other_one_of_the_next_
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 40, 71, 112])
-def test_there_is_one_slope_for_each_head_and_no_two_are_alike(heads: int) -> None:
+def test_there_is_one_slope_for_each_head_and_no_two_are_alike(heads):
     found = alibi_slopes(heads, 1.0)
     assert len(found) == heads
     assert len({round(slope, 12) for slope in found}) == heads
     assert all(0 < slope < 1 for slope in found)
 
 
-def test_scaling_divides_slopes() -> None:
+def test_scaling_divides_slopes():
     assert alibi_slopes(12, 4.0) == tuple(slope / 4 for slope in alibi_slopes(12, 1.0))

@@ -1,7 +1,5 @@
 """Counting parameters and floating-point operations of a graph."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -79,14 +77,14 @@ def products_written_out(graph: Graph) -> dict[OpKind, int]:
 
 
 @pytest.mark.parametrize("name", SMALL_GRAPHS)
-def test_parameters_and_products_are_those_of_the_graph_written_out(name: str) -> None:
+def test_parameters_and_products_are_those_of_the_graph_written_out(name):
     graph = decoder(**SMALL_GRAPHS[name])
     found = count_statistics(graph)
     assert found.parameters() == graph.parameter_count
     assert {kind: flops.forward for kind, flops in found.flops.items()} == products_written_out(graph)
 
 
-def test_parallel_parts_are_counted_alike() -> None:
+def test_parallel_parts_are_counted_alike():
     model = {"name": "falcon", "num_hidden_layers": 3, "hidden_size": 8, "num_heads": 2, "rotary_dim": 4}
     graph = decoder_graph(ParallelDecoderParams.model_validate({**model, "vocab_size": 11}), 6)
     found = count_statistics(graph)
@@ -94,11 +92,11 @@ def test_parallel_parts_are_counted_alike() -> None:
     assert {kind: flops.forward for kind, flops in found.flops.items()} == products_written_out(graph)
 
 
-def test_every_kind_of_op_is_counted_or_left_out_on_purpose() -> None:
+def test_every_kind_of_op_is_counted_or_left_out_on_purpose():
     assert set(PRODUCTS) == set(OpKind)
 
 
-def test_the_parts_of_gpt2_small() -> None:
+def test_the_parts_of_gpt2_small():
     parts = {part.name: part for part in gpt2_small().parts}
     layer = "transformer_decoder.layers.*"
     assert list(parts) == [
@@ -118,7 +116,7 @@ def test_the_parts_of_gpt2_small() -> None:
     assert (norm.count, norm.shapes) == (12, {(768,): 24})
 
 
-def test_embeddings_are_apart_from_the_rest() -> None:
+def test_embeddings_are_apart_from_the_rest():
     found = gpt2_small()
     assert found.parameters() == 124_439_808
     assert found.parameters("embedding") == (50257 + 1024) * 768
@@ -126,12 +124,12 @@ def test_embeddings_are_apart_from_the_rest() -> None:
     assert found.parameters("inner") == 124_439_808 - (50257 + 1024) * 768
 
 
-def test_an_output_layer_with_weights_of_its_own_is_apart_as_well() -> None:
+def test_an_output_layer_with_weights_of_its_own_is_apart_as_well():
     found = count_statistics(decoder(share_embedding_weights=False, use_bias_in_output=True))
     assert (found.parameters("embedding"), found.parameters("output")) == (11 * 8 + 8 * 8, 11 * 8 + 11)
 
 
-def test_the_operations_of_gpt2_small() -> None:
+def test_the_operations_of_gpt2_small():
     tokens, hidden, layers = 1024, 768, 12
     matrices = layers * (4 * hidden * hidden + 2 * hidden * 3072)
     linear = 2 * tokens * matrices
@@ -148,14 +146,14 @@ def test_the_operations_of_gpt2_small() -> None:
     assert found.sample_flops.total == 3 * (linear + attention + output)
 
 
-def test_six_n_is_what_the_linear_layers_cost_and_little_more() -> None:
+def test_six_n_is_what_the_linear_layers_cost_and_little_more():
     found = gpt2_small()
     assert found.rule_of_six == 6 * (124_439_808 - (50257 + 1024) * 768)
     linear = found.flops[OpKind.LINEAR].total / found.tokens
     assert linear < found.rule_of_six < 1.01 * linear  # biases and norms
 
 
-def test_nobody_needs_the_delta_of_the_pixels() -> None:
+def test_nobody_needs_the_delta_of_the_pixels():
     found = count_statistics(fc_mnist(50, 30))
     first, second, last = 2 * 784 * 50, 2 * 50 * 30, 2 * 30 * 10
     assert found.flops == {
@@ -166,11 +164,11 @@ def test_nobody_needs_the_delta_of_the_pixels() -> None:
 
 
 @given(st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 50))
-def test_visible_pairs_are_those_of_the_mask(tokens: int, window: int | None, sinks: int) -> None:
+def test_visible_pairs_are_those_of_the_mask(tokens, window, sinks):
     assert visible_pairs(tokens, window, 0 if window is None else sinks) == visible_by_mask(tokens, window, sinks)
 
 
-def test_layers_that_are_alike_are_not_written_out() -> None:
+def test_layers_that_are_alike_are_not_written_out():
     graph = decoder_graph(DecoderParams.model_validate({"name": "gpt2", "num_hidden_layers": 1000}), 1024)
     found = count_statistics(graph)
     assert not {"ops", "tensors", "weights"} & vars(graph).keys()
@@ -183,5 +181,5 @@ def test_layers_that_are_alike_are_not_written_out() -> None:
     [SGD(learning_rate=0.1), SGD(learning_rate=0.1, momentum=0.9), Adam(learning_rate=0.1), AdamW(learning_rate=0.1)],
     ids=["SGD", "momentum", "Adam", "AdamW"],
 )
-def test_optimizer_state_is_what_the_optimizer_keeps(optimizer: SGD | Adam) -> None:
+def test_optimizer_state_is_what_the_optimizer_keeps(optimizer):
     assert optimizer_state_arrays(optimizer) == len(make_optimizer(optimizer, None).states)

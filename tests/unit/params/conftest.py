@@ -1,7 +1,5 @@
 """A small correct file, ways to change it, and what loading says about it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path
@@ -51,14 +49,14 @@ def changed(changes: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """The working directory of the test, so that messages show short paths."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def load(folder: Path) -> Load:
+def load(folder) -> Load:
     """Load a text, or the small file with changes, as x.yaml."""
 
     def _load(content: str | dict[str, Any], **options: Any) -> Params:
@@ -70,7 +68,7 @@ def load(folder: Path) -> Load:
 
 
 @pytest.fixture
-def failure(load: Load) -> Failure:
+def failure(load) -> Failure:
     """Return the whole message that loading fails with."""
 
     def _failure(content: str | dict[str, Any], **options: Any) -> str:

@@ -1,7 +1,5 @@
 """Stock params files: there wherever the program is, by name."""
 
-from __future__ import annotations
-
 import configparser
 from pathlib import Path
 
@@ -15,13 +13,13 @@ PROJECT = Path(__file__).parents[3]
 NAMES = sorted(path.stem for path in (PROJECT / "params").glob("*.yaml"))
 
 
-def test_they_are_the_files_in_params() -> None:
+def test_they_are_the_files_in_params():
     assert list(stock_names()) == NAMES
     for name in NAMES:
         assert stock_text(name) == (PROJECT / "params" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def test_they_are_part_of_what_is_installed() -> None:
+def test_they_are_part_of_what_is_installed():
     config = configparser.ConfigParser()
     config.read(PROJECT / "setup.cfg")
     package = Path(cstool.__file__).parent
@@ -31,7 +29,7 @@ def test_they_are_part_of_what_is_installed() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_by_name_a_file_is_as_if_it_lay_in_params(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_name_a_file_is_as_if_it_lay_in_params(name, tmp_path, monkeypatch):
     (tmp_path / "params").mkdir()
     (tmp_path / "params" / f"{name}.yaml").write_text(stock_text(name))
     monkeypatch.chdir(tmp_path)
@@ -42,7 +40,7 @@ def test_by_name_a_file_is_as_if_it_lay_in_params(name: str, tmp_path: Path, mon
     assert named.model_dir == tmp_path / "checkpoints" / name
 
 
-def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("gpt_tiny").write_text(stock_text("gpt_tiny").replace("max_steps: 600", "max_steps: 7"))
     assert load_params("gpt_tiny").loop.max_steps == 7
@@ -57,22 +55,20 @@ def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.Mon
         ("elsewhere/own.yaml", "there is no folder elsewhere either"),
     ],
 )
-def test_a_file_that_is_not_there_leads_to_the_stock_file(
-    path: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_there_leads_to_the_stock_file(path, hint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParamsError) as caught:
         load_params(path)
     assert str(caught.value) == f"{path}: there is no such file\nhint: {hint}"
 
 
-def test_mistakes_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_name_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParamsError) as caught:
         load_params("gpt_tiny", overrides={"trainer.init.model.num_heads": 3})
     assert str(caught.value).startswith("gpt_tiny.yaml:10: ")
 
 
-def test_each_says_what_it_is() -> None:
+def test_each_says_what_it_is():
     assert stock_description("gpt2_small").startswith("GPT-2 small, 124 million parameters.")
     assert all(len(stock_description(name)) > 20 for name in NAMES)

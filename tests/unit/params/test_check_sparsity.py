@@ -1,8 +1,5 @@
 """The sparsity section: groups, algorithms, schedules, and what older releases called otherwise."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +9,17 @@ S = "trainer.init.sparsity"
 COSINE = {"type": "cosine", "init": 0.3, "half_period": 100}
 
 
-def test_without_the_section_nothing_is_sparse(load) -> None:
+def test_without_the_section_nothing_is_sparse(load):
     assert [load({KEY: value}).sparsity for value in (None, [])] == [(), ()]
 
 
 @pytest.mark.parametrize("value", [0.3, {"sparsity": 0.3}, [{"sparsity": 0.3}], [0.3], {"schedule": 0.3}])
-def test_a_number_a_group_and_a_list_of_one_mean_the_same(load, value) -> None:
+def test_a_number_a_group_and_a_list_of_one_mean_the_same(load, value):
     [group] = load({KEY: value}).sparsity
     assert group.dump() == {"algorithm": "static", "init_method": "random", "sparsity": 0.3}
 
 
-def test_groups_keep_their_order(load) -> None:
+def test_groups_keep_their_order(load):
     groups = load(
         {KEY: [{"sparsity": 0.3, "param_filter": "a*"}, {"sparsity": 0, "param_filter": ["b", "c"]}]}
     ).sparsity
@@ -30,7 +27,7 @@ def test_groups_keep_their_order(load) -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "default"), [("set", 0.3), ("RigL", 0.3), ("static", None)])
-def test_only_what_drops_has_a_drop_fraction(load, algorithm, default) -> None:
+def test_only_what_drops_has_a_drop_fraction(load, algorithm, default):
     assert load({KEY: {"sparsity": 0.5, "algorithm": algorithm}}).sparsity[0].drop_fraction == default
 
 
@@ -63,20 +60,20 @@ WHOLE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("group", WHOLE)
-def test_a_whole_group_is_read_and_written(load, group) -> None:
+def test_a_whole_group_is_read_and_written(load, group):
     if group.get("balance_out_groups", 1) is None:
         group = {name: value for name, value in group.items() if name != "balance_out_groups"}
     assert load({KEY: group}).sparsity[0].dump() == group
 
 
-def test_dropconnect_takes_no_samples_unless_told(load) -> None:
+def test_dropconnect_takes_no_samples_unless_told(load):
     written = [{"algorithm": "dropconnect", "sparsity": 0.2, **more} for more in ({}, {"samples": 5})]
     assert [group.dump() for group in load({KEY: written}).sparsity] == [
         {"algorithm": "dropconnect", "sparsity": 0.2, **more} for more in ({}, {"samples": 5})
     ]
 
 
-def test_checkpoints_of_a_group_are_resolved_like_any_path(load, folder: Path) -> None:
+def test_checkpoints_of_a_group_are_resolved_like_any_path(load, folder):
     (folder / "b.mdl").touch()
     written = {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "rewind_checkpoint": "b.mdl"}
     [group] = load({KEY: written}).sparsity
@@ -89,7 +86,7 @@ def test_checkpoints_of_a_group_are_resolved_like_any_path(load, folder: Path) -
     assert load({KEY: {name: value for name, value in written.items() if "rewind" not in name}}).sparsity != (group,)
 
 
-def test_a_schedule_has_defaults(load) -> None:
+def test_a_schedule_has_defaults(load):
     shares = [{"type": "exp", "init": 0.1, "gamma": -1}, {"type": "COSINE", "init": 0.3, "half_period": 5}]
     groups = load({KEY: [{"algorithm": "gmp", "sparsity": share} for share in shares]}).sparsity
     assert [group.sparsity.dump() for group in groups] == [
@@ -98,7 +95,7 @@ def test_a_schedule_has_defaults(load) -> None:
     ]
 
 
-def test_a_constant_schedule_is_a_number_for_static(load) -> None:
+def test_a_constant_schedule_is_a_number_for_static(load):
     assert load({KEY: {"sparsity": {"type": "constant", "value": 0.5}}}).sparsity[0].sparsity.value == 0.5
 
 
@@ -243,11 +240,11 @@ def test_a_constant_schedule_is_a_number_for_static(load) -> None:
         ),
     ],
 )
-def test_a_section_that_makes_no_sense_is_an_error(failure, value, message) -> None:
+def test_a_section_that_makes_no_sense_is_an_error(failure, value, message):
     assert failure({KEY: value}).split(": ", 1)[1] == message
 
 
-def test_keys_of_older_releases_point_to_those_of_today(failure) -> None:
+def test_keys_of_older_releases_point_to_those_of_today(failure):
     old = {
         "sparsity": 0.75,
         "type": "rigl",

@@ -1,7 +1,5 @@
 """The parts of a checkpoint, as people write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.params import ALL_STATES, parse_states, written_states
@@ -19,7 +17,7 @@ from cstool.params import ALL_STATES, parse_states, written_states
         ("dataloader,optimizer,model", ALL_STATES, "all"),
     ],
 )
-def test_parts_are_named_in_any_order_and_written_in_one(written, states, again) -> None:
+def test_parts_are_named_in_any_order_and_written_in_one(written, states, again):
     found = parse_states(written)
     assert found == states
     assert written_states(found) == again
@@ -38,6 +36,6 @@ def test_parts_are_named_in_any_order_and_written_in_one(written, states, again)
         ("Model", "Model"),
     ],
 )
-def test_anything_else_is_refused(written, got) -> None:
+def test_anything_else_is_refused(written, got):
     with pytest.raises(ValueError, match=f"^must be all or some of model, optimizer, dataloader, got {got}$"):
         parse_states(written)

@@ -1,7 +1,5 @@
 """The tables of all keys, held against what loading does with each of them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

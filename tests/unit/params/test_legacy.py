@@ -1,7 +1,5 @@
 """The older layout means what the trainer layout means, and errors name its own keys and lines."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any
@@ -51,11 +49,11 @@ def old_failure(failure):
 # What it means
 
 
-def test_the_vendor_s_file_means_what_the_vendor_s_conversion_of_it_means() -> None:
+def test_the_vendor_s_file_means_what_the_vendor_s_conversion_of_it_means():
     assert load_params(INTEROP / "fc_mnist_legacy.yaml") == load_params(INTEROP / "fc_mnist_trainer.yaml")
 
 
-def test_a_whole_file_of_the_vendor_is_understood() -> None:
+def test_a_whole_file_of_the_vendor_is_understood():
     params = load_params(INTEROP / "gpt2_small_legacy.yaml")
     init = params.resolved()["trainer"]["init"]
     assert init["optimizer"] == {
@@ -115,7 +113,7 @@ RUNCONFIG: list[tuple[str, Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(("old_name", "old_value", "key", "value"), RUNCONFIG, ids=[row[0] for row in RUNCONFIG])
-def test_a_key_of_runconfig_is_acted_on(old, load, old_name, old_value, key, value) -> None:
+def test_a_key_of_runconfig_is_acted_on(old, load, old_name, old_value, key, value):
     new = load({"init.schedulers": [{"ConstantLR": {"learning_rate": 0.001}}], key: value})
     params = old({f"runconfig.{old_name}": old_value})
     assert params == new != old({})
@@ -136,7 +134,7 @@ NOTED = (
 
 @pytest.mark.parametrize("name", NOTED)
 @pytest.mark.parametrize("value", [1, None])
-def test_a_key_of_runconfig_that_changes_nothing_here_is_noted_as_it_was_written(old, name, value) -> None:
+def test_a_key_of_runconfig_that_changes_nothing_here_is_noted_as_it_was_written(old, name, value):
     params = old({f"runconfig.{name}": value})
     # A null is as good as nothing, but for keys that are nowhere in the trainer layout.
     dropped = value is None and name not in ("dist_addr", "mode", "use_cs_grad_accum", "variant")
@@ -144,31 +142,31 @@ def test_a_key_of_runconfig_that_changes_nothing_here_is_noted_as_it_was_written
     assert params == old({})
 
 
-def test_the_folder_of_events_is_acted_on(old, folder: Path) -> None:
+def test_the_folder_of_events_is_acted_on(old, folder):
     params = old({"runconfig.summary_dir": "curves"})
     assert (params.events_dir, params.notes) == (folder / "curves", ())
 
 
-def test_summaries_of_the_optimizer_are_norms_in_the_events(old) -> None:
+def test_summaries_of_the_optimizer_are_norms_in_the_events(old):
     assert old({"optimizer.log_summaries": True}).computes_norms
     assert not old({"optimizer.log_summaries": False}).computes_norms
 
 
-def test_how_far_to_compile_is_acted_on(old, folder: Path) -> None:
+def test_how_far_to_compile_is_acted_on(old, folder):
     params = old({"runconfig.compile_dir": "artifacts", "runconfig.compile_only": True})
     assert (params.compile_dir, params.compile_only, params.notes) == (folder / "artifacts", True, ())
     params = old({"runconfig.validate_only": True, "model.mixed_precision": False})
     assert (params.validate_only, params.operand_bits) == (True, 32)
 
 
-def test_one_warning_tells_of_the_layout(old) -> None:
+def test_one_warning_tells_of_the_layout(old):
     assert old({}).warnings == (
         "x.yaml: is in the older layout (train_input, model, optimizer, runconfig); "
         "`cstool config convert_legacy x.yaml` writes it in the trainer layout",
     )
 
 
-def test_the_trainer_layout_is_no_reason_for_a_warning(load) -> None:
+def test_the_trainer_layout_is_no_reason_for_a_warning(load):
     assert load({}).warnings == ()
 
 
@@ -226,11 +224,11 @@ def test_the_trainer_layout_is_no_reason_for_a_warning(load) -> None:
         ),
     ],
 )
-def test_learning_rate_becomes_schedulers(old, load, rate, schedulers) -> None:
+def test_learning_rate_becomes_schedulers(old, load, rate, schedulers):
     assert old({"optimizer.learning_rate": rate}).schedulers == load({"init.schedulers": schedulers}).schedulers
 
 
-def test_adjusted_learning_rates_stay_with_the_optimizer_and_wrap_the_schedule(old) -> None:
+def test_adjusted_learning_rates_stay_with_the_optimizer_and_wrap_the_schedule(old):
     params = old({"optimizer.adjust_learning_rate": {"decoder_kernel": 0.1}, "optimizer.learning_rate": LINEAR})
     assert dict(params.optimizer.adjust_learning_rate) == {"decoder_kernel": 0.1}
     assert params.schedulers[0].entry() == {
@@ -240,7 +238,7 @@ def test_adjusted_learning_rates_stay_with_the_optimizer_and_wrap_the_schedule(o
     }
 
 
-def test_keys_of_releases_before_2_0_are_known(old) -> None:
+def test_keys_of_releases_before_2_0_are_known(old):
     names = {"beta1": 0.8, "beta2": 0.9, "epsilon": 1e-3, "weight_decay_rate": 0.5, "use_bias_correction": False}
     params = old({f"optimizer.{name}": value for name, value in names.items()})
     assert params.optimizer.dump() == {
@@ -263,12 +261,12 @@ def test_keys_of_releases_before_2_0_are_known(old) -> None:
         ("scale_by_layer_index", False, "scale_qk_dot_by_layer_idx", False),
     ],
 )
-def test_switches_of_older_models_are_known(old, name, value, key, found) -> None:
+def test_switches_of_older_models_are_known(old, name, value, key, found):
     params = old({f"model.{name}": value})
     assert (getattr(params.model, key), params.notes) == (found, ())
 
 
-def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old) -> None:
+def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old):
     params = old(
         {
             "train_input.micro_batch_size": 4,
@@ -299,18 +297,18 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old) 
     ]
 
 
-def test_without_training_data_the_checkpoint_is_that_of_the_evaluation(old, folder: Path) -> None:
+def test_without_training_data_the_checkpoint_is_that_of_the_evaluation(old, folder):
     params = old({"train_input": None, "eval_input": EVAL, "runconfig.checkpoint_path": "a.mdl"})
     assert params.eval_checkpoint_path.path == folder / "a.mdl"
     assert params.dataloaders("eval")[0].data_dir == (folder / "data/val",)
 
 
-def test_a_checkpoint_path_of_null_is_none_given(old) -> None:
+def test_a_checkpoint_path_of_null_is_none_given(old):
     params = old({"runconfig.checkpoint_path": None})
     assert (params.checkpoint_path, params.checkpoint.autoload_last_checkpoint) == (None, True)
 
 
-def test_anchors_and_merge_keys_work(load) -> None:
+def test_anchors_and_merge_keys_work(load):
     text = """\
 train_input: &data
   data_processor: GptHDF5MapDataProcessor
@@ -340,7 +338,7 @@ runconfig:
         ({"use_untied_layer_norm": False}, "gptj"),
     ],
 )
-def test_a_model_without_a_name_is_what_its_keys_leave_no_doubt_about(old, model, name) -> None:
+def test_a_model_without_a_name_is_what_its_keys_leave_no_doubt_about(old, model, name):
     params = old({"model": model})
     assert params.model.name == name
     assert params.notes[0].startswith(f"model.name: not given, taken to be {name} from ")
@@ -354,7 +352,7 @@ def test_a_model_without_a_name_is_what_its_keys_leave_no_doubt_about(old, model
         ("nlp/gptj/continuous_pretraining/configs", "gptj"),
     ],
 )
-def test_a_model_without_a_name_is_named_after_the_vendor_s_folder(folder: Path, place, name) -> None:
+def test_a_model_without_a_name_is_named_after_the_vendor_s_folder(folder, place, name):
     path = folder / place / "x.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(changed({"model": {"position_embedding_type": "rotary", "rotary_dim": 16}})))
@@ -363,26 +361,26 @@ def test_a_model_without_a_name_is_named_after_the_vendor_s_folder(folder: Path,
     assert params.notes == (f"model.name: not given, taken to be {name} from the name of the folder",)
 
 
-def test_a_folder_that_is_not_the_vendor_s_says_nothing(folder: Path) -> None:
+def test_a_folder_that_is_not_the_vendor_s_says_nothing(folder):
     path = folder / "llama" / "x.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(changed({"model": {"position_embedding_type": "learned"}})))
     assert load_params(path).model.name == "gpt2"
 
 
-def test_a_model_that_could_be_two_needs_a_name(old_failure) -> None:
+def test_a_model_that_could_be_two_needs_a_name(old_failure):
     message = old_failure({"model": {"position_embedding_type": "rotary"}})
     assert message.startswith("x.yaml:5: model.name is missing\nhint: the names are fc_mnist, gpt2, ")
 
 
 @pytest.mark.parametrize("layout", ["old", "new"])
-def test_the_name_may_stand_at_its_former_key(old, load, layout) -> None:
+def test_the_name_may_stand_at_its_former_key(old, load, layout):
     model = {"model_name": "gpt3"}
     params = old({"model": model}) if layout == "old" else load({"init.model": model})
     assert params.model.name == "gpt3"
 
 
-def test_two_names_of_a_model_are_an_error(old_failure) -> None:
+def test_two_names_of_a_model_are_an_error(old_failure):
     assert old_failure({"model.model_name": "gpt3"}) == (
         "x.yaml:9: model.model_name is another name of name: give one of the two"
     )
@@ -468,18 +466,18 @@ def test_two_names_of_a_model_are_an_error(old_failure) -> None:
         ),
     ],
 )
-def test_an_error_names_the_key_and_the_line_as_written(old_failure, changes, message) -> None:
+def test_an_error_names_the_key_and_the_line_as_written(old_failure, changes, message):
     assert old_failure(changes) == message
 
 
 @pytest.mark.parametrize("key", ["trainer", "init", "fit", "validate", "validate_all"])
-def test_keys_of_both_layouts_in_one_file_are_one_error(old_failure, key) -> None:
+def test_keys_of_both_layouts_in_one_file_are_one_error(old_failure, key):
     assert old_failure({key: {}, "runconfig.max_steps": 0}) == (
         f"x.yaml:1: train_input is of the older layout, {key} (line 14) of the trainer layout: a file is in one of them"
     )
 
 
-def test_a_mistake_in_data_used_twice_is_told_once(old_failure) -> None:
+def test_a_mistake_in_data_used_twice_is_told_once(old_failure):
     message = old_failure({"eval_input": {**EVAL, "shufle": True}})
     assert message == "x.yaml:18: eval_input.shufle is not a known key\nhint: did you mean shuffle?"
 
@@ -488,38 +486,38 @@ def test_a_mistake_in_data_used_twice_is_told_once(old_failure) -> None:
 
 
 @pytest.mark.parametrize("key", ["runconfig.max_steps", "trainer.init.loop.max_steps"])
-def test_set_takes_the_keys_of_either_layout(old, key) -> None:
+def test_set_takes_the_keys_of_either_layout(old, key):
     assert old({}, overrides=[f"{key}=3"]).loop.max_steps == 3
 
 
 @pytest.mark.parametrize("key", ["runconfig.max_steps", "trainer.init.loop.max_steps"])
-def test_an_error_names_what_was_typed(old_failure, key) -> None:
+def test_an_error_names_what_was_typed(old_failure, key):
     assert old_failure({}, overrides=[f"{key}=0"]) == f"--set {key}=0: must be at least 1, got 0"
 
 
-def test_a_flag_counts_for_the_older_layout(old) -> None:
+def test_a_flag_counts_for_the_older_layout(old):
     flags = {"trainer.init.backend.cluster_config.num_csx": ("--num_csx", 3)}
     assert old({"runconfig.num_csx": 2}, flags=flags).num_csx == 3
 
 
 @pytest.mark.parametrize("key", ["runconfig.num_steps", "trainer.init.loop.num_steps"])
-def test_a_typed_length_replaces_that_of_the_file(old, key) -> None:
+def test_a_typed_length_replaces_that_of_the_file(old, key):
     loop = old({}, overrides=[f"{key}=3"]).loop
     assert (loop.num_steps, loop.max_steps) == (3, None)
 
 
-def test_data_for_both_evaluations_can_be_changed_in_one_of_them(old) -> None:
+def test_data_for_both_evaluations_can_be_changed_in_one_of_them(old):
     params = old({"eval_input": EVAL}, overrides=["trainer.fit.val_dataloader.batch_size=2"])
     assert (params.val_dataloaders[0].batch_size, params.eval_dataloaders[0].batch_size) == (2, 4)
 
 
-def test_a_section_replaced_on_the_command_line_is_known_by_the_key_typed(old_failure) -> None:
+def test_a_section_replaced_on_the_command_line_is_known_by_the_key_typed(old_failure):
     assert old_failure({}, overrides=["trainer.init.model={name: gpt2, num_heads: 0}"]) == (
         "--set trainer.init.model={name: gpt2, num_heads: 0}: trainer.init.model.num_heads must be at least 1, got 0"
     )
 
 
-def test_a_key_of_the_older_layout_means_nothing_for_the_other(failure) -> None:
+def test_a_key_of_the_older_layout_means_nothing_for_the_other(failure):
     assert failure({}, overrides=["runconfig.max_steps=3"]) == (
         "--set runconfig.max_steps=3: runconfig is not a known key\nhint: all keys stand below trainer"
     )
@@ -528,7 +526,7 @@ def test_a_key_of_the_older_layout_means_nothing_for_the_other(failure) -> None:
 # The conversion of plain data
 
 
-def test_plain_data_is_converted_with_nothing_filled_in() -> None:
+def test_plain_data_is_converted_with_nothing_filled_in():
     data = changed({"eval_input": EVAL, "runconfig.num_csx": 2, "runconfig.max_checkpoints": 3, "model.fp16_type": "x"})
     before = copy.deepcopy(data)
     assert convert_legacy_data(data) == {
@@ -552,7 +550,7 @@ def test_plain_data_is_converted_with_nothing_filled_in() -> None:
 
 
 @pytest.mark.parametrize("name", ["fc_mnist_legacy.yaml", "gpt2_small_legacy.yaml"])
-def test_a_converted_file_means_the_same(name, tmp_path: Path, monkeypatch) -> None:
+def test_a_converted_file_means_the_same(name, tmp_path, monkeypatch):
     monkeypatch.chdir(INTEROP)
     data = yaml.load((INTEROP / name).read_text(), Loader=yaml.BaseLoader)
     assert is_legacy(data)
@@ -579,7 +577,7 @@ def test_a_converted_file_means_the_same(name, tmp_path: Path, monkeypatch) -> N
         ),
     ],
 )
-def test_plain_data_that_cannot_be_converted_is_an_error(data, message) -> None:
+def test_plain_data_that_cannot_be_converted_is_an_error(data, message):
     with pytest.raises(ParamsError) as caught:
         convert_legacy_data(data)
     assert str(caught.value) == message
@@ -589,5 +587,5 @@ def test_plain_data_that_cannot_be_converted_is_an_error(data, message) -> None:
     ("data", "answer"),
     [({"model": {}}, True), ({"trainer": {}, "model": {}}, False), ({}, False), ([], False), (None, False)],
 )
-def test_the_layout_is_known_by_its_sections(data, answer) -> None:
+def test_the_layout_is_known_by_its_sections(data, answer):
     assert is_legacy(data) is answer

@@ -1,7 +1,5 @@
 """A file is read as a whole: its layout is judged first, then everything in it at once."""
 
-from __future__ import annotations
-
 import copy
 import random
 import subprocess
@@ -48,7 +46,7 @@ trainer:
 """
 
 
-def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(failure) -> None:
+def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(failure):
     assert failure(MANY_ERRORS) == (
         "x.yaml:6: trainer.init.model.hidden_size must be a multiple of num_heads (12), got 770\n"
         "hint: 768 and 780 are the nearest\n"
@@ -70,7 +68,7 @@ def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(fa
     )
 
 
-def test_sink_tokens_that_are_not_attended_to_are_noted(load) -> None:
+def test_sink_tokens_that_are_not_attended_to_are_noted(load):
     text = """\
 trainer:
   init:
@@ -84,7 +82,7 @@ trainer:
     assert load(text % ", apply_attention_sinks: true").notes == ()
 
 
-def test_a_note_about_a_shared_dataloader_comes_once(load) -> None:
+def test_a_note_about_a_shared_dataloader_comes_once(load):
     text = """\
 trainer:
   init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}}
@@ -111,32 +109,32 @@ def load_list(folder: Path, text: str = LIST, **options: Any) -> tuple[Params, .
     return load_all_params("x.yaml", **options)
 
 
-def test_each_entry_of_a_list_is_a_trainer_bare_or_not(folder) -> None:
+def test_each_entry_of_a_list_is_a_trainer_bare_or_not(folder):
     assert [(p.seed, p.learning_rate(0)) for p in load_list(folder)] == [(5, 0.1), (1, 0.2)]
 
 
-def test_a_file_of_one_trainer_is_a_list_of_one(folder) -> None:
+def test_a_file_of_one_trainer_is_a_list_of_one(folder):
     text = "trainer:\n  init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}}\n"
     assert load_list(folder, text) == (load_params("x.yaml"),)
 
 
-def test_a_key_without_a_number_is_that_of_all_trainers(folder) -> None:
+def test_a_key_without_a_number_is_that_of_all_trainers(folder):
     params = load_list(folder, overrides=["trainer.init.seed=7"], flags={"trainer.init.loop.max_steps": ("--m", 3)})
     assert [(p.seed, p.loop.max_steps) for p in params] == [(7, 3), (7, 3)]
 
 
-def test_a_key_with_a_number_is_that_of_one_trainer(folder) -> None:
+def test_a_key_with_a_number_is_that_of_one_trainer(folder):
     assert [p.seed for p in load_list(folder, overrides=["trainer.1.init.seed=7"])] == [5, 7]
 
 
-def test_trainers_of_a_list_share_nothing_that_an_override_changes(folder) -> None:
+def test_trainers_of_a_list_share_nothing_that_an_override_changes(folder):
     text = LIST.replace("optimizer: {SGD: {lr: 0.1}}", "optimizer: &o {SGD: {lr: 0.1}}")
     text = text.replace("optimizer: {SGD: {lr: 0.2}}", "optimizer: *o")
     params = load_list(folder, text, overrides=["trainer.init.loop={max_steps: 3}", "trainer.1.init.loop.max_steps=4"])
     assert [p.loop.max_steps for p in params] == [3, 4]
 
 
-def test_all_errors_of_all_trainers_come_at_once(folder) -> None:
+def test_all_errors_of_all_trainers_come_at_once(folder):
     text = LIST.replace("0.1", "-1").replace("gpt2", "gptx").replace("0.2", "-2")
     with pytest.raises(ParamsError) as caught:
         load_list(folder, text, overrides=["trainer.init.seed=-3"])
@@ -159,22 +157,22 @@ def test_all_errors_of_all_trainers_come_at_once(folder) -> None:
         ),
     ],
 )
-def test_a_list_from_the_command_line_is_judged_like_one_of_the_file(failure, value, message) -> None:
+def test_a_list_from_the_command_line_is_judged_like_one_of_the_file(failure, value, message):
     assert failure({}, overrides=[f"trainer={value}"]) == message
 
 
-def test_an_entry_that_is_no_trainer_is_an_error_at_its_line(folder) -> None:
+def test_an_entry_that_is_no_trainer_is_an_error_at_its_line(folder):
     with pytest.raises(ParamsError) as caught:
         load_list(folder, LIST + "- 5\n- {fit: {}}\n")
     assert str(caught.value) == ("x.yaml:5: trainer.2 must be a mapping, got 5\nx.yaml:6: trainer.3.init is missing")
 
 
-def test_a_list_of_one_trainer_is_that_trainer(load) -> None:
+def test_a_list_of_one_trainer_is_that_trainer(load):
     text = "trainer:\n- trainer:\n    init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}, seed: 5}\n"
     assert load(text, overrides=["trainer.init.loop.max_steps=3"]).seed == 5
 
 
-def test_lines_in_a_list_of_one_trainer_are_known(failure) -> None:
+def test_lines_in_a_list_of_one_trainer_are_known(failure):
     text = "trainer:\n- trainer:\n    init:\n      model: {name: gpt2}\n      optimizer: {SGD: {lr: -1}}\n"
     assert failure(text) == "x.yaml:5: trainer.0.init.optimizer.SGD.lr must be at least 0, got -1"
 
@@ -214,7 +212,7 @@ def test_lines_in_a_list_of_one_trainer_are_known(failure) -> None:
         ("trainer: []\n", "x.yaml:1: trainer must hold at least one trainer, got []"),
     ],
 )
-def test_a_file_that_is_not_in_the_trainer_layout_is_an_error(failure, text, message) -> None:
+def test_a_file_that_is_not_in_the_trainer_layout_is_an_error(failure, text, message):
     assert failure(text) == message
 
 
@@ -227,11 +225,11 @@ def test_a_file_that_is_not_in_the_trainer_layout_is_an_error(failure, text, mes
         ("init.precision", "x.yaml:12: trainer.init.precision must be a mapping, got [1]"),
     ],
 )
-def test_a_list_where_a_mapping_belongs_is_an_error(failure, key, message) -> None:
+def test_a_list_where_a_mapping_belongs_is_an_error(failure, key, message):
     assert failure({key: [1]}).partition("\nhint: ")[0] == message
 
 
-def test_importing_params_loads_nothing_heavy() -> None:
+def test_importing_params_loads_nothing_heavy():
     code = "import sys, cstool.params; print(*sorted({'numpy', 'h5py', 'numba', 'scipy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
 
@@ -247,17 +245,17 @@ JUNK: list[Any] = [None, "x", "", -1, 0.5, True, [], {}, [1], {"a": 1}, float("i
 INTEROP = sorted((ROOT / "tests" / "interop").glob("*.yaml"))
 
 
-def test_there_are_files_of_the_vendor() -> None:
+def test_there_are_files_of_the_vendor():
     assert len(INTEROP) == 9
 
 
 @pytest.mark.parametrize("path", INTEROP, ids=lambda path: path.name)
-def test_a_file_of_the_vendor_loads_as_it_is(path: Path) -> None:
+def test_a_file_of_the_vendor_loads_as_it_is(path):
     load_params(path)
 
 
 @pytest.mark.parametrize("path", [ROOT / "params" / "gpt_tiny.yaml", *INTEROP], ids=lambda path: path.name)
-def test_whatever_stands_wherever_is_accepted_or_a_params_error(tmp_path: Path, path: Path) -> None:
+def test_whatever_stands_wherever_is_accepted_or_a_params_error(tmp_path, path):
     whole = yaml.safe_load(path.read_text())
     rng = random.Random(path.name)
     refused = 0

@@ -1,7 +1,5 @@
 """The size of a micro-batch: where it may stand, which place counts, and what is wrong with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,7 @@ def flags(callback: str, value: object) -> dict[str, dict[str, object]]:
     return {callback: {FLAG: value}}
 
 
-def test_the_compiler_chooses_where_nothing_is_said(load) -> None:
+def test_the_compiler_chooses_where_nothing_is_said(load):
     params = load({})
     assert (params.micro_batch_size, params.notes) == (None, ())
     assert "callbacks" not in params.resolved()["trainer"]["init"]
@@ -35,12 +33,12 @@ def test_the_compiler_chooses_where_nothing_is_said(load) -> None:
 
 @pytest.mark.parametrize("callback", ["ScopedTrainFlags", "GlobalFlags"])
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_a_flag_for_training_is_acted_on(load, callback, size) -> None:
+def test_a_flag_for_training_is_acted_on(load, callback, size):
     params = load({"init.callbacks": [flags(callback, size)]})
     assert (params.micro_batch_size, params.notes) == (size, ())
 
 
-def test_the_key_of_the_training_data_is_acted_on(load) -> None:
+def test_the_key_of_the_training_data_is_acted_on(load):
     params = load({"fit.train_dataloader.micro_batch_size": 2})
     assert (params.micro_batch_size, params.notes) == (2, ())
 
@@ -48,13 +46,13 @@ def test_the_key_of_the_training_data_is_acted_on(load) -> None:
 @pytest.mark.parametrize(
     "value", ["auto", "explore", {"explore": None}, {"explore": {}}, {"explore": {"min": None}}, None]
 )
-def test_what_leaves_it_to_the_compiler_is_as_nothing(load, value) -> None:
+def test_what_leaves_it_to_the_compiler_is_as_nothing(load, value):
     params = load({"init.callbacks": [flags("ScopedTrainFlags", value)]})
     assert (params, params.notes) == (load({}), ())
 
 
 @pytest.mark.parametrize("bounds", [{"min": 2}, {"max": 4}, {"min": 2, "max": 4}, {"min": 4, "max": 4}])
-def test_bounds_of_a_search_are_noted(load, bounds) -> None:
+def test_bounds_of_a_search_are_noted(load, bounds):
     params = load({"init.callbacks": [flags("GlobalFlags", {"explore": bounds})]})
     assert params == load({})
     assert params.notes == (
@@ -63,7 +61,7 @@ def test_bounds_of_a_search_are_noted(load, bounds) -> None:
     )
 
 
-def test_the_flag_for_training_wins_over_that_for_all_and_both_over_the_data(load) -> None:
+def test_the_flag_for_training_wins_over_that_for_all_and_both_over_the_data(load):
     scoped, for_all = flags("ScopedTrainFlags", 4), flags("GlobalFlags", 2)
     data = {"fit.train_dataloader.micro_batch_size": 1}
     for callbacks in ([scoped, for_all], [for_all, scoped]):
@@ -77,13 +75,13 @@ def test_the_flag_for_training_wins_over_that_for_all_and_both_over_the_data(loa
     assert (params.micro_batch_size, params.notes) == (2, (f"{LOADER}: accepted, no effect",))
 
 
-def test_the_last_of_two_callbacks_counts(load) -> None:
+def test_the_last_of_two_callbacks_counts(load):
     params = load({"init.callbacks": [flags("ScopedTrainFlags", 4), flags("ScopedTrainFlags", 2)]})
     assert params.micro_batch_size == 2
     assert params.notes == (f"{CALLBACKS}.0.ScopedTrainFlags.{FLAG}: accepted, no effect",)
 
 
-def test_what_is_for_evaluation_is_noted(load) -> None:
+def test_what_is_for_evaluation_is_noted(load):
     val = {**SMALL["trainer"]["fit"]["train_dataloader"], "micro_batch_size": 3}
     params = load({"init.callbacks": [flags("ScopedValidateFlags", 3)], "fit.val_dataloader": val})
     assert params.micro_batch_size is None
@@ -93,7 +91,7 @@ def test_what_is_for_evaluation_is_noted(load) -> None:
     )
 
 
-def test_other_flags_beside_it_are_noted(load) -> None:
+def test_other_flags_beside_it_are_noted(load):
     params = load({"init.callbacks": [{"GlobalFlags": {FLAG: 2, "csx.debug.x": 1}}]})
     assert (params.micro_batch_size, params.notes) == (
         2,
@@ -102,14 +100,14 @@ def test_other_flags_beside_it_are_noted(load) -> None:
 
 
 @pytest.mark.parametrize("callbacks", [None, [flags("ScopedTrainFlags", 4)]])
-def test_what_is_typed_wins_over_the_file(load, callbacks) -> None:
+def test_what_is_typed_wins_over_the_file(load, callbacks):
     content = {"init.callbacks": callbacks, "fit.train_dataloader.micro_batch_size": 8}
     assert load(content, flags={LOADER: ("--micro_batch_size", 2)}).micro_batch_size == 2
     assert load(content, overrides=[f"{LOADER}=2"]).micro_batch_size == 2
     assert load(content, overrides=[f"{LOADER}=2"], flags={LOADER: ("--micro_batch_size", 1)}).micro_batch_size == 1
 
 
-def test_the_flag_in_a_callback_can_be_typed(load) -> None:
+def test_the_flag_in_a_callback_can_be_typed(load):
     content = {"init.callbacks": [{"ScopedTrainFlags": {FLAG: 8, "csx.performance.other": 1}}]}
     params = load(content, overrides=[f"{CALLBACKS}.0.ScopedTrainFlags.{FLAG}=2"])
     assert params.micro_batch_size == 2
@@ -119,7 +117,7 @@ def test_the_flag_in_a_callback_can_be_typed(load) -> None:
     )
 
 
-def test_a_file_of_the_older_layout_has_it_at_its_data(load) -> None:
+def test_a_file_of_the_older_layout_has_it_at_its_data(load):
     model, data = SMALL["trainer"]["init"]["model"], SMALL["trainer"]["fit"]["train_dataloader"]
     content = {
         "train_input": {**data, "micro_batch_size": 4},
@@ -155,7 +153,7 @@ def test_a_file_of_the_older_layout_has_it_at_its_data(load) -> None:
         (2**31 - 1, "must divide batch_size (8), got 2147483647\nhint: 8 is the nearest"),
     ],
 )
-def test_a_size_that_is_none_is_an_error(failure, value, message) -> None:
+def test_a_size_that_is_none_is_an_error(failure, value, message):
     content = {"fit.train_dataloader.micro_batch_size": value}
     assert failure(content) == f"x.yaml:17: {LOADER} {message}"
     typed = failure({}, flags={LOADER: ("--micro_batch_size", value)})
@@ -172,22 +170,22 @@ def test_a_size_that_is_none_is_an_error(failure, value, message) -> None:
         ({"mim": 4}, ".mim is not a known key\nhint: did you mean min?"),
     ],
 )
-def test_bounds_that_make_no_sense_are_an_error(failure, bounds, message) -> None:
+def test_bounds_that_make_no_sense_are_an_error(failure, bounds, message):
     found = failure({"fit.train_dataloader.micro_batch_size": {"explore": bounds}})
     assert found.split(": ", 1)[1] == f"{LOADER}.explore{message}"
 
 
-def test_a_wrong_size_that_does_not_count_is_an_error_all_the_same(failure) -> None:
+def test_a_wrong_size_that_does_not_count_is_an_error_all_the_same(failure):
     content = {"init.callbacks": [flags("ScopedTrainFlags", 2)], "fit.train_dataloader.micro_batch_size": 0}
     assert failure(content) == f"x.yaml:20: {LOADER} {RULE}, got 0"
 
 
 @pytest.mark.parametrize(("name", "size"), [("params_gpt3_xl", 88), ("params_llama3p1_8b_msl_8k", 20)])
-def test_files_of_the_vendor_name_theirs(name: str, size: int) -> None:
+def test_files_of_the_vendor_name_theirs(name, size):
     assert load_params(INTEROP / f"{name}.yaml").micro_batch_size == size
 
 
-def test_it_survives_being_resolved_and_read_again(load, folder: Path) -> None:
+def test_it_survives_being_resolved_and_read_again(load, folder):
     states = {"LoadCheckpointStates": {"load_checkpoint_states": "model"}}
     params = load({"init.callbacks": [flags("GlobalFlags", 2), states]})
     assert params.resolved()["trainer"]["init"]["callbacks"] == [states, {"ScopedTrainFlags": {FLAG: 2}}]
@@ -196,7 +194,7 @@ def test_it_survives_being_resolved_and_read_again(load, folder: Path) -> None:
 
 
 @given(batch_size=st.integers(1, 500), size=st.integers(1, 1200))
-def test_the_nearest_divisors_are_hinted(batch_size: int, size: int) -> None:
+def test_the_nearest_divisors_are_hinted(batch_size, size):
     document = Document("x.yaml", "", {}, {(): Place("x.yaml:1", 1)})
     problems = Problems(document, Path())
     choice = MicroBatchChoice(document, problems)

@@ -1,7 +1,5 @@
 """The command line changes any key of a file, and errors name what was typed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,53 +8,53 @@ NUM_CSX = "trainer.init.backend.cluster_config.num_csx"
 LINEAR = {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": 1.0, "total_iters": 10}}
 
 
-def test_set_wins_over_the_file(load) -> None:
+def test_set_wins_over_the_file(load):
     assert load({}, overrides=["trainer.init.loop.max_steps=20"]).loop.max_steps == 20
 
 
-def test_the_later_set_wins_over_the_earlier(load) -> None:
+def test_the_later_set_wins_over_the_earlier(load):
     overrides = ["trainer.init.loop.max_steps=20", "trainer.init.loop.max_steps=30"]
     assert load({}, overrides=overrides).loop.max_steps == 30
 
 
-def test_a_flag_wins_over_set(load) -> None:
+def test_a_flag_wins_over_set(load):
     flags = {"trainer.init.loop.max_steps": ("--max_steps", 40)}
     assert load({}, overrides=["trainer.init.loop.max_steps=20"], flags=flags).loop.max_steps == 40
 
 
-def test_a_flag_may_hold_a_path(load, folder: Path) -> None:
+def test_a_flag_may_hold_a_path(load, folder):
     assert load({}, flags={"trainer.init.model_dir": ("--model_dir", Path("run"))}).model_dir == folder / "run"
 
 
-def test_set_makes_the_mappings_that_are_missing(load) -> None:
+def test_set_makes_the_mappings_that_are_missing(load):
     assert load({}, overrides=[f"{NUM_CSX}=4"]).num_csx == 4
 
 
-def test_the_value_of_set_is_yaml(load) -> None:
+def test_the_value_of_set_is_yaml(load):
     overrides = ["trainer.init.optimizer={SGD: {learning_rate: 1e-2, momentum: 0.9}}"]
     optimizer = load({}, overrides=overrides).optimizer
     assert (type(optimizer).__name__, optimizer.learning_rate, optimizer.momentum) == ("SGD", 0.01, 0.9)
 
 
-def test_the_value_of_set_may_hold_an_equals_sign(load) -> None:
+def test_the_value_of_set_may_hold_an_equals_sign(load):
     assert load({}, overrides=["trainer.init.model_dir=a=b"]).model_dir.name == "a=b"
 
 
-def test_set_to_nothing_takes_the_default(load) -> None:
+def test_set_to_nothing_takes_the_default(load):
     assert load({"init.seed": 7}, overrides=["trainer.init.seed="]).seed == 1
 
 
-def test_a_number_in_the_key_is_the_index_of_a_list(load) -> None:
+def test_a_number_in_the_key_is_the_index_of_a_list(load):
     overrides = ["trainer.init.schedulers.0.LinearLR.total_iters=5"]
     assert load({"init.schedulers": [LINEAR]}, overrides=overrides).learning_rate(5) == 1.0
 
 
-def test_a_key_below_null_makes_a_mapping(load) -> None:
+def test_a_key_below_null_makes_a_mapping(load):
     assert load({"init.backend": None}, overrides=[f"{NUM_CSX}=2"]).num_csx == 2
 
 
 @pytest.mark.parametrize("name", ["num_steps", "max_steps", "num_epochs"])
-def test_a_typed_length_replaces_the_lengths_of_the_file(load, name) -> None:
+def test_a_typed_length_replaces_the_lengths_of_the_file(load, name):
     params = load(
         {"init.loop": {"num_steps": 1, "max_steps": 2, "num_epochs": 3}}, overrides=[f"trainer.init.loop.{name}=9"]
     )
@@ -112,15 +110,15 @@ def test_a_typed_length_replaces_the_lengths_of_the_file(load, name) -> None:
         ),
     ],
 )
-def test_an_error_names_the_override_as_typed(failure, override, message) -> None:
+def test_an_error_names_the_override_as_typed(failure, override, message):
     assert failure({"init.schedulers": [LINEAR]}, overrides=[override]) == message
 
 
-def test_an_error_in_a_flag_names_the_flag(failure) -> None:
+def test_an_error_in_a_flag_names_the_flag(failure):
     assert failure({}, flags={NUM_CSX: ("--num_csx", 0)}) == "--num_csx: must be at least 1, got 0"
 
 
-def test_errors_of_the_command_line_follow_those_of_the_file_in_the_order_of_typing(failure) -> None:
+def test_errors_of_the_command_line_follow_those_of_the_file_in_the_order_of_typing(failure):
     overrides = ["trainer.init.seed=-1", "trainer.init.loop.max_steps=0"]
     assert failure({"init.logging": {"log_steps": 0}}, overrides=overrides) == (
         "x.yaml:13: trainer.init.logging.log_steps must be at least 1, got 0\n"
@@ -129,5 +127,5 @@ def test_errors_of_the_command_line_follow_those_of_the_file_in_the_order_of_typ
     )
 
 
-def test_a_value_replaced_on_the_command_line_is_no_longer_judged(load) -> None:
+def test_a_value_replaced_on_the_command_line_is_no_longer_judged(load):
     assert load({"init.loop": {"max_steps": "many"}}, overrides=["trainer.init.loop.max_steps=3"]).loop.max_steps == 3

@@ -1,7 +1,5 @@
 """Params: where the parts come from, and the file that they can be written as."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,17 @@ STOCK = sorted((Path(__file__).parents[3] / "params").glob("*.yaml"))
 VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/val", "batch_size": 4}
 
 
-def test_there_are_stock_files() -> None:
+def test_there_are_stock_files():
     assert {"fc_mnist.yaml", "gpt2_small.yaml", "gpt_tiny.yaml"} <= {path.name for path in STOCK}
 
 
 @pytest.mark.parametrize("path", STOCK, ids=lambda path: path.name)
-def test_a_stock_file_asks_for_nothing_without_effect(path: Path) -> None:
+def test_a_stock_file_asks_for_nothing_without_effect(path):
     assert load_params(path).notes == ()
 
 
 @pytest.mark.parametrize("path", STOCK, ids=lambda path: path.name)
-def test_a_stock_file_survives_being_resolved_and_read_again(path: Path, tmp_path: Path) -> None:
+def test_a_stock_file_survives_being_resolved_and_read_again(path, tmp_path):
     params = load_params(path)
     (tmp_path / "again.yaml").write_text(yaml.safe_dump(params.resolved()))
     again = load_params(tmp_path / "again.yaml")
@@ -33,7 +31,7 @@ def test_a_stock_file_survives_being_resolved_and_read_again(path: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["fc_mnist", "gpt2_small", "gpt_tiny"])
-def test_a_schedule_of_our_own_ends_with_the_run(name: str) -> None:
+def test_a_schedule_of_our_own_ends_with_the_run(name):
     params = load_params(STOCK[0].with_name(f"{name}.yaml"))
     assert params.schedulers[0].length == params.loop.max_steps
 
@@ -75,40 +73,40 @@ CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: ", ".join(changes))
-def test_what_is_resolved_asks_for_the_same_when_read_from_elsewhere(load, changes, folder: Path) -> None:
+def test_what_is_resolved_asks_for_the_same_when_read_from_elsewhere(load, changes, folder):
     params = load(changes)
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "y.yaml").write_text(yaml.safe_dump(params.resolved()))
     assert load_params(folder / "elsewhere" / "y.yaml") == params
 
 
-def test_the_text_is_that_of_the_file(load, folder: Path) -> None:
+def test_the_text_is_that_of_the_file(load, folder):
     params = load({})
     assert params.text == (folder / "x.yaml").read_text()
 
 
-def test_two_files_that_ask_for_different_things_are_not_equal(load) -> None:
+def test_two_files_that_ask_for_different_things_are_not_equal(load):
     assert load({}) != load({"init.seed": 2})
 
 
-def test_the_model_dir_is_named_after_the_file(load, folder: Path) -> None:
+def test_the_model_dir_is_named_after_the_file(load, folder):
     assert load({}).model_dir == folder / "checkpoints" / "x"
 
 
-def test_a_model_dir_lies_in_the_working_directory(load, folder: Path, monkeypatch) -> None:
+def test_a_model_dir_lies_in_the_working_directory(load, folder, monkeypatch):
     load({"init.model_dir": "./run"})
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
     assert load_params(folder / "x.yaml").model_dir == folder / "work" / "run"
 
 
-def test_evaluation_alone_takes_the_data_of_validate_if_there_is_some(load, folder: Path) -> None:
+def test_evaluation_alone_takes_the_data_of_validate_if_there_is_some(load, folder):
     params = load({"fit.val_dataloader": VAL, "validate.val_dataloader": {**VAL, "data_dir": "data/test"}})
     dirs = [params.dataloaders(purpose)[0].data_dir for purpose in ("val", "eval")]
     assert dirs == [(folder / "data/val",), (folder / "data/test",)]
 
 
-def test_evaluation_alone_falls_back_to_the_held_out_data_of_fit(load) -> None:
+def test_evaluation_alone_falls_back_to_the_held_out_data_of_fit(load):
     params = load({"fit.val_dataloader": VAL})
     assert params.eval_all_dataloaders == params.eval_dataloaders == params.val_dataloaders != ()
 
@@ -122,14 +120,14 @@ def test_evaluation_alone_falls_back_to_the_held_out_data_of_fit(load) -> None:
         ("eval_all", "x.yaml: trainer.fit.val_dataloader is missing"),
     ],
 )
-def test_a_dataloader_that_a_mode_needs_and_the_file_lacks_is_an_error(load, purpose, message) -> None:
+def test_a_dataloader_that_a_mode_needs_and_the_file_lacks_is_an_error(load, purpose, message):
     params = load({"fit": None})
     with pytest.raises(ParamsError) as caught:
         params.dataloaders(purpose)
     assert str(caught.value) == message
 
 
-def test_training_alone_needs_an_optimizer(load) -> None:
+def test_training_alone_needs_an_optimizer(load):
     params = load({"init.optimizer": None, "fit.val_dataloader": VAL})
     assert params.optimizer is None
     assert "optimizer" not in params.resolved()["trainer"]["init"]
@@ -140,26 +138,26 @@ def test_training_alone_needs_an_optimizer(load) -> None:
     assert str(caught.value) == message
 
 
-def test_a_checkpoint_to_start_from_is_resolved_like_any_path(load, folder: Path) -> None:
+def test_a_checkpoint_to_start_from_is_resolved_like_any_path(load, folder):
     assert load({"fit.ckpt_path": "a.mdl"}).checkpoint_path.path == folder / "a.mdl"
 
 
-def test_without_a_checkpoint_to_start_from_the_latest_is_looked_for(load) -> None:
+def test_without_a_checkpoint_to_start_from_the_latest_is_looked_for(load):
     params = load({})
     assert (params.checkpoint_path, params.checkpoint.autoload_last_checkpoint) == (None, True)
 
 
-def test_a_checkpoint_of_null_means_to_start_fresh(load) -> None:
+def test_a_checkpoint_of_null_means_to_start_fresh(load):
     params = load({"fit.ckpt_path": None})
     assert (params.checkpoint_path, params.checkpoint.autoload_last_checkpoint) == (None, False)
 
 
-def test_other_paths_can_be_resolved_the_same_way(load, folder: Path) -> None:
+def test_other_paths_can_be_resolved_the_same_way(load, folder):
     assert load({}).resolve("a/b").path == folder / "a" / "b"
 
 
 @pytest.mark.parametrize(("fit", "validate", "found"), [("a", None, "a"), (None, "b", "b"), ("a", "b", "b")])
-def test_evaluation_alone_takes_the_checkpoint_of_validate_if_there_is_one(load, folder, fit, validate, found) -> None:
+def test_evaluation_alone_takes_the_checkpoint_of_validate_if_there_is_one(load, folder, fit, validate, found):
     written = {"fit.ckpt_path": fit, "validate.ckpt_path": validate}
     params = load({key: value for key, value in written.items() if value is not None})
     assert params.eval_checkpoint_path.path == folder / found

@@ -1,9 +1,6 @@
 """Values are written into the text of a params file: it asks for what `--set` would, and keeps its comments."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -28,14 +25,14 @@ OVERRIDES = [
 
 
 @pytest.mark.parametrize("override", OVERRIDES)
-def test_the_text_asks_for_what_set_does(override: str) -> None:
+def test_the_text_asks_for_what_set_does(override):
     before = stock_text("gpt_tiny")
     text = with_values(before, [override])
     plain = parse_params(before, "a.yaml", overrides=[override])
     assert parse_params(text, "a.yaml").resolved() == plain.resolved()
 
 
-def test_comments_stay_in_their_columns() -> None:
+def test_comments_stay_in_their_columns():
     text = stock_text("gpt_tiny")
     changed = with_values(text, [OVERRIDES[0], OVERRIDES[4]])
     assert changed != text
@@ -44,7 +41,7 @@ def test_comments_stay_in_their_columns() -> None:
 
 
 @pytest.mark.parametrize("name", stock_names())
-def test_a_key_that_was_not_there_is_added(name: str) -> None:
+def test_a_key_that_was_not_there_is_added(name):
     overrides = ["trainer.init.memoryx.store=file", "trainer.init.seed=7"]
     before = stock_text(name)
     text = with_values(before, overrides)
@@ -52,7 +49,7 @@ def test_a_key_that_was_not_there_is_added(name: str) -> None:
     assert re.findall("#.*", text) == re.findall("#.*", before)
 
 
-def test_paths_lead_to_the_same_place_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_lead_to_the_same_place_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (tmp_path, tmp_path / "a", tmp_path / "a" / "b"):
         folder.mkdir(exist_ok=True)

@@ -1,7 +1,5 @@
 """A step of a cluster: a case worked out by hand, and what holds for all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,7 @@ def spans(found: module.StepSimulation, name: str, resource: str) -> list[tuple[
     return [found.timeline.span(task) for task, each in enumerate(tasks) if each == (name, resource)]
 
 
-def test_two_ops_by_hand() -> None:
+def test_two_ops_by_hand():
     """a streams 2 bytes at 1 byte/s, a second away: they arrive from 1 to 3, and a computes from 1 on, for 4 s.
 
     Its delta needs them again. They are sent from 5 on, but wait outside until b's delta is through, at 7. The gradient
@@ -70,7 +68,7 @@ def test_two_ops_by_hand() -> None:
     assert found.step_s == 13.0
 
 
-def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_order_of_the_stream() -> None:
+def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_order_of_the_stream():
     second = replace(A, name="c")
     found = simulate([Section((A, second))], replace(CLUSTER, waits_for_norm=True), 1, 0, steps=2)
     (a, *_), (c, *_) = spans(found, "a update", MEMORY), spans(found, "c update", MEMORY)
@@ -82,7 +80,7 @@ def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_or
     assert spans(found, "a forward", COMPUTE)[1][0] < spans(found, "c forward", COMPUTE)[1][0]
 
 
-def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once() -> None:
+def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once():
     found = simulate([Section((A, B))], CLUSTER, 3, 0, steps=1)
     assert len(spans(found, "a gradient", COMPUTE)) == 3
     # The first is written, the second read and written; the third is updated as it arrives.
@@ -90,14 +88,14 @@ def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once() -> None:
     assert len(spans(found, "a update", MEMORY)) == 1
 
 
-def test_what_is_recomputed_streams_once_more() -> None:
+def test_what_is_recomputed_streams_once_more():
     once, again = (simulate([Section((A, B), 2, n)], CLUSTER, 1, 0, steps=1) for n in (0, 1))
     assert len(spans(once, "a#1 weights", INGRESS)) == 2
     assert len(spans(again, "a#1 weights", INGRESS)) == 3
     assert len(spans(again, "a#1 again", COMPUTE)) == 1
 
 
-def test_buffers_let_the_next_stream_begin_earlier() -> None:
+def test_buffers_let_the_next_stream_begin_earlier():
     starts = [
         spans(simulate([Section((A, B))], replace(CLUSTER, prefetch_bytes=size), 1, 0, steps=1), "a weights", INGRESS)
         for size in (0, 1)
@@ -150,7 +148,7 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(steps())
 @settings(max_examples=60, deadline=None)
-def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_other(given_: dict[str, Any]) -> None:
+def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_other(given_):
     found = step_of(**given_)
     assert found.longest_s <= found.seconds * (1 + 1e-9)
     assert found.seconds <= found.serial_s * (1 + 1e-9)
@@ -159,7 +157,7 @@ def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_oth
 
 @given(steps())
 @settings(max_examples=40, deadline=None)
-def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(given_: dict[str, Any]) -> None:
+def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(given_):
     found = simulate(**given_, steps=1).simulation.busy_s()
     for resource, seconds in busy_of(**given_).items():
         assert found.get(resource, 0.0) == pytest.approx(seconds, rel=1e-9, abs=1e-9)
@@ -167,7 +165,7 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(given_: dict[st
 
 @given(steps(), st.sampled_from(["forward_s", "delta_s", "weight_bytes"]))
 @settings(max_examples=40, deadline=None)
-def test_no_resource_works_less_when_work_grows(given_: dict[str, Any], what: str) -> None:
+def test_no_resource_works_less_when_work_grows(given_, what):
     sections = given_["sections"]
     first = sections[0].ops[0]
     more = replace(first, **{what: getattr(first, what) + (1 if first.weight_bytes or what != "weight_bytes" else 0)})
@@ -186,7 +184,7 @@ GPT = [
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("io", [0.3, 1.0, 5.0], ids=lambda rate: f"links {rate} B/s")
-def test_layers_and_micro_batches_that_are_not_simulated_take_what_the_last_ones_take(waits: bool, io: float) -> None:
+def test_layers_and_micro_batches_that_are_not_simulated_take_what_the_last_ones_take(waits, io):
     """Against the simulation of all 12 layers and 6 micro-batches."""
     cluster = replace(CLUSTER, waits_for_norm=waits, io_bytes_per_s=io, link_bytes_per_s=io)
     short = step_of(GPT, cluster, 6, 1)
@@ -194,7 +192,7 @@ def test_layers_and_micro_batches_that_are_not_simulated_take_what_the_last_ones
     assert short.seconds == pytest.approx(exact.step_s, rel=1e-3)
 
 
-def test_the_example_of_the_module_names_every_resource() -> None:
+def test_the_example_of_the_module_names_every_resource():
     text = Path(module.__file__).read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
     for resource in module.RESOURCES:
         assert resource in text

@@ -1,7 +1,5 @@
 """Products dealt over PEs one by one: what each does of use adds up to the product, and no PE is faster than it can."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -47,7 +45,7 @@ def on_a_wafer(item: MatMul, layout: Layout, samples: int, mask: Counts) -> Coun
 
 
 @given(PRODUCTS, SIDES, SIDES)
-def test_what_the_pes_of_a_region_do_is_the_product(item: MatMul, width: int, height: int) -> None:
+def test_what_the_pes_of_a_region_do_is_the_product(item, width, height):
     flops = in_a_region(item, width, height)
     assert flops.sum() == item.flops
     for limits in region_phases(PE, [item], width, height).all:
@@ -55,9 +53,7 @@ def test_what_the_pes_of_a_region_do_is_the_product(item: MatMul, width: int, he
 
 
 @given(PRODUCTS, SIDES, SIDES, st.integers(1, 4), st.integers(1, 6), st.floats(0, 1), st.integers(0, 9))
-def test_what_the_pes_of_a_wafer_do_is_the_product_of_all_samples(
-    dense: MatMul, columns: int, rows: int, groups: int, samples: int, density: float, seed: int
-) -> None:
+def test_what_the_pes_of_a_wafer_do_is_the_product_of_all_samples(dense, columns, rows, groups, samples, density, seed):
     per_group = -(-samples // groups) * dense.tokens
     layout = Layout(groups, columns, rows, -(-per_group // rows))
     sparse = replace(dense, nonzeros=round(density * dense.weights))

@@ -1,7 +1,5 @@
 """The simulation of tasks, against cases worked out by hand and a twin that steps through time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from cstool.perf.events import Simulation
 
 
-def test_a_task_waits_for_its_resource_and_for_what_it_comes_after() -> None:
+def test_a_task_waits_for_its_resource_and_for_what_it_comes_after():
     simulation = Simulation()
     a = simulation.add("x", 3.0)
     b = simulation.add("x", 1.0)
@@ -18,7 +16,7 @@ def test_a_task_waits_for_its_resource_and_for_what_it_comes_after() -> None:
     assert [timeline.span(task) for task in (a, b, c)] == [(0.0, 3.0), (3.0, 4.0), (3.5, 5.5)]
 
 
-def test_a_flow_begins_behind_its_source_and_ends_no_earlier_than_its_last_byte() -> None:
+def test_a_flow_begins_behind_its_source_and_ends_no_earlier_than_its_last_byte():
     simulation = Simulation()
     slow = simulation.add("slow", 10.0)
     fast = simulation.add("fast", 1.0, along=[(slow, 2.0)])
@@ -30,7 +28,7 @@ def test_a_flow_begins_behind_its_source_and_ends_no_earlier_than_its_last_byte(
     assert simulation.busy_s() == {"slow": 10.0, "fast": 1.0, "slower": 20.0}
 
 
-def test_a_negative_lag_is_work_ahead_but_never_before_the_other_begins() -> None:
+def test_a_negative_lag_is_work_ahead_but_never_before_the_other_begins():
     simulation = Simulation()
     first = simulation.add("x", 2.0)
     second = simulation.add("x", 4.0)
@@ -42,7 +40,7 @@ def test_a_negative_lag_is_work_ahead_but_never_before_the_other_begins() -> Non
     assert timeline.span(before) == (2.0, 3.0)
 
 
-def test_a_resource_serves_who_is_ready_first_whatever_the_order_of_adding() -> None:
+def test_a_resource_serves_who_is_ready_first_whatever_the_order_of_adding():
     simulation = Simulation()
     early, late = simulation.add("a", 1.0), simulation.add("b", 5.0)
     behind = simulation.add("shared", 1.0, after=[(late, 0.0)])
@@ -51,7 +49,7 @@ def test_a_resource_serves_who_is_ready_first_whatever_the_order_of_adding() -> 
     assert (timeline.span(first), timeline.span(behind)) == ((1.0, 2.0), (5.0, 6.0))
 
 
-def test_durations_and_lags_of_flows_are_not_negative() -> None:
+def test_durations_and_lags_of_flows_are_not_negative():
     simulation = Simulation()
     with pytest.raises(ValueError, match=r"^a task of -1 s$"):
         simulation.add("x", -1)
@@ -109,7 +107,7 @@ def stepped(found: Tasks) -> list[tuple[int, int]]:
 
 
 @given(tasks())
-def test_it_is_what_stepping_through_time_gives(found: Tasks) -> None:
+def test_it_is_what_stepping_through_time_gives(found):
     simulation = Simulation()
     for resource, duration, after, along in found:
         simulation.add(str(resource), duration, after=after, along=along)
@@ -117,7 +115,7 @@ def test_it_is_what_stepping_through_time_gives(found: Tasks) -> None:
     assert [timeline.span(task) for task in range(len(found))] == stepped(found)
 
 
-def test_time_is_spent_on_what_all_else_waits_for() -> None:
+def test_time_is_spent_on_what_all_else_waits_for():
     """The reader is faster than the link behind it, so of its 2 s only the first is waited for."""
     simulation = Simulation()
     read = simulation.add("reader", 2.0)
@@ -133,7 +131,7 @@ def test_time_is_spent_on_what_all_else_waits_for() -> None:
 
 
 @given(tasks(), st.integers(0, 10))
-def test_what_time_is_spent_on_adds_up_to_it(found: Tasks, since: int) -> None:
+def test_what_time_is_spent_on_adds_up_to_it(found, since):
     simulation = Simulation()
     for resource, duration, after, along in found:
         simulation.add(str(resource), duration, after=after, along=along)

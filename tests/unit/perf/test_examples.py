@@ -1,11 +1,8 @@
 """The examples of the formulas: they are run, and no module with formulas is without."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil
-from types import ModuleType
 
 import pytest
 
@@ -18,7 +15,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_examples_are_right(module: ModuleType) -> None:
+def test_examples_are_right(module):
     outcome = doctest.testmod(module)
     assert outcome.failed == 0
     assert outcome.attempted

@@ -1,7 +1,5 @@
 """This host as a system: costs fitted to measurements, and a step put together from them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -41,9 +39,7 @@ SETUP = HostSetup(grain_samples=2, grains=4, lanes=2, optimizer_states=2, waits_
     st.lists(st.tuples(*(st.integers(1, 1_000_000) for _ in range(6))), min_size=8, max_size=14),
 )
 @settings(max_examples=50, deadline=None)
-def test_a_fit_gives_measurements_back_that_are_of_that_form(
-    numbers: tuple[float, ...], rows: list[tuple[int, ...]]
-) -> None:
+def test_a_fit_gives_measurements_back_that_are_of_that_form(numbers, rows):
     cost, works = Cost(*numbers), [Work(*row) for row in rows]
     found = fit_cost(works, [cost.seconds(work) for work in works])
     assert all(number >= 0 for number in found.row)
@@ -51,7 +47,7 @@ def test_a_fit_gives_measurements_back_that_are_of_that_form(
         assert found.seconds(work) == pytest.approx(cost.seconds(work), rel=1e-3)
 
 
-def test_a_fit_has_no_negative_number_and_counts_relative_errors() -> None:
+def test_a_fit_has_no_negative_number_and_counts_relative_errors():
     works = [Work(1, 0, flops, 0.0, 0.0, 0.0) for flops in (1e3, 1e6, 1e9)]
     found = fit_cost(works, [2e-5, 1e-4, 1e-1])
     assert found.call_s > 0
@@ -60,7 +56,7 @@ def test_a_fit_has_no_negative_number_and_counts_relative_errors() -> None:
     assert found.seconds(works[0]) == pytest.approx(2e-5, rel=0.2)
 
 
-def test_the_work_of_a_model_is_that_of_its_statistics() -> None:
+def test_the_work_of_a_model_is_that_of_its_statistics():
     graph = decoder(layers=2)
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
     shapes |= {name: weight.shape for name, weight in graph.weights.items()}
@@ -71,7 +67,7 @@ def test_the_work_of_a_model_is_that_of_its_statistics() -> None:
     assert sum(work.flops for work in works["backward"]) > 3 * flops.backward
 
 
-def test_a_sparse_weight_is_so_much_less_work_of_another_kind() -> None:
+def test_a_sparse_weight_is_so_much_less_work_of_another_kind():
     graph = fc_mnist()
     op = next(op for op in graph.ops if op.kind is OpKind.LINEAR)
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
@@ -82,7 +78,7 @@ def test_a_sparse_weight_is_so_much_less_work_of_another_kind() -> None:
     assert (kind_of(op, 1.0), kind_of(op, 0.25)) == ("linear", "sparse")
 
 
-def test_a_step_of_calls_alone_by_hand() -> None:
+def test_a_step_of_calls_alone_by_hand():
     """Each lane has two grains, so two calls of each op and pass; updates share the cores with the lanes."""
     graph = fc_mnist()
     calls = {name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for name in COSTS}
@@ -95,7 +91,7 @@ def test_a_step_of_calls_alone_by_hand() -> None:
     assert found.rest_s == pytest.approx(found.step_s - found.forward_s - found.backward_s)
 
 
-def test_more_lanes_take_less_and_more_grains_more() -> None:
+def test_more_lanes_take_less_and_more_grains_more():
     graph = decoder(layers=2)
     steps = [predict_step(graph, RATES, replace(SETUP, lanes=lanes)).step_s for lanes in (1, 2, 4)]
     assert all(a > b for a, b in pairwise(steps))
@@ -106,7 +102,7 @@ def test_more_lanes_take_less_and_more_grains_more() -> None:
     assert again.step_s > predict_step(graph, RATES, SETUP).step_s
 
 
-def test_updates_on_idle_cores_hide_behind_the_lanes() -> None:
+def test_updates_on_idle_cores_hide_behind_the_lanes():
     graph = decoder(layers=2)
     setup = replace(SETUP, lanes=1, grains=1)
     # One core has nothing idle: updates come on top. Beside a second one they run along the backward pass.
@@ -116,7 +112,7 @@ def test_updates_on_idle_cores_hide_behind_the_lanes() -> None:
     assert beside.step_s < alone.step_s - updates / 2
 
 
-def test_a_file_is_as_slow_as_what_it_is_on() -> None:
+def test_a_file_is_as_slow_as_what_it_is_on():
     graph = fc_mnist()
     in_file = replace(SETUP, memoryx_in_file=True)
     setups = [SETUP, in_file, replace(in_file, commits=True), replace(in_file, past_cache=True)]
@@ -134,7 +130,7 @@ def test_a_file_is_as_slow_as_what_it_is_on() -> None:
     assert held[0] > held[1] > held[2]
 
 
-def test_of_a_matrix_only_what_no_cache_holds_counts() -> None:
+def test_of_a_matrix_only_what_no_cache_holds_counts():
     for width, counts in ((512, False), (2048, True)):
         graph = fc_mnist(width, width)
         op = [op for op in graph.ops if op.kind is OpKind.LINEAR][1]
@@ -145,7 +141,7 @@ def test_of_a_matrix_only_what_no_cache_holds_counts() -> None:
         assert backward.weight_bytes == 2 * forward.weight_bytes
 
 
-def test_several_lanes_share_an_interpreter_and_wait_for_each_other() -> None:
+def test_several_lanes_share_an_interpreter_and_wait_for_each_other():
     graph = fc_mnist()
     shared = {name: Cost(0.0, CALL_S, 0.0, 0.0, 0.0, 0.0) for name in COSTS}
     rates = replace(RATES, costs=shared, update_s={2: 0.0}, step_s=1.0, stage_s=0.1, uneven=0.5)

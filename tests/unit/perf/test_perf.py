@@ -1,7 +1,5 @@
 """The closed forms, against numbers worked out by hand and against twins that deal elements one by one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,7 @@ def limits(phases: Phases) -> list[tuple[int, int]]:
     return [(int(phase.compute), int(phase.link)) for phase in phases.all]
 
 
-def test_the_largest_limit_counts_and_is_named() -> None:
+def test_the_largest_limit_counts_and_is_named():
     assert Limits(compute=5, link=7, ingress=6).cycles == 7
     phases = {
         "compute": Limits(compute=5, link=5, ingress=5, egress=5).phase(3),
@@ -57,14 +55,14 @@ def test_the_largest_limit_counts_and_is_named() -> None:
     assert Limits().phase(3).cycles == 0
 
 
-def test_latencies_come_on_top() -> None:
+def test_latencies_come_on_top():
     found = Limits(compute=5, link=6, latency=4)
     assert found.cycles == 6 + 4
     assert found.phase(3) == PhaseCycles(compute=5, link=6, ingress=0, egress=0, latency=4 + 3)
     assert found.phase(3).cycles == 6 + 4 + 3
 
 
-def test_pes_at_half_their_rate_take_twice_the_cycles_and_links_do_not() -> None:
+def test_pes_at_half_their_rate_take_twice_the_cycles_and_links_do_not():
     found = Limits(efficiency=500, compute=5, link=7, ingress=3, egress=2)
     assert found.cycles == 10
     assert found.phase() == PhaseCycles(compute=10, link=7, ingress=3, egress=2, latency=0)
@@ -73,7 +71,7 @@ def test_pes_at_half_their_rate_take_twice_the_cycles_and_links_do_not() -> None
     assert region_phases(Pe(half, 16), [PRODUCT], 2, 3).forward.compute_cycles == 2 * 160
 
 
-def test_phases_add_up_and_forward_may_run_again() -> None:
+def test_phases_add_up_and_forward_may_run_again():
     phases = Phases()
     phases.forward.add(compute=3)
     phases.delta.add(link=1)
@@ -84,7 +82,7 @@ def test_phases_add_up_and_forward_may_run_again() -> None:
     assert (cycles.recompute_cycles, cycles.total) == (2 * 4, 4 + 5 + 3 + 2 * 4)
 
 
-def test_a_product_in_a_region() -> None:
+def test_a_product_in_a_region():
     """2 x 3 PEs with 4 x 4 weights each: 4 AXPYs of 4 elements, 7 cycles each, and 4 partial sums on their way."""
     assert limits(region_phases(PE, [PRODUCT], 2, 3)) == [
         (5 * (4 * 7 + 4), 5 * 4),
@@ -93,12 +91,12 @@ def test_a_product_in_a_region() -> None:
     ]
 
 
-def test_a_product_on_one_pe_has_no_partial_sums() -> None:
+def test_a_product_on_one_pe_has_no_partial_sums():
     """8 AXPYs of 12 elements, 9 cycles each, are less work than 12 of 8; inputs and deltas arrive 2 to a wavelet."""
     assert limits(region_phases(PE, [PRODUCT], 1, 1)) == [(5 * 72, 5 * 4), (5 * 72, 5 * 6), (5 * 72, 0)]
 
 
-def test_attention_on_one_pe() -> None:
+def test_attention_on_one_pe():
     """3 keys to a query: 3 AXPYs of 8 elements are 24 cycles; softmax has 12 instructions on 3 scores, two heads."""
     assert limits(region_phases(PE, [ATTENTION], 1, 1)) == [
         (4 * (2 * 24 + 48), 0),
@@ -107,7 +105,7 @@ def test_attention_on_one_pe() -> None:
     ]
 
 
-def test_attention_in_a_region() -> None:
+def test_attention_in_a_region():
     """4 x 2 PEs: 2 elements of a head of 4, so scores are partial sums; keys and values pass by the other row."""
     assert limits(region_phases(PE, [ATTENTION], 4, 2)) == [
         (2 * (2 * 14 + 24 + 3), 4 * 1),
@@ -117,7 +115,7 @@ def test_attention_in_a_region() -> None:
 
 
 @given(st.integers(1, 5000))
-def test_a_block_of_keys_takes_the_memory_that_is_given_to_it(d: int) -> None:
+def test_a_block_of_keys_takes_the_memory_that_is_given_to_it(d):
     assert key_block(PE, 3, d) <= 3
     keys = key_block(PE, 1000, d)
     assert 1 <= keys <= 64
@@ -125,7 +123,7 @@ def test_a_block_of_keys_takes_the_memory_that_is_given_to_it(d: int) -> None:
     assert keys == 64 or (keys + 1) * key_bytes(PE, d) > 4096
 
 
-def test_rows_of_a_table_and_vector_instructions_in_a_region() -> None:
+def test_rows_of_a_table_and_vector_instructions_in_a_region():
     assert limits(region_phases(PE, [Lookup(tokens=5, rows=100, width=12)], 2, 3)) == [
         (0, 5 * 3),
         (0, 0),
@@ -138,14 +136,14 @@ def test_rows_of_a_table_and_vector_instructions_in_a_region() -> None:
     ]
 
 
-def test_sums_over_a_token_go_along_the_columns_of_a_region_and_back() -> None:
+def test_sums_over_a_token_go_along_the_columns_of_a_region_and_back():
     """5 tokens, of each 2 values forward and 1 backward: an addition at each PE, and a wavelet there and one back."""
     sums = [RowSums(tokens=5, forward=2, backward=1)]
     assert limits(region_phases(PE, sums, 2, 3)) == [(10, 2 * 10), (5, 2 * 5), (0, 0)]
     assert limits(region_phases(PE, sums, 1, 3)) == [(0, 0), (0, 0), (0, 0)]
 
 
-def test_a_product_that_nothing_keeps_is_computed_twice() -> None:
+def test_a_product_that_nothing_keeps_is_computed_twice():
     loss = replace(PRODUCT, is_repeated=True)
     assert limits(region_phases(PE, [loss], 2, 3)) == [(160, 20), (2 * 160, 2 * 20), (140, 0)]
     graph = fc_mnist()
@@ -154,26 +152,26 @@ def test_a_product_that_nothing_keeps_is_computed_twice() -> None:
     assert repeated == {OpKind.SOFTMAX_LOSS}
 
 
-def test_where_no_delta_is_wanted_products_make_none_and_what_stands_between_them_does() -> None:
+def test_where_no_delta_is_wanted_products_make_none_and_what_stands_between_them_does():
     work = [PRODUCT, VectorOps(5, 12, 3, 4), replace(PRODUCT, is_repeated=True)]
     kept, left = (region_phases(PE, work, 2, 3, needs_delta) for needs_delta in (True, False))
     assert limits(kept)[1] == (160 + 4 * 5 + 2 * 160, 20 + 2 * 20)
     assert limits(left) == [limits(kept)[0], (4 * 5 + 160, 20), limits(kept)[2]]
 
 
-def test_zeros_of_a_weight_that_stays_are_computed_with() -> None:
+def test_zeros_of_a_weight_that_stays_are_computed_with():
     sparse = replace(PRODUCT, nonzeros=10)
     assert limits(region_phases(PE, [sparse], 2, 3)) == limits(region_phases(PE, [PRODUCT], 2, 3))
 
 
-def test_ops_of_a_kernel_add_up() -> None:
+def test_ops_of_a_kernel_add_up():
     work = [PRODUCT, VectorOps(5, 12, 3, 4), ATTENTION, RowSums(5, 2, 1)]
     whole = np.array(limits(region_phases(PE, work, 4, 2)))
     assert (whole == sum(np.array(limits(region_phases(PE, [item], 4, 2))) for item in work)).all()
 
 
 @given(st.integers(1, 300), st.integers(1, 300), SIDES, SIDES)
-def test_the_busiest_pe_has_the_tile_that_dealing_leaves_it(inputs: int, outputs: int, width: int, height: int) -> None:
+def test_the_busiest_pe_has_the_tile_that_dealing_leaves_it(inputs, outputs, width, height):
     tile = np.zeros((width, height), int)
     for i in range(inputs):
         tile[i % width, : min(outputs, height)] += 1
@@ -196,7 +194,7 @@ WORKS: list[Any] = [
 
 
 @given(st.sampled_from(WORKS), st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=8))
-def test_arrays_of_sizes_give_what_each_size_gives(item: Any, sizes: list[tuple[int, int]]) -> None:
+def test_arrays_of_sizes_give_what_each_size_gives(item, sizes):
     w, h = np.array(sizes).T
     together = region_phases(PE, [item], w, h)
     each = [limits(region_phases(PE, [item], width, height)) for width, height in sizes]
@@ -207,7 +205,7 @@ def test_arrays_of_sizes_give_what_each_size_gives(item: Any, sizes: list[tuple[
 
 
 @given(st.integers(1, 60), st.integers(1, 200), st.integers(1, 200), SIDES, SIDES)
-def test_more_tokens_never_take_fewer_cycles(tokens: int, inputs: int, outputs: int, width: int, height: int) -> None:
+def test_more_tokens_never_take_fewer_cycles(tokens, inputs, outputs, width, height):
     fewer, more = (region_phases(PE, [MatMul(tokens + n, inputs, outputs)], width, height).total() for n in (0, 1))
     assert fewer <= more
     work, stream = [MatMul(tokens, inputs, outputs)], Stream(2, 4, 4)
@@ -217,13 +215,13 @@ def test_more_tokens_never_take_fewer_cycles(tokens: int, inputs: int, outputs: 
     assert fewer <= more
 
 
-def test_every_kind_of_op_is_in_every_table() -> None:
+def test_every_kind_of_op_is_in_every_table():
     for table in (WORK, KERNELS, KEPT, OUTPUT_SHAPES, PRODUCTS):
         assert set(table) == set(OpKind)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_products_are_those_that_the_statistics_count(file: Path) -> None:
+def test_products_are_those_that_the_statistics_count(file):
     params = load_params(file)
     graph = build_graph(params.model, declared_sequence_length(params))
     flops = 0

@@ -1,7 +1,5 @@
 """The roofline's points, against the model's own count of its products and against numbers worked out by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

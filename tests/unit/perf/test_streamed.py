@@ -1,7 +1,5 @@
 """Weight streaming: kernels by hand, what passes the edge of the wafer, sparse weights against random masks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +33,7 @@ def limits(phases: Phases) -> list[tuple[int, int, int, int]]:
     return [(int(p.compute), int(p.link), int(p.ingress), int(p.egress)) for p in phases.all]
 
 
-def test_a_weight_comes_as_an_operand_a_non_zero_with_its_place_and_a_gradient_leaves_in_32_bits() -> None:
+def test_a_weight_comes_as_an_operand_a_non_zero_with_its_place_and_a_gradient_leaves_in_32_bits():
     assert stream_of(CS2, 16) == Stream(weight_bytes=2, nonzero_bytes=2 + 2, gradient_bytes=4)
     assert stream_of(CS2, 32) == Stream(weight_bytes=4, nonzero_bytes=4 + 2, gradient_bytes=4)
     assert STREAM.matrix_bytes(PRODUCT) == 96 * 2
@@ -46,7 +44,7 @@ def test_a_weight_comes_as_an_operand_a_non_zero_with_its_place_and_a_gradient_l
         stream_of(load_system("cs1"), 16)
 
 
-def test_a_streamed_product() -> None:
+def test_a_streamed_product():
     """4 tokens of 4 of 8 elements to a PE; 12 outputs.
 
     At 150 GB/s and 0.85 GHz, 176.5 bytes pass per cycle: 96 weights of 2 bytes take 2, 96 gradients of 4 bytes 3. The
@@ -59,7 +57,7 @@ def test_a_streamed_product() -> None:
     ]
 
 
-def test_deltas_are_added_in_place_at_the_rate_at_which_they_are_written() -> None:
+def test_deltas_are_added_in_place_at_the_rate_at_which_they_are_written():
     """WSE-3, 16 tokens: 8 products per cycle forward, but 16 deltas of 2 bytes are written in 4 cycles."""
     layout = replace(LAYOUT, tokens_per_pe=16)
     phases = streamed_phases(Pe(load_system("cs3"), 16), [PRODUCT], layout, 2, STREAM)
@@ -69,20 +67,20 @@ def test_deltas_are_added_in_place_at_the_rate_at_which_they_are_written() -> No
     assert phases.delta.link == 12 * 8
 
 
-def test_groups_of_columns_add_up_their_gradients_too() -> None:
+def test_groups_of_columns_add_up_their_gradients_too():
     two = replace(LAYOUT, groups=2)
     one_row = replace(LAYOUT, rows=1)
     gradient = [streamed_phases(PE, [PRODUCT], x, 2, STREAM).gradient.compute for x in (LAYOUT, two, one_row)]
     assert gradient == [12 * (28 + 4), 12 * (28 + 4 + 4), 12 * 28]
 
 
-def test_what_goes_over_the_wafer_passes_all_groups() -> None:
+def test_what_goes_over_the_wafer_passes_all_groups():
     """Columns of all groups, rows, and the ramp of 2 cycles at either end."""
     assert hop_latency_cycles(PE, LAYOUT) == 2 + 3 + 2 * 2
     assert hop_latency_cycles(PE, replace(LAYOUT, groups=4)) == 4 * 2 + 3 + 2 * 2
 
 
-def test_a_product_that_nothing_keeps_is_computed_again_with_the_weights_that_come_for_the_delta() -> None:
+def test_a_product_that_nothing_keeps_is_computed_again_with_the_weights_that_come_for_the_delta():
     loss = replace(PRODUCT, is_repeated=True)
     assert limits(streamed_phases(PE, [loss], LAYOUT, 2, STREAM)) == [
         (384, 48, 2, 0),
@@ -93,7 +91,7 @@ def test_a_product_that_nothing_keeps_is_computed_again_with_the_weights_that_co
     assert limits(streamed_phases(PE, [loss], LAYOUT, 2, STREAM, needs_delta=False))[1] == (384, 48 + 48, 2, 0)
 
 
-def test_where_no_delta_is_wanted_products_make_none_and_what_stands_between_them_does() -> None:
+def test_where_no_delta_is_wanted_products_make_none_and_what_stands_between_them_does():
     """A bias after the first product of a model: 8 operands of a PE at 2 per cycle, 4 instructions, once backward."""
     work = [PRODUCT, VectorOps(5, 4, 3, 4), RowSums(5, 2, 1)]
     kept, left = (streamed_phases(PE, work, LAYOUT, 2, STREAM, needs_delta=needs) for needs in (True, False))
@@ -101,7 +99,7 @@ def test_where_no_delta_is_wanted_products_make_none_and_what_stands_between_the
     assert limits(left) == [limits(kept)[0], (4 * 4 + 4, 2 * 4, 0, 0), limits(kept)[2]]
 
 
-def test_sums_over_a_token_go_along_the_row_and_back() -> None:
+def test_sums_over_a_token_go_along_the_row_and_back():
     """Of 4 tokens on a PE 2 values forward: 8 additions, 8 wavelets either way, and 2 x (2 hops + a ramp) to wait."""
     phases = streamed_phases(PE, [RowSums(5, 2, 1)], LAYOUT, 2, STREAM)
     assert limits(phases) == [(8, 2 * 8, 0, 0), (4, 2 * 4, 0, 0), (0, 0, 0, 0)]
@@ -113,7 +111,7 @@ def test_sums_over_a_token_go_along_the_row_and_back() -> None:
     assert [phase.cycles for phase in alone.all] == [0, 0, 0]
 
 
-def test_weights_cannot_come_nor_gradients_leave_faster_than_the_links_take_them() -> None:
+def test_weights_cannot_come_nor_gradients_leave_faster_than_the_links_take_them():
     """75,000 weights of 4 bytes are 2 us; 10 outputs of 10 AXPYs of one token each are 710 cycles, 753 sustained."""
     assert edge_cycles(PE, 150_000_000_000) == 850_000_000
     wide = MatMul(tokens=994, inputs=7500, outputs=10)
@@ -123,7 +121,7 @@ def test_weights_cannot_come_nor_gradients_leave_faster_than_the_links_take_them
     assert (phases.gradient.phase().bound, phases.gradient.cycles) == ("egress", 1700)
 
 
-def test_of_a_table_all_rows_come_and_the_used_ones_leave() -> None:
+def test_of_a_table_all_rows_come_and_the_used_ones_leave():
     layout = Layout(groups=1, columns=4, rows=3, tokens_per_pe=2)
     into, out = edge_cycles(PE, 1000 * 8 * 2), edge_cycles(PE, 6 * 8 * 4)
     assert limits(streamed_phases(PE, [Lookup(tokens=3, rows=1000, width=8)], layout, 2, STREAM)) == [
@@ -133,7 +131,7 @@ def test_of_a_table_all_rows_come_and_the_used_ones_leave() -> None:
     ]
 
 
-def test_streamed_attention() -> None:
+def test_streamed_attention():
     """A head of 4 elements on each of 2 columns, 3 keys to a query: 3 AXPYs of 4 elements are 21 cycles, and no scores
     are partial; softmax is 12 instructions on 3 scores. A key and value pass by in 2 wavelets.
     """
@@ -145,7 +143,7 @@ def test_streamed_attention() -> None:
     assert two.forward.link == 4 * 3 * 2
 
 
-def test_ops_of_a_kernel_add_up() -> None:
+def test_ops_of_a_kernel_add_up():
     work = [PRODUCT, VectorOps(5, 12, 3, 4), RowSums(5, 2, 1), Lookup(5, 100, 8)]
     whole = np.array(limits(streamed_phases(PE, work, LAYOUT, 2, STREAM)))
     assert (whole == sum(np.array(limits(streamed_phases(PE, [item], LAYOUT, 2, STREAM))) for item in work)).all()
@@ -154,7 +152,7 @@ def test_ops_of_a_kernel_add_up() -> None:
 # Sparse weights.
 
 
-def test_a_sparse_product() -> None:
+def test_a_sparse_product():
     """Half of 96 weights. Over 2 columns of 4 inputs, with accumulators for 3 outputs: 12 elements of a column at a
     time, 6 of which are not zero, with a deviation of sqrt(3). The larger of two is at 6 + sqrt(2 ln 2) sqrt(3) = 8.04,
     and 12 outputs are 4 times that: 33. For the gradient, a column has all 48 elements: 24 + sqrt(2 ln 2) sqrt(12) =
@@ -196,9 +194,7 @@ def busiest_of_a_mask(item: MatMul, columns: int, outputs_in_flight: int, seed: 
         (30, 2000, 750, 0.2, 400),
     ],
 )
-def test_the_busiest_column_is_that_of_random_masks(
-    inputs: int, outputs: int, columns: int, density: float, outputs_in_flight: int
-) -> None:
+def test_the_busiest_column_is_that_of_random_masks(inputs, outputs, columns, density, outputs_in_flight):
     item = MatMul(1, inputs, outputs, nonzeros=round(density * inputs * outputs))
     drawn = np.mean([busiest_of_a_mask(item, columns, outputs_in_flight, seed) for seed in range(5)])
     assert 0.98 * drawn <= busiest_axpys(item, columns, outputs_in_flight) <= 1.06 * drawn
@@ -209,8 +205,8 @@ PRODUCTS = st.builds(MatMul, tokens=st.integers(1, 50), inputs=st.integers(1, 30
 
 @given(PRODUCTS, st.integers(1, 400), st.integers(1, 400), st.floats(0, 1))
 def test_the_busiest_column_has_no_fewer_than_the_density_says_and_no_more_than_all(
-    dense: MatMul, columns: int, outputs_in_flight: int, density: float
-) -> None:
+    dense, columns, outputs_in_flight, density
+):
     sparse = replace(dense, nonzeros=round(density * dense.weights))
     all_of_them = busiest_axpys(dense, columns, outputs_in_flight)
     assert all_of_them == dense.outputs * -(-dense.inputs // columns)
@@ -222,9 +218,7 @@ def test_the_busiest_column_has_no_fewer_than_the_density_says_and_no_more_than_
 
 
 @given(PRODUCTS, st.integers(1, 60), st.integers(1, 60), st.integers(1, 90), st.integers(2, 50), st.floats(0, 1))
-def test_a_density_cuts_compute_to_no_less_than_itself(
-    dense: MatMul, columns: int, rows: int, tokens_per_pe: int, outputs_in_flight: int, density: float
-) -> None:
+def test_a_density_cuts_compute_to_no_less_than_itself(dense, columns, rows, tokens_per_pe, outputs_in_flight, density):
     layout = Layout(1, columns, rows, tokens_per_pe)
     sparse = replace(dense, nonzeros=round(density * dense.weights))
     whole, part = (
@@ -238,7 +232,7 @@ def test_a_density_cuts_compute_to_no_less_than_itself(
 
 @given(PRODUCTS, st.integers(1, 60), st.floats(0, 1))
 @example(MatMul(tokens=1, inputs=149, outputs=149), 1, 0.173828125)
-def test_more_accumulators_never_take_longer(dense: MatMul, columns: int, density: float) -> None:
+def test_more_accumulators_never_take_longer(dense, columns, density):
     sparse = replace(dense, nonzeros=round(density * dense.weights))
     found = [busiest_axpys(sparse, columns, apart) for apart in (2, 4, 64, 300)]
     assert found == sorted(found, reverse=True)

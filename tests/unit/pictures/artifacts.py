@@ -1,7 +1,5 @@
 """Artifacts made by hand: plausible numbers, no compiler."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

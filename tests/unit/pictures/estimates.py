@@ -1,7 +1,5 @@
 """Pictures of estimates made by hand: plausible numbers, no compiler."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cstool.perf.roofline import Load

@@ -1,7 +1,5 @@
 """The picture of a sparse run beside a dense one."""
 
-from __future__ import annotations
-
 import math
 
 import matplotlib.style

@@ -1,7 +1,5 @@
 """The picture of an estimate: what it says, where, and the same bytes each time."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Labels: beside their points, clear of each other and of everything else."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

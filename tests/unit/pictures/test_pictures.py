@@ -1,7 +1,5 @@
 """Pictures: the same bytes each time, nothing off the page, letters that fit."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

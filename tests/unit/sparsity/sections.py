@@ -1,7 +1,5 @@
 """Groups of weights as a params file would give them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blocks of rows or columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -19,12 +17,12 @@ MATRIX = np.arange(8).reshape(2, 4)
         (Balance(in_groups=2), [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]),
     ],
 )
-def test_out_groups_are_rows_and_in_groups_are_columns(balance, blocks) -> None:
+def test_out_groups_are_rows_and_in_groups_are_columns(balance, blocks):
     assert [block.tolist() for block in balance.blocks(MATRIX)] == blocks
     assert balance.groups == len(blocks)
 
 
-def test_blocks_are_views() -> None:
+def test_blocks_are_views():
     matrix = MATRIX.copy()
     for block in Balance(in_groups=2).blocks(matrix):
         block[...] = 9
@@ -32,12 +30,12 @@ def test_blocks_are_views() -> None:
 
 
 @pytest.mark.parametrize("balance", [Balance(in_groups=3), Balance(out_groups=4)])
-def test_blocks_that_do_not_divide_are_refused(balance) -> None:
+def test_blocks_that_do_not_divide_are_refused(balance):
     with pytest.raises(ValueError, match=r"does not divide 2 x 4"):
         balance.blocks(MATRIX)
 
 
-def test_the_balance_is_that_of_the_group() -> None:
+def test_the_balance_is_that_of_the_group():
     assert balance_of(group(algorithm="rigl")) == UNBALANCED
     assert balance_of(group(algorithm="rigl", balance_in_groups=4)) == Balance(in_groups=4)
     assert balance_of(group(algorithm="rigl", balance_out_groups=4)) == Balance(out_groups=4)

@@ -1,7 +1,5 @@
 """How dense a group can become."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,7 +62,7 @@ FALLING = LinearShare(init=0.5, slope=-0.01)
         ({"sparsity": CosineShare(init=0.5, half_period=1e8, minimum=0.1), "algorithm": "gmp"}, None, 0.9),
     ],
 )
-def test_the_largest_density_by_hand(keys, last_step, density) -> None:
+def test_the_largest_density_by_hand(keys, last_step, density):
     assert largest_density(group(**keys), last_step) == pytest.approx(density, abs=1e-11)
 
 
@@ -86,7 +84,7 @@ UPDATES = st.sampled_from([{"freq": 1}, {"freq": 3}, {"freq": 4, "stop": 9}, {"s
 
 
 @given(SHARES, UPDATES, st.integers(0, 20))
-def test_the_largest_density_is_reached_at_the_first_mask_or_an_update(share, update, last_step) -> None:
+def test_the_largest_density_is_reached_at_the_first_mask_or_an_update(share, update, last_step):
     varying = group(share, algorithm="gmp", update=update)
     steps = [0, *update_steps(varying.update, last_step)]
     slow = max(1 - sparsity_at(varying, step) for step in steps)
@@ -102,7 +100,7 @@ def test_the_largest_density_is_reached_at_the_first_mask_or_an_update(share, up
     st.sampled_from(["random", "topk", "checkerboard"]),
     st.sampled_from(["gmp", "set", "rigl", "rigl, rows", "rigl, columns"]),
 )
-def test_no_mask_of_a_run_keeps_more(share, update, method, algorithm) -> None:
+def test_no_mask_of_a_run_keeps_more(share, update, method, algorithm):
     balance = {"rigl, rows": {"balance_out_groups": 3}, "rigl, columns": {"balance_in_groups": 5}}.get(algorithm, {})
     varying = group(share, algorithm=algorithm.split(",")[0], update=update, init_method=method, **balance)
     bound = most_kept(varying, (6, 10), 12)
@@ -127,10 +125,10 @@ def test_no_mask_of_a_run_keeps_more(share, update, method, algorithm) -> None:
         ({"sparsity": 0.5, "algorithm": "set", "update": {"freq": 3, "start": 3}}, 60),
     ],
 )
-def test_the_most_that_a_matrix_keeps_by_hand(keys, kept) -> None:
+def test_the_most_that_a_matrix_keeps_by_hand(keys, kept):
     assert most_kept(group(**keys), (6, 10)) == kept
 
 
-def test_a_checkerboard_may_keep_more_than_its_share() -> None:
+def test_a_checkerboard_may_keep_more_than_its_share():
     assert keep_count(0.9, 7 * 4) == 2
     assert checkerboard_mask((7, 4), 0.9).sum() == most_kept(group(0.9, init_method="checkerboard"), (7, 4)) == 4

@@ -1,7 +1,5 @@
 """Which weights are sparse."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -36,15 +34,15 @@ def failure(*filters: tuple[str, ...] | None, **keys: Any) -> str:
 
 
 @pytest.mark.parametrize("patterns", [None, STOCK])
-def test_the_default_and_the_stock_filter_take_all_matrices_of_layers(patterns) -> None:
+def test_the_default_and_the_stock_filter_take_all_matrices_of_layers(patterns):
     assert assign(patterns) == dict.fromkeys(of_layers([*ATTENTION, *FEED_FORWARD]), 0)
 
 
-def test_without_groups_nothing_is_sparse() -> None:
+def test_without_groups_nothing_is_sparse():
     assert assign() == {}
 
 
-def test_the_first_group_that_matches_takes_a_weight() -> None:
+def test_the_first_group_that_matches_takes_a_weight():
     taken = assign(("*.layers.0.*proj_q*",), ("*proj_[qk]*",), None)
     assert {name for name, number in taken.items() if number == 0} == {LAYER.format(0) + ATTENTION[0]}
     assert {name for name, number in taken.items() if number == 1} == {
@@ -54,26 +52,26 @@ def test_the_first_group_that_matches_takes_a_weight() -> None:
     assert {name for name, number in taken.items() if number == 2} == of_layers([*ATTENTION[2:], *FEED_FORWARD])
 
 
-def test_weights_are_in_the_order_of_the_graph() -> None:
+def test_weights_are_in_the_order_of_the_graph():
     graph = decoder(layers=2)
     assert list(assign(STOCK, graph=graph)) == [name for name in graph.weights if name in assign(STOCK, graph=graph)]
 
 
 @pytest.mark.parametrize("prefix", ["", "model."])
-def test_a_name_may_be_written_with_model_before_it(prefix) -> None:
+def test_a_name_may_be_written_with_model_before_it(prefix):
     name = LAYER.format(1) + FEED_FORWARD[0]
     assert assign((prefix + name,)) == {name: 0}
 
 
-def test_a_pattern_that_matches_biases_too_means_the_matrices() -> None:
+def test_a_pattern_that_matches_biases_too_means_the_matrices():
     assert set(assign(("*ffn.ffn.0*",))) == of_layers(FEED_FORWARD[:1])
 
 
-def test_the_default_leaves_out_an_output_layer_of_another_name() -> None:
+def test_the_default_leaves_out_an_output_layer_of_another_name():
     assert set(assign(None, graph=fc_mnist(6, 4))) == {"fc_layers.0.weight", "fc_layers.1.weight"}
 
 
-def test_a_pattern_that_matches_nothing_is_an_error_with_the_nearest() -> None:
+def test_a_pattern_that_matches_nothing_is_an_error_with_the_nearest():
     assert failure((STOCK[0], "*proj_out_dense_layer.weight")) == (
         "x.yaml:12: trainer.init.sparsity.param_filter must match a matrix of a linear layer, "
         "got '*proj_out_dense_layer.weight'\n"
@@ -83,21 +81,21 @@ def test_a_pattern_that_matches_nothing_is_an_error_with_the_nearest() -> None:
     )
 
 
-def test_case_matters() -> None:
+def test_case_matters():
     assert failure(("*FFN.ffn.0*",)).startswith(
         "x.yaml:12: trainer.init.sparsity.param_filter must match a matrix of a linear layer, got '*FFN.ffn.0*'\n"
         "hint: the nearest are transformer_decoder.layers.*.ffn.ffn.0.linear_layer.weight"
     )
 
 
-def test_a_pattern_of_biases_alone_matches_no_matrix() -> None:
+def test_a_pattern_of_biases_alone_matches_no_matrix():
     assert failure(("*fc_layers.0.bias",), graph=fc_mnist()) == (
         "x.yaml:12: trainer.init.sparsity.param_filter must match a matrix of a linear layer, got '*fc_layers.0.bias'\n"
         "hint: the nearest is fc_layers.*.weight"
     )
 
 
-def test_embeddings_cannot_be_sparse() -> None:
+def test_embeddings_cannot_be_sparse():
     assert failure(("*weight",), graph=decoder(share_embedding_weights=False)) == (
         "x.yaml:12: trainer.init.sparsity.param_filter must leave out embedding_layer.word_embeddings.weight, "
         "which is a table of embeddings, got '*weight'\n"
@@ -111,7 +109,7 @@ def test_embeddings_cannot_be_sparse() -> None:
     )
 
 
-def test_a_tied_output_layer_is_refused_by_its_other_name() -> None:
+def test_a_tied_output_layer_is_refused_by_its_other_name():
     assert failure(("lm_head.weight",)) == (
         "x.yaml:12: trainer.init.sparsity.param_filter must leave out embedding_layer.word_embeddings.weight, "
         "which is a table of embeddings and the output layer, got 'lm_head.weight'\n"
@@ -119,7 +117,7 @@ def test_a_tied_output_layer_is_refused_by_its_other_name() -> None:
     )
 
 
-def test_an_output_layer_of_its_own_cannot_be_sparse() -> None:
+def test_an_output_layer_of_its_own_cannot_be_sparse():
     assert failure(("last*",), graph=fc_mnist()) == (
         "x.yaml:12: trainer.init.sparsity.param_filter must leave out last_layer.weight, "
         "which is the output layer, got 'last*'\n"
@@ -127,7 +125,7 @@ def test_an_output_layer_of_its_own_cannot_be_sparse() -> None:
     )
 
 
-def test_a_group_that_gets_nothing_is_an_error() -> None:
+def test_a_group_that_gets_nothing_is_an_error():
     assert failure(STOCK, ("*proj_q*", "*proj_k*")) == (
         "x.yaml:12: trainer.init.sparsity.1.param_filter must match a matrix that no group before it takes, "
         "got '*proj_q*', '*proj_k*'\n"
@@ -135,14 +133,14 @@ def test_a_group_that_gets_nothing_is_an_error() -> None:
     )
 
 
-def test_two_groups_can_take_all_of_a_third() -> None:
+def test_two_groups_can_take_all_of_a_third():
     assert failure(("*proj_*",), ("*ffn*",), None) == (
         "x.yaml:12: trainer.init.sparsity.2.param_filter must match a matrix that no group before it takes\n"
         "hint: trainer.init.sparsity.0 and 1 take all that it matches; a narrower filter goes first"
     )
 
 
-def test_a_model_without_linear_layers_cannot_be_sparse() -> None:
+def test_a_model_without_linear_layers_cannot_be_sparse():
     (segment,) = fc_mnist(6).segments
     last = replace(segment, ops=segment.ops[-1:], weights=segment.weights[-2:])
     assert failure(None, graph=replace(fc_mnist(6), segments=(last,))) == (
@@ -150,7 +148,7 @@ def test_a_model_without_linear_layers_cannot_be_sparse() -> None:
     )
 
 
-def test_blocks_must_divide_the_rows_or_the_columns() -> None:
+def test_blocks_must_divide_the_rows_or_the_columns():
     keys: dict[str, Any] = {"algorithm": "rigl", "graph": decoder(layers=2)}
     assert failure(None, balance_out_groups=3, **keys) == (
         "x.yaml:12: trainer.init.sparsity.balance_out_groups must divide the rows of "
@@ -170,7 +168,7 @@ def test_blocks_must_divide_the_rows_or_the_columns() -> None:
     assert len(assign(("*ffn.1*",), balance_in_groups=16, **keys)) == 2
 
 
-def test_all_problems_are_named_at_once() -> None:
+def test_all_problems_are_named_at_once():
     message = failure(("nothing",), ("*word_embeddings*",), ("*proj_q*",), algorithm="rigl", balance_out_groups=3)
     starts = [line for line in message.split("\n") if not line.startswith("hint: ")]
     assert [line.split(" must ")[0] for line in starts] == [

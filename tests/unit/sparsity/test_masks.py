@@ -1,7 +1,5 @@
 """Masks: how many weights are kept, which, and that they are the same everywhere."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -55,23 +53,23 @@ MATRICES = nps.arrays(np.float32, (4, 8), elements=st.sampled_from([0.0, -3.0, 1
         (0.8, 5 * (2**26 + 1), 2**26 + 1),
     ],
 )
-def test_what_is_kept_is_rounded_down_and_whole_numbers_are_whole(sparsity, size, kept) -> None:
+def test_what_is_kept_is_rounded_down_and_whole_numbers_are_whole(sparsity, size, kept):
     assert keep_count(sparsity, size) == kept
 
 
 @given(DECIMALS, st.integers(0, 10**9))
-def test_counts_are_those_of_exact_arithmetic(sparsity, size) -> None:
+def test_counts_are_those_of_exact_arithmetic(sparsity, size):
     assert keep_count(sparsity, size) == math.floor((1 - Fraction(str(sparsity))) * size)
 
 
 @given(DECIMALS, st.integers(0, 10**9))
-def test_counts_differ_from_the_vendors_by_float32_rounding_alone(sparsity, size) -> None:
+def test_counts_differ_from_the_vendors_by_float32_rounding_alone(sparsity, size):
     vendors = int((np.float32(1) - np.float32(sparsity)) * np.float32(size))
     assert abs(keep_count(sparsity, size) - vendors) <= 1 + size * 2.0**-22
 
 
 @given(SCORES, st.data())
-def test_top_is_what_a_stable_sort_puts_first(scores, data) -> None:
+def test_top_is_what_a_stable_sort_puts_first(scores, data):
     count = data.draw(st.integers(0, scores.size))
     flat = scores.ravel().astype(np.float64)
     slow = np.zeros(scores.size, dtype=bool)
@@ -81,23 +79,23 @@ def test_top_is_what_a_stable_sort_puts_first(scores, data) -> None:
     assert mask.ravel().tolist() == slow.tolist()
 
 
-def test_ties_go_to_the_lowest_index() -> None:
+def test_ties_go_to_the_lowest_index():
     assert top(np.float32([1, 2, 1, 2, 1]), 3).tolist() == [True, True, False, True, False]
 
 
-def test_scores_that_are_no_contiguous_array_are_read_in_order_of_rows() -> None:
+def test_scores_that_are_no_contiguous_array_are_read_in_order_of_rows():
     scores = np.arange(6, dtype=np.float32).reshape(2, 3).T % 2
     assert top(scores, 2).tolist() == [[False, True], [True, False], [False, False]]
 
 
-def test_top_leaves_the_scores_as_they_are() -> None:
+def test_top_leaves_the_scores_as_they_are():
     scores = np.float32([3, 1, 2])
     top(scores, 1)
     assert scores.tolist() == [3, 1, 2]
 
 
 @pytest.mark.parametrize("count", [-1, 4])
-def test_more_than_there_are_cannot_be_kept(count) -> None:
+def test_more_than_there_are_cannot_be_kept(count):
     with pytest.raises(ValueError, match="of 3 scores"):
         top(np.float32([1, 2, 3]), count)
 
@@ -111,13 +109,13 @@ def test_more_than_there_are_cannot_be_kept(count) -> None:
         ([[1, 0], [2, -1]], Balance(in_groups=2), [[False, True], [True, False]]),
     ],
 )
-def test_the_vendors_examples_of_rows_and_columns(scores, balance, mask) -> None:
+def test_the_vendors_examples_of_rows_and_columns(scores, balance, mask):
     assert top_share(np.float32(scores), 0.5, balance).tolist() == mask
 
 
 @pytest.mark.parametrize("balance", [Balance(), Balance(in_groups=4), Balance(out_groups=2), Balance(out_groups=4)])
 @given(MATRICES, DECIMALS)
-def test_every_block_keeps_as_many_as_any_other_and_none_that_is_smaller(balance, weight, sparsity) -> None:
+def test_every_block_keeps_as_many_as_any_other_and_none_that_is_smaller(balance, weight, sparsity):
     mask = topk_mask(weight, sparsity, balance)
     for kept, values in zip(balance.blocks(mask), balance.blocks(np.abs(weight)), strict=True):
         assert kept.sum() == keep_count(sparsity, kept.size)
@@ -125,18 +123,18 @@ def test_every_block_keeps_as_many_as_any_other_and_none_that_is_smaller(balance
 
 
 @given(MATRICES, DECIMALS, DECIMALS)
-def test_a_sparser_mask_lies_in_a_denser_one(weight, one, other) -> None:
+def test_a_sparser_mask_lies_in_a_denser_one(weight, one, other):
     sparser, denser = (topk_mask(weight, sparsity) for sparsity in (max(one, other), min(one, other)))
     assert not (sparser & ~denser).any()
     sparser, denser = (random_mask((4, 8), sparsity, 1, "w") for sparsity in (max(one, other), min(one, other)))
     assert not (sparser & ~denser).any()
 
 
-def test_topk_goes_by_magnitude() -> None:
+def test_topk_goes_by_magnitude():
     assert topk_mask(np.float32([[-3, 1], [2, -2]]), 0.5).tolist() == [[True, False], [True, False]]
 
 
-def test_from_zeros_keeps_what_is_not_zero() -> None:
+def test_from_zeros_keeps_what_is_not_zero():
     assert from_zeros_mask(np.float32([[0, -0.0, 1], [1e-45, 0, -2]])).tolist() == [
         [False, False, True],
         [True, False, True],
@@ -144,12 +142,12 @@ def test_from_zeros_keeps_what_is_not_zero() -> None:
 
 
 @given(DECIMALS, st.sampled_from([Balance(), Balance(in_groups=5), Balance(out_groups=4)]))
-def test_random_masks_have_exact_counts(sparsity, balance) -> None:
+def test_random_masks_have_exact_counts(sparsity, balance):
     mask = random_mask((8, 10), sparsity, 1, "w", balance=balance)
     assert {int(block.sum()) for block in balance.blocks(mask)} == {keep_count(sparsity, 80 // balance.groups)}
 
 
-def test_random_scores_depend_on_seed_weight_and_step() -> None:
+def test_random_scores_depend_on_seed_weight_and_step():
     draws = [(1, "a", 0), (2, "a", 0), (1, "b", 0), (1, "a", 1)]
     scores = [random_scores((4, 4), seed, weight, step).tolist() for seed, weight, step in draws]
     assert len({str(words) for words in scores}) == 4
@@ -157,7 +155,7 @@ def test_random_scores_depend_on_seed_weight_and_step() -> None:
     assert random_scores((4, 4), 1, "a", 0).dtype == np.uint32
 
 
-def test_every_position_is_as_likely_as_any_other() -> None:
+def test_every_position_is_as_likely_as_any_other():
     kept = sum(random_mask((4, 5), 0.75, seed, "w").astype(int) for seed in range(2000))
     # 500 are expected of each, with a standard deviation of 19.
     assert kept.sum() == 10_000
@@ -186,14 +184,14 @@ x.xxx.xx
 
 
 @pytest.mark.parametrize(("sparsity", "board"), [(0.75, QUARTER), (0.5, HALF), (0.25, THREE_QUARTERS), (0.0, "xx\nxx")])
-def test_checkerboards_by_hand(sparsity, board) -> None:
+def test_checkerboards_by_hand(sparsity, board):
     rows = board.split()
     mask = checkerboard_mask((len(rows), len(rows[0])), sparsity)
     assert ["".join(".x"[int(kept)] for kept in row) for row in mask] == rows
 
 
 @given(st.integers(0, 990), st.integers(1, 12), st.integers(1, 40))
-def test_a_checkerboard_is_a_ring_turned_row_by_row(thousandths, rows, columns) -> None:
+def test_a_checkerboard_is_a_ring_turned_row_by_row(thousandths, rows, columns):
     density = 1.0 - float(np.float32(thousandths / 1000))
     beyond = math.ceil(columns / density + 1e-5)
     kept_before = [math.floor(np.float32(j) * np.float32(density) + np.float32(1e-5)) for j in range(columns + beyond)]
@@ -207,17 +205,17 @@ def test_a_checkerboard_is_a_ring_turned_row_by_row(thousandths, rows, columns) 
 
 
 @pytest.mark.parametrize("sparsity", [0.1, 0.5, 0.75, 0.9])
-def test_a_checkerboard_keeps_about_its_share_of_rows_and_columns(sparsity) -> None:
+def test_a_checkerboard_keeps_about_its_share_of_rows_and_columns(sparsity):
     mask = checkerboard_mask((64, 80), sparsity)
     assert np.abs(mask.sum(axis=1) - (1 - sparsity) * 80).max() <= 2
     assert np.abs(mask.sum() - (1 - sparsity) * mask.size) <= 2 * 64
 
 
-def test_a_checkerboard_of_nothing_is_empty() -> None:
+def test_a_checkerboard_of_nothing_is_empty():
     assert not checkerboard_mask((3, 4), 1 - 1e-12).any()
 
 
-def test_dropconnect_draws_each_weight_for_itself_and_afresh_at_every_step() -> None:
+def test_dropconnect_draws_each_weight_for_itself_and_afresh_at_every_step():
     masks = [dropconnect_mask((100, 100), 0.2, 1, "w", step) for step in range(1, 4)]
     # 8000 of 10000 are expected, with a standard deviation of 40.
     assert all(7800 < mask.sum() < 8200 for mask in masks)
@@ -227,17 +225,17 @@ def test_dropconnect_draws_each_weight_for_itself_and_afresh_at_every_step() -> 
     assert (dropconnect_mask((100, 100), 0.2, 1, "w", 1) == masks[0]).all()
 
 
-def test_dropconnect_samples_differ_from_one_another_and_from_training() -> None:
+def test_dropconnect_samples_differ_from_one_another_and_from_training():
     masks = [dropconnect_mask((8, 8), 0.5, 1, "w", 1, sample) for sample in (None, 0, 1)]
     assert len({mask.tobytes() for mask in masks}) == 3
 
 
 @pytest.mark.parametrize(("sparsity", "kept"), [(0.0, 64), (1.0, 0), (1 - 2.0**-40, 0)])
-def test_dropconnect_can_leave_out_none_and_all(sparsity, kept) -> None:
+def test_dropconnect_can_leave_out_none_and_all(sparsity, kept):
     assert dropconnect_mask((8, 8), sparsity, 1, "w", 1).sum() == kept
 
 
-def test_dropconnect_drops_the_words_below_its_share_of_all() -> None:
+def test_dropconnect_drops_the_words_below_its_share_of_all():
     words = random_scores((8, 8), 1, "w", 3)
     for word in words.ravel()[:4]:
         assert (dropconnect_mask((8, 8), int(word) / 2**32, 1, "w", 3) == (words >= word)).all()
@@ -260,14 +258,14 @@ WEIGHT = np.float32([[0, 1, 0, -2], [3, 0, 4, -5]])
         ({"algorithm": "dropconnect"}, np.ones((2, 4))),
     ],
 )
-def test_the_first_mask_is_that_of_the_group(keys, mask) -> None:
+def test_the_first_mask_is_that_of_the_group(keys, mask):
     if "topk" in keys.values() and "algorithm" not in keys:
         keys = {**keys, "sparsity": 0.625}
     made = initial_mask(group(**keys), WEIGHT, 7, "w")
     assert made.tolist() == np.array(mask, dtype=bool).tolist()
 
 
-def test_a_mask_from_a_checkpoint_keeps_what_is_not_zero_there() -> None:
+def test_a_mask_from_a_checkpoint_keeps_what_is_not_zero_there():
     found = group(None, init_method="from_checkpoint", mask_checkpoint="a.mdl")
     assert (initial_mask(found, WEIGHT, 7, "w") == (WEIGHT != 0)).all()
 
@@ -280,7 +278,7 @@ print(hashlib.sha256(b"".join(mask.tobytes() for mask in masks)).hexdigest())
 """
 
 
-def test_masks_are_the_same_in_every_process() -> None:
+def test_masks_are_the_same_in_every_process():
     masks = random_mask((64, 48), 0.75, 3, "layers.0.weight", 100), dropconnect_mask((64, 48), 0.3, 3, "w", 2)
     here = hashlib.sha256(b"".join(mask.tobytes() for mask in masks)).hexdigest()
     for hash_seed in ("1", "2"):

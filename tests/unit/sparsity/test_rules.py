@@ -1,7 +1,5 @@
 """The rules of gmp, set and rigl."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,7 +32,7 @@ def bools(rows: list[list[int]]) -> list[list[bool]]:
     return np.array(rows, dtype=bool).tolist()
 
 
-def test_rigl_by_hand() -> None:
+def test_rigl_by_hand():
     weight = np.float32([[5, -1, 0, 0], [3, 0, -4, 0]])
     mask = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
     gradient = np.float32([[9, 9, 0, -2], [9, 1, 9, 0]])
@@ -45,7 +43,7 @@ def test_rigl_by_hand() -> None:
     assert rigl(weight, mask, gradient, 0.5, 0.5).tolist() == bools([[1, 1, 0, 1], [0, 0, 1, 0]])
 
 
-def test_rigl_by_hand_balanced_over_columns() -> None:
+def test_rigl_by_hand_balanced_over_columns():
     weight = np.float32([[5, 0, 1, 0], [4, 0, 0, 2]])
     mask = np.array([[1, 0, 1, 0], [1, 0, 0, 1]], dtype=bool)
     gradient = np.float32([[0, 1, 0, 9], [0, 2, 8, 0]])
@@ -54,33 +52,33 @@ def test_rigl_by_hand_balanced_over_columns() -> None:
     assert rigl(weight, mask, gradient, 0.5, 0.5, Balance(in_groups=2)).tolist() == expected
 
 
-def test_set_by_hand() -> None:
+def test_set_by_hand():
     weight = np.float32([[5, -1, 0, 0]])
     mask = np.array([[1, 1, 0, 0]], dtype=bool)
     assert sparse_evolution(weight, mask, np.uint32([[9, 1, 1, 0]]), 0.25, 0.5).tolist() == bools([[1, 1, 1, 0]])
 
 
-def test_gmp_by_hand() -> None:
+def test_gmp_by_hand():
     weight = np.float32([[5, -1, 0, 0], [0, 2, 0, -3]])
     assert gmp(weight, 0.75).tolist() == bools([[1, 0, 0, 0], [0, 0, 0, 1]])
     # Five of eight, and four are not zero: the first zero is kept, too.
     assert gmp(weight, 0.375).tolist() == bools([[1, 1, 1, 0], [0, 1, 0, 1]])
 
 
-def test_a_target_sparser_than_what_stays_drops_nothing_more() -> None:
+def test_a_target_sparser_than_what_stays_drops_nothing_more():
     weight = np.arange(1, 11, dtype=np.float32).reshape(1, 10)
     mask = np.full((1, 10), True)
     assert rigl(weight, mask, weight, 0.9, 0.3).sum() == 7
     assert sparse_evolution(weight, mask, random_scores((1, 10), 1, "w", 1), 0.9, 0.3).sum() == 7
 
 
-def test_what_the_mask_leaves_out_does_not_come_in_where_weights_in_it_are_zero() -> None:
+def test_what_the_mask_leaves_out_does_not_come_in_where_weights_in_it_are_zero():
     weight = np.float32([[0, 0, 0, 7]])
     mask = np.array([[0, 1, 1, 1]], dtype=bool)
     assert drop(weight, mask, 0.3).tolist() == bools([[0, 1, 0, 1]])
 
 
-def test_a_block_with_fewer_than_the_average_keeps_what_it_has_and_grows_to_the_target() -> None:
+def test_a_block_with_fewer_than_the_average_keeps_what_it_has_and_grows_to_the_target():
     weight = np.float32([[4, 3, 2, 1], [9, 0, 0, 0]])
     mask = weight != 0
     rows = Balance(out_groups=2)
@@ -90,7 +88,7 @@ def test_a_block_with_fewer_than_the_average_keeps_what_it_has_and_grows_to_the_
 
 
 @given(WEIGHTS, MASKS, SHARES)
-def test_what_stays_is_the_largest_part_of_the_mask(weight, mask, drop_fraction) -> None:
+def test_what_stays_is_the_largest_part_of_the_mask(weight, mask, drop_fraction):
     weight = weight * mask
     stays = drop(weight, mask, drop_fraction)
     assert stays.sum() == keep_count(drop_fraction, int(mask.sum()))
@@ -100,7 +98,7 @@ def test_what_stays_is_the_largest_part_of_the_mask(weight, mask, drop_fraction)
 
 
 @given(MASKS, WEIGHTS, SHARES, BALANCES)
-def test_what_grows_is_outside_and_best_there(mask, scores, sparsity, balance) -> None:
+def test_what_grows_is_outside_and_best_there(mask, scores, sparsity, balance):
     grown = grow(mask, scores, sparsity, balance)
     assert not (mask & ~grown).any()
     blocks = (balance.blocks(array) for array in (mask, grown, scores))
@@ -111,7 +109,7 @@ def test_what_grows_is_outside_and_best_there(mask, scores, sparsity, balance) -
 
 
 @given(WEIGHTS, WEIGHTS, WEIGHTS, SHARES, SHARES, SHARES, BALANCES)
-def test_a_balanced_mask_stays_balanced(scores, weight, gradient, before, after, drop_fraction, balance) -> None:
+def test_a_balanced_mask_stays_balanced(scores, weight, gradient, before, after, drop_fraction, balance):
     mask = topk_mask(scores, before, balance)
     made = rigl(weight * mask, mask, gradient, after, drop_fraction, balance)
     for old, new in zip(balance.blocks(mask), balance.blocks(made), strict=True):
@@ -119,7 +117,7 @@ def test_a_balanced_mask_stays_balanced(scores, weight, gradient, before, after,
 
 
 @given(WEIGHTS, WEIGHTS, SHARES, SHARES)
-def test_with_one_sparsity_the_count_stays(scores, gradient, sparsity, drop_fraction) -> None:
+def test_with_one_sparsity_the_count_stays(scores, gradient, sparsity, drop_fraction):
     mask = topk_mask(scores, sparsity)
     assert rigl(scores * mask, mask, gradient, sparsity, drop_fraction).sum() == mask.sum()
     random = random_scores(SHAPE, 1, "w", 5)
@@ -127,14 +125,14 @@ def test_with_one_sparsity_the_count_stays(scores, gradient, sparsity, drop_frac
 
 
 @given(WEIGHTS, WEIGHTS, MASKS, SHARES, SHARES)
-def test_flat_arrays_give_the_same_masks(weight, gradient, mask, sparsity, drop_fraction) -> None:
+def test_flat_arrays_give_the_same_masks(weight, gradient, mask, sparsity, drop_fraction):
     weight = weight * mask
     flat = rigl(weight.ravel(), mask.ravel(), gradient.ravel(), sparsity, drop_fraction)
     assert flat.tolist() == rigl(weight, mask, gradient, sparsity, drop_fraction).ravel().tolist()
     assert gmp(weight.ravel(), sparsity).tolist() == gmp(weight, sparsity).ravel().tolist()
 
 
-def test_arguments_are_left_as_they_are() -> None:
+def test_arguments_are_left_as_they_are():
     weight, mask = np.float32([[1, -2, 0]]), np.array([[1, 1, 0]], dtype=bool)
     rigl(weight, mask, weight, 0.3, 0.5)
     grow(mask, weight, 0.0)
@@ -167,11 +165,11 @@ LINEAR = LinearShare(init=0.5, slope=0.01)
         ),
     ],
 )
-def test_the_next_mask_is_that_of_the_group_and_the_step(keys, step, mask) -> None:
+def test_the_next_mask_is_that_of_the_group_and_the_step(keys, step, mask):
     made = next_mask(group(**keys), step, WEIGHT * MASK, MASK, 7, "w", GRADIENT)
     assert made.tolist() == mask.tolist()
 
 
-def test_rigl_without_a_gradient_is_a_bug() -> None:
+def test_rigl_without_a_gradient_is_a_bug():
     with pytest.raises(ValueError, match="the update of w needs its dense gradient"):
         next_mask(group(algorithm="rigl"), 1, WEIGHT, MASK, 7, "w")

@@ -1,7 +1,5 @@
 """When masks change."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,34 +31,34 @@ UPDATES = st.none() | REGULAR | LISTED
         ({"steps": [0, 5]}, [0, 5]),
     ],
 )
-def test_masks_change_from_start_until_before_stop(keys, expected) -> None:
+def test_masks_change_from_start_until_before_stop(keys, expected):
     update = updates(**keys)
     assert [step for step in range(13) if is_update_step(update, step)] == expected
     assert starts_sparse(update) == (0 in expected)
 
 
-def test_without_an_update_section_masks_change_at_every_step() -> None:
+def test_without_an_update_section_masks_change_at_every_step():
     assert all(is_update_step(None, step) for step in range(5))
     assert starts_sparse(None)
     assert list(update_steps(None, 3)) == [1, 2, 3]
 
 
-def test_step_0_is_no_update_though_it_decides_how_training_starts() -> None:
+def test_step_0_is_no_update_though_it_decides_how_training_starts():
     assert list(update_steps(updates(freq=2), 6)) == [2, 4, 6]
     assert list(update_steps(updates(steps=[0, 3]), 6)) == [3]
 
 
-def test_the_stock_file_updates_35_times() -> None:
+def test_the_stock_file_updates_35_times():
     steps = update_steps(updates(freq=100, stop=3584), 4778)
     assert (len(steps), steps[0], steps[-1]) == (35, 100, 3500)
 
 
-def test_a_run_without_end_has_as_many_updates_as_a_file_can_ask_for() -> None:
+def test_a_run_without_end_has_as_many_updates_as_a_file_can_ask_for():
     assert count_updates(None, MAX_STEPS) == len(update_steps(None)) == MAX_STEPS
 
 
 @given(UPDATES, st.integers(0, 70))
-def test_update_steps_are_those_that_is_update_step_says(update, last) -> None:
+def test_update_steps_are_those_that_is_update_step_says(update, last):
     slow = [step for step in range(1, last + 1) if is_update_step(update, step)]
     assert list(update_steps(update, last)) == slow
     assert count_updates(update, last) == len(slow)

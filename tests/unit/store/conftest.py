@@ -1,7 +1,5 @@
 """Fixtures for the tests of the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ def weight() -> np.ndarray[Any, Any]:
 
 
 @pytest.fixture
-def write_checkpoint(tmp_path: Path) -> WriteCheckpoint:
+def write_checkpoint(tmp_path) -> WriteCheckpoint:
     """Write a small checkpoint: `write_checkpoint("checkpoint_3.mdl", step=3)`."""
 
     def write(name: str = "checkpoint_3.mdl", step: int = 3) -> Path:

@@ -1,7 +1,5 @@
 """A disk that forgets what nobody made sure of when the power fails."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

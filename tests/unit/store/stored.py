@@ -1,7 +1,5 @@
 """Small stores for the tests of what is durable."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Bytes at offsets: the same through the page cache and past it, whatever begins where, and from several threads."""
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os
@@ -39,7 +37,7 @@ def buffer(size_bytes: int, misaligned: int) -> Array:
 @MODES
 @given(data=st.data())
 @settings(max_examples=50, deadline=None)
-def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, mode: dict[str, bool], data: Any) -> None:
+def test_what_was_written_is_read(tmp_path_factory, mode, data):
     file = open_file(tmp_path_factory.mktemp("block") / "file", **mode)
     expected = np.zeros(SIZE, np.uint8)
     file.write(0, expected)
@@ -58,7 +56,7 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, mode
 
 
 @MODES
-def test_ranges_side_by_side_are_written_at_the_same_time(tmp_path: Path, mode: dict[str, bool]) -> None:
+def test_ranges_side_by_side_are_written_at_the_same_time(tmp_path, mode):
     """Their ends lie within pages that both write to."""
     file = open_file(tmp_path / "file", **mode)
     edges = [0, DIRECT_BYTES + 512, 2 * DIRECT_BYTES + 1000, 3 * DIRECT_BYTES + 5000, SIZE]
@@ -85,7 +83,7 @@ def test_ranges_side_by_side_are_written_at_the_same_time(tmp_path: Path, mode: 
     file.close()
 
 
-def test_what_goes_past_the_page_cache_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_past_the_page_cache_does(tmp_path, monkeypatch):
     file = open_file(tmp_path / "file", direct=True)
     if not file._goes_direct:
         pytest.skip("this file system has no O_DIRECT")
@@ -100,7 +98,7 @@ def test_what_goes_past_the_page_cache_does(tmp_path: Path, monkeypatch: pytest.
     file.close()
 
 
-def test_a_device_with_rules_of_its_own_gets_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_with_rules_of_its_own_gets_what_it_can_do(tmp_path, monkeypatch):
     file = open_file(tmp_path / "file", direct=True)
 
     def refuse(descriptor: int, _size: int, _offset: int) -> None:
@@ -116,7 +114,7 @@ def test_a_device_with_rules_of_its_own_gets_what_it_can_do(tmp_path: Path, monk
 
 
 @MODES
-def test_a_file_that_ends_too_soon(tmp_path: Path, mode: dict[str, bool]) -> None:
+def test_a_file_that_ends_too_soon(tmp_path, mode):
     file = open_file(tmp_path / "file", **mode)
     file.write(0, np.zeros(DIRECT_BYTES + 100, np.uint8))
     with refusal(

@@ -1,12 +1,9 @@
 """A copy is the same to the last byte, or is not there."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,19 +23,19 @@ WriteCheckpoint = Callable[..., Path]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     """A folder beside the checkpoints."""
     (tmp_path / "kept").mkdir()
     return tmp_path / "kept"
 
 
-def test_a_copy_has_the_same_bytes(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+def test_a_copy_has_the_same_bytes(write_checkpoint, tmp_path):
     source = write_checkpoint()
     copy = copy_checkpoint(source, tmp_path / "copy.mdl")
     assert (copy, copy.read_bytes()) == (tmp_path / "copy.mdl", source.read_bytes())
 
 
-def test_a_copy_has_everything_that_a_checkpoint_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_has_everything_that_a_checkpoint_can_have(tmp_path, monkeypatch):
     """A row longer than a piece, no elements, a scalar, values of every length, a link, another writer."""
     monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
     wide = np.arange(40, dtype=np.float64).reshape(2, 20)
@@ -56,11 +53,11 @@ def test_a_copy_has_everything_that_a_checkpoint_can_have(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_in_a_folder_the_name_stays(write_checkpoint: WriteCheckpoint, folder: Path, slash: str) -> None:
+def test_in_a_folder_the_name_stays(write_checkpoint, folder, slash):
     assert copy_checkpoint(write_checkpoint(), f"{folder}{slash}") == folder / "checkpoint_3.mdl"
 
 
-def test_a_folder_that_is_not_there_is_not_made(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_not_made(write_checkpoint, tmp_path):
     source = write_checkpoint()
     with pytest.raises(CheckpointError, match="got: No such file or directory") as caught:
         copy_checkpoint(source, f"{tmp_path}/new/")
@@ -69,7 +66,7 @@ def test_a_folder_that_is_not_there_is_not_made(write_checkpoint: WriteCheckpoin
     assert os.listdir(tmp_path) == ["checkpoint_3.mdl"]
 
 
-def test_nothing_is_overwritten(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(write_checkpoint, tmp_path):
     source, other = write_checkpoint(), tmp_path / "other.mdl"
     other.write_text("mine")
     with refusal(CheckpointError, f"Checkpoint at '{other}' already exists", "delete it or choose another name"):
@@ -77,7 +74,7 @@ def test_nothing_is_overwritten(write_checkpoint: WriteCheckpoint, tmp_path: Pat
     assert other.read_text() == "mine"
 
 
-def test_a_checkpoint_is_not_copied_onto_itself(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+def test_a_checkpoint_is_not_copied_onto_itself(write_checkpoint, tmp_path):
     source = write_checkpoint()
     whole = source.read_bytes()
     with refusal(CheckpointError, f"Checkpoint at '{source}' already exists", "delete it or choose another name"):
@@ -85,9 +82,7 @@ def test_a_checkpoint_is_not_copied_onto_itself(write_checkpoint: WriteCheckpoin
     assert source.read_bytes() == whole
 
 
-def test_a_damaged_checkpoint_leaves_no_copy(
-    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any], folder: Path
-) -> None:
+def test_a_damaged_checkpoint_leaves_no_copy(write_checkpoint, weight, folder):
     source = write_checkpoint()
     source.write_bytes(source.read_bytes().replace(weight.tobytes(), weight[::-1].tobytes()))
     with pytest.raises(DamagedCheckpointError, match="model.weight is damaged"):
@@ -95,9 +90,7 @@ def test_a_damaged_checkpoint_leaves_no_copy(
     assert os.listdir(folder) == []
 
 
-def test_a_folder_that_cannot_be_written_is_named(
-    write_checkpoint: WriteCheckpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_named(write_checkpoint, folder, monkeypatch):
     source = write_checkpoint()
 
     def refuse(*arguments: object) -> None:
@@ -109,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_named(
     assert caught.value.hint == "choose a model_dir that can be written; the previous checkpoint is untouched"
 
 
-def test_a_copy_is_entered_in_the_index_of_its_folder(write_checkpoint: WriteCheckpoint, folder: Path) -> None:
+def test_a_copy_is_entered_in_the_index_of_its_folder(write_checkpoint, folder):
     (folder / "checkpoint_1.mdl").touch()
     register_checkpoint(folder, 1, folder / "checkpoint_1.mdl")
     copy_checkpoint(write_checkpoint(), folder)
@@ -117,7 +110,7 @@ def test_a_copy_is_entered_in_the_index_of_its_folder(write_checkpoint: WriteChe
 
 
 @pytest.mark.parametrize("step", ["3", None])
-def test_a_checkpoint_that_does_not_know_its_step_is_not_entered(tmp_path: Path, folder: Path, step: object) -> None:
+def test_a_checkpoint_that_does_not_know_its_step_is_not_entered(tmp_path, folder, step):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("global_step", step)
     (folder / "checkpoint_1.mdl").touch()
@@ -126,12 +119,12 @@ def test_a_checkpoint_that_does_not_know_its_step_is_not_entered(tmp_path: Path,
     assert read_index(folder) == [IndexEntry(1, "checkpoint_1.mdl")]
 
 
-def test_where_there_is_no_index_none_is_made(write_checkpoint: WriteCheckpoint, folder: Path) -> None:
+def test_where_there_is_no_index_none_is_made(write_checkpoint, folder):
     copy_checkpoint(write_checkpoint(), folder)
     assert os.listdir(folder) == ["checkpoint_3.mdl"]
 
 
-def test_copying_tells_how_far_it_is(write_checkpoint: WriteCheckpoint, folder: Path) -> None:
+def test_copying_tells_how_far_it_is(write_checkpoint, folder):
     told: list[tuple[int, int]] = []
     copy_checkpoint(write_checkpoint(), folder, lambda *state: told.append(state))
     assert told == [(48, 56), (56, 56)]

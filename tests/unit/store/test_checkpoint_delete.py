@@ -1,7 +1,5 @@
 """Only checkpoints are deleted, and by pruning never the latest that is whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
@@ -27,7 +25,7 @@ NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
 
 
 @pytest.fixture
-def write_run(write_checkpoint: WriteCheckpoint) -> WriteRun:
+def write_run(write_checkpoint) -> WriteRun:
     """Write checkpoints of some steps, of which some are damaged, with their index: `write_run(1, 2, damaged=[2])`."""
 
     def write(*steps: int, damaged: list[int] | tuple[()] = ()) -> dict[int, Path]:
@@ -54,22 +52,20 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.mdl"))
 
 
-def test_checkpoints_are_deleted_and_the_index_follows(write_run: WriteRun, tmp_path: Path) -> None:
+def test_checkpoints_are_deleted_and_the_index_follows(write_run, tmp_path):
     paths = write_run(1, 2, 3)
     delete_checkpoints([paths[1], paths[3]])
     assert (left(tmp_path), read_index(tmp_path)) == (["checkpoint_2.mdl"], [IndexEntry(2, "checkpoint_2.mdl")])
     assert "checkpoint_1" not in (tmp_path / "checkpoints_index.yaml").read_text()
 
 
-def test_where_there_is_no_index_none_is_made(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+def test_where_there_is_no_index_none_is_made(write_checkpoint, tmp_path):
     delete_checkpoints([write_checkpoint()])
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("spoil", [damage, lambda path: os.truncate(path, 1000)])
-def test_a_damaged_checkpoint_is_deleted(
-    write_checkpoint: WriteCheckpoint, tmp_path: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_a_damaged_checkpoint_is_deleted(write_checkpoint, tmp_path, spoil):
     path = write_checkpoint()
     spoil(path)
     delete_checkpoints([path])
@@ -112,9 +108,7 @@ def _data_set(path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_checkpoint_is_not_deleted_nor_is_anything_with_it(
-    write_run: WriteRun, tmp_path: Path, make: Callable[[Path], None], rule: str, hint: str
-) -> None:
+def test_what_is_no_checkpoint_is_not_deleted_nor_is_anything_with_it(write_run, tmp_path, make, rule, hint):
     whole, path = write_run(1)[1], tmp_path / "checkpoint_9.mdl"
     make(path)
     before = sorted(os.listdir(tmp_path))
@@ -123,7 +117,7 @@ def test_what_is_no_checkpoint_is_not_deleted_nor_is_anything_with_it(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_data_set_that_was_cut_short_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+def test_a_data_set_that_was_cut_short_is_not_taken_for_a_checkpoint(tmp_path):
     path = tmp_path / "part.h5"
     _data_set(path)
     os.truncate(path, 1000)
@@ -132,9 +126,7 @@ def test_a_data_set_that_was_cut_short_is_not_taken_for_a_checkpoint(tmp_path: P
         check_deletable(path)
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_the_index_stays(
-    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_told_and_the_index_stays(write_run, monkeypatch):
     path = write_run(1)[1]
 
     def refuse(path: Path) -> None:
@@ -146,9 +138,7 @@ def test_a_folder_that_cannot_be_written_is_told_and_the_index_stays(
     assert read_index(path.parent) == [IndexEntry(1, "checkpoint_1.mdl")]
 
 
-def test_the_index_follows_what_was_deleted_before_an_error(
-    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_follows_what_was_deleted_before_an_error(write_run, monkeypatch):
     paths, unlink = write_run(1, 2), os.unlink
 
     def refuse_the_second(path: Path) -> None:
@@ -175,10 +165,7 @@ def test_the_index_follows_what_was_deleted_before_an_error(
         ([1, 2], [1, 2], 1, [], []),
     ],
 )
-def test_the_latest_whole_ones_are_kept(
-    write_run: WriteRun, tmp_path: Path, steps: list[int], damaged: list[int], keep: int, kept: list[int],
-    deleted: list[int],
-) -> None:  # fmt: skip
+def test_the_latest_whole_ones_are_kept(write_run, tmp_path, steps, damaged, keep, kept, deleted):  # fmt: skip
     paths = write_run(*steps, damaged=damaged)
     plan = plan_pruning(tmp_path, keep)
     assert (plan.kept, plan.deleted) == (tuple(paths[s] for s in kept), tuple(paths[s] for s in deleted))
@@ -187,15 +174,13 @@ def test_the_latest_whole_ones_are_kept(
     assert all("optimizer.count is damaged: its checksum must be" in error.message for error in plan.damaged)
 
 
-def test_of_a_step_with_several_timestamps_the_latest_is_kept(
-    write_checkpoint: WriteCheckpoint, tmp_path: Path
-) -> None:
+def test_of_a_step_with_several_timestamps_the_latest_is_kept(write_checkpoint, tmp_path):
     old, new = (write_checkpoint(f"checkpoint_3{time}.mdl") for time in ("", "_20250101_000000"))
     plan = plan_pruning(tmp_path, 1)
     assert (plan.kept, plan.deleted) == ((new,), (old,))
 
 
-def test_what_is_only_called_like_a_checkpoint_neither_counts_nor_goes(write_run: WriteRun, tmp_path: Path) -> None:
+def test_what_is_only_called_like_a_checkpoint_neither_counts_nor_goes(write_run, tmp_path):
     paths = write_run(1, 4)
     (tmp_path / "checkpoint_0.mdl").write_text("mine")
     _data_set(tmp_path / "checkpoint_2.mdl")

@@ -1,7 +1,5 @@
 """Two checkpoints are compared by what they mean."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 @pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_pieces(monkeypatch):
     for module in ("checkpoint_reader", "sparse_tensors"):
         monkeypatch.setattr(f"cstool.store.{module}.PIECE", 5)
 
@@ -65,7 +63,7 @@ class Checkpoints:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Checkpoints:
+def two(tmp_path) -> Checkpoints:
     return Checkpoints(tmp_path)
 
 
@@ -89,7 +87,7 @@ def described(dense: Array, **more: object) -> dict[str, object]:
     return {"sparsity": {"w": {"shape": list(dense.shape), **more}}}
 
 
-def test_equal_checkpoints_match(two: Checkpoints) -> None:
+def test_equal_checkpoints_match(two):
     for side in ("left", "right"):
         two.write(side, {"model.w": WEIGHT, "n": 3}, {"model.tied": "model.w"}, {"global_step": 5})
     found = two.diff()
@@ -106,7 +104,7 @@ def test_equal_checkpoints_match(two: Checkpoints) -> None:
     assert found.match
 
 
-def test_numbers_that_differ_are_measured(two: Checkpoints) -> None:
+def test_numbers_that_differ_are_measured(two):
     other = WEIGHT.copy()
     other[1, 1] += 2
     other[3, 2] -= 4
@@ -120,13 +118,13 @@ def test_numbers_that_differ_are_measured(two: Checkpoints) -> None:
     assert not found.match
 
 
-def test_close_is_no_difference_where_a_tolerance_is_given(two: Checkpoints) -> None:
+def test_close_is_no_difference_where_a_tolerance_is_given(two):
     two.write("left", {"a": WEIGHT})
     two.write("right", {"a": WEIGHT * np.float32(1.000005)})
     assert [two.diff(tolerance).match for tolerance in (None, Tolerance(), Tolerance(1e-7))] == [False, True, False]
 
 
-def test_what_one_side_lacks_is_named(two: Checkpoints) -> None:
+def test_what_one_side_lacks_is_named(two):
     two.write("left", {"a": WEIGHT, "b": WEIGHT}, {"tied": "a"})
     two.write("right", {"c": WEIGHT, "b": WEIGHT})
     assert [tensor for tensor in two.diff().tensors if tensor.difference] == [
@@ -136,27 +134,27 @@ def test_what_one_side_lacks_is_named(two: Checkpoints) -> None:
     ]
 
 
-def test_shapes_that_differ_are_not_measured(two: Checkpoints) -> None:
+def test_shapes_that_differ_are_not_measured(two):
     two.write("left", {"a": WEIGHT})
     two.write("right", {"a": WEIGHT.T.copy()})
     assert two.diff().tensors == (TensorComparison("a", form((4, 3)), form((3, 4)), "shape"),)
 
 
 @pytest.mark.parametrize("tolerance", [None, Tolerance()])
-def test_dtypes_that_differ_are_a_difference_and_measured(two: Checkpoints, tolerance: Tolerance | None) -> None:
+def test_dtypes_that_differ_are_a_difference_and_measured(two, tolerance):
     two.write("left", {"a": WEIGHT})
     two.write("right", {"a": WEIGHT.astype(np.float64)})
     (tensor,) = two.diff(tolerance).tensors
     assert (tensor.difference, tensor.differing, tensor.greatest) == ("dtype", 0, 0)
 
 
-def test_tensors_without_elements_match(two: Checkpoints) -> None:
+def test_tensors_without_elements_match(two):
     for side in ("left", "right"):
         two.write(side, {"a": np.zeros((0, 3), np.float32)})
     assert two.diff().match
 
 
-def test_tied_and_stored_twice_is_the_same_and_told(two: Checkpoints) -> None:
+def test_tied_and_stored_twice_is_the_same_and_told(two):
     two.write("left", {"a": WEIGHT}, {"b": "a"})
     two.write("right", {"a": WEIGHT, "b": WEIGHT})
     found = two.diff()
@@ -164,7 +162,7 @@ def test_tied_and_stored_twice_is_the_same_and_told(two: Checkpoints) -> None:
     assert [(tensor.key, tensor.note) for tensor in found.tensors] == [("a", None), ("b", "tied otherwise")]
 
 
-def test_tied_to_different_numbers_differs(two: Checkpoints) -> None:
+def test_tied_to_different_numbers_differs(two):
     for side, target in (("left", "a"), ("right", "b")):
         two.write(side, {"a": WEIGHT, "b": -WEIGHT}, {"c": target})
     found = two.diff()
@@ -177,7 +175,7 @@ NUMBERS = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
 
 @given(left=MASKS, right=MASKS, sides=st.sampled_from(["sparse sparse", "sparse dense", "dense sparse"]))
 @settings(max_examples=60, deadline=None)
-def test_sparse_tensors_differ_as_their_dense_twins_do(left: Array, right: Array, sides: str) -> None:
+def test_sparse_tensors_differ_as_their_dense_twins_do(left, right, sides):
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sparse").mkdir()
         (Path(folder) / "dense").mkdir()
@@ -209,9 +207,7 @@ def test_sparse_tensors_differ_as_their_dense_twins_do(left: Array, right: Array
         (dense_twin(WEIGHT), sparse(WEIGHT), "dense against sparse"),
     ],
 )
-def test_how_numbers_are_stored_is_told_but_is_no_difference(
-    two: Checkpoints, left: dict[str, Any], right: dict[str, Any], note: str | None
-) -> None:
+def test_how_numbers_are_stored_is_told_but_is_no_difference(two, left, right, note):
     for side, tensors in (("left", left), ("right", right)):
         two.write(side, tensors, values=described(WEIGHT) if len(tensors) == 3 else {})
     found = two.diff()
@@ -220,7 +216,7 @@ def test_how_numbers_are_stored_is_told_but_is_no_difference(
     assert found.tensors[0].left == form((4, 3), 11 if len(left) == 3 else None)
 
 
-def test_the_mean_is_over_the_zeros_too(two: Checkpoints) -> None:
+def test_the_mean_is_over_the_zeros_too(two):
     few = np.zeros((4, 3), np.float32)
     few[1, 1] = 2
     two.write("left", sparse(few), values=described(few))
@@ -228,14 +224,14 @@ def test_the_mean_is_over_the_zeros_too(two: Checkpoints) -> None:
     assert two.diff().tensors[0].mean_square == 4 / 12
 
 
-def test_sparse_tensors_of_different_shapes_are_not_measured(two: Checkpoints) -> None:
+def test_sparse_tensors_of_different_shapes_are_not_measured(two):
     two.write("left", sparse(WEIGHT), values=described(WEIGHT))
     two.write("right", sparse(WEIGHT.T), values=described(WEIGHT.T))
     found = two.diff()
     assert [tensor.difference for tensor in found.tensors] == ["shape", "shape"]
 
 
-def test_a_huge_sparse_shape_takes_no_room(two: Checkpoints) -> None:
+def test_a_huge_sparse_shape_takes_no_room(two):
     few = np.array([[1, 2]], np.float32)
     for side, places in (("left", [0, 2**31]), ("right", [7, 2**31 + 3])):
         tensors = {"model.w.indices": np.array(places, np.uint32), "model.w": few[0]}
@@ -244,13 +240,13 @@ def test_a_huge_sparse_shape_takes_no_room(two: Checkpoints) -> None:
     assert (tensor.differing, tensor.greatest) == (4, 2)
 
 
-def test_what_is_said_of_sparse_weights_is_compared_where_both_are_sparse(two: Checkpoints) -> None:
+def test_what_is_said_of_sparse_weights_is_compared_where_both_are_sparse(two):
     two.write("left", sparse(WEIGHT), values=described(WEIGHT, algorithm="set"))
     two.write("right", sparse(WEIGHT), values=described(WEIGHT, algorithm="rigl"))
     assert two.diff().values == (ValueDifference("sparsity.w.algorithm", '"set"', '"rigl"'),)
 
 
-def test_values_are_compared_to_their_innermost_parts(two: Checkpoints) -> None:
+def test_values_are_compared_to_their_innermost_parts(two):
     two.write(
         "left",
         {},
@@ -289,7 +285,7 @@ def test_values_are_compared_to_their_innermost_parts(two: Checkpoints) -> None:
     assert not found.match
 
 
-def test_values_that_are_nested_too_deep_are_compared_as_a_whole(two: Checkpoints) -> None:
+def test_values_that_are_nested_too_deep_are_compared_as_a_whole(two):
     for side, innermost in (("left", 1), ("right", 2)):
         value: object = innermost
         for _ in range(300):
@@ -301,7 +297,7 @@ def test_values_that_are_nested_too_deep_are_compared_as_a_whole(two: Checkpoint
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("key", ["model.w", "model.w.indices"])
-def test_a_damaged_side_is_named(two: Checkpoints, side: str, key: str) -> None:
+def test_a_damaged_side_is_named(two, side, key):
     for name in ("left", "right"):
         path = two.write(name, tensors := sparse(WEIGHT), values=described(WEIGHT))
         if name == side:
@@ -313,7 +309,7 @@ def test_a_damaged_side_is_named(two: Checkpoints, side: str, key: str) -> None:
         two.diff()
 
 
-def test_comparing_tells_how_far_it_is(two: Checkpoints) -> None:
+def test_comparing_tells_how_far_it_is(two):
     """First of the masks, then of the numbers, with masks where these have to be laid out."""
     told: list[tuple[int, int]] = []
     two.write("left", {**sparse(WEIGHT), "only": 3, "b": WEIGHT}, values=described(WEIGHT))
@@ -325,7 +321,7 @@ def test_comparing_tells_how_far_it_is(two: Checkpoints) -> None:
     assert {total for _, total in told} == {masks, numbers}
 
 
-def test_other_paths_of_the_params_are_told_and_are_no_difference(two: Checkpoints) -> None:
+def test_other_paths_of_the_params_are_told_and_are_no_difference(two):
     def params(folder: str, seed: int = 1) -> dict[str, Any]:
         loader = {"data_dir": [f"{folder}/a", "b"], "batch_size": 2}
         init = {"model_dir": folder, "seed": seed, "sparsity": [{"mask_checkpoint": f"{folder}/m.mdl"}]}

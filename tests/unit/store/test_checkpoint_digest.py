@@ -1,7 +1,5 @@
 """The parts of a checkpoint belong together: whatever comes from another file, or from elsewhere in it, is found."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -37,12 +35,12 @@ def write(path: Path, step: int) -> Path:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     return write(tmp_path / "checkpoint_3.mdl", 3)
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Path:
+def other(tmp_path) -> Path:
     return write(tmp_path / "checkpoint_4.mdl", 4)
 
 
@@ -103,9 +101,7 @@ def version(file: h5py.File, _: h5py.File) -> None:
         version,
     ],
 )
-def test_a_part_from_elsewhere_is_found(
-    path: Path, other: Path, change: Callable[[h5py.File, h5py.File], None]
-) -> None:
+def test_a_part_from_elsewhere_is_found(path, other, change):
     with h5py.File(path, "r+") as file, h5py.File(other) as theirs:
         change(file, theirs)
     with pytest.raises(DamagedCheckpointError) as caught:
@@ -115,7 +111,7 @@ def test_a_part_from_elsewhere_is_found(
     assert caught.value.hint == EARLIER
 
 
-def test_keys_in_another_order_are_found(path: Path) -> None:
+def test_keys_in_another_order_are_found(path):
     with h5py.File(path, "r+") as file:
         file.attrs["__spec__"] = np.bytes_(json.dumps(json.loads(file.attrs["__spec__"])[::-1]).encode())
     message = f"{path}: model.tied is damaged: it must be a link to a tensor before it, got model.a"
@@ -123,7 +119,7 @@ def test_keys_in_another_order_are_found(path: Path) -> None:
         CheckpointReader(path)
 
 
-def test_a_checkpoint_of_this_version_has_a_digest(path: Path) -> None:
+def test_a_checkpoint_of_this_version_has_a_digest(path):
     with h5py.File(path, "r+") as file:
         del file.attrs["__digest__"]
     message = f"{path}: the checkpoint is damaged or cut short ({path.stat().st_size} bytes)"
@@ -131,7 +127,7 @@ def test_a_checkpoint_of_this_version_has_a_digest(path: Path) -> None:
         CheckpointReader(path)
 
 
-def test_bytes_spliced_in_from_another_step_are_found(path: Path, other: Path, tmp_path: Path) -> None:
+def test_bytes_spliced_in_from_another_step_are_found(path, other, tmp_path):
     """Any run of blocks of the file, which has the same layout at every step."""
     ours, theirs, spliced = path.read_bytes(), other.read_bytes(), tmp_path / "spliced.mdl"
     assert len(ours) == len(theirs)
@@ -149,7 +145,7 @@ def test_bytes_spliced_in_from_another_step_are_found(path: Path, other: Path, t
     assert found > 40
 
 
-def test_a_checkpoint_without_a_digest_is_read_and_that_is_said(path: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_digest_is_read_and_that_is_said(path, tmp_path):
     with CheckpointReader(path) as reader:
         assert (reader.format_version, reader.is_bound, unbound_note(reader)) == ("1.1", True, None)
         values = reader.values()
@@ -165,7 +161,7 @@ def test_a_checkpoint_without_a_digest_is_read_and_that_is_said(path: Path, tmp_
 
 
 @pytest.mark.parametrize("value", [{1: [(1, 2.5)], None: float("inf")}, "ä\ud800", 2**80, {"b": 1, "a": -0.0}])
-def test_values_are_bound_as_json_has_them(tmp_path: Path, value: object) -> None:
+def test_values_are_bound_as_json_has_them(tmp_path, value):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("value", value)
     with CheckpointReader(tmp_path / "a.mdl") as reader:

@@ -1,7 +1,5 @@
 """The index of checkpoints follows the files, whoever updates it."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path
@@ -21,7 +19,7 @@ def _register(folder: Path, step: int) -> list[IndexEntry]:
     return register_checkpoint(folder, step, path)
 
 
-def test_the_index_is_yaml_that_people_read(tmp_path: Path) -> None:
+def test_the_index_is_yaml_that_people_read(tmp_path):
     _register(tmp_path, 5)
     _register(tmp_path, 10)
     assert (tmp_path / "checkpoints_index.yaml").read_text() == (
@@ -29,42 +27,42 @@ def test_the_index_is_yaml_that_people_read(tmp_path: Path) -> None:
     )
 
 
-def test_registering_returns_the_index(tmp_path: Path) -> None:
+def test_registering_returns_the_index(tmp_path):
     _register(tmp_path, 5)
     assert _register(tmp_path, 10) == [IndexEntry(5, "checkpoint_5.mdl"), IndexEntry(10, "checkpoint_10.mdl")]
 
 
-def test_entries_whose_file_is_gone_are_dropped(tmp_path: Path) -> None:
+def test_entries_whose_file_is_gone_are_dropped(tmp_path):
     _register(tmp_path, 5)
     (tmp_path / "checkpoint_5.mdl").unlink()
     _register(tmp_path, 10)
     assert "checkpoint_5" not in (tmp_path / "checkpoints_index.yaml").read_text()
 
 
-def test_entries_whose_file_is_gone_are_not_read(tmp_path: Path) -> None:
+def test_entries_whose_file_is_gone_are_not_read(tmp_path):
     _register(tmp_path, 5)
     (tmp_path / "checkpoint_5.mdl").unlink()
     assert read_index(tmp_path) == []
 
 
-def test_a_file_is_entered_once(tmp_path: Path) -> None:
+def test_a_file_is_entered_once(tmp_path):
     _register(tmp_path, 5)
     assert _register(tmp_path, 5) == [IndexEntry(5, "checkpoint_5.mdl")]
 
 
-def test_a_checkpoint_elsewhere_is_entered_by_its_way_there(tmp_path: Path) -> None:
+def test_a_checkpoint_elsewhere_is_entered_by_its_way_there(tmp_path):
     (tmp_path / "model_dir").mkdir()
     (tmp_path / "checkpoint_1.mdl").touch()
     entries = register_checkpoint(tmp_path / "model_dir", 1, tmp_path / "checkpoint_1.mdl")
     assert entries == [IndexEntry(1, "../checkpoint_1.mdl")]
 
 
-def test_an_index_that_is_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_an_index_that_is_a_pipe_keeps_nobody_waiting(tmp_path):
     os.mkfifo(tmp_path / INDEX_NAME)
     assert read_index(tmp_path) == []
 
 
-def test_a_folder_without_index_has_an_empty_one(tmp_path: Path) -> None:
+def test_a_folder_without_index_has_an_empty_one(tmp_path):
     assert read_index(tmp_path) == []
 
 
@@ -73,12 +71,12 @@ NONSENSE += [f"checkpoints: [{{step: 1, file: {'x' * 300}}}]", 'checkpoints: [{s
 
 
 @pytest.mark.parametrize("text", NONSENSE, ids=range(len(NONSENSE)))
-def test_an_index_that_makes_no_sense_is_begun_anew(tmp_path: Path, text: str) -> None:
+def test_an_index_that_makes_no_sense_is_begun_anew(tmp_path, text):
     (tmp_path / "checkpoints_index.yaml").write_text(text)
     assert _register(tmp_path, 5) == [IndexEntry(5, "checkpoint_5.mdl")]
 
 
-def test_what_would_be_elsewhere_does_not_count(tmp_path: Path) -> None:
+def test_what_would_be_elsewhere_does_not_count(tmp_path):
     folder, other = tmp_path / "run", tmp_path / "other" / "checkpoint_77.mdl"
     for path in (other, folder / "checkpoint_4.mdl", folder / "inside" / "checkpoint_3.mdl"):
         path.parent.mkdir(exist_ok=True)
@@ -89,12 +87,12 @@ def test_what_would_be_elsewhere_does_not_count(tmp_path: Path) -> None:
     assert read_index(folder) == [IndexEntry(1, "checkpoint_4.mdl", "abc")]
 
 
-def test_only_the_index_and_its_lock_are_left(tmp_path: Path) -> None:
+def test_only_the_index_and_its_lock_are_left(tmp_path):
     _register(tmp_path, 5)
     assert sorted(os.listdir(tmp_path)) == ["checkpoint_5.mdl", "checkpoints_index.yaml", "checkpoints_index.yaml.lock"]
 
 
-def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path):
     def register_some(first: int) -> None:
         for step in range(first, 40, 4):
             _register(tmp_path, step)
@@ -107,14 +105,14 @@ def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path: Path) -> Non
     assert sorted(entry.step for entry in read_index(tmp_path)) == list(range(40))
 
 
-def test_an_index_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_index_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "checkpoints_index.yaml.lock").mkdir()
     message = f"{tmp_path}/checkpoints_index.yaml: the index of checkpoints must be writable, got: Is a directory"
     with refusal(CheckpointError, message, f"the checkpoint {tmp_path}/checkpoint_5.mdl itself is complete"):
         _register(tmp_path, 5)
 
 
-def test_a_deleted_checkpoint_is_forgotten(tmp_path: Path) -> None:
+def test_a_deleted_checkpoint_is_forgotten(tmp_path):
     _register(tmp_path, 5)
     _register(tmp_path, 10)
     (tmp_path / "checkpoint_5.mdl").unlink()
@@ -122,12 +120,12 @@ def test_a_deleted_checkpoint_is_forgotten(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints_index.yaml").read_text() == "checkpoints:\n- step: 10\n  file: checkpoint_10.mdl\n"
 
 
-def test_where_there_is_no_index_none_is_made_to_forget(tmp_path: Path) -> None:
+def test_where_there_is_no_index_none_is_made_to_forget(tmp_path):
     forget_deleted(tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_an_index_that_cannot_forget_is_named(tmp_path: Path) -> None:
+def test_an_index_that_cannot_forget_is_named(tmp_path):
     _register(tmp_path, 5)
     (tmp_path / "checkpoints_index.yaml.lock").unlink()
     (tmp_path / "checkpoints_index.yaml.lock").mkdir()
@@ -136,7 +134,7 @@ def test_an_index_that_cannot_forget_is_named(tmp_path: Path) -> None:
         forget_deleted(tmp_path)
 
 
-def test_a_checkpoint_can_be_entered_as_one_of_a_run(tmp_path: Path) -> None:
+def test_a_checkpoint_can_be_entered_as_one_of_a_run(tmp_path):
     for step, run in ((1, None), (2, "abc"), (3, "abc")):
         (tmp_path / f"{step}.mdl").touch()
         register_checkpoint(tmp_path, step, tmp_path / f"{step}.mdl", run)
@@ -144,7 +142,7 @@ def test_a_checkpoint_can_be_entered_as_one_of_a_run(tmp_path: Path) -> None:
     assert "run" not in (tmp_path / INDEX_NAME).read_text().partition("- step: 2")[0]
 
 
-def test_an_index_that_is_far_too_long_counts_as_empty(tmp_path: Path) -> None:
+def test_an_index_that_is_far_too_long_counts_as_empty(tmp_path):
     """Whoever made it, reading it would take long and much memory."""
     (tmp_path / "checkpoint_5.mdl").touch()
     text = "checkpoints:\n- step: 5\n  file: checkpoint_5.mdl\n"

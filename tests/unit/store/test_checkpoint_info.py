@@ -1,7 +1,5 @@
 """What is told about a checkpoint."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import struct
@@ -32,7 +30,7 @@ def described(path: Path) -> CheckpointInfo:
         return describe_checkpoint(state)
 
 
-def test_a_checkpoint_is_described(write_checkpoint: WriteCheckpoint) -> None:
+def test_a_checkpoint_is_described(write_checkpoint):
     path = write_checkpoint()
     os.utime(path, (0, 0))
     assert described(path) == CheckpointInfo(
@@ -55,7 +53,7 @@ def test_a_checkpoint_is_described(write_checkpoint: WriteCheckpoint) -> None:
     )
 
 
-def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path: Path) -> None:
+def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("random", {"seed": 5, "generator": "philox4x32-10"})
         writer.add_value("dataloader", {"batches_streamed": 30, "batch_size": 8})
@@ -64,7 +62,7 @@ def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, [], [{"version": "1"}], {"model_name": "a"}, [{"model_name": 5}]])
-def test_what_a_checkpoint_does_not_say_is_none(tmp_path: Path, metadata: object) -> None:
+def test_what_a_checkpoint_does_not_say_is_none(tmp_path, metadata):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("__metadata__", metadata)
     info = described(tmp_path / "a.mdl")
@@ -72,13 +70,13 @@ def test_what_a_checkpoint_does_not_say_is_none(tmp_path: Path, metadata: object
 
 
 @pytest.mark.parametrize("step", ["3", 3.0, None, True])
-def test_a_step_that_is_no_whole_number_is_none(tmp_path: Path, step: object) -> None:
+def test_a_step_that_is_no_whole_number_is_none(tmp_path, step):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("global_step", step)
     assert described(tmp_path / "a.mdl").step is None
 
 
-def test_norms_are_those_of_numpy_in_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norms_are_those_of_numpy_in_float64(tmp_path, monkeypatch):
     monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
     rng = np.random.default_rng(0)
     arrays = {
@@ -100,21 +98,21 @@ def test_norms_are_those_of_numpy_in_float64(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("number", "norm"), [(np.nan, "nan"), (np.inf, "inf"), (1e200, "inf")])
-def test_a_norm_may_be_no_number(tmp_path: Path, number: float, norm: str) -> None:
+def test_a_norm_may_be_no_number(tmp_path, number, norm):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_tensor("t", (2,), "float64", [np.array([1, number])])
     with open_checkpoint(tmp_path / "a.mdl") as state:
         assert str(tensor_norms(state, ["t"])["t"]) == norm
 
 
-def test_norms_tell_how_far_they_are(write_checkpoint: WriteCheckpoint) -> None:
+def test_norms_tell_how_far_they_are(write_checkpoint):
     told: list[tuple[int, int]] = []
     with open_checkpoint(write_checkpoint()) as state:
         tensor_norms(state, ["model.weight", "optimizer.count"], lambda *state: told.append(state))
     assert told == [(48, 56), (56, 56)]
 
 
-def test_the_norm_of_a_damaged_tensor_is_refused(write_checkpoint: WriteCheckpoint) -> None:
+def test_the_norm_of_a_damaged_tensor_is_refused(write_checkpoint):
     path = write_checkpoint()
     path.write_bytes(path.read_bytes().replace(b"\x07\0\0\0\0\0\0\0", b"\x08\0\0\0\0\0\0\0"))
     checksums = [zlib.crc32(struct.pack("<q", number)) for number in (7, 8)]
@@ -123,7 +121,7 @@ def test_the_norm_of_a_damaged_tensor_is_refused(write_checkpoint: WriteCheckpoi
         tensor_norms(state, ["optimizer.count"])
 
 
-def test_what_is_said_of_sparse_weights_must_make_sense(tmp_path: Path) -> None:
+def test_what_is_said_of_sparse_weights_must_make_sense(tmp_path):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_tensor("model.w.indices", (1,), "uint32", [np.zeros(1, np.uint32)])
     message = f"{tmp_path}/a.mdl: model.w.indices must belong to a sparse weight, it does not"

@@ -1,7 +1,5 @@
 """A checkpoint may come from anywhere: nothing in it is followed, trusted or blown up."""
 
-from __future__ import annotations
-
 import json
 import os
 import zlib
@@ -44,7 +42,7 @@ def plain_tensor(h5: h5py.File) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     return tmp_path / "a.mdl"
 
 
@@ -64,28 +62,28 @@ def layout_of(path: Path) -> object:
         os.close(descriptor)
 
 
-def test_a_checkpoint_may_be_written_by_plain_h5py(path: Path) -> None:
+def test_a_checkpoint_may_be_written_by_plain_h5py(path):
     layout_of(write(path))
 
 
-def test_a_stored_tensor_knows_its_sizes() -> None:
+def test_a_stored_tensor_knows_its_sizes():
     tensor = StoredTensor((4, 3), "float16", 0, 0)
     assert (tensor.rows, tensor.nbytes, tensor.row_bytes) == (4, 24, 6)
 
 
-def test_a_stored_scalar_has_one_row() -> None:
+def test_a_stored_scalar_has_one_row():
     tensor = StoredTensor((), "float16", 0, 0)
     assert (tensor.rows, tensor.nbytes, tensor.row_bytes) == (1, 2, 2)
 
 
-def test_hdf5_of_another_kind_is_refused(path: Path) -> None:
+def test_hdf5_of_another_kind_is_refused(path):
     message = f"{path}: must be a checkpoint, this is an HDF5 file of another kind"
     with refusal(CheckpointError, message, "checkpoints of cstool are called checkpoint_{step}.mdl"):
         layout_of(write(path, __version__=None))
 
 
 @pytest.mark.parametrize("version", [np.bytes_(b"0.5"), "0.5"])
-def test_another_version_of_the_format_is_refused(path: Path, version: object) -> None:
+def test_another_version_of_the_format_is_refused(path, version):
     message = f"{path}: the version of the checkpoint format must be 1.0 or 1.1, got 0.5"
     hint = (
         "versions 0.x are the vendor's own, which `cstool checkpoint convert` reads; others belong to another version "
@@ -95,7 +93,7 @@ def test_another_version_of_the_format_is_refused(path: Path, version: object) -
         layout_of(write(path, __version__=version))
 
 
-def test_a_file_without_the_mark_of_success_is_refused(path: Path) -> None:
+def test_a_file_without_the_mark_of_success_is_refused(path):
     with refusal(CheckpointError, f"Cannot load partially written checkpoint at {path}", EARLIER):
         layout_of(write(path, __SUCCESS__=None))
 
@@ -113,7 +111,7 @@ def test_a_file_without_the_mark_of_success_is_refused(path: Path) -> None:
         {"t.__metadata__": np.bytes_(b'{"kind": "link", "target": ["t"]}')},
     ],
 )
-def test_descriptions_that_make_no_sense_are_refused(path: Path, changes: dict[str, object]) -> None:
+def test_descriptions_that_make_no_sense_are_refused(path, changes):
     write(path, **changes)
     size_bytes = path.stat().st_size
     with refusal(CheckpointError, f"{path}: the checkpoint is damaged or cut short ({size_bytes} bytes)", EARLIER):
@@ -133,14 +131,14 @@ def _external(h5: h5py.File) -> None:
 
 
 @pytest.mark.parametrize("add", [_soft, _external, lambda _: None])
-def test_links_of_hdf5_are_never_followed(path: Path, add: Callable[[h5py.File], None]) -> None:
+def test_links_of_hdf5_are_never_followed(path, add):
     message = f"{path}: t is damaged: it must be in the file itself, not behind a link"
     with refusal(CheckpointError, message, EARLIER):
         layout_of(write(path, add))
 
 
 @pytest.mark.parametrize("metadata", [b'{"kind": "value", "dataset": "t/t"}', b'{"kind": "value", "dataset": "../t"}'])
-def test_a_path_through_an_external_link_is_never_followed(path: Path, metadata: bytes) -> None:
+def test_a_path_through_an_external_link_is_never_followed(path, metadata):
     def add(h5: h5py.File) -> None:
         with h5py.File(f"{h5.filename}.other", "w") as other:
             plain_tensor(other)
@@ -163,17 +161,17 @@ def test_a_path_through_an_external_link_is_never_followed(path: Path, metadata:
         ("t.__metadata__", "the key t.__metadata__ is reserved by the format"),
     ],
 )
-def test_a_key_that_no_writer_takes_is_refused(path: Path, key: str, rule: str) -> None:
+def test_a_key_that_no_writer_takes_is_refused(path, key, rule):
     with refusal(DamagedCheckpointError, f"{path}: __spec__ is damaged: {rule}", EARLIER):
         layout_of(write(path, __spec__=np.bytes_(json.dumps([key]).encode())))
 
 
-def test_a_key_that_is_there_twice_is_refused(path: Path) -> None:
+def test_a_key_that_is_there_twice_is_refused(path):
     with refusal(DamagedCheckpointError, f"{path}: __spec__ is damaged: every key must be in it once", EARLIER):
         layout_of(write(path, __spec__=np.bytes_(b'["t", "t"]')))
 
 
-def test_a_group_is_no_tensor(path: Path) -> None:
+def test_a_group_is_no_tensor(path):
     with refusal(CheckpointError, f"{path}: t is damaged: it must be a dataset", EARLIER):
         layout_of(write(path, lambda h5: h5.create_group("t")))
 
@@ -197,14 +195,14 @@ def _outside(h5: h5py.File) -> None:
 
 
 @pytest.mark.parametrize("add", [_virtual, _compressed, _chunked, _outside])
-def test_a_tensor_is_plain_bytes_in_the_file(path: Path, add: Callable[[h5py.File], None]) -> None:
+def test_a_tensor_is_plain_bytes_in_the_file(path, add):
     message = f"{path}: t is damaged: it must be contiguous, uncompressed and in the file itself"
     with refusal(CheckpointError, message, EARLIER):
         layout_of(write(path, add))
 
 
 @pytest.mark.parametrize("dtype", ["complex64", ">f4", "S5", h5py.string_dtype()])
-def test_a_tensor_has_a_dtype_of_the_format(path: Path, dtype: object) -> None:
+def test_a_tensor_has_a_dtype_of_the_format(path, dtype):
     message = (
         f"{path}: t is damaged: its dtype must be one of bool, float16, float32, float64, int8, int16, int32, int64, "
         "uint8, uint16, uint32, uint64 of this machine"
@@ -214,7 +212,7 @@ def test_a_tensor_has_a_dtype_of_the_format(path: Path, dtype: object) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["dtype", "shape"])
-def test_a_tensor_is_what_its_attributes_say(path: Path, attribute: str) -> None:
+def test_a_tensor_is_what_its_attributes_say(path, attribute):
     def add(h5: h5py.File) -> None:
         plain_tensor(h5)
         h5["t"].attrs[attribute] = np.bytes_(b'"other"')
@@ -224,7 +222,7 @@ def test_a_tensor_is_what_its_attributes_say(path: Path, attribute: str) -> None
         layout_of(write(path, add))
 
 
-def test_a_tensor_larger_than_the_file_is_refused(path: Path) -> None:
+def test_a_tensor_larger_than_the_file_is_refused(path):
     write(path, lambda h5: describe(h5.create_dataset("t", (10**12,), "float32")))
     size_bytes = path.stat().st_size
     message = f"{path}: t is damaged: its 4000000000000 bytes must lie in the file, which has {size_bytes}"
@@ -232,19 +230,19 @@ def test_a_tensor_larger_than_the_file_is_refused(path: Path) -> None:
         layout_of(path)
 
 
-def test_an_unknown_kind_is_refused(path: Path) -> None:
+def test_an_unknown_kind_is_refused(path):
     message = f"{path}: t is damaged: its kind must be tensor, link or value, got pickle"
     with refusal(CheckpointError, message, EARLIER):
         layout_of(write(path, **{"t.__metadata__": np.bytes_(b'{"kind": "pickle"}')}))
 
 
-def test_a_link_to_nothing_is_refused(path: Path) -> None:
+def test_a_link_to_nothing_is_refused(path):
     message = f"{path}: t is damaged: it must be a link to a tensor before it, got gone"
     with refusal(CheckpointError, message, EARLIER):
         layout_of(write(path, **{"t.__metadata__": np.bytes_(b'{"kind": "link", "target": "gone"}')}))
 
 
-def test_a_link_to_a_tensor_after_it_is_refused(path: Path) -> None:
+def test_a_link_to_a_tensor_after_it_is_refused(path):
     changes = {
         "__spec__": np.bytes_(b'["tied", "t"]'),
         "tied.__metadata__": np.bytes_(b'{"kind": "link", "target": "t"}'),
@@ -254,7 +252,7 @@ def test_a_link_to_a_tensor_after_it_is_refused(path: Path) -> None:
         layout_of(write(path, **changes))
 
 
-def test_long_json_has_a_checksum(path: Path) -> None:
+def test_long_json_has_a_checksum(path):
     def add(h5: h5py.File) -> None:
         plain_tensor(h5)
         describe(h5.create_dataset("t.__metadata__", data=np.frombuffer(b'"x"', np.uint8)))

@@ -1,7 +1,5 @@
 """What was written is read back, bit for bit, and damage is found."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -49,7 +47,7 @@ def in_order(reader: CheckpointReader, key: str, rows: int) -> list[np.ndarray[A
 
 @given(array=ARRAYS, rows=st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
-def test_a_tensor_comes_back_bit_for_bit(array: np.ndarray[Any, Any], rows: int) -> None:
+def test_a_tensor_comes_back_bit_for_bit(array, rows):
     array = np.asarray(array)
     chunks = [array[i : i + rows] for i in range(0, len(array), rows)] if array.shape else [array]
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +63,7 @@ def test_a_tensor_comes_back_bit_for_bit(array: np.ndarray[Any, Any], rows: int)
 
 @given(values=st.dictionaries(st.from_regex(r"[a-zé.]*[a-zé]", fullmatch=True), JSON, max_size=4))
 @settings(max_examples=30, deadline=None)
-def test_values_come_back(values: dict[str, Any]) -> None:
+def test_values_come_back(values):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.mdl")
         with CheckpointWriter(path) as writer:
@@ -75,7 +73,7 @@ def test_values_come_back(values: dict[str, Any]) -> None:
             assert (reader.values(), reader.keys()) == (values, list(values))
 
 
-def test_a_large_tensor_in_uneven_chunks_comes_back(tmp_path: Path) -> None:
+def test_a_large_tensor_in_uneven_chunks_comes_back(tmp_path):
     large = np.random.default_rng(0).random((5000, 333), dtype=np.float32)
     with CheckpointWriter(tmp_path / "a.mdl", large.nbytes) as writer:
         writer.add_tensor("t", large.shape, "float32", [large[:4321], large[4321:4322], large[4322:]])
@@ -84,7 +82,7 @@ def test_a_large_tensor_in_uneven_chunks_comes_back(tmp_path: Path) -> None:
         assert (reader.read("t") == large).all()
 
 
-def test_strided_chunks_are_written_in_their_own_order(tmp_path: Path) -> None:
+def test_strided_chunks_are_written_in_their_own_order(tmp_path):
     transposed = np.arange(12, dtype=np.float32).reshape(4, 3).T
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_tensor("t", (3, 4), "float32", [transposed])
@@ -92,7 +90,7 @@ def test_strided_chunks_are_written_in_their_own_order(tmp_path: Path) -> None:
         assert reader.read("t").tolist() == transposed.tolist()
 
 
-def test_values_and_keys_beyond_the_limit_of_attributes_come_back(tmp_path: Path) -> None:
+def test_values_and_keys_beyond_the_limit_of_attributes_come_back(tmp_path):
     values = {f"a.rather.long.key.{number:05}": number for number in range(1500)} | {"long": ["x" * 70_000, None]}
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         for key, value in values.items():
@@ -102,37 +100,37 @@ def test_values_and_keys_beyond_the_limit_of_attributes_come_back(tmp_path: Path
 
 
 @pytest.fixture
-def reader(write_checkpoint: WriteCheckpoint) -> Any:
+def reader(write_checkpoint) -> Any:
     with CheckpointReader(write_checkpoint()) as reader:
         yield reader
 
 
-def test_keys_come_in_the_order_of_writing(reader: CheckpointReader) -> None:
+def test_keys_come_in_the_order_of_writing(reader):
     assert reader.keys() == ["model.weight", "model.tied", "optimizer.count", "global_step", "__metadata__"]
 
 
-def test_tensor_names_are_those_of_what_is_stored(reader: CheckpointReader) -> None:
+def test_tensor_names_are_those_of_what_is_stored(reader):
     assert reader.tensor_names() == ["model.weight", "optimizer.count"]
 
 
-def test_a_tensor_says_its_shape_dtype_and_size(reader: CheckpointReader) -> None:
+def test_a_tensor_says_its_shape_dtype_and_size(reader):
     key = "model.weight"
     assert (reader.shape(key), reader.dtype(key), reader.nbytes(key)) == ((4, 3), "float32", 48)
 
 
-def test_a_link_says_where_it_points(reader: CheckpointReader) -> None:
+def test_a_link_says_where_it_points(reader):
     assert [reader.link_of(key) for key in ("model.tied", "model.weight")] == ["model.weight", None]
 
 
-def test_a_link_reads_as_its_tensor(reader: CheckpointReader, weight: np.ndarray[Any, Any]) -> None:
+def test_a_link_reads_as_its_tensor(reader, weight):
     assert (reader.read("model.tied").tobytes(), reader.shape("model.tied")) == (weight.tobytes(), (4, 3))
 
 
-def test_the_writer_is_known(reader: CheckpointReader) -> None:
+def test_the_writer_is_known(reader):
     assert reader.cstool_version == cstool.__version__
 
 
-def test_values_are_chosen_by_whole_parts_of_their_keys(tmp_path: Path) -> None:
+def test_values_are_chosen_by_whole_parts_of_their_keys(tmp_path):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         for key in ("a", "a.b", "ab", "a.b.c"):
             writer.add_value(key, key)
@@ -145,13 +143,11 @@ def test_values_are_chosen_by_whole_parts_of_their_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop", "rows"), [(1, 3, [1, 2]), (2, None, [2, 3]), (None, 1, [0]), (4, 4, [])])
-def test_a_range_of_rows_is_read(
-    reader: CheckpointReader, weight: np.ndarray[Any, Any], start: int | None, stop: int | None, rows: list[int]
-) -> None:
+def test_a_range_of_rows_is_read(reader, weight, start, stop, rows):
     assert reader.read("model.weight", start=start, stop=stop).tolist() == weight[rows].tolist()
 
 
-def test_rows_are_read_into_an_array_of_the_caller(reader: CheckpointReader, weight: np.ndarray[Any, Any]) -> None:
+def test_rows_are_read_into_an_array_of_the_caller(reader, weight):
     out = np.zeros((2, 3), np.float32)
     assert reader.read("model.weight", out, 1, 3) is out
     assert out.tolist() == weight[1:3].tolist()
@@ -165,38 +161,38 @@ def test_rows_are_read_into_an_array_of_the_caller(reader: CheckpointReader, wei
         (np.zeros((3, 4), np.float32).T, "(4, 3) float32, contiguous: False"),
     ],
 )
-def test_an_array_that_does_not_fit_is_refused(reader: CheckpointReader, out: np.ndarray[Any, Any], got: str) -> None:
+def test_an_array_that_does_not_fit_is_refused(reader, out, got):
     with refusal(ValueError, f"model.weight: out must be C-contiguous (4, 3) float32, got {got}"):
         reader.read("model.weight", out)
 
 
-def test_rows_out_of_range_are_refused(reader: CheckpointReader) -> None:
+def test_rows_out_of_range_are_refused(reader):
     with refusal(ValueError, "model.weight: rows must satisfy 0 <= start <= stop <= 4, got 0:5"):
         reader.read("model.weight", stop=5)
 
 
-def test_a_scalar_has_no_rows(reader: CheckpointReader) -> None:
+def test_a_scalar_has_no_rows(reader):
     with refusal(ValueError, "optimizer.count: a scalar has no rows to choose from"):
         reader.read("optimizer.count", start=0)
 
 
-def test_rows_that_are_not_the_next_ones_are_refused(reader: CheckpointReader) -> None:
+def test_rows_that_are_not_the_next_ones_are_refused(reader):
     with refusal(ValueError, "model.weight: rows must be read in order, the next is 0, got 1"):
         reader.in_order("model.weight")(np.empty((1, 3), np.float32), 1, 2)
 
 
-def test_a_missing_tensor_is_named_with_the_nearest(reader: CheckpointReader) -> None:
+def test_a_missing_tensor_is_named_with_the_nearest(reader):
     message = f"{reader.path}: the checkpoint has no tensor model.weigth"
     with refusal(CheckpointError, message, "the nearest is model.weight"):
         reader.read("model.weigth")
 
 
-def test_a_missing_value_is_named(reader: CheckpointReader) -> None:
+def test_a_missing_value_is_named(reader):
     with refusal(CheckpointError, f"{reader.path}: the checkpoint has no value xyz"):
         reader.value("xyz")
 
 
-def test_a_closed_reader_is_closed_again_without_harm(reader: CheckpointReader) -> None:
+def test_a_closed_reader_is_closed_again_without_harm(reader):
     reader.close()
     reader.close()
 
@@ -204,40 +200,40 @@ def test_a_closed_reader_is_closed_again_without_harm(reader: CheckpointReader) 
 # What is no checkpoint.
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path):
     hint = "name one of the .mdl files in it; cstool checkpoint list shows them"
     with refusal(CheckpointError, f"{tmp_path}: a checkpoint must be a file, this is a folder", hint):
         CheckpointReader(tmp_path)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path):
     message = f"{tmp_path}/a.mdl: a checkpoint must be a file that can be read, got: No such file or directory"
     with refusal(CheckpointError, message, "cstool checkpoint list shows the checkpoints of a folder"):
         CheckpointReader(tmp_path / "a.mdl")
 
 
-def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path):
     os.mkfifo(tmp_path / "a.mdl")
     with refusal(CheckpointError, f"{tmp_path}/a.mdl: a checkpoint must be a regular file, this is not one"):
         CheckpointReader(tmp_path / "a.mdl")
 
 
 @pytest.mark.parametrize("contents", [b"", b"not HDF5 at all", b"\x89HDF"])
-def test_a_file_that_is_not_hdf5_is_refused(tmp_path: Path, contents: bytes) -> None:
+def test_a_file_that_is_not_hdf5_is_refused(tmp_path, contents):
     (tmp_path / "a.mdl").write_bytes(contents)
     message = f"{tmp_path}/a.mdl: a checkpoint must be an HDF5 file, this one is not"
     with refusal(CheckpointError, message, "checkpoints of cstool are called checkpoint_{step}.mdl"):
         CheckpointReader(tmp_path / "a.mdl")
 
 
-def test_a_truncated_file_is_refused(write_checkpoint: WriteCheckpoint) -> None:
+def test_a_truncated_file_is_refused(write_checkpoint):
     path = write_checkpoint()
     os.truncate(path, 1000)
     with refusal(CheckpointError, f"{path}: the checkpoint is damaged or cut short (1000 bytes)", EARLIER):
         CheckpointReader(path)
 
 
-def test_a_file_cut_short_while_it_is_open_is_noticed(write_checkpoint: WriteCheckpoint) -> None:
+def test_a_file_cut_short_while_it_is_open_is_noticed(write_checkpoint):
     path = write_checkpoint()
     with CheckpointReader(path) as reader:
         os.truncate(path, 100)
@@ -245,9 +241,7 @@ def test_a_file_cut_short_while_it_is_open_is_noticed(write_checkpoint: WriteChe
             reader.read("model.weight")
 
 
-def test_a_truncation_anywhere_is_found_and_the_interpreter_survives(
-    write_checkpoint: WriteCheckpoint, tmp_path: Path
-) -> None:
+def test_a_truncation_anywhere_is_found_and_the_interpreter_survives(write_checkpoint, tmp_path):
     script = """
 import sys
 from cstool.errors import CheckpointError
@@ -266,9 +260,7 @@ print(found == tried > 20)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
-def test_a_bit_flipped_anywhere_in_the_file_is_found_or_harmless(
-    write_checkpoint: WriteCheckpoint, tmp_path: Path
-) -> None:
+def test_a_bit_flipped_anywhere_in_the_file_is_found_or_harmless(write_checkpoint, tmp_path):
     script = """
 import sys
 from cstool.errors import CheckpointError
@@ -295,9 +287,7 @@ print(found > 50)
 # Damaged tensors.
 
 
-def test_a_damaged_tensor_is_named_with_its_checksums(
-    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]
-) -> None:
+def test_a_damaged_tensor_is_named_with_its_checksums(write_checkpoint, weight):
     path = _flip(write_checkpoint(), weight.tobytes(), 5, 3)
     flipped = bytearray(weight.tobytes())
     flipped[5] ^= 8
@@ -309,7 +299,7 @@ def test_a_damaged_tensor_is_named_with_its_checksums(
 
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_any_bit_flipped_in_a_tensor_is_found(data: st.DataObject) -> None:
+def test_any_bit_flipped_in_a_tensor_is_found(data):
     array = np.arange(300, dtype=np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.mdl")
@@ -321,9 +311,7 @@ def test_any_bit_flipped_in_a_tensor_is_found(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("way", ["read", "read_rows", "in_order", "pieces", "verify_all", "link"])
-def test_every_way_to_see_all_of_a_tensor_verifies_it(
-    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any], way: str
-) -> None:
+def test_every_way_to_see_all_of_a_tensor_verifies_it(write_checkpoint, weight, way):
     ways: dict[str, Callable[[CheckpointReader], object]] = {
         "read": lambda reader: reader.read("model.weight"),
         "read_rows": lambda reader: reader.read("model.weight", start=0, stop=4),
@@ -339,7 +327,7 @@ def test_every_way_to_see_all_of_a_tensor_verifies_it(
 
 @given(array=ARRAYS)
 @settings(max_examples=60, deadline=None)
-def test_the_pieces_of_a_tensor_are_its_elements_row_by_row(array: np.ndarray[Any, Any]) -> None:
+def test_the_pieces_of_a_tensor_are_its_elements_row_by_row(array):
     array = np.asarray(array)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
@@ -354,9 +342,7 @@ def test_the_pieces_of_a_tensor_are_its_elements_row_by_row(array: np.ndarray[An
                 assert b"".join(piece.tobytes() for piece in pieces) == array.tobytes()
 
 
-def test_a_damaged_tensor_is_told_before_its_last_piece(
-    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_tensor_is_told_before_its_last_piece(write_checkpoint, weight, monkeypatch):
     monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 5)
     with CheckpointReader(_flip(write_checkpoint(), weight.tobytes(), 0, 0)) as reader:
         pieces = reader.pieces("model.weight")
@@ -365,7 +351,7 @@ def test_a_damaged_tensor_is_told_before_its_last_piece(
             next(pieces)
 
 
-def test_verifying_tells_how_far_it_is(write_checkpoint: WriteCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verifying_tells_how_far_it_is(write_checkpoint, monkeypatch):
     monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 5)
     told: list[tuple[int, int]] = []
     with CheckpointReader(write_checkpoint()) as reader:
@@ -373,9 +359,7 @@ def test_verifying_tells_how_far_it_is(write_checkpoint: WriteCheckpoint, monkey
     assert told == [(20, 56), (40, 56), (48, 56), (56, 56)]
 
 
-def test_a_part_of_a_damaged_tensor_is_read_as_it_is(
-    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]
-) -> None:
+def test_a_part_of_a_damaged_tensor_is_read_as_it_is(write_checkpoint, weight):
     path = _flip(write_checkpoint(), weight.tobytes(), 40, 0)
     with CheckpointReader(path) as reader:
         assert reader.read("model.weight", stop=2).tolist() == weight[:2].tolist()

@@ -1,7 +1,5 @@
 """What may be typed where checkpoints are named."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -18,7 +16,7 @@ NAMES = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """The folder `runs` of the working folder, with checkpoints of the steps 9, 10 (three) and 100."""
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
@@ -45,12 +43,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("r[u]ns/checkpoint_9.???", "runs/checkpoint_9.mdl"),
     ],
 )
-def test_a_target_names_a_file(target: str, found: str) -> None:
+def test_a_target_names_a_file(target, found):
     assert find_checkpoint(target) == Path(found)
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_glob_names_files_by_their_numbers() -> None:
+def test_a_glob_names_files_by_their_numbers():
     assert [path.name for path in find_checkpoints(["runs/*.mdl"])] == [
         "checkpoint_9.mdl",
         "checkpoint_10.mdl",
@@ -61,18 +59,18 @@ def test_a_glob_names_files_by_their_numbers() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_file_that_is_named_twice_counts_once() -> None:
+def test_a_file_that_is_named_twice_counts_once():
     targets = ["runs:100", "runs/checkpoint_100.mdl", "runs/*_9.mdl", "runs:latest"]
     assert [path.name for path in find_checkpoints(targets)] == ["checkpoint_100.mdl", "checkpoint_9.mdl"]
 
 
 @pytest.mark.parametrize("name", ["runs:9", "runs:latest", "checkpoint_*.mdl", "a[1].mdl"])
-def test_a_file_of_just_that_name_counts_first(folder: Path, name: str) -> None:
+def test_a_file_of_just_that_name_counts_first(folder, name):
     Path(name).touch()
     assert find_checkpoint(name) == Path(name)
 
 
-def test_a_link_that_leads_nowhere_is_a_file_of_that_name(folder: Path) -> None:
+def test_a_link_that_leads_nowhere_is_a_file_of_that_name(folder):
     os.symlink("loop*", "loop*")
     assert find_checkpoint("loop*") == Path("loop*")
 
@@ -97,7 +95,7 @@ def test_a_link_that_leads_nowhere_is_a_file_of_that_name(folder: Path) -> None:
         ("runs/*_9*", "runs/*_9*: must be one checkpoint, got 2: runs/a_9, runs/checkpoint_9.mdl", None),
     ],
 )
-def test_a_target_that_names_no_file_or_several_is_refused(target: str, message: str, hint: str | None) -> None:
+def test_a_target_that_names_no_file_or_several_is_refused(target, message, hint):
     if target == "runs/*_9*":
         Path("runs/a_9").touch()
     with refusal(CheckpointError, message, hint):

@@ -1,7 +1,5 @@
 """A checkpoint is written whole or not at all, and whatever goes wrong, the previous one stays."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -31,73 +29,71 @@ WriteCheckpoint = Callable[..., Path]
 Usage = namedtuple("Usage", "total used free")
 
 
-def test_plain_h5py_opens_a_checkpoint(write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]) -> None:
+def test_plain_h5py_opens_a_checkpoint(write_checkpoint, weight):
     with h5py.File(write_checkpoint()) as file:
         assert (file["model.weight"][:] == weight).all()
 
 
-def test_tensors_are_contiguous_datasets_named_by_their_keys(write_checkpoint: WriteCheckpoint) -> None:
+def test_tensors_are_contiguous_datasets_named_by_their_keys(write_checkpoint):
     with h5py.File(write_checkpoint()) as file:
         assert {key: file[key].chunks for key in file} == {"model.weight": None, "optimizer.count": None}
 
 
-def test_a_tensor_says_its_dtype_shape_and_checksum(
-    write_checkpoint: WriteCheckpoint, weight: np.ndarray[Any, Any]
-) -> None:
+def test_a_tensor_says_its_dtype_shape_and_checksum(write_checkpoint, weight):
     with h5py.File(write_checkpoint()) as file:
         crc32 = zlib.crc32(weight.tobytes())
         assert dict(file["model.weight"].attrs) == {"dtype": b"float32", "shape": b"[4, 3]", "crc32": crc32}
 
 
-def test_the_file_says_what_it_is(write_checkpoint: WriteCheckpoint) -> None:
+def test_the_file_says_what_it_is(write_checkpoint):
     with h5py.File(write_checkpoint()) as file:
         found = {name: file.attrs[name] for name in ("__version__", "__cstool_version__", "__SUCCESS__")}
     assert found == {"__version__": b"1.1", "__cstool_version__": cstool.__version__.encode(), "__SUCCESS__": True}
 
 
-def test_the_spec_lists_all_keys_in_the_order_of_writing(write_checkpoint: WriteCheckpoint) -> None:
+def test_the_spec_lists_all_keys_in_the_order_of_writing(write_checkpoint):
     with h5py.File(write_checkpoint()) as file:
         spec = json.loads(file.attrs["__spec__"])
     assert spec == ["model.weight", "model.tied", "optimizer.count", "global_step", "__metadata__"]
 
 
-def test_every_key_is_described_in_an_attribute(write_checkpoint: WriteCheckpoint) -> None:
+def test_every_key_is_described_in_an_attribute(write_checkpoint):
     with h5py.File(write_checkpoint()) as file:
         keys = ("model.weight", "model.tied", "global_step")
         found = [json.loads(file.attrs[f"{key}.__metadata__"]) for key in keys]
     assert found == [{"kind": "tensor"}, {"kind": "link", "target": "model.weight"}, {"kind": "value", "value": 3}]
 
 
-def test_long_json_is_a_dataset(tmp_path: Path) -> None:
+def test_long_json_is_a_dataset(tmp_path):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("long", "x" * 100_000)
     with h5py.File(tmp_path / "a.mdl") as file:
         assert file["long.__metadata__"][:].tobytes() == b'"' + b"x" * 100_000 + b'"'
 
 
-def test_the_same_contents_make_the_same_bytes(write_checkpoint: WriteCheckpoint) -> None:
+def test_the_same_contents_make_the_same_bytes(write_checkpoint):
     assert write_checkpoint("a.mdl").read_bytes() == write_checkpoint("b.mdl").read_bytes()
 
 
-def test_nothing_but_the_checkpoint_is_left(write_checkpoint: WriteCheckpoint, tmp_path: Path) -> None:
+def test_nothing_but_the_checkpoint_is_left(write_checkpoint, tmp_path):
     write_checkpoint("a.mdl")
     assert os.listdir(tmp_path) == ["a.mdl"]
 
 
-def test_only_a_temporary_file_is_seen_while_it_is_written(tmp_path: Path) -> None:
+def test_only_a_temporary_file_is_seen_while_it_is_written(tmp_path):
     with CheckpointWriter(tmp_path / "a.mdl"):
         assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
-def test_an_exception_leaves_nothing(tmp_path: Path, kind: type[BaseException]) -> None:
+def test_an_exception_leaves_nothing(tmp_path, kind):
     with refusal(kind, "stop"), CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_tensor("a", (2,), "float32", [np.zeros(2, np.float32)])
         raise kind("stop")
     assert os.listdir(tmp_path) == []
 
 
-def test_an_exception_of_who_hands_out_chunks_passes_unchanged(tmp_path: Path) -> None:
+def test_an_exception_of_who_hands_out_chunks_passes_unchanged(tmp_path):
     def chunks() -> Any:
         yield np.zeros(1, np.float32)
         raise OSError("the store failed")
@@ -120,12 +116,12 @@ def test_an_exception_of_who_hands_out_chunks_passes_unchanged(tmp_path: Path) -
         ([], "a: the chunks must have 2 rows together, they do not"),
     ],
 )
-def test_chunks_make_up_their_tensor(tmp_path: Path, chunks: list[Any], message: str) -> None:
+def test_chunks_make_up_their_tensor(tmp_path, chunks, message):
     with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_tensor("a", (2, 3), "float32", chunks)
 
 
-def test_a_tensor_may_come_in_pieces_without_rows(tmp_path: Path, weight: np.ndarray[Any, Any]) -> None:
+def test_a_tensor_may_come_in_pieces_without_rows(tmp_path, weight):
     elements = weight.reshape(-1)
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_pieces("a", weight.shape, "float32", [elements[:5], elements[5:6], elements[6:]])
@@ -143,12 +139,12 @@ def test_a_tensor_may_come_in_pieces_without_rows(tmp_path: Path, weight: np.nda
         ([np.zeros(3, np.float32)] * 3, "a: the pieces must make up (2, 3) float32, there is more of float32"),
     ],
 )
-def test_pieces_make_up_their_tensor(tmp_path: Path, pieces: list[Any], message: str) -> None:
+def test_pieces_make_up_their_tensor(tmp_path, pieces, message):
     with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_pieces("a", (2, 3), "float32", pieces)
 
 
-def test_a_dtype_without_a_place_in_the_format_is_refused(tmp_path: Path) -> None:
+def test_a_dtype_without_a_place_in_the_format_is_refused(tmp_path):
     with (
         refusal(
             ValueError,
@@ -160,7 +156,7 @@ def test_a_dtype_without_a_place_in_the_format_is_refused(tmp_path: Path) -> Non
         writer.add_tensor("a", (2,), "complex64", [])
 
 
-def test_a_key_is_added_once(tmp_path: Path) -> None:
+def test_a_key_is_added_once(tmp_path):
     with (
         refusal(ValueError, "a: a key must be added once, it is there already"),
         CheckpointWriter(tmp_path / "a.mdl") as writer,
@@ -170,7 +166,7 @@ def test_a_key_is_added_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["missing", "value"])
-def test_a_link_points_to_a_tensor(tmp_path: Path, target: str) -> None:
+def test_a_link_points_to_a_tensor(tmp_path, target):
     with (
         refusal(ValueError, f"a: a link must point to a tensor that was added before, got {target}"),
         CheckpointWriter(tmp_path / "a.mdl") as writer,
@@ -182,22 +178,20 @@ def test_a_link_points_to_a_tensor(tmp_path: Path, target: str) -> None:
 # What a user meets.
 
 
-def test_an_existing_checkpoint_is_never_overwritten(write_checkpoint: WriteCheckpoint) -> None:
+def test_an_existing_checkpoint_is_never_overwritten(write_checkpoint):
     path = write_checkpoint()
     with refusal(CheckpointError, f"Checkpoint at '{path}' already exists", "delete it or choose another name"):
         CheckpointWriter(path)
 
 
-def test_a_checkpoint_that_appears_meanwhile_is_not_overwritten_either(tmp_path: Path) -> None:
+def test_a_checkpoint_that_appears_meanwhile_is_not_overwritten_either(tmp_path):
     message, hint = f"Checkpoint at '{tmp_path}/a.mdl' already exists", "delete it or choose another name"
     with refusal(CheckpointError, message, hint), CheckpointWriter(tmp_path / "a.mdl"):
         (tmp_path / "a.mdl").write_text("of another run")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.mdl": "of another run"}
 
 
-def test_too_little_space_is_noticed_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_space_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9, 500))
     with refusal(
         CheckpointError,
@@ -209,7 +203,7 @@ def test_too_little_space_is_noticed_before_anything_is_written(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path):
     with refusal(
         CheckpointError,
         f"{tmp_path}/missing/a.mdl: a checkpoint of {METADATA_BYTES} bytes must be writable here "
@@ -228,9 +222,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         (errno.EIO, ""),
     ],
 )
-def test_a_folder_that_cannot_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
-) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, number, remedy):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 10**9))
     monkeypatch.setattr(os, "open", _Failing(number, after=0))
     with refusal(
@@ -244,8 +236,8 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 @pytest.mark.parametrize("after", range(0, 18, 3))
 def test_a_disk_that_fills_up_at_any_write_is_noticed_and_nothing_is_left(
-    write_checkpoint: WriteCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
+    write_checkpoint, tmp_path, monkeypatch, after
+):
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", _Failing(errno.ENOSPC, after, os.pwrite))
         with pytest.raises(CheckpointError) as caught:
@@ -255,9 +247,7 @@ def test_a_disk_that_fills_up_at_any_write_is_noticed_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("call", ["fsync", "ftruncate", "link", "posix_fallocate"])
-def test_a_failing_disk_is_noticed_and_nothing_is_left(
-    write_checkpoint: WriteCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_a_failing_disk_is_noticed_and_nothing_is_left(write_checkpoint, tmp_path, monkeypatch, call):
     with monkeypatch.context() as patch:
         patch.setattr(os, call, _Failing(errno.EIO, after=0))
         with pytest.raises(CheckpointError, match="got: Input/output error"):
@@ -266,7 +256,7 @@ def test_a_failing_disk_is_noticed_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("total_bytes", [0, 1_000_000])
-def test_a_real_limit_of_the_file_size_ends_in_an_error_and_no_crash(tmp_path: Path, total_bytes: int) -> None:
+def test_a_real_limit_of_the_file_size_ends_in_an_error_and_no_crash(tmp_path, total_bytes):
     script = f"""
         import os, resource
         import numpy as np
@@ -288,9 +278,7 @@ def test_a_real_limit_of_the_file_size_ends_in_an_error_and_no_crash(tmp_path: P
     )
 
 
-def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file(
-    write_checkpoint: WriteCheckpoint, tmp_path: Path
-) -> None:
+def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file(write_checkpoint, tmp_path):
     previous = write_checkpoint("checkpoint_1.mdl")
     script = """
         import os, signal
@@ -308,7 +296,7 @@ def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file(
         reader.verify_all()
 
 
-def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_is_swept(tmp_path):
     script = """
         import os, signal
         from cstool.store import CheckpointWriter

@@ -1,7 +1,5 @@
 """Checksums are those of zlib, whichever library is at hand, and those of pieces make that of the whole."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import sys
@@ -20,12 +18,12 @@ PERIOD = 2**32 - 1
 """zero bytes after which a checksum comes round: the polynomial is primitive, of degree 32"""
 
 
-def test_the_quick_library_is_used_where_it_is_installed() -> None:
+def test_the_quick_library_is_used_where_it_is_installed():
     isal_zlib = pytest.importorskip("isal.isal_zlib")
     assert module._crc32 is isal_zlib.crc32
 
 
-def test_without_the_quick_library_zlib_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_quick_library_zlib_does_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "isal", None)
     assert _loaded_anew()._crc32 is zlib.crc32
 
@@ -40,38 +38,38 @@ def _loaded_anew() -> ModuleType:
 
 
 @given(BYTES, st.integers(0, 2**32 - 1))
-def test_a_checksum_is_that_of_zlib(data: bytes, value: int) -> None:
+def test_a_checksum_is_that_of_zlib(data, value):
     assert crc32(data, value) == zlib.crc32(data, value)
 
 
-def test_a_checksum_of_nothing_is_nought() -> None:
+def test_a_checksum_of_nothing_is_nought():
     assert crc32(b"") == 0
 
 
 @given(BYTES)
-def test_a_view_is_read_where_it_is(data: bytes) -> None:
+def test_a_view_is_read_where_it_is(data):
     assert crc32(memoryview(data)[1:]) == zlib.crc32(data[1:])
 
 
 @given(st.lists(BYTES, max_size=5))
-def test_the_pieces_make_the_whole_wherever_it_is_cut(pieces: list[bytes]) -> None:
+def test_the_pieces_make_the_whole_wherever_it_is_cut(pieces):
     of_pieces = [(zlib.crc32(piece), len(piece)) for piece in pieces]
     whole = functools.reduce(lambda crc, piece: combine_crc32(crc, *piece), of_pieces, 0)
     assert whole == zlib.crc32(b"".join(pieces))
 
 
 @given(st.binary(min_size=1), st.integers(0, 2**17))
-def test_a_long_second_piece(first: bytes, zeros: int) -> None:
+def test_a_long_second_piece(first, zeros):
     assert combine_crc32(zlib.crc32(first), zlib.crc32(bytes(zeros)), zeros) == zlib.crc32(first + bytes(zeros))
 
 
 @given(BYTES, st.integers(0, 300), st.integers(1, 3))
-def test_a_second_piece_of_more_than_32_bits_of_length(first: bytes, zeros: int, rounds: int) -> None:
+def test_a_second_piece_of_more_than_32_bits_of_length(first, zeros, rounds):
     combined = combine_crc32(zlib.crc32(first), zlib.crc32(bytes(zeros)), rounds * PERIOD + zeros)
     assert combined == zlib.crc32(first + bytes(zeros))
 
 
-def test_a_second_piece_of_8_gib_of_zeros_made_by_doubling() -> None:
+def test_a_second_piece_of_8_gib_of_zeros_made_by_doubling():
     crc, length = zlib.crc32(b"\0"), 1
     while length < 2**33:
         crc, length = combine_crc32(crc, crc, length), 2 * length

@@ -1,7 +1,5 @@
 """A MemoryX file or a commit record that is not what it was is found, whatever happened to it, and never loaded."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -27,13 +25,13 @@ EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[Healt
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory) -> Path:
     """A file with two commits, of steps 3 and 4, which nobody changes."""
     return write_store(tmp_path_factory.mktemp("kept") / "memoryx.h5", steps=(3, 4))
 
 
 @pytest.fixture
-def path(tmp_path: Path, kept: Path) -> Path:
+def path(tmp_path, kept) -> Path:
     """A copy of it."""
     for file in (kept, record_path(kept)):
         shutil.copy(file, tmp_path)
@@ -74,16 +72,14 @@ def is_as_committed(found: dict[str, Array], kept: Path) -> bool:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_whole_is_read(path: Path, kept: Path, reader: Callable[[Path], dict[str, Array]]) -> None:
+def test_what_is_whole_is_read(path, kept, reader):
     assert is_as_committed(reader(path), kept)
 
 
 @EXAMPLES
 @given(data=st.data())
 @pytest.mark.parametrize("reader", READERS)
-def test_a_flipped_bit_of_a_committed_array_is_found(
-    path: Path, kept: Path, reader: Callable[[Path], dict[str, Array]], data: st.DataObject
-) -> None:
+def test_a_flipped_bit_of_a_committed_array_is_found(path, kept, reader, data):
     content, _ = restore(path, kept)
     with CommittedStore(path) as found:
         name = data.draw(st.sampled_from(found.tensor_names()))
@@ -103,7 +99,7 @@ def test_a_flipped_bit_of_a_committed_array_is_found(
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_arrays_that_were_exchanged_are_found(path: Path, reader: Callable[[Path], dict[str, Array]]) -> None:
+def test_arrays_that_were_exchanged_are_found(path, reader):
     with h5py.File(path, "r+") as file:
         for old, new in (("slot_0", "aside"), ("slot_1", "slot_0"), ("aside", "slot_1")):
             file.move(old, new)
@@ -117,9 +113,7 @@ def test_arrays_that_were_exchanged_are_found(path: Path, reader: Callable[[Path
 @EXAMPLES
 @given(data=st.data())
 @pytest.mark.parametrize("reader", READERS)
-def test_a_flipped_bit_anywhere_is_found_or_does_not_matter(
-    path: Path, kept: Path, reader: Callable[[Path], dict[str, Array]], data: st.DataObject
-) -> None:
+def test_a_flipped_bit_anywhere_is_found_or_does_not_matter(path, kept, reader, data):
     content, _ = restore(path, kept)
     where = st.integers(0, len(content) - 1)
     content[data.draw(where)] ^= 1 << data.draw(st.integers(0, 7))
@@ -134,9 +128,7 @@ def test_a_flipped_bit_anywhere_is_found_or_does_not_matter(
 @EXAMPLES
 @given(data=st.data())
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_that_was_cut_short_is_found(
-    path: Path, kept: Path, reader: Callable[[Path], dict[str, Array]], data: st.DataObject
-) -> None:
+def test_a_file_that_was_cut_short_is_found(path, kept, reader, data):
     content, _ = restore(path, kept)
     path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
     with refusal(DamagedCheckpointError, f"{path}: the MemoryX file is damaged or cut short"):
@@ -146,9 +138,7 @@ def test_a_file_that_was_cut_short_is_found(
 @EXAMPLES
 @given(data=st.data())
 @pytest.mark.parametrize("reader", READERS)
-def test_a_record_that_was_cut_short_or_changed_is_found(
-    path: Path, kept: Path, reader: Callable[[Path], dict[str, Array]], data: st.DataObject
-) -> None:
+def test_a_record_that_was_cut_short_or_changed_is_found(path, kept, reader, data):
     _, record = restore(path, kept)
     match data.draw(st.sampled_from(["cut", "flip", "longer", "torn"])):
         case "cut":
@@ -169,9 +159,7 @@ def test_a_record_that_was_cut_short_or_changed_is_found(
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("swapped", ["file", "record"])
-def test_the_files_of_two_runs_do_not_belong_together(
-    path: Path, kept: Path, tmp_path: Path, reader: Callable[[Path], Any], swapped: str
-) -> None:
+def test_the_files_of_two_runs_do_not_belong_together(path, kept, tmp_path, reader, swapped):
     other = write_store(tmp_path / "other" / "memoryx.h5", steps=(3, 4))
     identities = [committed(path).identity for path in (path, other)]
     if swapped == "file":
@@ -194,7 +182,7 @@ def committed(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_that_is_gone_is_missed(path: Path, reader: Callable[[Path], Any]) -> None:
+def test_a_file_that_is_gone_is_missed(path, reader):
     path.unlink()
     hint = f"bring it back, or cstool checkpoint delete {path} drops what is there"
     with refusal(StoreError, f"{path}: must be there, as its commit record is, found nothing", hint):
@@ -202,13 +190,13 @@ def test_a_file_that_is_gone_is_missed(path: Path, reader: Callable[[Path], Any]
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_without_a_record_nothing_was_committed(path: Path, reader: Callable[[Path], Any]) -> None:
+def test_without_a_record_nothing_was_committed(path, reader):
     record_path(path).unlink()
     with refusal(StoreError, f"{path}: the MemoryX file must have been committed, it has not"):
         reader(path)
 
 
-def test_where_the_last_commit_is_damaged_the_one_before_it_is_copied(path: Path, kept: Path, tmp_path: Path) -> None:
+def test_where_the_last_commit_is_damaged_the_one_before_it_is_copied(path, kept, tmp_path):
     with CommittedStore(path) as found:
         extent = found.record.arrays["model.weight"][0]
         place = found._places["model.weight"][extent.slot]
@@ -235,9 +223,7 @@ BAD_EXTENTS = [
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("extents", "rule"), BAD_EXTENTS)
-def test_a_record_names_all_rows_of_an_array(
-    path: Path, reader: Callable[[Path], Any], extents: list[list[int]], rule: str
-) -> None:
+def test_a_record_names_all_rows_of_an_array(path, reader, extents, rule):
     edit_record(path, lambda record: record["arrays"].update({"model.weight": extents}))
     with refusal(DamagedCheckpointError, f"{path}: model.weight is damaged: {rule}"):
         reader(path)
@@ -246,7 +232,7 @@ def test_a_record_names_all_rows_of_an_array(
 @pytest.mark.parametrize(
     "name", ["../model.weight", "/model.weight", "/slot_1/model.weight", ".", "", "a\0b", "..", "model.tied"]
 )
-def test_names_in_a_record_do_not_leave_the_file(path: Path, name: str) -> None:
+def test_names_in_a_record_do_not_leave_the_file(path, name):
     edit_record(path, lambda record: record["arrays"].update({name: record["arrays"].pop("model.weight")}))
     with refusal(DamagedCheckpointError, f"{record_path(path)}: {ANOTHER_KIND}"):
         read(path)
@@ -275,7 +261,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_record_of_another_kind_is_refused(path: Path, what: str) -> None:
+def test_a_record_of_another_kind_is_refused(path, what):
     edit_record(path, CHANGES[what])
     for reader in (adopt, read, committed_step):
         with refusal(DamagedCheckpointError, f"{record_path(path)}: {ANOTHER_KIND}"):
@@ -283,7 +269,7 @@ def test_a_record_of_another_kind_is_refused(path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[" * 10**6, b"null", b"1", b'"x"', b"{}"])
-def test_a_record_that_is_none_is_refused(path: Path, content: bytes) -> None:
+def test_a_record_that_is_none_is_refused(path, content):
     edit_record(path, content)
     with refusal(DamagedCheckpointError, f"{record_path(path)}: {ANOTHER_KIND}"):
         read(path)
@@ -296,13 +282,13 @@ def test_a_record_that_is_none_is_refused(path: Path, content: bytes) -> None:
         (-1, "-1 numbers must lie in it, it has room for 6"),
     ],
 )
-def test_a_sparse_weight_has_no_more_numbers_than_room(path: Path, count: int, rule: str) -> None:
+def test_a_sparse_weight_has_no_more_numbers_than_room(path, count, rule):
     edit_record(path, lambda r: r["values"].update(sparsity={"bias": {"shape": [2, 4], "non_zeros": count}}))
     with refusal(DamagedCheckpointError, f"{path}: model.bias is damaged: {rule}"):
         read(path)
 
 
-def test_a_sparse_weight_has_positions(path: Path) -> None:
+def test_a_sparse_weight_has_positions(path):
     edit_record(path, lambda r: r["values"].update(sparsity={"bias": {"shape": [2, 4], "non_zeros": 2}}))
     with refusal(DamagedCheckpointError, f"{path}: model.bias.indices is damaged: it must be one row of numbers"):
         read(path)
@@ -360,9 +346,7 @@ LAYOUTS: dict[str, tuple[Callable[[h5py.Group, Path], object], str]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("what", LAYOUTS)
-def test_an_array_is_plain_bytes_in_the_file(
-    path: Path, tmp_path: Path, reader: Callable[[Path], Any], what: str
-) -> None:
+def test_an_array_is_plain_bytes_in_the_file(path, tmp_path, reader, what):
     make, rule = LAYOUTS[what]
     with h5py.File(path, "r+") as h5:
         replace_slot(make)(h5, tmp_path)
@@ -382,7 +366,7 @@ def test_an_array_is_plain_bytes_in_the_file(
         lambda h5: None,
     ],
 )
-def test_the_slots_are_groups_of_the_file(path: Path, reader: Callable[[Path], Any], make: Any) -> None:
+def test_the_slots_are_groups_of_the_file(path, reader, make):
     with h5py.File(path, "r+") as h5:
         del h5["slot_1"]
         make(h5)
@@ -390,7 +374,7 @@ def test_the_slots_are_groups_of_the_file(path: Path, reader: Callable[[Path], A
         reader(path)
 
 
-def test_two_slots_do_not_share_bytes(path: Path) -> None:
+def test_two_slots_do_not_share_bytes(path):
     with h5py.File(path, "r+") as h5:
         del h5["slot_1"]["model.weight"]
         h5["slot_1"]["model.weight"] = h5["slot_0"]["model.weight"]
@@ -406,7 +390,7 @@ def test_two_slots_do_not_share_bytes(path: Path) -> None:
         ("slots", "1", None),
     ],
 )
-def test_a_file_is_of_this_version_and_machine(path: Path, key: str, value: str, hint: str | None) -> None:
+def test_a_file_is_of_this_version_and_machine(path, key, value, hint):
     with h5py.File(path, "r+") as h5:
         before = h5.attrs[key].decode()
         h5.attrs[key] = np.bytes_(value)
@@ -415,7 +399,7 @@ def test_a_file_is_of_this_version_and_machine(path: Path, key: str, value: str,
 
 
 @pytest.mark.parametrize("kind", [None, np.bytes_("another")])
-def test_a_file_is_of_this_kind(path: Path, kind: Any) -> None:
+def test_a_file_is_of_this_kind(path, kind):
     with h5py.File(path, "r+") as h5:
         del h5.attrs["kind"]
         if kind is not None:
@@ -425,7 +409,7 @@ def test_a_file_is_of_this_kind(path: Path, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [np.zeros(4), np.bytes_("x" * 300), "text of variable length", np.int64(1)])
-def test_attributes_are_short_text(path: Path, value: Any) -> None:
+def test_attributes_are_short_text(path, value):
     with h5py.File(path, "r+") as h5:
         h5.attrs["identity"] = value
     with refusal(DamagedCheckpointError, f"{path}: the MemoryX file is damaged or cut short"):
@@ -433,7 +417,7 @@ def test_attributes_are_short_text(path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_pipe_keeps_nobody_waiting(path: Path, reader: Callable[[Path], Any]) -> None:
+def test_a_pipe_keeps_nobody_waiting(path, reader):
     path.unlink()
     os.mkfifo(path)
     with refusal(StoreError, f"{path}: the MemoryX file must be a regular file, this is not one"):
@@ -441,21 +425,21 @@ def test_a_pipe_keeps_nobody_waiting(path: Path, reader: Callable[[Path], Any]) 
 
 
 @pytest.mark.parametrize("reader", [*READERS, committed_step])
-def test_a_pipe_for_a_record_keeps_nobody_waiting(path: Path, reader: Callable[[Path], Any]) -> None:
+def test_a_pipe_for_a_record_keeps_nobody_waiting(path, reader):
     record_path(path).unlink()
     os.mkfifo(record_path(path))
     with refusal(DamagedCheckpointError, f"{record_path(path)}: {CUT_SHORT}"):
         reader(path)
 
 
-def test_a_record_without_end_is_not_read(path: Path) -> None:
+def test_a_record_without_end_is_not_read(path):
     os.truncate(record_path(path), 2**40)
     with refusal(DamagedCheckpointError, f"{record_path(path)}: {CUT_SHORT}"):
         read(path)
 
 
 @pytest.mark.parametrize("name", ["memoryx.h5", "memoryx.h5.commit", "memoryx.h5.lock"])
-def test_links_that_go_in_circles_are_not_followed(path: Path, name: str) -> None:
+def test_links_that_go_in_circles_are_not_followed(path, name):
     file = path.with_name(name)
     file.unlink(missing_ok=True)
     file.symlink_to(name)

@@ -4,8 +4,6 @@ A crash is the files as they are at that moment, or as they might be if the powe
 nothing else.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -171,5 +169,5 @@ class DurableMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-def test_after_any_crash_the_file_holds_what_was_committed_last() -> None:
+def test_after_any_crash_the_file_holds_what_was_committed_last():
     run_state_machine_as_test(DurableMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))

@@ -1,7 +1,5 @@
 """Extents say of every row in which slot it is: compared with an array that has the slot of each row."""
 
-from __future__ import annotations
-
 import hypothesis.strategies as st
 from hypothesis import given
 
@@ -40,30 +38,26 @@ def check_covers(found: list[Extent], twin: list[Extent], start: int, stop: int)
 
 
 @given(changes)
-def test_every_row_is_in_one_extent_in_order(made: list[tuple[tuple[int, int], int]]) -> None:
+def test_every_row_is_in_one_extent_in_order(made):
     extents, twin = changed(made)
     check_covers(list(extents.all()), twin, 0, ROWS)
 
 
 @given(changes, ranges())
-def test_a_range_consists_of_what_its_rows_are_in(
-    made: list[tuple[tuple[int, int], int]], span: tuple[int, int]
-) -> None:
+def test_a_range_consists_of_what_its_rows_are_in(made, span):
     extents, twin = changed(made)
     check_covers(extents.within(*span), twin, *span)
 
 
 @given(changes)
-def test_what_nobody_changed_keeps_its_checksum(made: list[tuple[tuple[int, int], int]]) -> None:
+def test_what_nobody_changed_keeps_its_checksum(made):
     extents, twin = changed(made)
     whole = [extent for extent in {*twin} if twin.count(extent) == extent.stop - extent.start]
     assert {extent for extent in whole if extent.crc32 is not None} <= {*extents.all()}
 
 
 @given(changes, changes)
-def test_a_copy_is_changed_apart(
-    made: list[tuple[tuple[int, int], int]], later: list[tuple[tuple[int, int], int]]
-) -> None:
+def test_a_copy_is_changed_apart(made, later):
     extents, _ = changed(made)
     before, copy = extents.all(), extents.copy()
     for (start, stop), slot in later:
@@ -71,7 +65,7 @@ def test_a_copy_is_changed_apart(
     assert extents.all() == before
 
 
-def test_an_array_without_rows_has_no_extents() -> None:
+def test_an_array_without_rows_has_no_extents():
     extents = Extents([Extent(0, 0, 0, None)])
     extents.replace(Extent(0, 0, 1, 7))
     assert (extents.all(), extents.within(0, 0)) == ((), [])

@@ -1,7 +1,5 @@
 """The store in a file keeps the contract of all stores; what it makes of the files that are there, and leaves."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -26,14 +24,14 @@ ROOM = 2**20
 
 class TestFileStore(StoreContract):
     @pytest.fixture
-    def make_store(self, tmp_path: Path) -> StoreMaker:
+    def make_store(self, tmp_path) -> StoreMaker:
         numbers = itertools.count()
         return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM)
 
 
 class TestFileStoreWithOneSlot(StoreContract):
     @pytest.fixture
-    def make_store(self, tmp_path: Path) -> StoreMaker:
+    def make_store(self, tmp_path) -> StoreMaker:
         numbers = itertools.count()
         return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM, slots=1)
 
@@ -42,7 +40,7 @@ def names_of(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_new_file_takes_the_place_of_another_when_it_is_used(tmp_path: Path) -> None:
+def test_a_new_file_takes_the_place_of_another_when_it_is_used(tmp_path):
     path = write_store(tmp_path / "memoryx.h5", steps=(3,))
     before = committed_arrays(path)
     store = FileStore(path, ROOM)
@@ -59,7 +57,7 @@ def test_a_new_file_takes_the_place_of_another_when_it_is_used(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path: Path, slots: int) -> None:
+def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path, slots):
     store = FileStore(tmp_path / "memoryx.h5", ROOM, slots=slots)
     store.create("a", (4,))
     store.create("b", (4,), scratch=True)
@@ -71,7 +69,7 @@ def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path: Path, slot
     assert names_of(tmp_path) == []
 
 
-def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_path: Path) -> None:
+def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_path):
     for name in ("memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"):
         (tmp_path / name).write_bytes(b"x")
     other = FileStore(tmp_path / "other.h5", ROOM)
@@ -81,7 +79,7 @@ def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_pa
     other.close()
 
 
-def test_an_array_that_was_not_committed_cannot_be_made_later(tmp_path: Path) -> None:
+def test_an_array_that_was_not_committed_cannot_be_made_later(tmp_path):
     path = write_store(tmp_path / "memoryx.h5", steps=(3,))
     before = path.read_bytes()
     store = FileStore(path, ROOM, adopt=True)
@@ -96,14 +94,14 @@ def test_an_array_that_was_not_committed_cannot_be_made_later(tmp_path: Path) ->
     assert path.read_bytes() == before
 
 
-def test_one_slot_is_not_committed(tmp_path: Path) -> None:
+def test_one_slot_is_not_committed(tmp_path):
     store = FileStore(tmp_path / "memoryx.h5", ROOM, slots=1)
     with refusal(ValueError, f"{tmp_path}/memoryx.h5: a commit must have two slots, this store has 1"):
         store.commit({"global_step": 1}, {})
     store.close()
 
 
-def test_commits_are_let_go_of_when_there_are_newer_ones(tmp_path: Path) -> None:
+def test_commits_are_let_go_of_when_there_are_newer_ones(tmp_path):
     store, records = FileStore(tmp_path / "memoryx.h5", ROOM), []
     store.create("a", (4,))
     for step in range(1, 6):
@@ -117,7 +115,7 @@ def test_commits_are_let_go_of_when_there_are_newer_ones(tmp_path: Path) -> None
     store.close()
 
 
-def test_what_must_stay_is_checked_before_anything_else(tmp_path: Path) -> None:
+def test_what_must_stay_is_checked_before_anything_else(tmp_path):
     path = write_store(tmp_path / "memoryx.h5", steps=(3,))
 
     def check() -> None:
@@ -131,7 +129,7 @@ def test_what_must_stay_is_checked_before_anything_else(tmp_path: Path) -> None:
     StoreLock(lock_path(path)).close()
 
 
-def test_the_disk_has_set_space_aside_before_anything_is_written(tmp_path: Path) -> None:
+def test_the_disk_has_set_space_aside_before_anything_is_written(tmp_path):
     store = FileStore(tmp_path / "memoryx.h5", ROOM)
     store.create("a", (2**16,))
     store.create("b", (2**16,), scratch=True)
@@ -141,16 +139,14 @@ def test_the_disk_has_set_space_aside_before_anything_is_written(tmp_path: Path)
     store.close()
 
 
-def test_what_is_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
+def test_what_is_in_the_way_of_a_folder_is_said(tmp_path):
     path = tmp_path / "gone" / "memoryx.h5"
     message = f"{path}.lock: cannot be locked, got: No such file or directory"
     with refusal(StoreError, message, "create the folder first"):
         FileStore(path, ROOM)
 
 
-def test_a_disk_that_is_too_small_is_found_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_too_small_is_found_before_anything_is_written(tmp_path, monkeypatch):
     path = write_store(tmp_path / "memoryx.h5", steps=(3,))
     store = FileStore(path, ROOM)
     store.create("a", (2**20,))

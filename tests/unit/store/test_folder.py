@@ -1,7 +1,5 @@
 """How the checkpoints of a folder are named, found and swept."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import time
@@ -23,39 +21,39 @@ from tests.contract.refusal import refusal
 NOON = datetime.datetime(2026, 3, 4, 12, 0, 59)
 
 
-def test_a_checkpoint_is_named_after_its_step(tmp_path: Path) -> None:
+def test_a_checkpoint_is_named_after_its_step(tmp_path):
     assert checkpoint_path(tmp_path, 12) == tmp_path / "checkpoint_12.mdl"
 
 
-def test_a_taken_name_gets_the_time(tmp_path: Path) -> None:
+def test_a_taken_name_gets_the_time(tmp_path):
     (tmp_path / "checkpoint_12.mdl").touch()
     assert checkpoint_path(tmp_path, 12, now=NOON) == tmp_path / "checkpoint_12_20260304_120059.mdl"
 
 
-def test_a_name_and_time_that_are_taken_get_the_next_second(tmp_path: Path) -> None:
+def test_a_name_and_time_that_are_taken_get_the_next_second(tmp_path):
     (tmp_path / "checkpoint_12.mdl").touch()
     (tmp_path / "checkpoint_12_20260304_120059.mdl").touch()
     assert checkpoint_path(tmp_path, 12, now=NOON) == tmp_path / "checkpoint_12_20260304_120100.mdl"
 
 
-def test_a_dangling_link_takes_its_name_too(tmp_path: Path) -> None:
+def test_a_dangling_link_takes_its_name_too(tmp_path):
     (tmp_path / "checkpoint_12.mdl").symlink_to("gone")
     assert checkpoint_path(tmp_path, 12, now=NOON).name == "checkpoint_12_20260304_120059.mdl"
 
 
-def test_the_template_is_the_users(tmp_path: Path) -> None:
+def test_the_template_is_the_users(tmp_path):
     (tmp_path / "run.7-of-9.h5").touch()
     assert checkpoint_path(tmp_path, 7, "run.{step}-of-9.h5", NOON).name == "run.7-of-9_20260304_120059.h5"
 
 
 @pytest.mark.parametrize("template", ["checkpoint.mdl", "{step}_{step}.mdl", "a/{step}.mdl", "a.{step}"])
-def test_a_template_has_one_step_in_its_stem(tmp_path: Path, template: str) -> None:
+def test_a_template_has_one_step_in_its_stem(tmp_path, template):
     message = f"the name of checkpoints must be a file name with one {{step}} in its stem, got {template}"
     with refusal(ValueError, message):
         checkpoint_path(tmp_path, 1, template)
 
 
-def test_checkpoints_are_listed_by_step_then_timestamp(tmp_path: Path) -> None:
+def test_checkpoints_are_listed_by_step_then_timestamp(tmp_path):
     steps = ["10", "9", "10_20260304_120059", "10_20250304_120059", "0"]
     for step in steps:
         (tmp_path / f"checkpoint_{step}.mdl").touch()
@@ -82,33 +80,33 @@ def test_checkpoints_are_listed_by_step_then_timestamp(tmp_path: Path) -> None:
         "checkpoints_index.yaml",
     ],
 )
-def test_other_files_are_no_checkpoints(tmp_path: Path, name: str) -> None:
+def test_other_files_are_no_checkpoints(tmp_path, name):
     (tmp_path / name).touch()
     assert list_checkpoints(tmp_path) == []
 
 
-def test_a_folder_with_the_name_of_a_checkpoint_is_none(tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_a_checkpoint_is_none(tmp_path):
     (tmp_path / "checkpoint_1.mdl").mkdir()
     assert list_checkpoints(tmp_path) == []
 
 
-def test_checkpoints_of_another_template_are_listed_by_it(tmp_path: Path) -> None:
+def test_checkpoints_of_another_template_are_listed_by_it(tmp_path):
     (tmp_path / "run+7.h5").touch()
     assert list_checkpoints(tmp_path, "run+{step}.h5") == [CheckpointEntry(7, None, tmp_path / "run+7.h5")]
 
 
-def test_a_missing_folder_has_no_checkpoints(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_checkpoints(tmp_path):
     assert list_checkpoints(tmp_path / "missing") == []
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
     message = f"{tmp_path}/file: must be a folder that can be read, got: Not a directory"
     with refusal(CheckpointError, message):
         list_checkpoints(tmp_path / "file")
 
 
-def test_the_latest_checkpoint_has_the_highest_step_then_the_latest_timestamp(tmp_path: Path) -> None:
+def test_the_latest_checkpoint_has_the_highest_step_then_the_latest_timestamp(tmp_path):
     for step in ("9", "10", "10_20260304_120059", "8_20270304_120059"):
         (tmp_path / f"checkpoint_{step}.mdl").touch()
     assert latest_checkpoint(tmp_path) == CheckpointEntry(
@@ -116,7 +114,7 @@ def test_the_latest_checkpoint_has_the_highest_step_then_the_latest_timestamp(tm
     )
 
 
-def test_an_empty_folder_has_no_latest_checkpoint(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_latest_checkpoint(tmp_path):
     assert latest_checkpoint(tmp_path) is None
 
 
@@ -126,7 +124,7 @@ def _aged(path: Path, age_s: float) -> Path:
     return path
 
 
-def test_an_old_temporary_file_of_nobody_is_swept(tmp_path: Path) -> None:
+def test_an_old_temporary_file_of_nobody_is_swept(tmp_path):
     stale = _aged(tmp_path / "checkpoint_1.mdl.0123abcd.tmp", 100)
     assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([stale], [])
 
@@ -140,17 +138,17 @@ def test_an_old_temporary_file_of_nobody_is_swept(tmp_path: Path) -> None:
         ("checkpoint_1.mdl", 100),
     ],
 )
-def test_young_and_foreign_files_are_not_swept(tmp_path: Path, name: str, age_s: float) -> None:
+def test_young_and_foreign_files_are_not_swept(tmp_path, name, age_s):
     _aged(tmp_path / name, age_s)
     assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([], [name])
 
 
-def test_the_file_of_a_living_writer_is_not_swept_however_old(tmp_path: Path) -> None:
+def test_the_file_of_a_living_writer_is_not_swept_however_old(tmp_path):
     with CheckpointWriter(tmp_path / "checkpoint_1.mdl"):
         (temporary,) = tmp_path.iterdir()
         _aged(temporary, 100)
         assert (sweep_temporary(tmp_path), temporary.exists()) == ([], True)
 
 
-def test_sweeping_a_missing_folder_does_nothing(tmp_path: Path) -> None:
+def test_sweeping_a_missing_folder_does_nothing(tmp_path):
     assert sweep_temporary(tmp_path / "missing") == []

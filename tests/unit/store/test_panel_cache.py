@@ -1,7 +1,5 @@
 """Rows in memory: never more than the limit, never a wait without end, always what the file holds."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -115,9 +113,7 @@ def streams(draw: st.DrawFn) -> tuple[list[int], list[tuple[tuple[int, ...], int
 )
 @example(stream=([LARGE] * 6, [((), n) for n in (0, 1, 2, 3, 4, 5, 5, 4, 3, 2, 1, 0)]), lanes=3, spare=0, fast=0)
 @settings(max_examples=40)
-def test_lanes_go_through_the_stream_in_the_least_memory(
-    stream: tuple[list[int], list[tuple[tuple[int, ...], int]]], lanes: int, spare: int, fast: int
-) -> None:
+def test_lanes_go_through_the_stream_in_the_least_memory(stream, lanes, spare, fast):
     """Twice over; between two passes all panels change in the file. The lanes are at most one stage apart."""
     sizes, stages = stream
     file = File(sizes, least_bytes(sizes, lanes) + spare)
@@ -157,9 +153,7 @@ def test_lanes_go_through_the_stream_in_the_least_memory(
     expected=st.lists(st.integers(0, 5), max_size=8),
 )
 @settings(max_examples=40)
-def test_whatever_is_asked_for_one_by_one_is_there_in_room_for_the_largest(
-    sizes: list[int], asked: list[tuple[int, bool, bool]], expected: list[int]
-) -> None:
+def test_whatever_is_asked_for_one_by_one_is_there_in_room_for_the_largest(sizes, asked, expected):
     """Also what the stream does not have, and what changes in the file in between."""
     file = File(sizes, buffer_bytes(max(sizes)))
     file.cache.expect([file.rows(number % len(sizes)) for number in expected], 0)
@@ -177,7 +171,7 @@ def test_whatever_is_asked_for_one_by_one_is_there_in_room_for_the_largest(
     file.cache.close()
 
 
-def test_small_rows_that_the_stream_lacks_make_room(make_file: Callable[..., File]) -> None:
+def test_small_rows_that_the_stream_lacks_make_room(make_file):
     """As those of optimizer state, which a checkpoint asks for once."""
     file = make_file([1000] * 200 + [LARGE] * 3, 2 * buffer_bytes(LARGE))
     file.cache.expect([file.rows(number) for number in (200, 201, 202)], 0)
@@ -186,7 +180,7 @@ def test_small_rows_that_the_stream_lacks_make_room(make_file: Callable[..., Fil
         file.cache.let_go(file.rows(number))
 
 
-def test_small_rows_of_the_stream_make_room_before_anybody_waits_for_ever(make_file: Callable[..., File]) -> None:
+def test_small_rows_of_the_stream_make_room_before_anybody_waits_for_ever(make_file):
     """As the panels of weights that are sparser than the memory was counted for."""
     file = make_file([1000] * 200 + [LARGE] * 3, 2 * buffer_bytes(LARGE))
     file.cache.expect([file.rows(number) for number in range(203)], 0)
@@ -195,7 +189,7 @@ def test_small_rows_of_the_stream_make_room_before_anybody_waits_for_ever(make_f
         file.cache.let_go(file.rows(number))
 
 
-def test_what_is_fetched_ahead_is_what_comes_next(make_file: Callable[..., File]) -> None:
+def test_what_is_fetched_ahead_is_what_comes_next(make_file):
     file = make_file([LARGE] * 6, 6 * buffer_bytes(LARGE))
     file.cache.expect([file.rows(number) for number in (3, 1, 4, 0, 5, 2)], 0)
     for number in (3, 1, 4, 0, 5, 2):
@@ -204,7 +198,7 @@ def test_what_is_fetched_ahead_is_what_comes_next(make_file: Callable[..., File]
     assert sorted(file.reads) == [0, 1, 2, 3, 4, 5]
 
 
-def test_an_error_reaches_whoever_asks_and_does_not_stick(make_file: Callable[..., File]) -> None:
+def test_an_error_reaches_whoever_asks_and_does_not_stick(make_file):
     file = make_file([LARGE] * 3, 3 * buffer_bytes(LARGE))
     file.failures = {1: 2}
     for _ in range(2):
@@ -214,7 +208,7 @@ def test_an_error_reaches_whoever_asks_and_does_not_stick(make_file: Callable[..
     assert file.reads == [1, 1, 1]
 
 
-def test_an_error_of_fetching_ahead_is_not_tried_over_and_over(make_file: Callable[..., File]) -> None:
+def test_an_error_of_fetching_ahead_is_not_tried_over_and_over(make_file):
     file = make_file([LARGE] * 3, 3 * buffer_bytes(LARGE))
     file.failures = {0: 10**9}
     file.cache.expect([file.rows(number) for number in (0, 1, 2)], 0)
@@ -227,7 +221,7 @@ def test_an_error_of_fetching_ahead_is_not_tried_over_and_over(make_file: Callab
     file.check(0, file.cache.hold(file.rows(0), fresh=False))
 
 
-def test_all_who_wait_for_rows_get_the_error(make_file: Callable[..., File]) -> None:
+def test_all_who_wait_for_rows_get_the_error(make_file):
     file = make_file([LARGE], 2 * buffer_bytes(LARGE))
     waiting, begun = threading.Barrier(3), threading.Event()
     read, found = file.cache._read, []
@@ -254,7 +248,7 @@ def test_all_who_wait_for_rows_get_the_error(make_file: Callable[..., File]) -> 
     assert file.cache.allocated_bytes <= file.cache.limit_bytes
 
 
-def test_rows_that_change_are_not_fetched_meanwhile(make_file: Callable[..., File]) -> None:
+def test_rows_that_change_are_not_fetched_meanwhile(make_file):
     file = make_file([LARGE] * 2, 2 * buffer_bytes(LARGE))
     rows = file.rows(0)
     assert file.cache.claim(rows) is None
@@ -272,11 +266,11 @@ def test_rows_that_change_are_not_fetched_meanwhile(make_file: Callable[..., Fil
 
 
 @pytest.mark.parametrize("size_bytes", [1, STAYS_BYTES, LARGE, 2**20, 2**20 + 1, 32 * 2**20 - 4, 10**9 + 7])
-def test_a_buffer_is_at_most_a_sixteenth_larger_than_its_rows(size_bytes: int) -> None:
+def test_a_buffer_is_at_most_a_sixteenth_larger_than_its_rows(size_bytes):
     assert size_bytes <= buffer_bytes(size_bytes) <= size_bytes * 17 // 16 + 1
 
 
-def test_sizes_that_are_nearly_alike_share_buffers() -> None:
+def test_sizes_that_are_nearly_alike_share_buffers():
     rounded = {buffer_bytes(size) for size in range(2**20 + 1, 2**21, 997)}
     assert len(rounded) == 16
     assert all(later - earlier == 2**16 for earlier, later in itertools.pairwise(sorted(rounded)))

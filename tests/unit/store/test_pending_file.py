@@ -1,11 +1,8 @@
 """A pending file gets to its name whole, or not at all."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,27 +13,27 @@ from cstool.store.pending_file import TEMPORARY_NAME, PendingFile
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_pending_file_is_named_after_its_goal_and_eight_hex_digits(tmp_path: Path) -> None:
+def test_a_pending_file_is_named_after_its_goal_and_eight_hex_digits(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     assert file.temporary.name.startswith("a.mdl.")
     assert TEMPORARY_NAME.fullmatch(file.temporary.name)
     file.discard()
 
 
-def test_committing_gives_the_file_its_name(tmp_path: Path) -> None:
+def test_committing_gives_the_file_its_name(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     file.write_at(1, np.array([1, 2], np.uint16))
     file.commit()
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"a.mdl": b"\0\1\0\2\0"}
 
 
-def test_discarding_leaves_nothing(tmp_path: Path) -> None:
+def test_discarding_leaves_nothing(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     file.discard()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_space_that_was_reserved_but_not_used_is_given_back(tmp_path: Path) -> None:
+def test_space_that_was_reserved_but_not_used_is_given_back(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     file.reserve(100_000)
     file.write_at(0, np.zeros(10, np.uint8))
@@ -44,14 +41,14 @@ def test_space_that_was_reserved_but_not_used_is_given_back(tmp_path: Path) -> N
     assert (tmp_path / "a.mdl").stat().st_size == 10
 
 
-def test_reserved_space_is_there(tmp_path: Path) -> None:
+def test_reserved_space_is_there(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     file.reserve(100_000)
     assert file.temporary.stat().st_size == 100_000
     file.discard()
 
 
-def test_a_file_system_that_cannot_reserve_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_cannot_reserve_is_fine(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", _failing(OSError(errno.EOPNOTSUPP, "Operation not supported")))
     file = PendingFile(tmp_path / "a.mdl")
     file.reserve(100_000)
@@ -59,7 +56,7 @@ def test_a_file_system_that_cannot_reserve_is_fine(tmp_path: Path, monkeypatch: 
     file.discard()
 
 
-def test_a_taken_name_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_taken_name_is_never_overwritten(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     (tmp_path / "a.mdl").write_text("before")
     with pytest.raises(FileExistsError):
@@ -69,7 +66,7 @@ def test_a_taken_name_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_file_system_without_hard_links_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
+def test_a_file_system_without_hard_links_renames(tmp_path, monkeypatch, taken):
     monkeypatch.setattr(os, "link", _failing(OSError(errno.EPERM, "Operation not permitted")))
     file = PendingFile(tmp_path / "a.mdl")
     if taken:
@@ -82,14 +79,14 @@ def test_a_file_system_without_hard_links_renames(tmp_path: Path, monkeypatch: p
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a.mdl": "before" if taken else ""}
 
 
-def test_a_failed_write_is_kept_from_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_is_kept_from_hdf5(tmp_path, monkeypatch):
     file = PendingFile(tmp_path / "a.mdl")
     monkeypatch.setattr(os, "pwrite", _failing(FULL))
     assert (file.write(b"abc"), file.first_error) == (3, FULL)
     file.discard()
 
 
-def test_only_the_first_error_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_error_is_kept(tmp_path, monkeypatch):
     file = PendingFile(tmp_path / "a.mdl")
     monkeypatch.setattr(os, "pwrite", _failing(FULL))
     file.write(b"abc")
@@ -98,7 +95,7 @@ def test_only_the_first_error_is_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     file.discard()
 
 
-def test_a_write_in_pieces_is_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_in_pieces_is_carried_on(tmp_path, monkeypatch):
     file, whole_write = PendingFile(tmp_path / "a.mdl"), os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: whole_write(fd, data[:3], offset))
     file.write_at(0, np.arange(10, dtype=np.uint8))
@@ -106,7 +103,7 @@ def test_a_write_in_pieces_is_carried_on(tmp_path: Path, monkeypatch: pytest.Mon
     file.discard()
 
 
-def test_a_pending_file_is_locked_while_its_writer_lives(tmp_path: Path) -> None:
+def test_a_pending_file_is_locked_while_its_writer_lives(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     with open(file.temporary) as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,5 @@
 """The store in main memory keeps the contract of all stores, and hands out views."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -18,19 +16,19 @@ class TestRamStore(StoreContract):
 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (7, 11)])
-def test_an_array_begins_at_64_bytes(shape: tuple[int, ...]) -> None:
+def test_an_array_begins_at_64_bytes(shape):
     store = RamStore()
     store.create("a", shape)
     assert store.borrow("a", 0, 1).ctypes.data % 64 == 0
 
 
-def test_borrowing_copies_nothing() -> None:
+def test_borrowing_copies_nothing():
     store = RamStore()
     store.create("a", (4, 2))
     assert np.shares_memory(store.borrow("a", 0, 3), store.borrow("a", 2, 4))
 
 
-def test_borrowed_rows_outlive_the_store() -> None:
+def test_borrowed_rows_outlive_the_store():
     store = RamStore()
     store.create("a", (4,))
     rows = store.borrow("a", 0, 4)
@@ -38,7 +36,7 @@ def test_borrowed_rows_outlive_the_store() -> None:
     assert rows.tolist() == [0, 0, 0, 0]
 
 
-def test_threads_borrow_and_give_back_at_the_same_time() -> None:
+def test_threads_borrow_and_give_back_at_the_same_time():
     store = RamStore()
     store.create("a", (4,))
 

@@ -1,7 +1,5 @@
 """safetensors files: what the library of that name writes is read, what is written it reads, what is bad is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct
@@ -34,7 +32,7 @@ def tensors(kind: Any = np.float32) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
-def test_what_the_library_writes_is_read(tmp_path: Path, kind: Any) -> None:
+def test_what_the_library_writes_is_read(tmp_path, kind):
     expected = tensors(kind)
     safetensors.numpy.save_file(expected, tmp_path / "a.safetensors", metadata={"format": "pt"})
     with SafetensorsReader(tmp_path / "a.safetensors") as reader:
@@ -47,7 +45,7 @@ def test_what_the_library_writes_is_read(tmp_path: Path, kind: Any) -> None:
             np.testing.assert_array_equal(found, tensor.astype(np.float32))
 
 
-def test_what_is_written_the_library_reads(tmp_path: Path) -> None:
+def test_what_is_written_the_library_reads(tmp_path):
     expected = tensors()
     with SafetensorsWriter(tmp_path / "a", {name: tensor.shape for name, tensor in expected.items()}) as writer:
         writer.write_rows("a", 0, expected["a"])
@@ -64,7 +62,7 @@ def test_what_is_written_the_library_reads(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.sampled_from(["F32", "F16", "BF16"]))
-def test_ranges_are_parts_of_the_whole(tmp_path_factory: pytest.TempPathFactory, a: int, b: int, kind: str) -> None:
+def test_ranges_are_parts_of_the_whole(tmp_path_factory, a, b, kind):
     start, stop = sorted((a, b))
     whole = np.arange(25, dtype=np.float32).reshape(5, 5) - 7
     bits = (whole.view(np.uint32) >> 16).astype(np.uint16)
@@ -116,7 +114,7 @@ TWICE = b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, "x": {"
         (b'{"\xff": 1}', 0, "its header must be JSON, each name once"),
     ],
 )  # fmt: skip
-def test_a_header_that_cannot_be_right_is_refused(tmp_path: Path, header: bytes, data_bytes: int, message: str) -> None:
+def test_a_header_that_cannot_be_right_is_refused(tmp_path, header, data_bytes, message):
     path = tmp_path / "a.safetensors"
     write_raw(path, header, bytes(data_bytes))
     with refusal(CheckpointError, f"{path}: {message}", AGAIN):
@@ -124,7 +122,7 @@ def test_a_header_that_cannot_be_right_is_refused(tmp_path: Path, header: bytes,
 
 
 @pytest.mark.parametrize("length", [2**62, 2**64 - 1, 100])
-def test_a_header_longer_than_the_file_is_not_allocated(tmp_path: Path, length: int) -> None:
+def test_a_header_longer_than_the_file_is_not_allocated(tmp_path, length):
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", length) + b"{}")
     rule = "must begin with the length of its header, which lies in the file"
@@ -132,7 +130,7 @@ def test_a_header_longer_than_the_file_is_not_allocated(tmp_path: Path, length: 
         SafetensorsReader(path)
 
 
-def test_a_header_longer_than_any_is_not_allocated(tmp_path: Path) -> None:
+def test_a_header_longer_than_any_is_not_allocated(tmp_path):
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", 2**30))
     os.truncate(path, 2**31)
@@ -142,7 +140,7 @@ def test_a_header_longer_than_any_is_not_allocated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x01\x00"])
-def test_a_file_too_short_for_a_length_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_too_short_for_a_length_is_refused(tmp_path, content):
     path = tmp_path / "a.safetensors"
     path.write_bytes(content)
     rule = "must begin with the length of its header, which lies in the file"
@@ -150,7 +148,7 @@ def test_a_file_too_short_for_a_length_is_refused(tmp_path: Path, content: bytes
         SafetensorsReader(path)
 
 
-def test_a_file_cut_short_after_it_was_opened_is_refused(tmp_path: Path) -> None:
+def test_a_file_cut_short_after_it_was_opened_is_refused(tmp_path):
     path = tmp_path / "a.safetensors"
     write_safetensors(path, {"x": np.ones(100, np.float32)})
     with SafetensorsReader(path) as reader:
@@ -159,7 +157,7 @@ def test_a_file_cut_short_after_it_was_opened_is_refused(tmp_path: Path) -> None
             reader.rows("x", 0, 100)
 
 
-def test_numbers_that_float32_does_not_hold_are_refused_where_they_are_wanted(tmp_path: Path) -> None:
+def test_numbers_that_float32_does_not_hold_are_refused_where_they_are_wanted(tmp_path):
     path = tmp_path / "a.safetensors"
     write_safetensors(path, {"x": np.ones(3), "mask": np.ones(2, bool)})
     with (
@@ -179,34 +177,34 @@ def spoil_index(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "..", "", 7])
-def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: Any) -> None:
+def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path, name):
     index = spoil_index(tmp_path, lambda document: document["weight_map"].update(x=name))
     with refusal(CheckpointError, f"{index}: its weight_map must name files of this folder, got {name!r}"):
         SafetensorsReader(tmp_path)
 
 
 @pytest.mark.parametrize("listed", [None, [], {}, "x"])
-def test_an_index_without_a_list_is_refused(tmp_path: Path, listed: Any) -> None:
+def test_an_index_without_a_list_is_refused(tmp_path, listed):
     index = spoil_index(tmp_path, lambda document: document.update(weight_map=listed))
     with refusal(CheckpointError, f"{index}: must have a weight_map from tensors to files, it has none"):
         SafetensorsReader(index)
 
 
-def test_an_index_that_lists_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_an_index_that_lists_what_is_not_there_is_refused(tmp_path):
     file = "model-00001-of-00002.safetensors"
     index = spoil_index(tmp_path, lambda document: document["weight_map"].update(w=file))
     with refusal(CheckpointError, f"{index}: w must be in {file}, as the index says, it is not", AGAIN):
         SafetensorsReader(index)
 
 
-def test_a_tensor_that_the_index_does_not_list_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_that_the_index_does_not_list_is_refused(tmp_path):
     index = spoil_index(tmp_path, lambda document: document["weight_map"].pop("x"))
     file = tmp_path / "model-00001-of-00002.safetensors"
     with refusal(CheckpointError, f"{file}: must have no tensor that the index does not place there, got x"):
         SafetensorsReader(index)
 
 
-def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_shard_that_is_missing_is_named(tmp_path):
     write_hf(tmp_path, None, {name: np.ones(3, np.float32) for name in "xyz"}, shards=2)
     shard = tmp_path / "model-00002-of-00002.safetensors"
     shard.unlink()
@@ -214,7 +212,7 @@ def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
         SafetensorsReader(tmp_path)
 
 
-def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_any_is_refused(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
     rule = "must have model.safetensors or model.safetensors.index.json in it, found neither"
     hint = "files of another name can be given themselves; .bin files are Python code, which is never run"
@@ -222,13 +220,13 @@ def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
         SafetensorsReader(tmp_path)
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a.safetensors")
     with refusal(CheckpointError, f"{tmp_path / 'a.safetensors'}: must be a regular file, it is not"):
         SafetensorsReader(tmp_path / "a.safetensors")
 
 
-def test_closing_twice_is_fine(tmp_path: Path) -> None:
+def test_closing_twice_is_fine(tmp_path):
     write_safetensors(tmp_path / "a.safetensors", tensors())
     reader = SafetensorsReader(tmp_path / "a.safetensors")
     reader.close()

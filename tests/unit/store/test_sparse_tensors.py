@@ -1,7 +1,5 @@
 """Sparse tensors with their zeros, piece by piece, against the whole of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,14 +25,12 @@ def pieces(array: Array, count: int = 3) -> Iterator[Array]:
 
 
 @pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_pieces(monkeypatch):
     monkeypatch.setattr("cstool.store.sparse_tensors.PIECE", 8)
 
 
 @given(size=st.integers(1, 60), data=st.data(), count=st.integers(1, 70))
-def test_a_sparse_tensor_is_laid_out_and_pieces_of_zeros_alone_are_left_out(
-    size: int, data: st.DataObject, count: int
-) -> None:
+def test_a_sparse_tensor_is_laid_out_and_pieces_of_zeros_alone_are_left_out(size, data, count):
     places = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1)))), np.uint32)
     numbers = np.arange(1, places.size + 1, dtype=np.float16)
     whole = np.zeros(size, np.float16)
@@ -44,7 +40,7 @@ def test_a_sparse_tensor_is_laid_out_and_pieces_of_zeros_alone_are_left_out(
     assert [(n, p.tolist(), p.dtype) for n, p in found] == [(n, p.tolist(), p.dtype) for n, p in wanted]
 
 
-def test_a_huge_tensor_with_few_numbers_takes_few_pieces() -> None:
+def test_a_huge_tensor_with_few_numbers_takes_few_pieces():
     size = 2**62
     found = laid_out(pieces(np.array([0, size - 1], np.uint64)), pieces(np.ones(2, np.float32)), size, "x")
     assert [(n, p.tolist()) for n, p in found] == [(0, [1, *[0] * 7]), (2**59 - 1, [*[0] * 7, 1])]
@@ -60,7 +56,7 @@ def test_a_huge_tensor_with_few_numbers_takes_few_pieces() -> None:
         ([2**32 - 1], "f: x must be less than 20, got 4294967295 at 0"),
     ],
 )
-def test_indices_that_no_run_would_write_are_refused(places: list[int], message: str) -> None:
+def test_indices_that_no_run_would_write_are_refused(places, message):
     array = np.array(places, np.uint32)
     with refusal(CheckpointError, message):
         list(laid_out(pieces(array), pieces(np.ones(array.size, np.float32)), 20, "f: x"))
@@ -82,7 +78,7 @@ def write(path: Path, described: object = SHAPE, indices: Array = INDICES, numbe
     return path
 
 
-def test_the_optimizer_state_of_a_sparse_weight_is_sparse_where_it_is_as_long(tmp_path: Path) -> None:
+def test_the_optimizer_state_of_a_sparse_weight_is_sparse_where_it_is_as_long(tmp_path):
     with open_checkpoint(write(tmp_path / "a.mdl")) as state:
         w = SparseTensor("model.w.indices", (4, 5))
         assert sparse_shapes(state) == {"model.w": (4, 5)}
@@ -105,7 +101,7 @@ def test_the_optimizer_state_of_a_sparse_weight_is_sparse_where_it_is_as_long(tm
         {"w": {"shape": [2**40, 2**40]}},
     ],
 )
-def test_a_shape_that_makes_no_sense_is_refused(tmp_path: Path, described: object) -> None:
+def test_a_shape_that_makes_no_sense_is_refused(tmp_path, described):
     message = f"{tmp_path}/a.mdl: model.w.indices must belong to a sparse weight, it does not"
     with open_checkpoint(write(tmp_path / "a.mdl", described)) as state, refusal(CheckpointError, message):
         sparse_shapes(state)
@@ -121,7 +117,7 @@ def test_a_shape_that_makes_no_sense_is_refused(tmp_path: Path, described: objec
         (np.array(1, np.uint32), np.array(1, np.float32)),
     ],
 )
-def test_indices_that_do_not_fit_their_numbers_are_refused(tmp_path: Path, indices: Array, numbers: Array) -> None:
+def test_indices_that_do_not_fit_their_numbers_are_refused(tmp_path, indices, numbers):
     message = f"{tmp_path}/a.mdl: model.w.indices must be one unsigned integer for each non-zero"
     path = write(tmp_path / "a.mdl", indices=indices, numbers=numbers)
     with open_checkpoint(path) as state, refusal(CheckpointError, message):

@@ -1,7 +1,5 @@
 """A MemoryX file has one writer, or any number of readers."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re
@@ -19,12 +17,12 @@ OURS = rf"process {os.getpid()} on {re.escape(socket.gethostname())} since \d{{4
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     return tmp_path / "memoryx.h5.lock"
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_nobody_may_read_or_write_beside_a_writer(path: Path, shared: bool) -> None:
+def test_nobody_may_read_or_write_beside_a_writer(path, shared):
     lock = StoreLock(path)
     with pytest.raises(StoreError) as caught:
         StoreLock(path, shared=shared)
@@ -35,7 +33,7 @@ def test_nobody_may_read_or_write_beside_a_writer(path: Path, shared: bool) -> N
     StoreLock(path, shared=shared).close()
 
 
-def test_many_read_and_nobody_writes_meanwhile(path: Path) -> None:
+def test_many_read_and_nobody_writes_meanwhile(path):
     locks = [StoreLock(path, shared=True) for _ in range(3)]
     for lock in locks:
         with pytest.raises(StoreError):
@@ -44,7 +42,7 @@ def test_many_read_and_nobody_writes_meanwhile(path: Path) -> None:
     StoreLock(path).close()
 
 
-def test_closing_twice_is_fine(path: Path) -> None:
+def test_closing_twice_is_fine(path):
     lock = StoreLock(path)
     lock.close()
     lock.close()
@@ -55,7 +53,7 @@ def hold_and_die(path: Path) -> None:
     os._exit(1)
 
 
-def test_whoever_dies_lets_go(path: Path) -> None:
+def test_whoever_dies_lets_go(path):
     process = multiprocessing.get_context("fork").Process(target=hold_and_die, args=(path,))
     process.start()
     process.join()
@@ -63,9 +61,7 @@ def test_whoever_dies_lets_go(path: Path) -> None:
     StoreLock(path).close()
 
 
-def test_a_lock_of_a_file_that_nobody_finds_any_more_does_not_count(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_of_a_file_that_nobody_finds_any_more_does_not_count(path, monkeypatch):
     """Another process removes the file, and makes a new one, between the opening and the locking."""
     original, others = os.open, []
 
@@ -86,14 +82,14 @@ def test_a_lock_of_a_file_that_nobody_finds_any_more_does_not_count(
     os.close(others[0])
 
 
-def test_who_removes_the_file_holds_the_lock_until_then(path: Path) -> None:
+def test_who_removes_the_file_holds_the_lock_until_then(path):
     lock = StoreLock(path)
     lock.remove()
     assert not path.exists()
     StoreLock(path).close()
 
 
-def test_where_nothing_can_be_written_a_reader_does_without(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_written_a_reader_does_without(path, monkeypatch):
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 

@@ -1,7 +1,5 @@
 """How far apart tensors are, against what NumPy says of them whole."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -41,7 +39,7 @@ TAME_PAIRS = st.integers(1, 12).flatmap(
 
 
 @given(PAIRS)
-def test_what_is_equal_has_no_difference(pair: tuple[Array, Array]) -> None:
+def test_what_is_equal_has_no_difference(pair):
     left, right = pair
     same = [a == b or a.tobytes() == b.tobytes() for a, b in zip(left, right, strict=True)]
     assert difference(left, right).differing == same.count(False)
@@ -50,7 +48,7 @@ def test_what_is_equal_has_no_difference(pair: tuple[Array, Array]) -> None:
 
 
 @given(TAME_PAIRS)
-def test_mean_square_and_greatest_are_those_of_numpy(pair: tuple[Array, Array]) -> None:
+def test_mean_square_and_greatest_are_those_of_numpy(pair):
     left, right = (side.astype(np.float64) for side in pair)
     found = difference(*pair)
     assert found.mean_square == pytest.approx(np.mean((left - right) ** 2), rel=1e-12)
@@ -63,18 +61,18 @@ def test_mean_square_and_greatest_are_those_of_numpy(pair: tuple[Array, Array]) 
     st.floats(0, 1e-4),
     st.floats(0, 1e-4),
 )
-def test_close_is_what_numpy_calls_close(left: Array, change: Array, rtol: float, atol: float) -> None:
+def test_close_is_what_numpy_calls_close(left, change, rtol, atol):
     right = (left * (1 + change)).astype(np.float32)
     close = np.isclose(left.astype(np.float64), right.astype(np.float64), rtol=rtol, atol=atol)
     assert difference(left, right, Tolerance(rtol, atol)).beyond == np.count_nonzero(~close)
 
 
-def test_the_tolerance_is_relative_to_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tolerance_is_relative_to_the_right(monkeypatch):
     assert difference(of([100.0]), of([110.0]), Tolerance(0.095, 0)).beyond == 0
     assert difference(of([110.0]), of([100.0]), Tolerance(0.095, 0)).beyond == 1
 
 
-def test_without_a_tolerance_every_difference_is_beyond_it() -> None:
+def test_without_a_tolerance_every_difference_is_beyond_it():
     found = difference(of([1, 2, 3, 4]), of([1, 2, 4, 5]))
     assert (found.differing, found.beyond) == (2, 2)
 
@@ -83,52 +81,52 @@ NAN, OTHER_NAN = (np.array([bits], np.uint32).view(np.float32) for bits in (0x7F
 
 
 @pytest.mark.parametrize("tolerance", [None, Tolerance()])
-def test_nan_is_equal_to_nan_if_the_bits_are(tolerance: Tolerance | None) -> None:
+def test_nan_is_equal_to_nan_if_the_bits_are(tolerance):
     assert difference(NAN, NAN, tolerance).beyond == 0
     found = difference(NAN, OTHER_NAN, tolerance)
     assert (found.beyond, math.isnan(found.greatest), math.isnan(found.mean_square)) == (1, True, True)
 
 
-def test_one_nan_is_not_forgotten_over_later_pieces() -> None:
+def test_one_nan_is_not_forgotten_over_later_pieces():
     assert math.isnan(difference(of([np.nan, 0, 0, 0]), of([0, 0, 0, 1]), piece=1).greatest)
 
 
-def test_the_zeros_are_equal() -> None:
+def test_the_zeros_are_equal():
     assert difference(of([0.0]), of([-0.0])).differing == 0
 
 
 @pytest.mark.parametrize("tolerance", [None, Tolerance()])
-def test_infinity_is_close_to_itself_alone(tolerance: Tolerance | None) -> None:
+def test_infinity_is_close_to_itself_alone(tolerance):
     left, right = of([np.inf, np.inf, 1, np.inf]), of([np.inf, -np.inf, np.inf, 1])
     found = difference(left, right, tolerance)
     assert (found.beyond, found.greatest) == (3, math.inf)
 
 
-def test_whole_numbers_too_large_for_float64_are_told_apart() -> None:
+def test_whole_numbers_too_large_for_float64_are_told_apart():
     found = difference(of([2**62 + 1, -(2**63)], "int64"), of([2**62, 2**63 - 1], "int64"))
     assert (found.differing, found.greatest) == (2, float(2**64 - 1))
     assert difference(of([2**62 + 1], "int64"), of([2**62], "int64")).greatest == 1
 
 
-def test_truth_values_differ_by_one() -> None:
+def test_truth_values_differ_by_one():
     found = difference(of([True, False], "bool"), of([False, False], "bool"))
     assert (found.differing, found.greatest, found.mean_square) == (1, 1, 0.5)
 
 
-def test_numbers_of_different_dtypes_are_compared_as_numbers() -> None:
+def test_numbers_of_different_dtypes_are_compared_as_numbers():
     found = difference(of([1, 2], "float16"), of([1, 2.5], "float64"))
     assert (found.differing, found.greatest) == (1, 0.5)
 
 
-def test_pieces_that_were_never_shown_count_in_the_mean() -> None:
+def test_pieces_that_were_never_shown_count_in_the_mean():
     found = TensorDifference(100, None)
     found.add(of([3.0]), of([1.0]))
     assert found.mean_square == 0.04
 
 
-def test_a_tensor_without_elements_differs_by_nothing() -> None:
+def test_a_tensor_without_elements_differs_by_nothing():
     assert TensorDifference(0, None).mean_square == 0
 
 
-def test_squares_may_overflow() -> None:
+def test_squares_may_overflow():
     assert difference(of([1e200], "float64"), of([-1e200], "float64")).mean_square == math.inf

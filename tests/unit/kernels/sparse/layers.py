@@ -1,7 +1,5 @@
 """Sparse linear layers to try the kernels on, and what they compute, said in one line of NumPy each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The speedup of kernels alone: the arithmetic, and that what is timed are the kernels."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.kernels.sparse import KernelChoice, ceiling

@@ -1,7 +1,5 @@
 """Which kernel for which density. Nothing here depends on how fast this machine is: clocks and kernels are made up."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable
@@ -43,11 +41,11 @@ MODULE = "cstool.kernels.sparse.crossover"
         (lambda d: 1 + (d - 0.12345) * 0.7, 0.123),  # 3 digits
     ],
 )
-def test_the_crossover_is_where_the_ratio_is_1(ratio: Callable[[float], float], expected: float) -> None:
+def test_the_crossover_is_where_the_ratio_is_1(ratio, expected):
     assert find_crossover([ratio(density) for density in DENSITIES]) == pytest.approx(expected, abs=1e-12)
 
 
-def test_kernels_are_sparse_up_to_their_crossover() -> None:
+def test_kernels_are_sparse_up_to_their_crossover():
     found = Crossover(forward=0.5, delta=0.3, gradient=0.0)
     assert [choose(found, density) for density in (0.0, 0.3, 0.31, 0.5, 0.51)] == [
         KernelChoice(forward=True, delta=True, gradient=True),
@@ -108,61 +106,61 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(monkeypatch) -> Machine:
     """Return a machine whose gradient is 50 d / (10 + 10 d) of the dense one: 1 at a quarter."""
     made = Machine(10.0, forward=25.0, delta=100.0, gradient=50.0, collect=10.0)
     made.install(monkeypatch)
     return made
 
 
-def test_each_kernel_is_held_against_its_dense_twin(machine: Machine) -> None:
+def test_each_kernel_is_held_against_its_dense_twin(machine):
     assert measure_crossover(64, 1024, 512) == Crossover(forward=0.4, delta=0.1, gradient=0.25)
 
 
-def test_the_first_round_does_not_count(machine: Machine) -> None:
+def test_the_first_round_does_not_count(machine):
     round_s = 3 * machine.dense_s + sum(machine.per_density_s.values()) * sum(DENSITIES)
     machine.slow_until_s = round_s
     assert measure_crossover(64, 1024, 512) == Crossover(forward=0.4, delta=0.1, gradient=0.25)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_rounds_that_others_disturb_do_not_count(machine: Machine, rounds: int) -> None:
+def test_rounds_that_others_disturb_do_not_count(machine, rounds):
     round_s = 3 * machine.dense_s + sum(machine.per_density_s.values()) * sum(DENSITIES)
     machine.slow_until_s = (1 + rounds * 100) * round_s
     assert measure_crossover(64, 1024, 512) == Crossover(forward=0.4, delta=0.1, gradient=0.25)
 
 
-def test_it_ends_when_nothing_ever_agrees(machine: Machine) -> None:
+def test_it_ends_when_nothing_ever_agrees(machine):
     grows = itertools.count(1)
     machine.extra_s = lambda: float(next(grows))
     measure_crossover(64, 1024, 512)
     assert len(machine.patterns) == 4 * len(DENSITIES) * (1 + MOST_ROUNDS)
 
 
-def test_of_a_large_panel_some_rows_are_timed(machine: Machine) -> None:
+def test_of_a_large_panel_some_rows_are_timed(machine):
     measure_crossover(8192, 2048, 512)
     assert {pattern.shape for pattern in machine.patterns} == {(1024, 2048)}
 
 
 @pytest.mark.parametrize(("shape", "calls"), [((64, 1024, 512), 1), ((32, 1024, 64), 4), ((8, 16, 16), MOST_CALLS)])
-def test_short_calls_are_timed_several_times_over(shape: tuple[int, int, int], calls: int, machine: Machine) -> None:
+def test_short_calls_are_timed_several_times_over(shape, calls, machine):
     measure_crossover(*shape)
     assert len(machine.patterns) == 4 * len(DENSITIES) * (1 + ROUNDS) * calls
 
 
-def test_all_kernels_run_on_one_thread_and_aligned_arrays(machine: Machine) -> None:
+def test_all_kernels_run_on_one_thread_and_aligned_arrays(machine):
     measure_crossover(64, 1024, 512)
     assert machine.blas_threads == {1}
     assert {array.ctypes.data % 64 for array in machine.arrays} == {0}
 
 
-def test_densities_are_those_that_were_asked_for(machine: Machine) -> None:
+def test_densities_are_those_that_were_asked_for(machine):
     measure_crossover(512, 512, 64)
     measured = sorted({pattern.density for pattern in machine.patterns})
     assert measured == pytest.approx(DENSITIES, rel=0.02)
 
 
-def test_real_kernels_can_be_timed() -> None:
+def test_real_kernels_can_be_timed():
     found = measure_crossover(40, 70, 16)
     assert all(0 <= density <= 1 for density in (found.forward, found.delta, found.gradient))
 
@@ -171,7 +169,7 @@ MEASURED = Crossover(forward=0.4, delta=0.3, gradient=0.2)
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int, int, int]]:
+def measured(monkeypatch, tmp_path) -> list[tuple[int, int, int]]:
     """Return the shapes that were measured, each with what the one before gave and 0.1 more; nothing is cached yet."""
     shapes: list[tuple[int, int, int]] = []
     steps = itertools.count()
@@ -191,18 +189,18 @@ def _cached(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_shape_is_measured_once(measured: list[tuple[int, int, int]]) -> None:
+def test_a_shape_is_measured_once(measured):
     assert [crossover(40, 70, 512), crossover(40, 70, 512)] == [MEASURED, MEASURED]
     assert measured == [(40, 70, 512)]
 
 
-def test_a_refresh_measures_again_and_is_kept(measured: list[tuple[int, int, int]]) -> None:
+def test_a_refresh_measures_again_and_is_kept(measured):
     found = [crossover(40, 70, 512), crossover(40, 70, 512, refresh=True), crossover(40, 70, 512)]
     assert [each.forward for each in found] == [0.4, 0.5, 0.5]
     assert len(measured) == 2
 
 
-def test_shapes_are_kept_side_by_side(measured: list[tuple[int, int, int]], tmp_path: Path) -> None:
+def test_shapes_are_kept_side_by_side(measured, tmp_path):
     for _ in range(2):
         assert [crossover(70, 40, 512).delta, crossover(40, 70, 512).delta] == [0.3, 0.4]
     assert json.loads(_cached(tmp_path).read_text()) == {
@@ -211,14 +209,12 @@ def test_shapes_are_kept_side_by_side(measured: list[tuple[int, int, int]], tmp_
     }
 
 
-def test_large_panels_of_nearly_as_many_rows_are_one(measured: list[tuple[int, int, int]]) -> None:
+def test_large_panels_of_nearly_as_many_rows_are_one(measured):
     assert crossover(8192, 2048, 512) == crossover(8191, 2048, 512)
     assert measured == [(1024, 2048, 512)]
 
 
-def test_another_blas_has_a_file_of_its_own(
-    measured: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_blas_has_a_file_of_its_own(measured, tmp_path, monkeypatch):
     crossover(40, 70, 512)
     monkeypatch.setattr(f"{MODULE}._blas_digest", lambda: "another")
     assert crossover(40, 70, 512).forward == 0.5
@@ -241,9 +237,7 @@ def test_another_blas_has_a_file_of_its_own(
         b'{"40x70x512": {"forward": 0.4, "delta": 0.3, "gradient": 0.2}',
     ],
 )
-def test_a_file_that_makes_no_sense_is_replaced(
-    content: bytes, measured: list[tuple[int, int, int]], tmp_path: Path
-) -> None:
+def test_a_file_that_makes_no_sense_is_replaced(content, measured, tmp_path):
     crossover(1, 1, 512)
     _cached(tmp_path).write_bytes(content)
     assert [crossover(40, 70, 512).forward for _ in range(2)] == [0.5, 0.5]
@@ -251,9 +245,7 @@ def test_a_file_that_makes_no_sense_is_replaced(
 
 
 @pytest.mark.parametrize("missing", ["no folder", "a folder that is gone"])
-def test_without_a_folder_to_write_to_it_is_measured_each_time(
-    missing: str, measured: list[tuple[int, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_folder_to_write_to_it_is_measured_each_time(missing, measured, tmp_path, monkeypatch):
     folder = KernelFolder(None if missing == "no folder" else tmp_path / "missing")
     monkeypatch.setattr(f"{MODULE}.kernel_folder", lambda: folder)
     assert [crossover(40, 70, 512).forward for _ in range(2)] == [0.4, 0.5]
@@ -262,7 +254,7 @@ def test_without_a_folder_to_write_to_it_is_measured_each_time(
 @pytest.mark.parametrize(
     ("tokens", "nearest"), [(1, 16), (16, 16), (22, 16), (23, 32), (90, 64), (91, 128), (512, 512), (4096, 512)]
 )
-def test_tokens_are_rounded(tokens: int, nearest: int, measured: list[tuple[int, int, int]]) -> None:
+def test_tokens_are_rounded(tokens, nearest, measured):
     crossover(40, 70, tokens)
     assert measured == [(40, 70, nearest)]
 
@@ -280,13 +272,11 @@ def test_tokens_are_rounded(tokens: int, nearest: int, measured: list[tuple[int,
         (1, 0.025),
     ],
 )
-def test_tokens_that_the_last_tile_wastes_count(
-    tokens: int, forward: float, measured: list[tuple[int, int, int]]
-) -> None:
+def test_tokens_that_the_last_tile_wastes_count(tokens, forward, measured):
     assert crossover(40, 70, tokens).forward == pytest.approx(forward)
 
 
-def test_a_crossover_is_at_most_1(measured: list[tuple[int, int, int]]) -> None:
+def test_a_crossover_is_at_most_1(measured):
     for _ in range(6):
         crossover(40, 70, 32, refresh=True)
     assert crossover(40, 70, 44).forward == 1.0

@@ -1,12 +1,9 @@
 """Sparse linear kernels: what they compute, and that they leave the rest alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import numpy as np
@@ -41,26 +38,26 @@ LAYERS = st.builds(make_layer, TOKENS, ROWS, COLUMNS, DENSITY, seed=st.integers(
 
 
 @given(layer=LAYERS, bias=st.booleans())
-def test_forward_is_the_product(layer: Layer, bias: bool) -> None:
+def test_forward_is_the_product(layer, bias):
     y = forward(layer, lender(FLOAT32), bias=bias)
     assert_sums(y, outputs, layer.x, layer.weight, layer.bias if bias else np.zeros_like(layer.bias))
 
 
 @given(layer=LAYERS, accumulate=st.booleans())
-def test_delta_is_the_product(layer: Layer, accumulate: bool) -> None:
+def test_delta_is_the_product(layer, accumulate):
     delta_x, _ = backward(layer, lender(FLOAT32), gradient=False, accumulate=accumulate)
     before = layer.before if accumulate else np.zeros_like(layer.before)
     assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
 
 
 @given(layer=LAYERS)
-def test_gradient_is_that_of_the_non_zeros(layer: Layer) -> None:
+def test_gradient_is_that_of_the_non_zeros(layer):
     _, grad = backward(layer, lender(FLOAT32), delta=False)
     assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
 
 
 @given(layer=LAYERS, accumulate=st.booleans())
-def test_delta_and_gradient_have_the_same_bits_together_and_alone(layer: Layer, accumulate: bool) -> None:
+def test_delta_and_gradient_have_the_same_bits_together_and_alone(layer, accumulate):
     together = backward(layer, lender(FLOAT32), accumulate=accumulate)
     delta_x, _ = backward(layer, lender(FLOAT32), accumulate=accumulate, gradient=False)
     _, grad = backward(layer, lender(FLOAT32), accumulate=accumulate, delta=False)
@@ -69,7 +66,7 @@ def test_delta_and_gradient_have_the_same_bits_together_and_alone(layer: Layer, 
 
 
 @pytest.mark.parametrize("density", [0.03, 0.3], ids=["wide blocks", "narrow blocks"])
-def test_several_chunks_and_blocks(density: float, scratch32: Scratch) -> None:
+def test_several_chunks_and_blocks(density, scratch32):
     layer = make_layer(70, 2 * CHUNK_ROWS + 50, 600, density, holes=True)
     assert_sums(forward(layer, scratch32), outputs, layer.x, layer.weight, layer.bias)
     delta_x, grad = backward(layer, scratch32)
@@ -77,7 +74,7 @@ def test_several_chunks_and_blocks(density: float, scratch32: Scratch) -> None:
     assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
 
 
-def test_panels_add_up_to_the_layer(scratch32: Scratch) -> None:
+def test_panels_add_up_to_the_layer(scratch32):
     layer = make_layer(70, 600, 300, 0.2)
     y, _ = framed(70, 600)
     delta_x, grads = np.full((70, 300), np.nan, np.float32), np.full((600, 300), np.nan, np.float32)
@@ -93,7 +90,7 @@ def test_panels_add_up_to_the_layer(scratch32: Scratch) -> None:
     np.testing.assert_array_equal(grads[layer.at], backward(layer, scratch32)[1])
 
 
-def test_an_output_depends_on_its_own_token_alone(scratch32: Scratch) -> None:
+def test_an_output_depends_on_its_own_token_alone(scratch32):
     layer = make_layer(130, 30, 140, 0.2)
     y, (delta_x, _) = forward(layer, scratch32), backward(layer, scratch32)
     for tokens in slice(0, 5), slice(64, 130), slice(77, 78):
@@ -138,25 +135,25 @@ def layer() -> Layer:
     return make_layer(150, 530, 300, 0.15, holes=True)
 
 
-def test_repeats_have_the_same_bits(layer: Layer, scratch32: Scratch) -> None:
+def test_repeats_have_the_same_bits(layer, scratch32):
     first = _all(layer, 0, scratch32)
     for _ in range(3):
         _assert_same_bits(first, _all(layer, 0, scratch32))
 
 
 @pytest.mark.parametrize("misalignment", range(1, 16))
-def test_bits_do_not_depend_on_alignment(misalignment: int, layer: Layer, scratch32: Scratch) -> None:
+def test_bits_do_not_depend_on_alignment(misalignment, layer, scratch32):
     def lend(name: str, shape: tuple[int, ...]) -> np.ndarray:
         return _misaligned(np.full(shape, np.nan, np.float32), misalignment)
 
     _assert_same_bits(_all(layer, 0, scratch32), _all(layer, misalignment, lend))
 
 
-def test_bits_of_slices_are_those_of_copies(layer: Layer, scratch32: Scratch) -> None:
+def test_bits_of_slices_are_those_of_copies(layer, scratch32):
     _assert_same_bits(_all(layer, 0, scratch32), _all(layer, 3, scratch32, slices=True))
 
 
-def test_two_threads_at_once_get_the_same_bits(layer: Layer, scratch32: Scratch) -> None:
+def test_two_threads_at_once_get_the_same_bits(layer, scratch32):
     alone, together = _all(layer, 0, scratch32), Barrier(2)
 
     def run(_number: int) -> list[list[np.ndarray]]:
@@ -181,7 +178,7 @@ def _not_finite(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 @NOT_FINITE
-def test_what_is_not_finite_in_x_comes_out_where_a_non_zero_meets_it(value: float, scratch32: Scratch) -> None:
+def test_what_is_not_finite_in_x_comes_out_where_a_non_zero_meets_it(value, scratch32):
     layer = make_layer(70, 40, 140, 0.2)
     y, (_, grad) = forward(layer, scratch32), backward(layer, scratch32)
     layer.x[[3, 66], [7, 139]] = value
@@ -193,7 +190,7 @@ def test_what_is_not_finite_in_x_comes_out_where_a_non_zero_meets_it(value: floa
 
 
 @NOT_FINITE
-def test_what_is_not_finite_in_a_delta_comes_out_where_a_non_zero_meets_it(value: float, scratch32: Scratch) -> None:
+def test_what_is_not_finite_in_a_delta_comes_out_where_a_non_zero_meets_it(value, scratch32):
     layer = make_layer(70, 40, 140, 0.2)
     delta_x, grad = backward(layer, scratch32)
     layer.delta_y[[3, 66], [7, 39]] = value
@@ -205,7 +202,7 @@ def test_what_is_not_finite_in_a_delta_comes_out_where_a_non_zero_meets_it(value
 
 
 @NOT_FINITE
-def test_what_is_not_finite_in_a_weight_comes_out(value: float, scratch32: Scratch) -> None:
+def test_what_is_not_finite_in_a_weight_comes_out(value, scratch32):
     layer = make_layer(70, 40, 140, 0.2)
     y, (delta_x, _) = forward(layer, scratch32), backward(layer, scratch32)
     row, column = layer.at[0][50], layer.at[1][50]
@@ -234,7 +231,7 @@ print("ymm" in code, "zmm" in code, "vfmadd" in code)
 """
 
 
-def test_kernels_ask_for_no_instruction_set(tmp_path: Path) -> None:
+def test_kernels_ask_for_no_instruction_set(tmp_path):
     told = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     environment = os.environ | told | {"CSTOOL_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)

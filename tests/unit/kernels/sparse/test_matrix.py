@@ -1,7 +1,5 @@
 """A sparse panel, whichever kernels compute with it."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from tests.unit.kernels.sparse.layers import (
     make_layer,
     outputs,
 )
-from tests.unit.kernels.tolerances import Scratch
 
 CHOICES = [KernelChoice(*choice) for choice in itertools.product((False, True), repeat=3)]
 EACH_CHOICE = pytest.mark.parametrize(
@@ -57,7 +54,7 @@ def _matrix(
 
 @EACH_CHOICE
 @pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
-def test_forward_is_the_product(choice: KernelChoice, with_bias: bool, layer: Layer, scratch32: Scratch) -> None:
+def test_forward_is_the_product(choice, with_bias, layer, scratch32):
     y = np.full_like(layer.delta_y, np.nan)
     _matrix(layer, choice).forward(layer.x, layer.bias if with_bias else None, y, scratch32)
     assert_sums(y, outputs, layer.x, layer.weight, layer.bias if with_bias else np.zeros_like(layer.bias))
@@ -65,7 +62,7 @@ def test_forward_is_the_product(choice: KernelChoice, with_bias: bool, layer: La
 
 @EACH_CHOICE
 @pytest.mark.parametrize("accumulate", [True, False], ids=["add", "overwrite"])
-def test_delta_is_the_product(choice: KernelChoice, accumulate: bool, layer: Layer, scratch32: Scratch) -> None:
+def test_delta_is_the_product(choice, accumulate, layer, scratch32):
     before = layer.before if accumulate else np.zeros_like(layer.before)
     delta_x = before.copy() if accumulate else np.full_like(before, np.nan)
     matrix = _matrix(layer, choice)
@@ -76,9 +73,7 @@ def test_delta_is_the_product(choice: KernelChoice, accumulate: bool, layer: Lay
 
 @EACH_CHOICE
 @pytest.mark.parametrize("with_delta", [True, False], ids=["delta", "no delta"])
-def test_gradient_is_that_of_the_non_zeros(
-    choice: KernelChoice, with_delta: bool, layer: Layer, scratch32: Scratch
-) -> None:
+def test_gradient_is_that_of_the_non_zeros(choice, with_delta, layer, scratch32):
     matrix = _matrix(layer, choice)
     grad = np.full(matrix.gradient_shape, np.nan, np.float32)
     delta_x = np.empty_like(layer.before) if with_delta else None
@@ -87,7 +82,7 @@ def test_gradient_is_that_of_the_non_zeros(
 
 
 @EACH_CHOICE
-def test_a_dense_gradient_is_that_of_all_weights(choice: KernelChoice, layer: Layer, scratch32: Scratch) -> None:
+def test_a_dense_gradient_is_that_of_all_weights(choice, layer, scratch32):
     matrix = _matrix(layer, choice, dense_gradient=True)
     grad, delta_x = np.full(matrix.gradient_shape, np.nan, np.float32), layer.before.copy()
     matrix.backward(layer.x, layer.delta_y, delta_x, True, grad, scratch32)
@@ -95,7 +90,7 @@ def test_a_dense_gradient_is_that_of_all_weights(choice: KernelChoice, layer: La
     assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
 
 
-def test_a_choice_of_sparse_kernels_has_their_bits(layer: Layer, scratch32: Scratch) -> None:
+def test_a_choice_of_sparse_kernels_has_their_bits(layer, scratch32):
     matrix = _matrix(layer, KernelChoice(True, True, True))
     y, delta_x, grad = np.empty_like(layer.delta_y), layer.before.copy(), np.empty_like(layer.values)
     matrix.forward(layer.x, layer.bias, y, scratch32)
@@ -107,7 +102,7 @@ def test_a_choice_of_sparse_kernels_has_their_bits(layer: Layer, scratch32: Scra
     assert matrix.written_out is None
 
 
-def test_lanes_that_ask_at_once_share_one_panel_written_out(layer: Layer) -> None:
+def test_lanes_that_ask_at_once_share_one_panel_written_out(layer):
     lent, together = [], threading.Barrier(4)
 
     def lend(shape: tuple[int, int]) -> np.ndarray:

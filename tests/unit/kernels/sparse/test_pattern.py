@@ -1,7 +1,5 @@
 """The order in which non-zeros stream, and the ways between a panel with and without its zeros."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,7 +27,7 @@ MASKS = st.builds(_mask, ROWS, COLUMNS, DENSITY, st.integers(0, 99))
 
 
 @given(mask=MASKS)
-def test_non_zeros_stream_by_chunks_blocks_and_rows_with_the_fewest_first(mask: np.ndarray) -> None:
+def test_non_zeros_stream_by_chunks_blocks_and_rows_with_the_fewest_first(mask):
     rows, columns = mask.shape
     width = block_width(mask.sum() / mask.size)
     order, counts, named, found = [], [], [], []
@@ -51,13 +49,13 @@ def test_non_zeros_stream_by_chunks_blocks_and_rows_with_the_fewest_first(mask: 
 
 
 @given(mask=MASKS)
-def test_places_lead_from_positions_to_the_stream(mask: np.ndarray) -> None:
+def test_places_lead_from_positions_to_the_stream(mask):
     pattern, places = _make(mask)
     np.testing.assert_array_equal(positions(pattern), np.flatnonzero(mask)[places])
 
 
 @given(mask=MASKS)
-def test_a_panel_written_out_and_read_again_is_as_before(mask: np.ndarray) -> None:
+def test_a_panel_written_out_and_read_again_is_as_before(mask):
     weight = np.random.default_rng(1).standard_normal(mask.shape, dtype=np.float32)
     pattern, _ = _make(mask)
     values, written = (np.full(shape, np.nan, np.float32) for shape in (pattern.count, mask.shape))
@@ -70,11 +68,11 @@ def test_a_panel_written_out_and_read_again_is_as_before(mask: np.ndarray) -> No
 @pytest.mark.parametrize(
     ("density", "width"), [(0.0, WIDE), (0.99 * WIDE_BELOW, WIDE), (WIDE_BELOW, NARROW), (1, NARROW)]
 )
-def test_blocks_are_wide_where_non_zeros_are_few(density: float, width: int) -> None:
+def test_blocks_are_wide_where_non_zeros_are_few(density, width):
     assert block_width(density) == width
 
 
-def test_a_pattern_says_its_size() -> None:
+def test_a_pattern_says_its_size():
     mask = np.zeros((3, 200), bool)
     mask[:, ::4] = True
     pattern, _ = _make(mask)
@@ -83,6 +81,6 @@ def test_a_pattern_says_its_size() -> None:
     assert pattern.size_bytes == 150 + 2 * (6 + AHEAD) + 2 * 6
 
 
-def test_a_panel_without_rows_has_no_non_zeros() -> None:
+def test_a_panel_without_rows_has_no_non_zeros():
     pattern, places = make_pattern(np.empty(0, np.int64), (0, 8))
     assert (pattern.count, pattern.density, len(places), len(positions(pattern))) == (0, 0.0, 0, 0)

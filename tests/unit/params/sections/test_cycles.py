@@ -1,7 +1,5 @@
 """Schedules that come back, against the recurrences and definitions that PyTorch documents."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -21,7 +19,7 @@ def rates(schedule: Schedule, steps: int) -> list[float]:
 
 
 @given(RATES, st.floats(0.0, 1e-6), STEPS)
-def test_cosine_annealing_is_the_recurrence_of_pytorch(initial: float, eta_min: float, t_max: int) -> None:
+def test_cosine_annealing_is_the_recurrence_of_pytorch(initial, eta_min, t_max):
     expected = [initial]
     for step in range(1, 100):
         if (step - 1 - t_max) % (2 * t_max) == 0:
@@ -46,13 +44,13 @@ def restarted(initial: float, eta_min: float, t_0: int, t_mult: int, steps: int)
 
 
 @given(RATES, st.floats(0.0, 1.0), STEPS, st.integers(1, 4))
-def test_warm_restarts_count_as_pytorch_does(initial: float, eta_min: float, t_0: int, t_mult: int) -> None:
+def test_warm_restarts_count_as_pytorch_does(initial, eta_min, t_0, t_mult):
     found = CosineAnnealingWarmRestarts(initial_learning_rate=initial, eta_min=eta_min, T_0=t_0, T_mult=t_mult)
     expected = restarted(initial, eta_min, t_0, t_mult, 200)
     assert rates(found, 200) == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-def test_warm_restarts_of_a_long_run_take_no_longer_than_others() -> None:
+def test_warm_restarts_of_a_long_run_take_no_longer_than_others():
     schedule = CosineAnnealingWarmRestarts(initial_learning_rate=1.0, T_0=1)
     assert schedule.rate(2**31 - 1) == 1.0
 
@@ -76,15 +74,13 @@ def cycled(base_lr: float, max_lr: float, up: int, down: int, mode: str, gamma: 
     st.sampled_from(["triangular", "triangular2", "exp_range"]),
     st.floats(0.9, 1.0),
 )
-def test_cyclic_is_the_formula_of_pytorch(
-    base_lr: float, max_lr: float, up: int, down: int | None, mode: str, gamma: float
-) -> None:
+def test_cyclic_is_the_formula_of_pytorch(base_lr, max_lr, up, down, mode, gamma):
     keys = {"base_lr": base_lr, "max_lr": max_lr, "step_size_up": up, "step_size_down": down, "mode": mode}
     expected = [cycled(base_lr, max_lr, up, down or up, mode, gamma, step) for step in range(150)]
     assert rates(CyclicLR(**keys, gamma=gamma), 150) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_cyclic_touches_both_bounds_exactly() -> None:
+def test_cyclic_touches_both_bounds_exactly():
     schedule = CyclicLR(base_lr=0.1, max_lr=0.7, step_size_up=3, step_size_down=5)
     assert [schedule.rate(step) for step in (0, 3, 8, 11, 16)] == [0.1, 0.7, 0.1, 0.7, 0.1]
 
@@ -114,9 +110,7 @@ def one_cycle(keys: dict[str, object], step: int) -> float:
     RATES, RATES, st.integers(10, 60), st.floats(0.2, 0.45), st.floats(1.0, 1e4), st.booleans(),
     st.sampled_from(["cos", "linear"]),
 )  # fmt: skip
-def test_one_cycle_has_the_phases_of_pytorch(
-    initial: float, peak: float, steps: int, start: float, final: float, three: bool, anneal: str
-) -> None:
+def test_one_cycle_has_the_phases_of_pytorch(initial, peak, steps, start, final, three, anneal):
     keys = {
         "initial_learning_rate": initial,
         "max_lr": peak,
@@ -130,7 +124,7 @@ def test_one_cycle_has_the_phases_of_pytorch(
     assert rates(OneCycleLR(**keys), steps) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_one_cycle_stays_at_its_last_rate() -> None:
+def test_one_cycle_stays_at_its_last_rate():
     schedule = OneCycleLR(initial_learning_rate=0.4, max_lr=1.0, total_steps=10, final_div_factor=4.0)
     assert [schedule.rate(step) for step in (9, 10, 10**9)] == pytest.approx([0.1, 0.1, 0.1], rel=1e-15)
 
@@ -145,14 +139,14 @@ ENTRIES = [
 
 
 @pytest.mark.parametrize("entry", [*ENTRIES, {"ChainedScheduler": {"schedulers": ENTRIES[:2]}}], ids=lambda e: [*e][0])
-def test_a_schedule_is_the_same_after_it_was_written_out(load, entry) -> None:
+def test_a_schedule_is_the_same_after_it_was_written_out(load, entry):
     params = load({"init.schedulers": [entry]})
     again = load({"init.schedulers": params.resolved()["trainer"]["init"]["schedulers"]})
     assert again.schedulers == params.schedulers
     assert type(params.schedulers[0]) is SCHEDULES[next(iter(entry))]
 
 
-def test_what_follows_from_other_keys_is_noted(load) -> None:
+def test_what_follows_from_other_keys_is_noted(load):
     entry = {"CyclicLR": {"base_lr": 0.0, "max_lr": 1.0, "scale_mode": "cycle", "cycle_momentum": False}}
     assert load({"init.schedulers": [entry]}).notes == (
         "trainer.init.schedulers.0.CyclicLR.scale_mode: accepted, no effect",
@@ -198,5 +192,5 @@ CYCLIC = "trainer.init.schedulers.0.CyclicLR"
         ),
     ],
 )
-def test_a_schedule_that_makes_no_sense_is_an_error(failure, entry, message) -> None:
+def test_a_schedule_that_makes_no_sense_is_an_error(failure, entry, message):
     assert failure({"init.schedulers": [entry]}) == message

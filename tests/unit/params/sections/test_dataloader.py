@@ -1,9 +1,5 @@
 """The dataloader sections."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from cstool.params import data_set_names, load_params
@@ -11,7 +7,7 @@ from cstool.params import data_set_names, load_params
 TRAIN = "fit.train_dataloader"
 
 
-def test_a_dataloader_has_defaults(load, folder: Path) -> None:
+def test_a_dataloader_has_defaults(load, folder):
     assert load({}).dataloaders("train")[0].dump() == {
         "data_processor": "GptHDF5MapDataProcessor",
         "data_dir": [str(folder / "data/train")],
@@ -23,11 +19,11 @@ def test_a_dataloader_has_defaults(load, folder: Path) -> None:
     }
 
 
-def test_a_list_of_folders_is_kept_in_order(load, folder: Path) -> None:
+def test_a_list_of_folders_is_kept_in_order(load, folder):
     assert load({f"{TRAIN}.data_dir": ["b", "a"]}).dataloaders("train")[0].data_dir == (folder / "b", folder / "a")
 
 
-def test_all_places_where_a_folder_was_looked_for_can_be_shown(load, folder: Path, monkeypatch) -> None:
+def test_all_places_where_a_folder_was_looked_for_can_be_shown(load, folder, monkeypatch):
     load({})
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
@@ -35,24 +31,24 @@ def test_all_places_where_a_folder_was_looked_for_can_be_shown(load, folder: Pat
     assert dataloader.tried == f"{folder}/data/train, {folder}/work/data/train"
 
 
-def test_the_seed_of_the_shuffle_is_that_of_the_run_unless_given(load) -> None:
+def test_the_seed_of_the_shuffle_is_that_of_the_run_unless_given(load):
     assert load({"init.seed": 7}).dataloaders("train")[0].shuffle_seed == 7
 
 
-def test_the_seed_of_the_shuffle_can_be_given(load) -> None:
+def test_the_seed_of_the_shuffle_can_be_given(load):
     assert load({"init.seed": 7, f"{TRAIN}.shuffle_seed": 0}).dataloaders("train")[0].shuffle_seed == 0
 
 
-def test_drop_last_batch_is_another_name_of_drop_last(load) -> None:
+def test_drop_last_batch_is_another_name_of_drop_last(load):
     assert load({f"{TRAIN}.drop_last_batch": False}).dataloaders("train")[0].drop_last is False
 
 
-def test_held_out_data_is_the_split_val_unless_said_otherwise(load) -> None:
+def test_held_out_data_is_the_split_val_unless_said_otherwise(load):
     val = {"data_processor": "MNISTDataProcessor", "data_dir": "mnist", "batch_size": 1}
     assert load({"fit.val_dataloader": val}).dataloaders("val")[0].split == "val"
 
 
-def test_keys_about_worker_processes_are_noted(load) -> None:
+def test_keys_about_worker_processes_are_noted(load):
     keys = {"num_workers": 8, "prefetch_factor": 10, "persistent_workers": True, "to_float16": True}
     assert load({f"{TRAIN}.{key}": value for key, value in keys.items()}).notes == tuple(
         f"trainer.fit.train_dataloader.{key}: accepted, no effect" for key in keys
@@ -86,7 +82,7 @@ T = f"trainer.{TRAIN}"
         ("use_vsl", True, f"x.yaml:17: not supported: {T}.use_vsl: true\nhint: leave it out"),
     ],
 )
-def test_a_dataloader_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
+def test_a_dataloader_that_makes_no_sense_is_an_error(failure, key, value, message):
     assert failure({f"{TRAIN}.{key}": value}) == message
 
 
@@ -103,7 +99,7 @@ VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "val", "batch_si
         ("validate_all.val_dataloaders", "eval_all", "trainer.validate_all.val_dataloaders"),
     ],
 )
-def test_every_one_of_several_dataloaders_counts(load, folder: Path, key, purpose, place) -> None:
+def test_every_one_of_several_dataloaders_counts(load, folder, key, purpose, place):
     params = load({key: [VAL, {**VAL, "data_dir": "test"}]})
     loaders = params.dataloaders(purpose)
     assert [loader.data_dir for loader in loaders] == [(folder / "val",), (folder / "test",)]
@@ -124,31 +120,31 @@ def test_every_one_of_several_dataloaders_counts(load, folder: Path, key, purpos
         (["my data (2024)", "é-1.5"], ["my_data__2024_", "é-1.5"]),
     ],
 )
-def test_data_sets_are_named_by_their_folders(load, folders, names) -> None:
+def test_data_sets_are_named_by_their_folders(load, folders, names):
     loaders = load({"fit.val_dataloader": [{**VAL, "data_dir": folder} for folder in folders]}).val_dataloaders
     assert data_set_names(loaders) == tuple(names)
 
 
-def test_every_one_of_several_dataloaders_is_checked(failure) -> None:
+def test_every_one_of_several_dataloaders_is_checked(failure):
     assert failure({"fit.val_dataloader": [VAL, {**VAL, "batch_size": 0}]}) == (
         "x.yaml:23: trainer.fit.val_dataloader.1.batch_size must be at least 1, got 0"
     )
 
 
-def test_an_empty_list_of_dataloaders_is_an_error(failure) -> None:
+def test_an_empty_list_of_dataloaders_is_an_error(failure):
     assert failure({"fit.val_dataloader": []}) == (
         "x.yaml:17: trainer.fit.val_dataloader must hold at least one dataloader, got []"
     )
 
 
 @pytest.mark.parametrize("size", [256, 257, "any"])
-def test_the_vocab_size_is_that_of_the_model_whatever_is_said_here(load, size) -> None:
+def test_the_vocab_size_is_that_of_the_model_whatever_is_said_here(load, size):
     """As with the vendor, whose data processors leave the key alone."""
     changes = {"init.model.vocab_size": 256, f"{TRAIN}.vocab_size": size}
     assert load(changes).notes == ("trainer.fit.train_dataloader.vocab_size: accepted, no effect",)
 
 
-def test_sink_tokens_have_defaults(load) -> None:
+def test_sink_tokens_have_defaults(load):
     [sinks] = load({f"{TRAIN}.data_transforms": [{"name": "add_sink_tokens"}]}).dataloaders("train")[0].data_transforms
     assert sinks.dump() == {
         "name": "add_sink_tokens",
@@ -179,11 +175,11 @@ def test_sink_tokens_have_defaults(load) -> None:
         (None, "{} must be a mapping, got []"),
     ],
 )
-def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, message) -> None:
+def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, message):
     found = failure({f"{TRAIN}.data_transforms": [transform]})
     assert found.split(": ", 1)[1] == message.format(f"{T}.data_transforms.0")
 
 
-def test_the_model_names_its_only_data_processor(load) -> None:
+def test_the_model_names_its_only_data_processor(load):
     changes = {"init.model": {"name": "fc_mnist"}, f"{TRAIN}.data_processor": None}
     assert load(changes).dataloaders("train")[0].data_processor == "MNISTDataProcessor"

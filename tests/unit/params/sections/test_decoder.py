@@ -1,7 +1,5 @@
 """The model section of decoders: defaults are the vendor's, what cannot be had is refused, keys fit together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -81,7 +79,7 @@ DEFAULTS = {
 }
 
 
-def test_a_sequential_decoder_has_the_defaults_of_the_vendor(load) -> None:
+def test_a_sequential_decoder_has_the_defaults_of_the_vendor(load):
     assert load(gpt()).model.dump() == {
         "name": "gpt2",
         **DEFAULTS,
@@ -93,7 +91,7 @@ def test_a_sequential_decoder_has_the_defaults_of_the_vendor(load) -> None:
     }
 
 
-def test_a_parallel_decoder_has_the_defaults_of_the_vendor(load) -> None:
+def test_a_parallel_decoder_has_the_defaults_of_the_vendor(load):
     assert load(gptj()).model.dump() == {
         "name": "gptj",
         **DEFAULTS,
@@ -107,22 +105,22 @@ def test_a_parallel_decoder_has_the_defaults_of_the_vendor(load) -> None:
     }
 
 
-def test_residual_and_embedding_dropout_follow_dropout_rate_and_attention_does_not(load) -> None:
+def test_residual_and_embedding_dropout_follow_dropout_rate_and_attention_does_not(load):
     model = load(gpt(dropout_rate=0.3)).model
     rates = (model.residual_dropout_rate, model.embedding_dropout_rate, model.attention_dropout_rate)
     assert rates == (0.3, 0.3, 0.1)
 
 
-def test_an_attention_dropout_of_null_follows_dropout_rate(load) -> None:
+def test_an_attention_dropout_of_null_follows_dropout_rate(load):
     assert load(gpt(dropout_rate=0.3, attention_dropout_rate=None)).model.attention_dropout_rate == 0.3
 
 
-def test_each_dropout_can_be_given_on_its_own(load) -> None:
+def test_each_dropout_can_be_given_on_its_own(load):
     model = load(gpt(dropout_rate=0.3, residual_dropout_rate=0.2, embedding_dropout_rate=0.0)).model
     assert (model.residual_dropout_rate, model.embedding_dropout_rate) == (0.2, 0.0)
 
 
-def test_positions_may_be_none_and_a_null_is_written_as_one(load) -> None:
+def test_positions_may_be_none_and_a_null_is_written_as_one(load):
     model = load(gptj(position_embedding_type=None)).model
     assert model.position_embedding_type is None
     assert model.dump()["position_embedding_type"] is None
@@ -140,18 +138,18 @@ def test_positions_may_be_none_and_a_null_is_written_as_one(load) -> None:
         ({"rotary_dim": 128, "attention_inner_dim": 1536}, 128),
     ],
 )
-def test_rotary_positions_turn_a_quarter_of_a_head_unless_told(keys: dict[str, Any], rotary_dim: int) -> None:
+def test_rotary_positions_turn_a_quarter_of_a_head_unless_told(keys, rotary_dim):
     assert params(position_embedding_type="rotary", **keys).rotary_dim == rotary_dim
 
 
 @pytest.mark.parametrize("written", ["yarn", "YaRN", "YARN"])
-def test_yarn_may_be_written_as_its_authors_do(written: str) -> None:
+def test_yarn_may_be_written_as_its_authors_do(written):
     extra = {"original_max_position_embeddings": 512}
     model = params(position_embedding_type="rotary", pos_scaling_type=written, pos_scaling_extra_args=extra)
     assert model.pos_scaling_type == "yarn"
 
 
-def test_llama3_scaling_knows_how_long_the_first_samples_were() -> None:
+def test_llama3_scaling_knows_how_long_the_first_samples_were():
     model = params(position_embedding_type="rotary", pos_scaling_type="llama3", pos_scaling_factor=8.0)
     assert model.dump()["pos_scaling_extra_args"] == {
         "original_max_position_embeddings": 8192,
@@ -166,7 +164,7 @@ def test_llama3_scaling_knows_how_long_the_first_samples_were() -> None:
     }
 
 
-def test_moe_of_one_expert_is_none(load) -> None:
+def test_moe_of_one_expert_is_none(load):
     keys = ("moe", "moe_params")
     for key in keys:
         loaded = load(gpt(**{key: {"num_experts": 1, "top_k": 2}}))
@@ -188,13 +186,13 @@ PLAIN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("keys", PLAIN)
-def test_a_key_of_the_vendor_that_asks_for_what_is_done_anyway_is_accepted_silently(load, keys) -> None:
+def test_a_key_of_the_vendor_that_asks_for_what_is_done_anyway_is_accepted_silently(load, keys):
     loaded = load(gpt(**keys))
     assert (loaded.model, loaded.notes) == (load(gpt()).model, ())
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_key_of_the_vendor_that_changes_no_number_is_noted(load, name) -> None:
+def test_a_key_of_the_vendor_that_changes_no_number_is_noted(load, name):
     keys = (
         "mixed_precision fp16_type to_float16 dtype attention_kernel attention_qk_norm_eps attention_softmax_fp32 "
         "boundary_casting compute_eval_metrics fold_rope_consts num_relative_attention_buckets "
@@ -212,7 +210,7 @@ MULTIQUERY: dict[str, Any] = {"attention_module": "multiquery_attention"}
 MUP = {"mup_base_hidden_size": 192, "mup_base_filter_size": 768, "num_hidden_layers": 8}
 
 
-def test_mup_width_factors_are_one_over_how_much_wider_each_layer_is() -> None:
+def test_mup_width_factors_are_one_over_how_much_wider_each_layer_is():
     assert params(mup_base_hidden_size=192.0, mup_base_filter_size=384).mup_width_factors == (0.25, 0.125)
     assert params().mup_width_factors == (1.0, 1.0)
 
@@ -232,7 +230,7 @@ SLIDING_FIRST = {**EVERY_OTHER, "sliding_window_every_other_decoder_layer_patter
         (SLIDING_FIRST, [3, None, 3]),
     ],
 )
-def test_each_layer_has_its_window(keys: dict[str, Any], windows: list[int | None]) -> None:
+def test_each_layer_has_its_window(keys, windows):
     assert [params(**keys).window(layer) for layer in range(3)] == windows
 
 
@@ -252,7 +250,7 @@ def test_each_layer_has_its_window(keys: dict[str, Any], windows: list[int | Non
         ({**MUP, "scale_qk_dot_by_layer_idx": True, "attention_logits_alpha": 8.0}, [0.125, 0.0625]),
     ],
 )
-def test_each_layer_has_its_scale_of_scores(keys: dict[str, Any], scales: list[float]) -> None:
+def test_each_layer_has_its_scale_of_scores(keys, scales):
     assert [params(**keys).attention_scale(layer) for layer in range(2)] == scales
 
 
@@ -268,7 +266,7 @@ def test_each_layer_has_its_scale_of_scores(keys: dict[str, Any], scales: list[f
         ({**MUP, "output_logits_alpha": 3.0, "scale_output_logits_by_d": False}, 1.5),
     ],
 )
-def test_the_logits_have_their_scale(keys: dict[str, Any], scale: float) -> None:
+def test_the_logits_have_their_scale(keys, scale):
     assert params(**keys).logits_scale == scale
 
 
@@ -281,22 +279,22 @@ def test_the_logits_have_their_scale(keys: dict[str, Any], scale: float) -> None
         ({**MULTIQUERY, "extra_attention_params": {"num_kv_groups": 12}}, 12),
     ],
 )
-def test_heads_of_keys_and_values_are_as_many_as_the_groups(keys: dict[str, Any], kv_heads: int) -> None:
+def test_heads_of_keys_and_values_are_as_many_as_the_groups(keys, kv_heads):
     assert params(**keys).kv_heads == kv_heads
 
 
-def test_the_width_of_a_head_is_that_of_the_inner_size() -> None:
+def test_the_width_of_a_head_is_that_of_the_inner_size():
     assert (params().inner_size, params().head_width) == (768, 64)
     model = params(attention_inner_dim=96)
     assert (model.inner_size, model.head_width) == (96, 8)
 
 
-def test_parallel_parts_share_a_norm_unless_told() -> None:
+def test_parallel_parts_share_a_norm_unless_told():
     models = [params(), parallel(), parallel(use_untied_layer_norm=True)]
     assert [(model.is_parallel, model.norms_per_layer) for model in models] == [(False, 2), (True, 1), (True, 2)]
 
 
-def test_a_name_of_a_function_means_one_of_the_kernels() -> None:
+def test_a_name_of_a_function_means_one_of_the_kernels():
     assert {name: function for name, function in NONLINEARITIES.items() if name != function} == {
         "swish": "silu",
         "gelu_fast": "gelu_new",
@@ -368,7 +366,7 @@ OTHERS: dict[str, st.SearchStrategy[Any]] = {
     ),
     st.none() | OTHER_INITIALIZERS,
 )
-def test_what_is_dumped_is_read_as_the_same_model(name: str, parts: tuple[dict[str, Any], ...], other: Any) -> None:
+def test_what_is_dumped_is_read_as_the_same_model(name, parts, other):
     keys = {"name": name, "hidden_size": 48, "num_heads": 3}
     for part in parts:
         keys |= part

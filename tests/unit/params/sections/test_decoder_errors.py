@@ -1,7 +1,5 @@
 """The model section of decoders: what cannot be had, and keys that do not fit together, are errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -88,7 +86,7 @@ def gpt(**keys: Any) -> dict[str, Any]:
         ({"xyz": None}, f"x.yaml:5: {M}.xyz is not a known key"),
     ],
 )
-def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None:
+def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message):
     assert failure(gpt(**keys)) == message
 
 
@@ -232,19 +230,19 @@ def test_a_value_that_no_decoder_has_is_an_error(failure, keys, message) -> None
         ),
     ],
 )
-def test_keys_that_do_not_fit_together_are_an_error(failure, keys, message) -> None:
+def test_keys_that_do_not_fit_together_are_an_error(failure, keys, message):
     assert failure(gpt(**keys)) == message
 
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("key", ["moe", "moe_params"])
-def test_a_mixture_of_experts_is_refused(failure, name, key) -> None:
+def test_a_mixture_of_experts_is_refused(failure, name, key):
     assert failure({"init.model": {"name": name, key: {"num_experts": 8, "top_k": 2}}}) == (
         f"x.yaml:6: not supported: {M}.{key}.num_experts: 8 (a mixture of experts)\nhint: supported: 0, 1"
     )
 
 
-def test_a_shared_expert_is_refused(failure) -> None:
+def test_a_shared_expert_is_refused(failure):
     assert failure(gpt(moe={"num_shared_experts": 1})) == (
         f"x.yaml:6: not supported: {M}.moe.num_shared_experts: 1 (a mixture of experts)\nhint: supported: 0"
     )
@@ -285,17 +283,17 @@ FUNCTIONS = (
         ("use_sink_token", True, "use_sink_token: true\nhint: leave it out"),
     ],
 )
-def test_what_the_vendor_has_beyond_this_is_refused_by_key(failure, name, key, value, message) -> None:
+def test_what_the_vendor_has_beyond_this_is_refused_by_key(failure, name, key, value, message):
     assert failure({"init.model": {"name": name, key: value}}) == f"x.yaml:5: not supported: {M}.{message}"
 
 
 @pytest.mark.parametrize(("name", "key"), [("gpt2", "use_untied_layer_norm"), ("gptj", "norm_first_sandwich")])
-def test_a_norm_of_the_other_class_is_refused(failure, name, key) -> None:
+def test_a_norm_of_the_other_class_is_refused(failure, name, key):
     message = f"x.yaml:5: not supported: {M}.{key}: true\nhint: leave it out"
     assert failure({"init.model": {"name": name, key: True}}) == message
 
 
-def test_muP_scales_normal_distributions_only(failure) -> None:  # noqa: N802
+def test_muP_scales_normal_distributions_only(failure):  # noqa: N802
     keys = {"mup_base_hidden_size": 256, "mup_base_filter_size": 1024, "ffn_initializer": "xavier_uniform"}
     assert failure(gpt(**keys)) == (
         f"x.yaml:7: {M}.ffn_initializer must be normal or truncated_normal, which muP can make narrower, not "
@@ -303,7 +301,7 @@ def test_muP_scales_normal_distributions_only(failure) -> None:  # noqa: N802
     )
 
 
-def test_windows_in_every_other_layer_have_a_pattern_and_others_none(failure) -> None:
+def test_windows_in_every_other_layer_have_a_pattern_and_others_none(failure):
     keys = {
         "attention_sliding_window_length": 4,
         "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first",
@@ -313,7 +311,7 @@ def test_windows_in_every_other_layer_have_a_pattern_and_others_none(failure) ->
     )
 
 
-def test_a_sample_is_no_longer_than_the_positions(failure) -> None:
+def test_a_sample_is_no_longer_than_the_positions(failure):
     changes = {"init.model.max_position_embeddings": 64, "fit.train_dataloader.max_sequence_length": 65}
     message = (
         "trainer.fit.train_dataloader.max_sequence_length must be at most the max_position_embeddings of the model"
@@ -321,19 +319,19 @@ def test_a_sample_is_no_longer_than_the_positions(failure) -> None:
     assert failure({**gpt(), **changes}).partition(": ")[2] == f"{message} (64), got 65"
 
 
-def test_a_loss_per_token_has_no_weight(load) -> None:
+def test_a_loss_per_token_has_no_weight(load):
     params = load(gpt(loss_weight=0.5))
     assert (params.model.loss_weight, params.notes) == (1.0, (f"{M}.loss_weight: accepted, no effect",))
     assert load(gpt(loss_scaling="batch_size", loss_weight=0.5)).model.loss_weight == 0.5
 
 
-def test_a_null_attention_dropout_follows_what_the_class_calls_dropout(load) -> None:
+def test_a_null_attention_dropout_follows_what_the_class_calls_dropout(load):
     keys = {"dropout_rate": 0.2, "residual_dropout_rate": 0.3, "attention_dropout_rate": None}
     rates = [load({"init.model": {"name": name, **keys}}).model.attention_dropout_rate for name in CLASSES]
     assert rates == [0.2, 0.3]
 
 
-def test_a_file_without_a_name_in_a_folder_of_the_vendors_has_that_of_the_folder(folder) -> None:
+def test_a_file_without_a_name_in_a_folder_of_the_vendors_has_that_of_the_folder(folder):
     path = folder / "gptj" / "configs" / "x.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(changed({"init.model": {"rotary_dim": 64}}))

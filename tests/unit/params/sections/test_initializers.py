@@ -1,7 +1,5 @@
 """Initializers: each name is the distribution that the vendor and torch.nn.init mean by it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -86,24 +84,24 @@ def cut(variance: float) -> Initializer:
         ({"name": "lecun_uniform", "scale": 2.0, "mode": "fan_avg"}, uniform(math.sqrt(6 / 4))),
     ],
 )
-def test_an_initializer_of_the_file_becomes_one_of_the_graph(load, keys, initializer) -> None:
+def test_an_initializer_of_the_file_becomes_one_of_the_graph(load, keys, initializer):
     assert load(given(keys)).model.embedding_initializer_params.initializer(FAN_IN, FAN_OUT) == initializer
 
 
 @pytest.mark.parametrize("name", ["variance_scaling", "lecun_normal", "xavier_normal", "kaiming_uniform"])
-def test_a_distribution_that_follows_from_the_shape_is_that_of_each_matrix(name: str) -> None:
+def test_a_distribution_that_follows_from_the_shape_is_that_of_each_matrix(name):
     params = InitializerParams.model_validate({"name": name})
     assert params.initializer(2, 8) != params.initializer(3, 9)
 
 
 @pytest.mark.parametrize("name", ["variance_scaling", "lecun_normal", "lecun_uniform"])
-def test_a_fan_below_one_counts_as_one(name: str) -> None:
+def test_a_fan_below_one_counts_as_one(name):
     params = InitializerParams.model_validate({"name": name, "mode": "fan_avg"})
     assert params.initializer(0, 1) == params.initializer(1, 1)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES.replace(" or ", ", ").split(", ") if name != "constant"])
-def test_a_name_alone_is_an_initializer_with_the_defaults(load, name) -> None:
+def test_a_name_alone_is_an_initializer_with_the_defaults(load, name):
     model = load(given(name)).model
     assert model.embedding_initializer_params == InitializerParams.model_validate({"name": name})
 
@@ -130,13 +128,13 @@ def test_a_name_alone_is_an_initializer_with_the_defaults(load, name) -> None:
         ),
     ],
 )
-def test_only_the_keys_that_count_for_a_name_are_dumped(load, keys, dumped) -> None:
+def test_only_the_keys_that_count_for_a_name_are_dumped(load, keys, dumped):
     model = load(given(keys)).model
     assert model.dump()["embedding_initializer"] == dumped
     assert InitializerParams.model_validate(dumped) == load(given(dumped)).model.embedding_initializer_params
 
 
-def test_a_key_that_does_not_count_changes_nothing() -> None:
+def test_a_key_that_does_not_count_changes_nothing():
     plain = InitializerParams.model_validate({"name": "normal", "std": 2.0})
     more = InitializerParams.model_validate({"name": "normal", "std": 2.0, "gain": 3.0, "a": -1.0, "mode": "fan_out"})
     assert more.initializer(3, 5) == plain.initializer(3, 5)
@@ -155,7 +153,7 @@ def test_a_key_that_does_not_count_changes_nothing() -> None:
         ({"name": "constant", "val": 1.0}, Initializer("constant", mean=1.0)),
     ],
 )
-def test_scaling_narrows_the_normal_ones_and_leaves_the_others(keys, initializer) -> None:
+def test_scaling_narrows_the_normal_ones_and_leaves_the_others(keys, initializer):
     assert InitializerParams.model_validate(keys).scaled(0.5).initializer(3, 5) == initializer
 
 
@@ -200,7 +198,7 @@ def test_scaling_narrows_the_normal_ones_and_leaves_the_others(keys, initializer
         ),
     ],
 )
-def test_an_initializer_that_cannot_be_had_is_an_error(failure, keys, message) -> None:
+def test_an_initializer_that_cannot_be_had_is_an_error(failure, keys, message):
     assert failure(given(keys)) == message
 
 
@@ -223,10 +221,10 @@ M = "x.yaml:5: trainer.init.model.embedding_initializer"
         ),
     ],
 )
-def test_a_distribution_that_nothing_can_be_drawn_from_is_an_error(failure, keys, message) -> None:
+def test_a_distribution_that_nothing_can_be_drawn_from_is_an_error(failure, keys, message):
     assert failure(given(keys)) == message
 
 
-def test_lecun_uniform_may_be_told_another_distribution(load) -> None:
+def test_lecun_uniform_may_be_told_another_distribution(load):
     initializer = load(given({"name": "lecun_uniform", "distribution": "normal"})).model.embedding_initializer_params
     assert initializer.initializer(4, 9) == Initializer("normal", 0.0, 0.5)

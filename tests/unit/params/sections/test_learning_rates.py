@@ -1,7 +1,5 @@
 """Which weights learn faster or slower: by group, in the order of the groups, muP's factors unless others are given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -41,12 +39,12 @@ OUTPUT_FFN = (f"{LAYER}.ffn.ffn.1.linear_layer.weight",)
         ("decoder_output_ffn", OUTPUT_FFN),
     ],
 )
-def test_a_group_has_these_weights_and_no_others(group: str, weights: tuple[str, ...]) -> None:
+def test_a_group_has_these_weights_and_no_others(group, weights):
     keys = {"nonlinearity": "swiglu", **UNTIED}
     assert scales({group: 0.5}, **keys) == dict.fromkeys(weights, 0.5)
 
 
-def test_these_are_all_groups() -> None:
+def test_these_are_all_groups():
     assert list(GROUPS) == [
         "embedding",
         "decoder_kernel",
@@ -56,28 +54,28 @@ def test_these_are_all_groups() -> None:
     ]
 
 
-def test_a_weight_of_two_groups_has_the_factor_of_the_first() -> None:
+def test_a_weight_of_two_groups_has_the_factor_of_the_first():
     found = scales({"decoder_attention": 0.5, "decoder_kernel": 3.0, "decoder_output_ffn": 0.25})
     assert set(found.values()) == {3.0}
     assert found.keys() == {*ATTENTION, INPUT_FFN[0], *OUTPUT_FFN}
 
 
-def test_a_factor_of_1_leaves_a_weight_to_the_groups_that_follow() -> None:
+def test_a_factor_of_1_leaves_a_weight_to_the_groups_that_follow():
     assert scales({"decoder_kernel": 1.0, "decoder_output_ffn": 0.25}) == {OUTPUT_FFN[0]: 0.25}
 
 
-def test_a_factor_of_0_stops_a_group() -> None:
+def test_a_factor_of_0_stops_a_group():
     assert scales({"embedding": 0.0}) == dict.fromkeys(EMBEDDING[:2], 0.0)
 
 
-def test_without_mup_and_factors_all_weights_learn_alike() -> None:
+def test_without_mup_and_factors_all_weights_learn_alike():
     assert scales({}, **UNTIED) == {}
 
 
 MUP = {"mup_base_hidden_size": 2, "mup_base_filter_size": 2, "hidden_size": 8, "filter_size": 16}
 
 
-def test_mup_slows_each_matrix_by_how_much_wider_its_input_is() -> None:
+def test_mup_slows_each_matrix_by_how_much_wider_its_input_is():
     """The residual stream is 4 times as wide as the base model's, the feed-forward layer 8 times."""
     assert scales({}, **MUP, **UNTIED, nonlinearity="geglu") == {
         **dict.fromkeys(ATTENTION + INPUT_FFN, 0.25),
@@ -85,7 +83,7 @@ def test_mup_slows_each_matrix_by_how_much_wider_its_input_is() -> None:
     }
 
 
-def test_a_factor_that_is_given_stands_in_place_of_mups() -> None:
+def test_a_factor_that_is_given_stands_in_place_of_mups():
     assert scales({"decoder_attention": 2.0, "embedding": 3.0}, **MUP) == {
         **dict.fromkeys(EMBEDDING[:2], 3.0),
         **dict.fromkeys(ATTENTION, 2.0),
@@ -95,7 +93,7 @@ def test_a_factor_that_is_given_stands_in_place_of_mups() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_matrix_of_a_layer_of_any_family_is_in_one_group_of_its_own(family: str) -> None:
+def test_every_matrix_of_a_layer_of_any_family_is_in_one_group_of_its_own(family):
     groups = {"decoder_attention": 2.0, "decoder_input_ffn": 3.0, "decoder_output_ffn": 5.0}
     weights = decoder(**FAMILIES[family]).weights
     found = scales(groups, **FAMILIES[family])
@@ -104,6 +102,6 @@ def test_every_matrix_of_a_layer_of_any_family_is_in_one_group_of_its_own(family
     assert set(found.values()) == {2.0, 3.0, 5.0}
 
 
-def test_a_fully_connected_network_has_no_groups() -> None:
+def test_a_fully_connected_network_has_no_groups():
     model = FcMnistParams.model_validate({"name": "fc_mnist"})
     assert {learning_rate_scale(model, dict.fromkeys(GROUPS, 0.5), name) for name in fc_mnist().weights} == {1.0}

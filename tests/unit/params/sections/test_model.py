@@ -1,7 +1,5 @@
 """The model section as a whole: which name means what, and the fully connected network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -22,27 +20,27 @@ def fc(**keys: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES.split(", ")[1:])
-def test_a_decoder_of_any_name_is_read_as_what_its_parts_are(load, name) -> None:
+def test_a_decoder_of_any_name_is_read_as_what_its_parts_are(load, name):
     model = load({"init.model": {"name": name}}).model
     parallel = {"gptj", "gpt-neox", "falcon"}
     assert (model.name, type(model)) == (name, ParallelDecoderParams if name in parallel else DecoderParams)
 
 
-def test_no_model_is_both_built_and_refused() -> None:
+def test_no_model_is_both_built_and_refused():
     assert ", ".join(MODELS) == NAMES
     assert not MODELS.keys() & OTHER_FAMILIES.keys()
 
 
-def test_an_fc_network_has_defaults(load) -> None:
+def test_an_fc_network_has_defaults(load):
     model = load(fc()).model
     assert (model.layer_sizes, model.activation_fn, model.dropout, model.use_bias) == ((128,), "relu", 0.0, True)
 
 
-def test_depth_repeats_hidden_size(load) -> None:
+def test_depth_repeats_hidden_size(load):
     assert load(fc(depth=3, hidden_size=50)).model.layer_sizes == (50, 50, 50)
 
 
-def test_hidden_sizes_win_over_depth(load) -> None:
+def test_hidden_sizes_win_over_depth(load):
     assert load(fc(depth=3, hidden_size=50, hidden_sizes=[256, 128])).model.layer_sizes == (256, 128)
 
 
@@ -71,7 +69,7 @@ def test_hidden_sizes_win_over_depth(load) -> None:
         (None, f"x.yaml:3: {M} is missing"),
     ],
 )
-def test_a_model_that_cannot_be_built_is_an_error(failure, model, message) -> None:
+def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
     assert failure({"init.model": model}) == message
 
 
@@ -91,7 +89,7 @@ def test_a_model_that_cannot_be_built_is_an_error(failure, model, message) -> No
         ("whisper", "a speech model"),
     ],
 )
-def test_a_model_of_another_kind_is_refused_with_what_it_is(failure, name, kind) -> None:
+def test_a_model_of_another_kind_is_refused_with_what_it_is(failure, name, kind):
     assert failure({"init.model": {"name": name, "hidden_size": -1}}) == (
         f"x.yaml:4: {M}.name must be that of a decoder or fc_mnist, and {name} is {kind}"
     )

@@ -1,7 +1,5 @@
 """Precision, loop, checkpoint, logging, backend and callbacks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ I = "trainer.init"  # noqa: E741
 VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "d", "batch_size": 4}
 
 
-def test_the_sections_have_defaults(load) -> None:
+def test_the_sections_have_defaults(load):
     params = load({})
     sections = (params.precision, params.loop, params.checkpoint, params.logging)
     assert [section.dump() for section in sections] == [
@@ -29,23 +27,23 @@ def test_the_sections_have_defaults(load) -> None:
 
 
 @pytest.mark.parametrize("loop", [None, {}, {"eval_steps": 5}])
-def test_a_loop_without_a_length_is_one_epoch(load, loop) -> None:
+def test_a_loop_without_a_length_is_one_epoch(load, loop):
     assert load({"init.loop": loop}).loop.num_epochs == 1
 
 
 @pytest.mark.parametrize(
     ("frequency", "interval"), [(7, 7), (1, 1), (1.0, 100), (0.5, 50), (0.001, 1), (0, None), (0.0, None), (None, None)]
 )
-def test_eval_frequency_is_steps_or_a_share_of_the_run(load, frequency, interval) -> None:
+def test_eval_frequency_is_steps_or_a_share_of_the_run(load, frequency, interval):
     assert load({"init.loop.eval_frequency": frequency}).loop.eval_interval(100) == interval
 
 
 @pytest.mark.parametrize("key", ["max_gradient_norm", "max_gradient_value"])
-def test_clipping_is_by_norm_or_by_value(load, key) -> None:
+def test_clipping_is_by_norm_or_by_value(load, key):
     assert load({"init.precision": {key: 1}}).precision.dump() == {"enabled": True, key: 1.0}
 
 
-def test_the_other_kind_of_clipping_may_be_null(load) -> None:
+def test_the_other_kind_of_clipping_may_be_null(load):
     precision = load({"init.precision": {"max_gradient_norm": None, "max_gradient_value": 0.5}}).precision
     assert precision.dump() == {"enabled": True, "max_gradient_value": 0.5}
 
@@ -54,20 +52,20 @@ WAFER_ONLY = "acted on by the compiler: operands on the modelled wafer; arithmet
 
 
 @pytest.mark.parametrize(("enabled", "bits"), [(True, 16), (False, 32)])
-def test_mixed_precision_says_how_wide_the_operands_on_the_wafer_are(load, enabled, bits) -> None:
+def test_mixed_precision_says_how_wide_the_operands_on_the_wafer_are(load, enabled, bits):
     params = load({"init.precision": {"enabled": enabled}})
     assert (params.operand_bits, params.notes) == (bits, (f"{I}.precision.enabled: {WAFER_ONLY}",))
     assert params.resolved()["trainer"]["init"]["precision"] == {"enabled": enabled}
 
 
 @pytest.mark.parametrize("precision", [None, {}, {"enabled": None, "fp16_type": None}])
-def test_operands_have_16_bits_where_nothing_is_said(load, precision) -> None:
+def test_operands_have_16_bits_where_nothing_is_said(load, precision):
     params = load({"init.precision": precision})
     assert (params.operand_bits, params.notes) == (16, ())
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "cbfloat16"])
-def test_the_kind_of_half_precision_is_noted(load, kind) -> None:
+def test_the_kind_of_half_precision_is_noted(load, kind):
     params = load({"init.precision": {"fp16_type": kind}})
     assert params.notes == (f"{I}.precision.fp16_type: accepted, no effect",)
     assert params == load({})
@@ -82,11 +80,11 @@ def test_the_kind_of_half_precision_is_noted(load, kind) -> None:
         ("fp16_type", "float32", "must be float16, bfloat16 or cbfloat16, got 'float32'"),
     ],
 )
-def test_a_precision_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
+def test_a_precision_that_makes_no_sense_is_an_error(failure, key, value, message):
     assert failure({f"init.precision.{key}": value}) == f"x.yaml:13: {I}.precision.{key} {message}"
 
 
-def test_keys_about_the_real_cluster_are_noted(load) -> None:
+def test_keys_about_the_real_cluster_are_noted(load):
     backend = {"backend_type": "CSX", "cluster_config": {"num_csx": 2, "mount_dirs": ["/data"]}}
     params = load({"init.backend": backend})
     assert (params.num_csx, params.notes) == (
@@ -98,7 +96,7 @@ def test_keys_about_the_real_cluster_are_noted(load) -> None:
     )
 
 
-def test_callbacks_that_change_no_result_are_noted(load) -> None:
+def test_callbacks_that_change_no_result_are_noted(load):
     callbacks = [
         {"ScopedValidateFlags": {"csx.performance.micro_batch_size": 88}},
         {"CheckLoss": None},
@@ -128,17 +126,17 @@ def test_callbacks_that_change_no_result_are_noted(load) -> None:
         ("All", ALL_STATES),
     ],
 )
-def test_the_states_to_load_from_a_checkpoint_are_acted_on(load, written, states) -> None:
+def test_the_states_to_load_from_a_checkpoint_are_acted_on(load, written, states):
     params = load({"init.callbacks": [{"LoadCheckpointStates": {"load_checkpoint_states": written}}]})
     assert (params.load_checkpoint_states, params.notes) == (states, ())
 
 
 @pytest.mark.parametrize("callback", [None, {}, {"load_checkpoint_states": None}])
-def test_all_states_are_loaded_unless_the_callback_names_some(load, callback) -> None:
+def test_all_states_are_loaded_unless_the_callback_names_some(load, callback):
     assert load({"init.callbacks": [{"LoadCheckpointStates": callback}]}).load_checkpoint_states == ALL_STATES
 
 
-def test_how_many_checkpoints_are_kept_and_what_is_saved_beside_them_is_acted_on(load) -> None:
+def test_how_many_checkpoints_are_kept_and_what_is_saved_beside_them_is_acted_on(load):
     callbacks = [
         {"KeepNCheckpoints": {"n": 3}},
         {"SaveCheckpointState": {"k": 2}},
@@ -172,7 +170,7 @@ STOP = {"init.loop.eval_frequency": 2, "fit.val_dataloader": VAL}
         ({"patience": 1, "monitor": "eval/accuracy", "mode": "min"}, ("eval/accuracy", 1, 0.0, "min")),
     ],
 )
-def test_when_to_stop_early_is_acted_on(load, arguments, found) -> None:
+def test_when_to_stop_early_is_acted_on(load, arguments, found):
     params = load({"init.callbacks": [{"EarlyStopping": arguments}], **STOP})
     stopping = params.early_stopping
     assert (stopping.monitor, stopping.patience, stopping.min_delta, stopping.mode) == found
@@ -225,7 +223,7 @@ def callback_error(failure, name: str, arguments: object, **changes: object) -> 
         ),
     ],
 )
-def test_an_early_stopping_that_makes_no_sense_is_an_error(failure, arguments, changes, message) -> None:
+def test_an_early_stopping_that_makes_no_sense_is_an_error(failure, arguments, changes, message):
     assert callback_error(failure, "EarlyStopping", arguments, **changes) == message
 
 
@@ -286,11 +284,11 @@ SAVED = {"init.checkpoint.steps": 5}
         ),
     ],
 )
-def test_a_second_file_that_makes_no_sense_is_an_error(failure, arguments, changes, message) -> None:
+def test_a_second_file_that_makes_no_sense_is_an_error(failure, arguments, changes, message):
     assert callback_error(failure, "SaveCheckpointState", arguments, **changes) == message
 
 
-def test_a_second_file_that_will_never_be_saved_is_worth_a_warning(load) -> None:
+def test_a_second_file_that_will_never_be_saved_is_worth_a_warning(load):
     [warning] = load({"init.callbacks": [{"SaveCheckpointState": {"k": 3}}], **SAVED}).warnings
     assert warning == (
         "x.yaml:14: trainer.init.callbacks.0.SaveCheckpointState.k is 3, and the run makes 2: nothing is saved beside "
@@ -299,7 +297,7 @@ def test_a_second_file_that_will_never_be_saved_is_worth_a_warning(load) -> None
     assert load({"init.callbacks": [{"SaveCheckpointState": {"k": 2}}], **SAVED}).warnings == ()
 
 
-def test_two_second_files_of_one_name_are_an_error(failure) -> None:
+def test_two_second_files_of_one_name_are_an_error(failure):
     entry = {"SaveCheckpointState": {"k": 1}}
     assert failure({"init.callbacks": [entry, entry], **SAVED}).endswith(
         "trainer.init.callbacks.1.SaveCheckpointState.checkpoint_name must be another one than that of the "
@@ -310,18 +308,18 @@ def test_two_second_files_of_one_name_are_an_error(failure) -> None:
 @pytest.mark.parametrize(
     ("callbacks", "computes"), [([], False), ([{"ComputeNorm": {}}], True), ([{"ComputeNorm": None}], False)]
 )
-def test_norms_are_computed_where_the_callback_is_there(load, callbacks, computes) -> None:
+def test_norms_are_computed_where_the_callback_is_there(load, callbacks, computes):
     params = load({"init.callbacks": callbacks})
     assert (params.computes_norms, params.notes) == (computes, ())
 
 
 @pytest.mark.parametrize("value", [{}, {"summary_dir": None}])
-def test_events_are_in_model_dir_by_default(load, value) -> None:
+def test_events_are_in_model_dir_by_default(load, value):
     params = load({"init.loggers": [{"TensorBoardLogger": value}]})
     assert params.events_dir == load({}).events_dir == params.model_dir / "events"
 
 
-def test_events_can_go_elsewhere_or_nowhere(load) -> None:
+def test_events_can_go_elsewhere_or_nowhere(load):
     loggers = [{"TensorBoardLogger": {"summary_dir": "curves", "legacy_event_dirs": True}}]
     params = load({"init.loggers": loggers})
     assert params.events_dir == Path("curves").absolute()
@@ -329,7 +327,7 @@ def test_events_can_go_elsewhere_or_nowhere(load) -> None:
     assert load({"init.loggers": [{"TensorBoardLogger": None}]}).events_dir is None
 
 
-def test_other_loggers_are_noted(load) -> None:
+def test_other_loggers_are_noted(load):
     loggers = [{"ProgressLogger": {}}, {"WandbLogger": {"project": "p"}}]
     assert load({"init.loggers": loggers}).notes == (
         "trainer.init.loggers.0.ProgressLogger: accepted, no effect",
@@ -346,11 +344,11 @@ def test_other_loggers_are_noted(load) -> None:
         ({"init.backend.sync_batchnorm": True}, "trainer.init.backend.sync_batchnorm"),
     ],
 )
-def test_other_keys_without_effect_are_noted(load, changes, note) -> None:
+def test_other_keys_without_effect_are_noted(load, changes, note):
     assert load(changes).notes == (f"{note}: accepted, no effect",)
 
 
-def test_checkpoints_every_0_steps_are_none(load) -> None:
+def test_checkpoints_every_0_steps_are_none(load):
     assert load({"init.checkpoint.steps": 0}).checkpoint.steps is None
 
 
@@ -495,11 +493,11 @@ def test_checkpoints_every_0_steps_are_none(load) -> None:
         ("sparsty", 0.5, f"x.yaml:12: {I}.sparsty is not a known key\nhint: did you mean sparsity?"),
     ],
 )
-def test_a_section_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
+def test_a_section_that_makes_no_sense_is_an_error(failure, key, value, message):
     assert failure({f"init.{key}": value}) == message
 
 
-def test_a_run_compiles_and_trains_unless_it_is_told_otherwise(load) -> None:
+def test_a_run_compiles_and_trains_unless_it_is_told_otherwise(load):
     params = load({})
     assert (params.compile_dir, params.compile_only, params.validate_only) == (None, False, False)
     assert params.resolved()["trainer"]["init"]["backend"] == {
@@ -510,7 +508,7 @@ def test_a_run_compiles_and_trains_unless_it_is_told_otherwise(load) -> None:
 
 
 @pytest.mark.parametrize("key", ["compile_only", "validate_only"])
-def test_a_run_may_be_only_to_compile_or_to_check(load, key) -> None:
+def test_a_run_may_be_only_to_compile_or_to_check(load, key):
     for params in (load({f"init.backend.{key}": True}), load({}, flags={f"{I}.backend.{key}": (f"--{key}", True)})):
         assert (params.compile_only, params.validate_only) == (key == "compile_only", key == "validate_only")
         assert params.resolved()["trainer"]["init"]["backend"][key] is True
@@ -518,7 +516,7 @@ def test_a_run_may_be_only_to_compile_or_to_check(load, key) -> None:
     assert load({f"init.backend.{key}": True}) != load({})
 
 
-def test_one_cannot_only_compile_and_only_check(failure) -> None:
+def test_one_cannot_only_compile_and_only_check(failure):
     both = {"compile_only": True, "validate_only": True}
     rule = "cannot stand beside compile_only, got true\nhint: keep one of the two"
     assert failure({"init.backend": both}) == f"x.yaml:14: {I}.backend.validate_only {rule}"
@@ -526,7 +524,7 @@ def test_one_cannot_only_compile_and_only_check(failure) -> None:
     assert failure({"init.backend.compile_only": True}, flags=flags) == f"--validate_only: {rule}"
 
 
-def test_a_compile_dir_lies_in_the_working_directory(load, folder, monkeypatch) -> None:
+def test_a_compile_dir_lies_in_the_working_directory(load, folder, monkeypatch):
     flags = {f"{I}.backend.compile_dir": ("--compile_dir", "typed")}
     assert load({"init.backend.compile_dir": "/abs/x"}).compile_dir == Path("/abs/x")
     assert load({"init.backend.compile_dir": "/abs/x"}, flags=flags).compile_dir == folder / "typed"
@@ -546,7 +544,7 @@ def test_a_compile_dir_lies_in_the_working_directory(load, folder, monkeypatch) 
         ("validate_only", 1, "must be true or false, got 1"),
     ],
 )
-def test_a_backend_that_makes_no_sense_is_an_error(failure, key, value, message) -> None:
+def test_a_backend_that_makes_no_sense_is_an_error(failure, key, value, message):
     assert failure({f"init.backend.{key}": value}) == f"x.yaml:13: {I}.backend.{key} {message}"
 
 
@@ -578,10 +576,10 @@ def test_a_backend_that_makes_no_sense_is_an_error(failure, key, value, message)
         ),
     ],
 )
-def test_a_validate_all_that_makes_no_sense_is_an_error(failure, value, message) -> None:
+def test_a_validate_all_that_makes_no_sense_is_an_error(failure, value, message):
     assert failure({"validate_all": value}) == message
 
 
 @pytest.mark.parametrize("key", ["fit.ckpt_path", "validate.ckpt_path"])
-def test_a_checkpoint_path_that_is_no_path_is_an_error(failure, key) -> None:
+def test_a_checkpoint_path_that_is_no_path_is_an_error(failure, key):
     assert failure({key: 5}).endswith(f"trainer.{key} must be text, got 5")
