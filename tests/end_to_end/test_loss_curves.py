@@ -4,7 +4,6 @@ From the same weights and data. What was recorded, and how, is said in `tests/re
 `make_vendor_curves.py`.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from cstool.run.run import run
 from cstool.run.session import RunResult
 from cstool.store import CheckpointWriter
 from tests.end_to_end.runs import bits, compiled
-from tests.reference import deterministic
+from tests.reference import deterministic, loss_curve_cases, vendor_curve_cases
+from tests.reference.curve_file import read_curves
 
-REFERENCE = Path(__file__).parent.parent / "reference"
-CURVES = json.loads((REFERENCE / "loss_curves.json").read_text())["cases"]
-VENDOR_CURVES = json.loads((REFERENCE / "vendor_curves.json").read_text())["cases"]
+CURVES = read_curves("loss_curves.json", loss_curve_cases.CASES)
+VENDOR_CURVES = read_curves("vendor_curves.json", vendor_curve_cases.CASES)
 RELATIVE = 5e-6
 """PyTorch's own float32 and float64 curves differ by 4e-7; of the mistakes that we made on purpose the least is 8e-6"""
 VENDOR_RELATIVE = 1e-6

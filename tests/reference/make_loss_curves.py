@@ -5,7 +5,7 @@ gradients from autograd, updates from `torch.optim` and clipping from `torch.nn.
 tests, only to make their numbers anew::
 
     pip install torch            # the extra "bench" has it
-    python tests/reference/make_loss_curves.py
+    python -m tests.reference.make_loss_curves
 
 writes `loss_curves.json` beside this file. What is trained is in `loss_curve_cases.py`, the models in
 `torch_decoders.py`. `losses` of a case are those before the update of steps 1 to 10, in float32; `losses_float64` are
@@ -56,12 +56,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch_decoders
-from curve_file import nine_digits, write_curves
-from deterministic import STEPS, digest, image_batches, text_batches, weights
-from loss_curve_cases import CASES
 from torch.nn import functional
-from torch_decoders import Config, Weights, linear
+
+from tests.reference import torch_decoders
+from tests.reference.curve_file import nine_digits, write_curves
+from tests.reference.deterministic import STEPS, digest, image_batches, text_batches, weights
+from tests.reference.loss_curve_cases import CASES
+from tests.reference.torch_decoders import Config, Weights, linear
 
 OUTPUT = Path(__file__).with_name("loss_curves.json")
 

@@ -10,7 +10,7 @@ PyTorch 2.4, is left absent: see `vendor_trainer.py`)::
         tensorboard==2.17.1 tabulate==0.9.0 "packaging<26" grpcio PyJWT tqdm urllib3 pyyaml zstandard boto3 \\
         requests termcolor jsonschema more-itertools argcomplete safetensors Pillow
     git clone --branch Release_2.10.0 https://github.com/Cerebras/modelzoo
-    OMP_NUM_THREADS=1 python tests/reference/make_vendor_curves.py modelzoo
+    OMP_NUM_THREADS=1 python -m tests.reference.make_vendor_curves modelzoo
 
 writes `vendor_curves.json` beside this file, in the form of `loss_curves.json`: losses before the update of steps 1 to
 8, in float32 on the CPU. What is trained is in `vendor_curve_cases.py`; weights and batches are those of
@@ -29,10 +29,11 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-import vendor_trainer
-from curve_file import nine_digits, write_curves
-from deterministic import digest, text_batches, weights
-from vendor_curve_cases import CASES, STEPS, Config
+
+from tests.reference import vendor_trainer
+from tests.reference.curve_file import nine_digits, write_curves
+from tests.reference.deterministic import digest, text_batches, weights
+from tests.reference.vendor_curve_cases import CASES, STEPS, Config
 
 OUTPUT = Path(__file__).with_name("vendor_curves.json")
 

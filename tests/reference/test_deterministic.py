@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
+from tests.reference import loss_curve_cases
+from tests.reference.curve_file import read_curves
 from tests.reference.deterministic import digest, image_batches, text_batches, weights
 
-CASES: dict[str, Any] = json.loads(Path(__file__).with_name("loss_curves.json").read_text())["cases"]
+CASES = read_curves("loss_curves.json", loss_curve_cases.CASES)
 
 
 @pytest.mark.parametrize("case", ["decoder_tied", "decoder_untied"])

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loss_curve_cases import CASES as MODELS
-from loss_curve_cases import FALCON, GPT2, LLAMA, MISTRAL, SIZES, Config
+from tests.reference.loss_curve_cases import CASES as MODELS
+from tests.reference.loss_curve_cases import FALCON, GPT2, LLAMA, MISTRAL, SIZES, Config
 
 STEPS = 8
 _RATES = [
