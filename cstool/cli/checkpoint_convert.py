@@ -12,7 +12,6 @@ import typer
 from cstool.cli.completion import complete_checkpoint, complete_params
 from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.screen import progress_in_bytes
 from cstool.errors import CheckpointError
 
 CONVERT_EPILOG = """\
@@ -103,22 +102,22 @@ def convert(
     with errors_as_messages(debug):
         _check_flags(to, sparsity, param_filter, shard_size, tokenizer)
         from cstool.cli.render import print_json
-        from cstool.convert import Request, convert
-        from cstool.params import load_params
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.checkpoints import convert_checkpoint
 
-        request = Request(
-            source,
-            target,
-            source_format=from_,
-            to=to,
-            params=None if params is None else load_params(params),
-            sparsity=sparsity,
-            param_filter=tuple(param_filter) if param_filter else None,
-            shard_bytes=None if shard_size is None else _bytes_of(shard_size),
-            tokenizer=tokenizer,
-        )
-        with progress_in_bytes("Saving checkpoint") as progress:
-            done = convert(request, progress)
+        with bars_in_bytes() as progress:
+            done = convert_checkpoint(
+                source,
+                target,
+                source_format=from_,
+                to=to,
+                params=params,
+                sparsity=sparsity,
+                param_filter=param_filter or (),
+                shard_bytes=None if shard_size is None else _bytes_of(shard_size),
+                tokenizer=tokenizer,
+                progress=progress,
+            )
         if as_json:
             print_json(
                 {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -29,19 +30,15 @@ def copy(
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.cli.screen import progress_in_bytes
-        from cstool.store import copy_checkpoint, find_checkpoint, open_checkpoint, unbound_note
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.checkpoints import copy_checkpoint
         from cstool.words import bytes_text
 
-        path = find_checkpoint(source)
-        with progress_in_bytes(f"Copying {path.name}") as progress:
-            made = copy_checkpoint(path, destination, progress, older=older)
-        with open_checkpoint(path, older=older) as state:
-            note = unbound_note(state)
-        size_bytes = made.stat().st_size
+        with bars_in_bytes() as progress:
+            made = copy_checkpoint(source, destination, older=older, progress=progress)
         if as_json:
-            print_json({"source": str(path), "path": str(made), "bytes": size_bytes, "note": note})
+            print_json(asdict(made) | {"source": str(made.source), "path": str(made.path)})
         else:
-            if note is not None:
-                print_line(f"note: {note}")
-            print_line(f"{path}: copied to {made}, {bytes_text(size_bytes)}")
+            if made.note is not None:
+                print_line(f"note: {made.note}")
+            print_line(f"{made.source}: copied to {made.path}, {bytes_text(made.bytes)}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cstool.cli.checkpoint_list import FolderArgument, check_folder
+from cstool.cli.checkpoint_list import FolderArgument
 from cstool.cli.checkpoint_verify import CheckpointsArgument
 from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from cstool.verbs.checkpoints import Deleted
 
 DryRunOption = Annotated[bool, typer.Option("--dry_run", help="Say what would be deleted, and delete nothing.")]
 
@@ -26,16 +27,13 @@ def delete(
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.store import check_deletable, find_checkpoints
+        from cstool.verbs.checkpoints import delete_checkpoints
 
-        paths = find_checkpoints(targets)
-        for path in paths:
-            check_deletable(path)
-        sizes = _delete(paths, dry_run)
+        deleted = delete_checkpoints(targets, dry_run=dry_run)
         if as_json:
-            print_json({"dry_run": dry_run, "deleted": _entries(paths, sizes)})
+            print_json({"dry_run": dry_run, "deleted": _entries(deleted)})
         else:
-            _print_deleted(paths, sizes, dry_run)
+            _print_deleted(deleted, dry_run)
 
 
 def prune(
@@ -51,51 +49,37 @@ def prune(
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.cli.screen import progress_in_bytes
-        from cstool.store import plan_pruning
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.checkpoints import prune_checkpoints
 
-        check_folder(folder)
-        if keep < 1:
-            raise CheckpointError(f"--keep: must be at least 1, got {keep}", "delete removes checkpoints one by one")
-        with progress_in_bytes("Verifying") as progress:
-            plan = plan_pruning(folder, keep, progress)
-        sizes = _delete(plan.deleted, dry_run)
+        with bars_in_bytes() as progress:
+            pruned = prune_checkpoints(folder, keep, dry_run=dry_run, progress=progress)
         if as_json:
             print_json(
                 {
                     "dry_run": dry_run,
-                    "kept": [str(path) for path in plan.kept],
-                    "deleted": _entries(plan.deleted, sizes),
-                    "damaged": [error.message for error in plan.damaged],
-                    "left": [error.message for error in plan.strange],
+                    "kept": [str(path) for path in pruned.kept],
+                    "deleted": _entries(pruned.deleted),
+                    "damaged": [error.message for error in pruned.damaged],
+                    "left": [error.message for error in pruned.strange],
                 }
             )
             return
-        _print_deleted(plan.deleted, sizes, dry_run)
-        for error in (*plan.damaged, *plan.strange):
+        _print_deleted(pruned.deleted, dry_run)
+        for error in (*pruned.damaged, *pruned.strange):
             print_line(f"left as it is: {error.message}")
-        for path in plan.kept:
+        for path in pruned.kept:
             print_line(f"{path}: whole, kept")
 
 
-def _delete(paths: Sequence[Path], dry_run: bool) -> list[int]:
-    """Delete checkpoints, and return their sizes [bytes]."""
-    from cstool.store import delete_checkpoints, size_bytes
-
-    sizes = [size_bytes(path) for path in paths]
-    if not dry_run:
-        delete_checkpoints(paths)
-    return sizes
+def _entries(deleted: Sequence[Deleted]) -> list[dict[str, object]]:
+    return [{"path": str(each.path), "bytes": each.bytes} for each in deleted]
 
 
-def _entries(paths: Sequence[Path], sizes: list[int]) -> list[dict[str, object]]:
-    return [{"path": str(path), "bytes": size} for path, size in zip(paths, sizes, strict=True)]
-
-
-def _print_deleted(paths: Sequence[Path], sizes: list[int], dry_run: bool) -> None:
+def _print_deleted(deleted: Sequence[Deleted], dry_run: bool) -> None:
     from cstool.words import bytes_text
 
-    for path, size in zip(paths, sizes, strict=True):
-        print_line(f"{path}: {'would be deleted' if dry_run else 'deleted'}, {bytes_text(size)}")
-    if not paths:
+    for each in deleted:
+        print_line(f"{each.path}: {'would be deleted' if dry_run else 'deleted'}, {bytes_text(each.bytes)}")
+    if not deleted:
         print("nothing to delete")

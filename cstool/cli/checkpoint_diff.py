@@ -14,7 +14,7 @@ from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from cstool.store import CheckpointDiff, TensorComparison, TensorForm, Tolerance
+    from cstool.verbs.results import CheckpointDiff, TensorComparison, TensorForm
 
 LONGEST_VALUE = 120
 """characters of a value that are printed"""
@@ -66,53 +66,52 @@ def diff(
     The exit code is 0 if the checkpoints match, 1 if they differ, 2 if one cannot be read or is damaged.
     """
     with errors_as_messages(debug):
-        tolerance = _tolerance(tensor_comparison_op, rtol, atol)
+        is_close = tensor_comparison_op is ComparisonOp.allclose
+        _check_tolerances({"rtol": rtol, "atol": atol}, is_close)
         if tensors_only and with_paths:
             raise CheckpointError("--with_paths: must go without --tensors_only, which leaves out the params")
         from cstool.cli.render import print_json
-        from cstool.cli.screen import progress_in_bytes
-        from cstool.store import diff_checkpoints, find_checkpoint, open_checkpoint
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.checkpoints import diff_checkpoints
 
-        paths = [find_checkpoint(target) for target in (left, right)]
-        with (
-            open_checkpoint(paths[0]) as one,
-            open_checkpoint(paths[1]) as other,
-            progress_in_bytes("Comparing") as progress,
-        ):
-            found = diff_checkpoints(one, other, tolerance, progress, tensors_only=tensors_only, with_paths=with_paths)
+        with bars_in_bytes() as progress:
+            found = diff_checkpoints(
+                left,
+                right,
+                rtol=rtol,
+                atol=atol,
+                is_close=is_close,
+                tensors_only=tensors_only,
+                with_paths=with_paths,
+                progress=progress,
+            )
         if as_json:
-            print_json(_document(found, tensor_comparison_op, tolerance))
+            print_json(_document(found, tensor_comparison_op))
         else:
             _print(found, tensors_only)
         if not found.match:
             raise typer.Exit(1)
 
 
-def _tolerance(op: ComparisonOp, rtol: float | None, atol: float | None) -> Tolerance | None:
-    """Return how close tensors must be, None for equality.
+def _check_tolerances(given: dict[str, float | None], is_close: bool) -> None:
+    """Check how close tensors must be.
 
     Raises:
         CheckpointError: the flags contradict each other, or are no tolerances
     """
-    typed = {name: value for name, value in (("rtol", rtol), ("atol", atol)) if value is not None}
-    for name, value in typed.items():
-        if op is ComparisonOp.equal:
+    for name, value in given.items():
+        if value is not None and not is_close:
             raise CheckpointError(f"--{name}: must go with --tensor_comparison_op allclose, got equal")
-        if not value >= 0:
+        if value is not None and not value >= 0:
             raise CheckpointError(f"--{name}: must be at least 0, got {value:g}")
-    if op is ComparisonOp.equal:
-        return None
-    from cstool.store import Tolerance
-
-    return Tolerance(**typed)
 
 
-def _document(found: CheckpointDiff, op: ComparisonOp, tolerance: Tolerance | None) -> dict[str, Any]:
+def _document(found: CheckpointDiff, op: ComparisonOp) -> dict[str, Any]:
     return {
         "left": str(found.left),
         "right": str(found.right),
         "tensor_comparison_op": op.value,
-        **({} if tolerance is None else asdict(tolerance)),
+        **({} if found.tolerance is None else asdict(found.tolerance)),
         "match": found.match,
         "tensors": [asdict(tensor) for tensor in found.tensors],
         "values": [asdict(value) for value in found.values],

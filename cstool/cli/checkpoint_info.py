@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cstool.cli.completion import complete_checkpoint
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from cstool.store import CheckpointInfo, TensorInfo
+    from cstool.verbs.checkpoints import Described
+    from cstool.verbs.results import CheckpointInfo, TensorInfo
 
 CheckpointArgument = Annotated[
     str,
@@ -42,51 +41,28 @@ def info(
     """Show what a checkpoint holds: version, step, weights and their sizes."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.cli.screen import progress_in_bytes
-        from cstool.store import describe_checkpoint, find_checkpoint, open_checkpoint, tensor_norms
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.checkpoints import describe_checkpoint
 
-        with open_checkpoint(find_checkpoint(file)) as state:
-            if verify:
-                with progress_in_bytes("Verifying") as progress:
-                    state.verify_all(progress)
-            found = describe_checkpoint(state)
-            listed = _listed(found, tensors, all_ or as_json)
-            computed: dict[str, float] | None = None
-            if norms:
-                with progress_in_bytes("Computing norms") as progress:
-                    computed = tensor_norms(state, [t.key for t in listed if t.parameters], progress)
+        with bars_in_bytes() as progress:
+            found = describe_checkpoint(
+                file, tensors=tensors, everything=all_ or as_json, verifies=verify, norms=norms, progress=progress
+            )
         if as_json:
-            print_json(_document(found, listed, computed))
+            print_json(_document(found))
             return
-        facts = _facts(found, found.tensors if tensors else listed)
-        _print(facts | {"checksums": "all right"} if verify else facts, found, listed, tensors, computed)
+        facts = _facts(found.info, found.info.tensors if tensors else found.listed)
+        _print(facts | {"checksums": "all right"} if verify else facts, found)
 
 
-def _listed(found: CheckpointInfo, glob: str | None, all_: bool) -> list[TensorInfo]:
-    """Return the tensors to be listed.
-
-    Raises:
-        CheckpointError: there are none of that name
-    """
-    if glob is None:
-        return [t for t in found.tensors if all_ or (t.key.startswith("model.") and t.parameters)]
-    matching = [tensor for tensor in found.tensors if fnmatchcase(tensor.key, glob)]
-    if not matching and not any(fnmatchcase(key, glob) for key in found.links):
-        raise CheckpointError(
-            f"--tensors: must match the key of a tensor in {found.path}, got {glob!r}",
-            "a key begins with its part: 'model.*' are the weights; --all lists all",
-        )
-    return matching
-
-
-def _document(found: CheckpointInfo, listed: list[TensorInfo], norms: dict[str, float] | None) -> dict[str, Any]:
-    tensors = [asdict(t) | ({} if norms is None else {"norm": norms.get(t.key)}) for t in listed]
-    return {**asdict(found), "path": str(found.path), "created": found.created.isoformat(), "tensors": tensors}
+def _document(found: Described) -> dict[str, Any]:
+    info, norms = found.info, found.norms
+    tensors = [asdict(t) | ({} if norms is None else {"norm": norms.get(t.key)}) for t in found.listed]
+    return {**asdict(info), "path": str(info.path), "created": info.created.isoformat(), "tensors": tensors}
 
 
 def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str]:
     """Return what is said above the table; of tensors that are not in it, in short."""
-    from cstool.store import INDICES
     from cstool.words import bytes_text
 
     facts = {
@@ -101,7 +77,7 @@ def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str
         "parameters": f"{found.parameter_count:,}",
     }
     others = [tensor for tensor in found.tensors if tensor not in listed]
-    positions = [tensor for tensor in others if not tensor.parameters and tensor.key.endswith(INDICES)]
+    positions = [tensor for tensor in others if tensor.is_positions]
     if positions:
         facts["positions"] = f"of non-zeros: {bytes_text(sum(tensor.bytes for tensor in positions))}"
     others = [tensor for tensor in others if tensor not in positions]
@@ -112,24 +88,18 @@ def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str
     return facts
 
 
-def _print(
-    facts: dict[str, str],
-    found: CheckpointInfo,
-    listed: list[TensorInfo],
-    glob: str | None,
-    norms: dict[str, float] | None,
-) -> None:
+def _print(facts: dict[str, str], found: Described) -> None:
     from cstool.cli.render import print_facts, print_table, shape_text
     from cstool.words import bytes_text
 
     print_facts(facts)
     print()
     columns, rows = ["tensor", "shape", "type", "size"], []
-    for t in listed:
+    for t in found.listed:
         shape = shape_text(t.shape) if t.sparse_shape is None else shape_text(t.sparse_shape, t.shape[0])
         rows.append([t.key, shape, t.dtype, bytes_text(t.bytes)])
-    rows += [[k, f"is {to}", "", ""] for k, to in found.links.items() if glob is None or fnmatchcase(k, glob)]
-    if norms is not None:
+    rows += [[key, f"is {to}", "", ""] for key, to in found.links.items()]
+    if (norms := found.norms) is not None:
         columns.append("L2 norm")
         for row in rows:
             row.append(f"{norms[row[0]]:.6g}" if row[0] in norms else "")

@@ -30,37 +30,27 @@ def verify(files: CheckpointsArgument, as_json: JsonOption = False, debug: Debug
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.store import find_checkpoints
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.checkpoints import find_checkpoints, verify_checkpoint
 
         code, document = 0, []
         for path in find_checkpoints(files):
-            note, error = _verify(path)
+            with bars_in_bytes() as progress:
+                found = verify_checkpoint(path, progress=progress)
+            error = found.error
             if error is not None:
                 code = max(code, 1 if isinstance(error, DamagedCheckpointError) else 2)
             if as_json:
                 message = None if error is None else error.message
-                document.append({"path": str(path), "ok": error is None, "error": message, "note": note})
+                document.append({"path": str(path), "ok": error is None, "error": message, "note": found.note})
             else:
                 print_line(_line(path, error))
-                if note is not None:
-                    print_line(f"note: {note}")
+                if found.note is not None:
+                    print_line(f"note: {found.note}")
         if as_json:
             print_json({"ok": code == 0, "checkpoints": document})
         if code:
             raise typer.Exit(code)
-
-
-def _verify(path: Path) -> tuple[str | None, CheckpointError | None]:
-    """Return what is to be said of a checkpoint that is whole, and what is wrong with one that is not."""
-    from cstool.cli.screen import progress_in_bytes
-    from cstool.store import open_checkpoint, unbound_note
-
-    try:
-        with progress_in_bytes(f"Verifying {path.name}") as progress, open_checkpoint(path) as state:
-            state.verify_all(progress)
-            return unbound_note(state), None
-    except CheckpointError as error:
-        return None, error
 
 
 def _line(path: Path, error: CheckpointError | None) -> str:

@@ -12,15 +12,10 @@ from cstool.cli.completion import complete_params
 from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import RunCommand
-from cstool.errors import ParamsError
-from cstool.plain_text import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cstool.ir import Graph
-    from cstool.models.statistics import Part, Statistics
-    from cstool.params import Params
+    from cstool.verbs.configs import ConfigStatistics
+    from cstool.verbs.results import Part
 
 config_app = typer.Typer(
     cls=Group,
@@ -51,23 +46,15 @@ def validate(
     """Check a params file as a run would: all mistakes at once, and what is accepted but has no effect."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.models.following import check_following
+        from cstool.verbs.configs import validate_config
 
-        trainers = _load(file, set_)
-        graphs = [_graph(params) for params in trainers]
-        for params, graph in zip(trainers, graphs, strict=True):
-            if params.sparsity:  # late: the rules of sparsity need NumPy
-                from cstool.sparsity import assign_groups
-
-                assign_groups(params.sparsity, graph, params.sparsity_place)
-        following = check_following(trainers, graphs)
-        warnings = list(dict.fromkeys(warning for params in trainers for warning in params.warnings)) + following
-        notes = list(dict.fromkeys(note for params in trainers for note in params.notes))
+        found = validate_config(file, set_ or ())
         if as_json:
-            models = [{"model": graph.name, "parameters": graph.parameter_count} for graph in graphs]
-            print_json({"path": str(file), "valid": True, "trainers": models, "warnings": warnings, "notes": notes})
+            models = [{"model": name, "parameters": count} for name, count in found.models]
+            notes = {"warnings": found.warnings, "notes": found.notes}
+            print_json({"path": str(file), "valid": True, "trainers": models, **notes})
             return
-        for line in (*(f"warning: {warning}" for warning in warnings), *notes):
+        for line in (*(f"warning: {warning}" for warning in found.warnings), *found.notes):
             print_line(line)
         print("Config validation was successful!")
 
@@ -76,14 +63,15 @@ def validate(
 def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Print a params file as it is understood: all defaults filled in, paths absolute, overrides applied."""
     with errors_as_messages(debug):
-        trainers = [params.resolved() for params in _load(file, set_)]
-        document = trainers[0] if len(trainers) == 1 else {"trainer": trainers}
+        from cstool.verbs.configs import resolve_config, yaml_text
+
+        document = resolve_config(file, set_ or ())
         if as_json:
             from cstool.cli.render import print_json
 
             print_json(document)
         else:
-            print(_yaml_text(document), end="")
+            print(yaml_text(document), end="")
 
 
 @config_app.command("stats", cls=RunCommand, epilog="Example: cstool config stats gpt3_175b")
@@ -95,19 +83,18 @@ def stats(file: FileArgument, set_: SetOption = None, as_json: JsonOption = Fals
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.models.statistics import count_statistics
+        from cstool.verbs.configs import config_statistics
 
-        trainers = _load(file, set_)
-        counted = [count_statistics(_graph(params)) for params in trainers]
+        trainers = config_statistics(file, set_ or ())
         if as_json:
-            documents = [_statistics_document(p, s) for p, s in zip(trainers, counted, strict=True)]
-            print_json({"path": str(file), "trainers": documents})
+            print_json({"path": str(file), "trainers": [_statistics_document(trainer) for trainer in trainers]})
             return
-        for number, (params, statistics) in enumerate(zip(trainers, counted, strict=True), start=1):
+        for number, trainer in enumerate(trainers, start=1):
             if number > 1:
                 print()
-            which = f"{file}, trainer {number} of {len(trainers)}" if len(trainers) > 1 else str(file)
-            _print_statistics(which, params, statistics)
+            _print_statistics(
+                f"{file}, trainer {number} of {len(trainers)}" if len(trainers) > 1 else str(file), trainer
+            )
 
 
 @config_app.command(
@@ -125,31 +112,13 @@ def convert_legacy(
     What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
     """
     with errors_as_messages(debug):
-        from cstool.params import load_all_params
-        from cstool.params.legacy import convert_legacy_data, is_legacy
-        from cstool.params.legacy_keys import SECTIONS
-        from cstool.params.load import require_one_layout
-        from cstool.yaml_lines.document import read_document
+        from cstool.verbs.configs import convert_legacy
 
-        document = read_document(file)
-        data = document.data
-        if not is_legacy(data):
-            if isinstance(data, dict) and any(name in data for name in SECTIONS):
-                require_one_layout(document)
-            is_new = isinstance(data, dict) and "trainer" in data
-            got = "got the trainer layout" if is_new else "got neither layout"
-            message = f"{file}: must be in the older layout (train_input, model, optimizer, runconfig), {got}"
-            raise ParamsError([(message, "it needs no conversion" if is_new else None)])
         target = file.with_name(f"{file.stem}_v2.yaml") if out is None else out
-        converted = convert_legacy_data(data, file)
-        if target.absolute().parent != file.absolute().parent:
-            converted = _with_absolute_paths(converted, file.parent)
-        _write_new(target, _yaml_text(converted))
+        mistakes = convert_legacy(file, target)
         print_line(f"Converted {file} to {target}")
-        try:
-            load_all_params(target)
-        except ParamsError as error:
-            print(f"warning: {target} needs mending:\n{error}")
+        if mistakes is not None:
+            print(f"warning: {target} needs mending:\n{mistakes}")
 
 
 @config_app.command("keys", cls=Command, epilog="Example: cstool config keys > keys.md")
@@ -159,9 +128,9 @@ def keys(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         from dataclasses import asdict
 
         from cstool.cli.render import print_json
-        from cstool.params.keys import key_tables, legacy_tables
+        from cstool.verbs.configs import config_keys
 
-        tables, legacy = key_tables(), legacy_tables()
+        tables, legacy = config_keys()
         if as_json:
             print_json({"trainer": [asdict(table) for table in tables], "legacy": [asdict(table) for table in legacy]})
             return
@@ -210,71 +179,14 @@ writes it so).
   entry of a list, or the name of one."""
 
 
-def _load(file: Path, overrides: Sequence[str] | None) -> tuple[Params, ...]:
-    from cstool.params import load_all_params
-
-    return load_all_params(file, overrides=overrides or ())
-
-
-def _graph(params: Params) -> Graph:
-    """Build the graph for samples as long as the file says, or as long as the model takes."""
-    from cstool.models import build_graph, declared_sequence_length
-
-    return build_graph(params.model, declared_sequence_length(params))
-
-
-def _yaml_text(document: Mapping[str, Any]) -> str:
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - what stands twice is written twice
-            return True
-
-    def dump(allow_unicode: bool) -> str:
-        return str(yaml.dump(dict(document), Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode))
-
-    text = dump(allow_unicode=True)
-    # Characters that a terminal does not show are written as YAML's escapes, which mean the same.
-    return text if lines(text) == text else dump(allow_unicode=False)
-
-
-def _with_absolute_paths(value: Any, folder: Path, is_path: bool = False) -> Any:
-    """Return data of a params file that lies in `folder`, good for any folder."""
-    if isinstance(value, dict):
-        return {key: _with_absolute_paths(item, folder, key in _PATHS) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_absolute_paths(item, folder, is_path) for item in value]
-    if not (is_path and isinstance(value, str)):
-        return value
-    from cstool.params import resolve_path
-
-    return str(resolve_path(value, folder).path)
-
-
-_PATHS = ("data_dir", "ckpt_path", "ckpt_paths")
-"""keys whose values are looked for from the folder of the file on"""
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        hint = "remove it, or name another file with --out"
-        raise ParamsError([(f"{path}: must be a new file, found one there", hint)]) from None
-    except OSError as error:
-        folder = None if path.parent.is_dir() else f"there is no folder {path.parent}"
-        raise ParamsError([(f"{path}: cannot be written: {error.strerror or error}", folder)]) from None
-
-
-def _print_statistics(which: str, params: Params, statistics: Statistics) -> None:
+def _print_statistics(which: str, trainer: ConfigStatistics) -> None:
     from cstool.cli.render import print_facts, print_table
-    from cstool.models.statistics import FLOAT32_BYTES
     from cstool.words import bytes_text
 
-    tokens, parameters, batch_size = statistics.tokens, statistics.parameters(), _batch_size(params)
+    statistics, batch_size = trainer.counts, trainer.batch_size
+    tokens, parameters, size_bytes = statistics.tokens, statistics.parameters(), trainer.element_bytes
     unit, length = ("token", f", {tokens:,} tokens per sample") if tokens > 1 else ("sample", "")
-    print_line(f"{which}: {params.model.name}{length}. All numbers are counts; nothing is measured.")
+    print_line(f"{which}: {trainer.model}{length}. All numbers are counts; nothing is measured.")
     print()
 
     columns = ("part", "layers", "weights", "parameters", "share")
@@ -298,8 +210,8 @@ def _print_statistics(which: str, params: Params, statistics: Statistics) -> Non
 
     print()
     rows = [
-        (name, f"{arrays} x {parameters:,} x {FLOAT32_BYTES}", bytes_text(count_bytes))
-        for name, arrays, count_bytes in _memory(params, parameters)
+        (name, f"{arrays} x {parameters:,} x {size_bytes}", bytes_text(arrays * parameters * size_bytes))
+        for name, arrays in trainer.memory.items()
     ]
     print_table(("in float32", "bytes", "size"), rows, right=("bytes", "size"))
 
@@ -326,10 +238,11 @@ def _print_statistics(which: str, params: Params, statistics: Statistics) -> Non
         print_facts(facts)
 
 
-def _statistics_document(params: Params, statistics: Statistics) -> dict[str, Any]:
-    total, batch_size = statistics.sample_flops, _batch_size(params)
+def _statistics_document(trainer: ConfigStatistics) -> dict[str, Any]:
+    statistics, batch_size = trainer.counts, trainer.batch_size
+    total, size_bytes = statistics.sample_flops, trainer.element_bytes * statistics.parameters()
     return {
-        "model": params.model.name,
+        "model": trainer.model,
         "tokens_per_sample": statistics.tokens,
         "batch_size": batch_size,
         "parts": [
@@ -346,7 +259,7 @@ def _statistics_document(params: Params, statistics: Statistics) -> dict[str, An
             "all": statistics.parameters(),
             **{role: statistics.parameters(role) for role in ("embedding", "output", "inner")},
         },
-        "bytes": {name.replace(" ", "_"): size for name, _, size in _memory(params, statistics.parameters())},
+        "bytes": {name.replace(" ", "_"): arrays * size_bytes for name, arrays in trainer.memory.items()},
         "flops_per_sample": {
             kind: {"forward": flops.forward, "backward": flops.backward}
             for kind, flops in (*statistics.flops.items(), ("all", total))
@@ -354,20 +267,6 @@ def _statistics_document(params: Params, statistics: Statistics) -> dict[str, An
         "flops_per_step": None if batch_size is None else total.total * batch_size,
         "rule_of_six_per_token": statistics.rule_of_six,
     }
-
-
-def _batch_size(params: Params) -> int | None:
-    return None if params.train_dataloader is None else params.train_dataloader.batch_size
-
-
-def _memory(params: Params, parameters: int) -> list[tuple[str, int, int]]:
-    """Return name, number of arrays as large as the weights, and bytes of what MemoryX holds."""
-    from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
-
-    arrays = {"weights": 1}
-    if params.optimizer is not None:
-        arrays |= {"gradients": 1, "optimizer state": optimizer_state_arrays(params.optimizer)}
-    return [(name, count, count * parameters * FLOAT32_BYTES) for name, count in arrays.items()]
 
 
 def _shapes_text(part: Part) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cstool.cli.command import Command, Group
 from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.screen import progress_in_bytes
-
-if TYPE_CHECKING:
-    from cstool.data import Dataset
 
 BYTE_VALUES = 256
 
@@ -112,22 +107,25 @@ def text(
     with errors_as_messages(debug):
         from cstool.cli.data_report import print_text_summary
         from cstool.cli.render import print_json
-        from cstool.data import TextRequest, prepare_text
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.data import prepare_text
 
-        request = TextRequest(
-            sequence_length=sequence_length,
-            val_fraction=val_fraction,
-            seed=seed,
-            tokenizer=tokenizer,
-            train_vocab=train_tokenizer,
-            allow_unknown=allow_unknown,
-            packing=packing.value,
-            shuffle_seed=shuffle_seed,
-            jsonl_key=jsonl_key,
-        )
-        with progress_in_bytes("Preparing text") as progress:
+        with bars_in_bytes() as progress:
             made = prepare_text(
-                sources or None, output, request, processes=processes, overwrite=overwrite, progress=progress
+                sources or None,
+                output,
+                sequence_length=sequence_length,
+                val_fraction=val_fraction,
+                seed=seed,
+                tokenizer=tokenizer,
+                train_tokenizer=train_tokenizer,
+                allow_unknown=allow_unknown,
+                packing=packing.value,
+                shuffle_seed=shuffle_seed,
+                jsonl_key=jsonl_key,
+                processes=processes,
+                overwrite=overwrite,
+                progress=progress,
             )
         if as_json:
             print_json({**asdict(made), "path": str(made.path)})
@@ -152,7 +150,7 @@ def digits(
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.data import prepare_digits
+        from cstool.verbs.data import prepare_digits
 
         made = prepare_digits(output, val_fraction=val_fraction, seed=seed, overwrite=overwrite)
         if as_json:
@@ -175,7 +173,7 @@ def info(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOption
     with errors_as_messages(debug):
         from cstool.cli.data_report import print_data_info
         from cstool.cli.render import print_json
-        from cstool.data import data_info
+        from cstool.verbs.data import data_info
 
         found = data_info(folder)
         if as_json:
@@ -203,10 +201,11 @@ def check(
     """
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.data import check_data
+        from cstool.cli.screen import bars_in_bytes
+        from cstool.verbs.data import check_data
         from cstool.words import bytes_text
 
-        with progress_in_bytes("Checking data") as progress:
+        with bars_in_bytes() as progress:
             checked = check_data(folder, vocab_size=vocab_size, progress=progress)
         is_fine = not checked.findings
         if as_json:
@@ -233,22 +232,11 @@ def baseline(
     """Print the held-out loss of a bigram model of the same text: what a model has to beat."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json
-        from cstool.data import bigram_loss, read_record, vocab_size_of
+        from cstool.verbs.data import bigram_baseline
 
-        vocab_size = vocab_size_of(read_record(folder) or {})
-        with ExitStack() as stack:
-            train, val = (_open(folder / part, vocab_size, stack) for part in ("train", "val"))
-            loss = bigram_loss(train, val, vocab_size)
+        found = bigram_baseline(folder)
         if as_json:
-            print_json({"path": str(folder), "model": "bigram", "loss": loss})
+            print_json({"path": str(folder), "model": "bigram", "loss": found.loss})
         else:
-            unit = "byte" if vocab_size == BYTE_VALUES else "token"
-            print_line(f"Held-out loss of a bigram model of {folder}: {loss:.5f} nats per {unit}")
-
-
-def _open(folder: Path, vocab_size: int, stack: ExitStack) -> Dataset:
-    from cstool.data import open_dataset
-
-    dataset = open_dataset("GptHDF5MapDataProcessor", [folder], vocab_size=vocab_size)
-    stack.callback(dataset.close)
-    return dataset
+            unit = "byte" if found.vocab_size == BYTE_VALUES else "token"
+            print_line(f"Held-out loss of a bigram model of {folder}: {found.loss:.5f} nats per {unit}")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import asdict
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from cstool.cli.command import Command, Group
 from cstool.cli.completion import complete_stock
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-
-if TYPE_CHECKING:
-    from cstool.params import Params
 
 model_app = typer.Typer(
     cls=Group,
@@ -28,9 +25,9 @@ def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the stock models, the smallest first; all can stand behind --params."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json, print_table
-        from cstool.params import stock_names
+        from cstool.verbs.stock import stock_models
 
-        documents = sorted((_document(name) for name in stock_names()), key=lambda found: int(found["parameters"]))
+        documents = [asdict(model) for model in stock_models()]
         if as_json:
             print_json({"models": documents})
             return
@@ -57,9 +54,10 @@ def describe(
     """Describe a stock model: what it is, its shape, what trains it on what, and what to type next."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_facts, print_json
+        from cstool.verbs.stock import stock_model
         from cstool.words import bytes_text
 
-        document = _document(name)
+        document = asdict(stock_model(name))
         if as_json:
             print_json(document)
             return
@@ -91,56 +89,6 @@ def describe(
                 "plan": f"cstool estimate --params {name}",
             }
         )
-
-
-def _document(name: str) -> dict[str, Any]:
-    """Return what there is to say about a stock model; None for what it does not have."""
-    from cstool.models import build_graph, declared_sequence_length
-    from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
-    from cstool.params import DecoderParams, load_params, stock_description, stock_file
-
-    params = load_params(stock_file(name))
-    model, loader = params.model, params.train_dataloader
-    graph = build_graph(model, declared_sequence_length(params))
-    arrays = 2 + optimizer_state_arrays(params.optimizer)
-    if isinstance(model, DecoderParams):
-        shape: dict[str, Any] = {
-            "layers": model.num_hidden_layers,
-            "width": model.hidden_size,
-            "heads": model.num_heads,
-            "feed_forward": model.filter_size,
-            "vocabulary": model.vocab_size,
-            "tokens": declared_sequence_length(params),
-        }
-    else:
-        shape = {
-            "layers": len(model.layer_sizes),
-            "width": list(model.layer_sizes),
-            "heads": None,
-            "feed_forward": None,
-            "vocabulary": None,
-            "tokens": None,
-        }
-    return {
-        "name": name,
-        "model": graph.name,
-        "description": stock_description(name),
-        "parameters": graph.parameter_count,
-        **shape,
-        "batch": None if loader is None else loader.batch_size,
-        "optimizer": type(params.optimizer).__name__,
-        "max_steps": params.loop.max_steps,
-        "data": None if loader is None else _data(params),
-        "state_bytes": arrays * graph.parameter_count * FLOAT32_BYTES,
-    }
-
-
-def _data(params: Params) -> str:
-    """Return how the data is read, and the folder in which a file in `params` looks for it."""
-    loader = params.train_dataloader
-    assert loader is not None
-    folder = os.path.relpath(loader.folders[0].tried[0], params.path.parent.parent)
-    return f"{loader.data_processor}, {folder}"
 
 
 def _text(value: Any) -> str:

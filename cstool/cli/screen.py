@@ -12,6 +12,7 @@ from cstool.cli.harmless_streams import raw_stream
 from cstool.cli.log_line import fitted_line
 from cstool.plain_text import terminal_text
 from cstool.verbs.screen import is_terminal
+from cstool.words import bytes_text
 
 if TYPE_CHECKING:
     import rich.console
@@ -93,23 +94,7 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
 
 
 @contextmanager
-def progress_in_bytes(task: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield what shows (bytes done, bytes in all) as a bar on stderr; nothing where nobody would see it."""
-    if not is_terminal(sys.stderr):
-        yield lambda done, total: None
-        return
-    from cstool.words import bytes_text
-
+def bars_in_bytes() -> Iterator[Progress]:
+    """Show tasks that count bytes as bars on stderr; nothing where nobody would see it."""
     with screen_on(sys.stderr, amount=bytes_text) as screen:
-        shown_total: int | None = None
-
-        def show(done: int, total: int) -> None:
-            nonlocal shown_total
-            if total != shown_total:
-                screen.progress.start(task, total)
-                shown_total = total
-            screen.progress.advance(task, done)
-
-        screen.progress.start(task, None)
-        yield show
-        screen.progress.finish(task)
+        yield screen.progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.plain_text import one_line
 from cstool.verbs.screen import is_terminal
-
-if TYPE_CHECKING:
-    from cstool.system import System
 
 system_app = typer.Typer(
     cls=Group,
@@ -44,9 +41,9 @@ def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the systems that need no file of one's own."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json, print_table
-        from cstool.system import load_system, system_names
+        from cstool.verbs.systems import known_systems
 
-        systems = [load_system(name) for name in system_names()]
+        systems = known_systems()
         if as_json:
             print_json({"systems": [{"name": system.name, "wafer": system.wafer} for system in systems]})
             return
@@ -85,11 +82,10 @@ def show(
     """Show every number of a system, how sure it is, where it comes from, and what follows from them."""
     with errors_as_messages(debug):
         from cstool.cli.render import print_json, print_table
-        from cstool.system import STATUSES, load_system
+        from cstool.verbs.systems import describe_system
 
-        system = load_system(name)
-        numbers = [(key, _value(system, key), status, source) for key, (status, source) in system.sources.items()]
-        derived = _derived(system)
+        found = describe_system(name)
+        system, numbers, derived = found.system, found.numbers, found.derived
         if as_json:
             listed = [dict(zip(("key", "value", "status", "source"), number, strict=True)) for number in numbers]
             print_json(
@@ -108,10 +104,9 @@ def show(
         print_table(("number", "value", "status"), rows, right=("value",))
         print("\nderived from these (modelled, nothing is measured)\n")
         print_table(("what", "value"), [(what, f"{_text(value)} {unit}") for what, value, unit in derived], ("value",))
-        used = sorted({status for _, _, status, _ in numbers}, key=list(STATUSES).index)
         print("\nstatus")
-        for status in used:
-            print(f"  {status:<2}  {STATUSES[status]}")
+        for status, meaning in found.statuses.items():
+            print(f"  {status:<2}  {meaning}")
         print("\nsources")
         width = min(100, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 100
         for key, _, _, source in numbers:
@@ -120,28 +115,6 @@ def show(
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:
     return f"{', '.join(f'{unit / 1e12:,.4g}' for unit in units_bytes)} TB"
-
-
-def _value(system: System, key: str) -> Any:
-    """Return the number at a dotted key of a system."""
-    found: Any = system
-    for part in key.split("."):
-        found = found[part] if part in getattr(found, "keys", tuple)() else getattr(found, part)
-    return found
-
-
-def _derived(system: System) -> list[tuple[str, float, str]]:
-    """Return what follows from the numbers: what it is, its value, its unit."""
-    pes, pe, clock = system.fabric.pes, system.pe, system.clock_hz
-    return [
-        ("PEs that programs can use", pes, "PEs"),
-        ("SRAM of all of them", pes * pe.sram_bytes, "B"),
-        ("of it left by code and stack", pes * pe.free_bytes, "B"),
-        ("16-bit multiply-adds, two operations each", system.peak_flops(16), "FLOP/s"),
-        ("32-bit multiply-adds, two operations each", system.peak_flops(32), "FLOP/s"),
-        ("reads and writes of SRAM", pes * (pe.read_bytes_per_cycle + pe.write_bytes_per_cycle) * clock, "B/s"),
-        ("one link, each direction", system.links.wavelet_bytes * clock, "B/s"),
-    ]
 
 
 def _unit(key: str) -> str:

@@ -84,6 +84,8 @@ class CheckpointDiff:
     """how many were compared"""
     paths: tuple[ValueDifference, ...] = ()
     """those in the params that differ, which is no difference"""
+    tolerance: Tolerance | None = None
+    """how close tensors had to be; None for equality"""
 
     @property
     def match(self) -> bool:
@@ -128,6 +130,7 @@ def diff_checkpoints(
         values=tuple(value for value in differences if value not in paths),
         value_count=len(left_values.keys() | right_values.keys()),
         paths=paths,
+        tolerance=tolerance,
     )
 
 

@@ -29,9 +29,14 @@ class TensorInfo:
     """of a sparse weight with its zeros; None for other tensors"""
 
     @property
+    def is_positions(self) -> bool:
+        """Whether it says where the non-zeros of another tensor belong."""
+        return self.key.endswith(INDICES)
+
+    @property
     def parameters(self) -> int:
-        """Elements, zeros included; none where they only say where those of another tensor belong."""
-        if self.key.endswith(INDICES):
+        """Elements, zeros included; none of positions."""
+        if self.is_positions:
             return 0
         return math.prod(self.shape if self.sparse_shape is None else self.sparse_shape)
 

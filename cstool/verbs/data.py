@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cstool.verbs.screen import progress_of
+from cstool.verbs.screen import told_in_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +77,7 @@ def prepare_text(
     )
     named = [sources] if isinstance(sources, str | Path) else sources
     paths = None if named is None else [Path(source) for source in named]
-    with _bytes_of("Preparing text", progress) as tell:
+    with told_in_bytes("Preparing text", progress) as tell:
         return prepare(paths, Path(output), request, processes=processes, overwrite=overwrite, progress=tell)
 
 
@@ -137,7 +138,7 @@ def check_data(
     """
     from cstool.data import check_data as check
 
-    with _bytes_of("Checking data", progress) as tell:
+    with told_in_bytes("Checking data", progress) as tell:
         return check(Path(folder), vocab_size=vocab_size, progress=tell)
 
 
@@ -163,8 +164,7 @@ def read_samples(
     from cstool.data import allocate, open_part
     from cstool.errors import DataError
 
-    dataset = open_part(Path(folder), part)
-    try:
+    with closing(open_part(Path(folder), part)) as dataset:
         wanted = np.asarray(numbers, np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < dataset.sample_count:
             rule = f"sample numbers must be from 0 to {dataset.sample_count - 1:,}"
@@ -173,22 +173,38 @@ def read_samples(
         arrays = allocate(dataset.fields, len(wanted))
         dataset.read(wanted, arrays)
         return arrays
-    finally:
-        dataset.close()
 
 
-@contextmanager
-def _bytes_of(task: str, progress: Literal["auto", "none"] | Progress) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is told (bytes done, bytes in all) of a task."""
-    with progress_of(progress) as shown:
-        known: int | None = None
+@dataclass(frozen=True)
+class Baseline:
+    """What a model has to beat: the held-out loss of a bigram model.
 
-        def tell(done: int, total: int) -> None:
-            nonlocal known
-            if total != known:
-                shown.start(task, total)
-                known = total
-            shown.advance(task, done)
+    Args:
+        loss: [nats per token]
+        vocab_size: of the tokens; 256 where they are bytes
+    """
 
-        yield tell
-        shown.finish(task)
+    loss: float
+    vocab_size: int
+
+
+def bigram_baseline(folder: str | Path) -> Baseline:
+    """Count the pairs of tokens of a text data set, and predict its held-out part from them.
+
+    Args:
+        folder: of a data set that `prepare_text` made
+
+    Raises:
+        DataError: there is none, it is damaged, or its vocabulary is too large
+    """
+    from cstool.data import bigram_loss, open_dataset, read_record, vocab_size_of
+
+    vocab_size = vocab_size_of(read_record(Path(folder)) or {})
+    with ExitStack() as stack:
+        train, val = (
+            stack.enter_context(
+                closing(open_dataset("GptHDF5MapDataProcessor", [Path(folder) / part], vocab_size=vocab_size))
+            )
+            for part in ("train", "val")
+        )
+        return Baseline(bigram_loss(train, val, vocab_size), vocab_size)

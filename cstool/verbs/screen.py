@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from cstool.progress import Progress
 
 
+Shown = Literal["auto", "none"]
+"""where a verb shows how far it has come: wherever somebody watches, or nowhere"""
+
+
 class Screen(Protocol):
     """What shows the log lines, and what shows how far a task has come."""
 
@@ -50,7 +54,7 @@ def is_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def screen_of(progress: Literal["auto", "none"] | Progress) -> OpenScreen:
+def screen_of(progress: Shown | Progress) -> OpenScreen:
     """Return what opens the screen of a verb that is called from Python.
 
     Args:
@@ -65,14 +69,32 @@ def screen_of(progress: Literal["auto", "none"] | Progress) -> OpenScreen:
 
 
 @contextmanager
-def progress_of(progress: Literal["auto", "none"] | Progress) -> Iterator[Progress]:
+def progress_of(progress: Shown | Progress) -> Iterator[Progress]:
     """Yield what is told how far a verb has come; see `screen_of`."""
     with screen_of(progress)() as screen:
         yield screen.progress
 
 
 @contextmanager
-def _open(progress: Literal["auto", "none"] | Progress) -> Iterator[Screen]:
+def told_in_bytes(task: str, progress: Shown | Progress) -> Iterator[Callable[[int, int], None]]:
+    """Yield what is told (bytes done, bytes in all) of a task; see `screen_of`."""
+    with progress_of(progress) as shown:
+        known: int | None = None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal known
+            if total != known:
+                shown.start(task, total)
+                known = total
+            shown.advance(task, done)
+
+        shown.start(task, None)
+        yield tell
+        shown.finish(task)
+
+
+@contextmanager
+def _open(progress: Shown | Progress) -> Iterator[Screen]:
     from cstool.progress import Silent
 
     if not isinstance(progress, str):

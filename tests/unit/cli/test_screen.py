@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from cstool.cli.screen import progress_in_bytes, screen_on
+from cstool.cli.screen import bars_in_bytes, screen_on
+from cstool.verbs.screen import told_in_bytes
 
 
 class Terminal(io.StringIO):
@@ -71,15 +72,15 @@ def test_a_task_may_be_finished_twice():
 
 def test_bytes_are_shown_as_a_bar_on_stderr(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream := Terminal())
-    with progress_in_bytes("Verifying a.mdl") as progress:
-        progress(2**20, 2**22)
-        progress(2**21, 2**22)
-        progress(1, 2**23)
+    with bars_in_bytes() as progress, told_in_bytes("Verifying a.mdl", progress) as tell:
+        tell(2**20, 2**22)
+        tell(2**21, 2**22)
+        tell(1, 2**23)
     words = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", " ", stream.getvalue()).split()
     assert {"Verifying", "a.mdl", "B/8.39", "MB"} <= set(words)
 
 
 def test_bytes_are_shown_to_nobody_elsewhere(capsys):
-    with progress_in_bytes("Verifying a.mdl") as progress:
-        progress(1, 2)
+    with bars_in_bytes() as progress, told_in_bytes("Verifying a.mdl", progress) as tell:
+        tell(1, 2)
     assert capsys.readouterr() == ("", "")

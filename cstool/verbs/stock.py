@@ -1,0 +1,99 @@
+"""The models that come with the program, each a stock params file: the verbs behind `cstool model`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cstool.params import Params
+
+
+@dataclass(frozen=True)
+class StockModel:
+    """What there is to say about a stock model; None for what it does not have.
+
+    Args:
+        name: of the params file
+        model: of the model
+        description: in a sentence or two
+        parameters: how many
+        layers, width, heads, feed_forward, vocabulary: its shape; the width of each layer where they differ
+        tokens: of a sample
+        batch: samples of a step
+        optimizer: its name
+        max_steps: of the training
+        data: how it is read, and the folder in which a file in `params` looks for it
+        state_bytes: of weights, gradients and optimizer state [bytes]
+    """
+
+    name: str
+    model: str
+    description: str
+    parameters: int
+    layers: int
+    width: int | list[int]
+    heads: int | None
+    feed_forward: int | None
+    vocabulary: int | None
+    tokens: int | None
+    batch: int | None
+    optimizer: str
+    max_steps: int | None
+    data: str | None
+    state_bytes: int
+
+
+def stock_models() -> list[StockModel]:
+    """Describe all stock models, the smallest first."""
+    from cstool.params import stock_names
+
+    return sorted(map(stock_model, stock_names()), key=lambda found: found.parameters)
+
+
+def stock_model(name: str) -> StockModel:
+    """Describe a stock model.
+
+    Raises:
+        ParamsError: there is none of that name
+    """
+    from cstool.models import build_graph, declared_sequence_length
+    from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+    from cstool.params import DecoderParams, load_params, stock_description, stock_file
+
+    params = load_params(stock_file(name))
+    model, loader = params.model, params.train_dataloader
+    graph = build_graph(model, declared_sequence_length(params))
+    arrays = 2 + optimizer_state_arrays(params.optimizer)
+    if isinstance(model, DecoderParams):
+        shape: dict[str, Any] = {
+            "layers": model.num_hidden_layers,
+            "width": model.hidden_size,
+            "heads": model.num_heads,
+            "feed_forward": model.filter_size,
+            "vocabulary": model.vocab_size,
+            "tokens": declared_sequence_length(params),
+        }
+    else:
+        nothing = dict.fromkeys(("heads", "feed_forward", "vocabulary", "tokens"))
+        shape = {"layers": len(model.layer_sizes), "width": list(model.layer_sizes), **nothing}
+    return StockModel(
+        name=name,
+        model=graph.name,
+        description=stock_description(name),
+        parameters=graph.parameter_count,
+        **shape,
+        batch=None if loader is None else loader.batch_size,
+        optimizer=type(params.optimizer).__name__,
+        max_steps=params.loop.max_steps,
+        data=None if loader is None else _data(params),
+        state_bytes=arrays * graph.parameter_count * FLOAT32_BYTES,
+    )
+
+
+def _data(params: Params) -> str:
+    loader = params.train_dataloader
+    assert loader is not None
+    folder = os.path.relpath(loader.folders[0].tried[0], params.path.parent.parent)
+    return f"{loader.data_processor}, {folder}"

@@ -1,0 +1,73 @@
+"""The machines that models are compiled for, number by number: the verbs behind `cstool system`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cstool.system import System
+
+
+@dataclass(frozen=True)
+class DescribedSystem:
+    """A system and where each of its numbers comes from.
+
+    Args:
+        system: all of it
+        numbers: dotted key, value, status and source of each
+        statuses: those that occur, the surest first, and what they mean
+        derived: what follows from the numbers: what it is, its value, its unit
+    """
+
+    system: System
+    numbers: tuple[tuple[str, Any, str, str], ...]
+    statuses: dict[str, str]
+    derived: tuple[tuple[str, float, str], ...]
+
+
+def known_systems() -> list[System]:
+    """Load the systems that need no file of one's own."""
+    from cstool.system import load_system, system_names
+
+    return [load_system(name) for name in system_names()]
+
+
+def describe_system(name: str) -> DescribedSystem:
+    """Describe a system: every number, how sure it is, where it comes from, and what follows from them.
+
+    Args:
+        name: cs1, cs2, cs3, or a system file
+
+    Raises:
+        ParamsError: there is no such system, or the file breaks rules
+    """
+    from cstool.system import STATUSES, load_system
+
+    system = load_system(name)
+    numbers = tuple((key, _value(system, key), status, source) for key, (status, source) in system.sources.items())
+    used = {status for _, _, status, _ in numbers}
+    return DescribedSystem(
+        system, numbers, {key: said for key, said in STATUSES.items() if key in used}, _derived(system)
+    )
+
+
+def _value(system: System, key: str) -> Any:
+    """Read the number at a dotted key of a system."""
+    found: Any = system
+    for part in key.split("."):
+        found = found[part] if part in getattr(found, "keys", tuple)() else getattr(found, part)
+    return found
+
+
+def _derived(system: System) -> tuple[tuple[str, float, str], ...]:
+    pes, pe, clock = system.fabric.pes, system.pe, system.clock_hz
+    return (
+        ("PEs that programs can use", pes, "PEs"),
+        ("SRAM of all of them", pes * pe.sram_bytes, "B"),
+        ("of it left by code and stack", pes * pe.free_bytes, "B"),
+        ("16-bit multiply-adds, two operations each", system.peak_flops(16), "FLOP/s"),
+        ("32-bit multiply-adds, two operations each", system.peak_flops(32), "FLOP/s"),
+        ("reads and writes of SRAM", pes * (pe.read_bytes_per_cycle + pe.write_bytes_per_cycle) * clock, "B/s"),
+        ("one link, each direction", system.links.wavelet_bytes * clock, "B/s"),
+    )
