@@ -72,7 +72,7 @@ class Ours:
 
     def weight(self, name: str) -> np.ndarray:
         """Return a weight."""
-        return np.concatenate([np.array(part) for part in self.appliance.memoryx.chunks(f"model.{name}")])
+        return np.concatenate([np.array(part) for part in self.appliance.memoryx.arrays.chunks(f"model.{name}")])
 
 
 def torch_side(ours: Ours, threads: int) -> Callable[[list[list[int]], int], tuple[list[int], float, float]]:

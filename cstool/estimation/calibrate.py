@@ -238,7 +238,7 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> _R
                 break
         shapes = shapes_on_host(graph)
         for op in graph.ops:
-            sparse = appliance.memoryx.sparse.get(op.weights[0]) if op.weights else None
+            sparse = appliance.memoryx.arrays.sparse.get(op.weights[0]) if op.weights else None
             density = 1.0 if sparse is None else sparse.count / sparse.weight.size
             panels = panel_count(graph, op)
             for direction in PASSES:

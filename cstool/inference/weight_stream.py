@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from cstool.ir import Panel
 from cstool.kernels.payload import Weights
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.store import RamStore
 
 
 class WeightStream:
@@ -20,7 +19,7 @@ class WeightStream:
 
     def __init__(self, memoryx: MemoryX) -> None:
         self._memoryx = memoryx
-        self.is_resident = isinstance(memoryx.store, RamStore)
+        self.is_resident = memoryx.arrays.file is None
         """whether weights stay where they are; else each pass streams all of them"""
         self._held: dict[Panel, Weights] = {}
         self.streamed_bytes = 0

@@ -13,6 +13,7 @@ from cstool.ir import Graph, Weight, panels_of
 from cstool.kernels.call import LossResult
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
+from cstool.machine.buffers import BufferPool
 from cstool.machine.grains import available_cores, check_systems, grain_samples, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import Batch
@@ -20,11 +21,10 @@ from cstool.machine.lanes import STAGES_APART
 from cstool.machine.memoryx.memoryx import DENSE, MemoryX
 from cstool.machine.memoryx.optimizer import Optimizer
 from cstool.machine.memoryx.sparse_weights import SparsityRules
-from cstool.machine.recorder import Recorder
-from cstool.machine.swarmx import BufferPool
+from cstool.machine.recorder import OFF, Recorder
 from cstool.machine.systems import Systems
 from cstool.sparsity import most_kept
-from cstool.store import FileStore, RamStore, Store
+from cstool.store import RamStore, Store
 
 ACTIVATION_SHARE = 0.8
 """of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
@@ -200,27 +200,25 @@ class Appliance:
         self.memoryx.begin_evaluation(step, sample)
         return self._systems[len(batch.arrays["mask"]), False].run(batch, step=step, scale=1.0)
 
-    def record(self, recorder: Recorder | None) -> None:
+    def record(self, recorder: Recorder) -> None:
         """Have what happens in training taken down from now on, or no longer: then what is under way still is."""
-        if recorder is not None:
-            self.memoryx.recorder = recorder
-            if isinstance(self.store, FileStore):
-                self.store.observe(recorder.request)
+        if recorder is not OFF:
+            self.memoryx.record(recorder)
         for systems in self._systems.values():
             if systems.trains:
                 systems.record(recorder)
 
     def memory_account(self) -> Mapping[str, int]:
         """Say what memory is for what [bytes]."""
-        weights = 4 * sum(map(self.memoryx.room, self.graph.weights))
+        weights = 4 * sum(map(self.memoryx.arrays.room, self.graph.weights))
         states = len(self.memoryx.optimizer.states) if self.memoryx.optimizer else 0
-        patterns = sum(sparse.pattern_bytes for sparse in self.memoryx.sparse.values())
+        patterns = sum(sparse.pattern_bytes for sparse in self.memoryx.arrays.sparse.values())
         in_memory = {"weights": weights, "optimizer_state": states * weights}
-        if isinstance(self.store, FileStore):
-            in_memory = {"memoryx_buffers": self.store.allocated_bytes}
+        if (file := self.memoryx.arrays.file) is not None:
+            in_memory = {"memoryx_buffers": file.allocated_bytes}
         return {
             **in_memory,
-            **({"sparse_patterns": patterns} if self.memoryx.sparse else {}),
+            **({"sparse_patterns": patterns} if self.memoryx.arrays.sparse else {}),
             "gradients": self.buffers.allocated_bytes,
             "activations": sum(s.activation_bytes for s in self._systems.values()),
             "scratch": sum(s.scratch_bytes for s in self._systems.values()),

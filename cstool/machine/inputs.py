@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cstool.data import Dataset, Sampler
-from cstool.machine.recorder import NOTHING, Recorder
+from cstool.machine.recorder import OFF, Recorder
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +47,7 @@ class InputWorker:
     """
 
     def __init__(
-        self, dataset: Dataset, sampler: Sampler, first: int, count: int | None, recorder: Recorder | None = None
+        self, dataset: Dataset, sampler: Sampler, first: int, count: int | None, recorder: Recorder = OFF
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
@@ -72,8 +72,7 @@ class InputWorker:
         began = time.perf_counter()
         item = self._ready.get()
         self.waited_s += time.perf_counter() - began
-        if self._recorder is not None:
-            self._recorder.waited_for_input(began)
+        self._recorder.waited_for_input(began)
         if isinstance(item, BaseException):
             raise item
         return item
@@ -82,7 +81,7 @@ class InputWorker:
         number, end = self._range
         while not self._stopped.is_set() and (end is None or number < end):
             try:
-                with NOTHING if self._recorder is None else self._recorder.batch(number):
+                with self._recorder.batch(number):
                     item: Batch | BaseException = self._read(number)
             except BaseException as error:
                 item = error

@@ -13,7 +13,7 @@ from cstool.kernels.payload import Payload, Weights
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import GrainSlot, Scratch
 from cstool.machine.plan import Plan, PlannedOp
-from cstool.machine.recorder import LaneTape
+from cstool.machine.recorder import OFF, LaneTape
 from cstool.machine.swarmx import SwarmX
 
 STAGES_APART = 4
@@ -82,8 +82,8 @@ class Lane:
         self.slots = slots
         self.swarmx = swarmx
         self.scratch = Scratch()
-        self.tape: LaneTape | None = None
-        """takes down what this lane does; None where nobody wants to know"""
+        self.tape = LaneTape(OFF, index, [])
+        """takes down what this lane does, where anybody wants to know"""
         self.forward_s = [0.0] * len(plan.ops)
         """time in each op since the lane was made, waiting for weights included [s]"""
         self.again_s = [0.0] * len(plan.ops)
@@ -110,69 +110,52 @@ class Lane:
                 self._backward(position, pace)
 
     def _forward(self, position: int, phase: str, seconds: list[float], pace: Pace) -> None:
-        began, tape = time.perf_counter(), self.tape
+        began = time.perf_counter()
         planned = self.plan.ops[position]
         slots = [slot for slot in self.slots if slot.grain is not None]
         with self._held(planned.vector_panels) as vectors:
             for panel, is_first, is_last in stages(planned.matrix_panels):
-                self._keep(pace)
+                self.tape.keep(pace.step)
                 with self._held([] if panel is None else [panel]) as matrix:
                     for slot in slots:
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
-                        if tape is None:
+                        with self.tape.kernel(planned, phase, slot, panel):
                             planned.kernel.forward(call)
-                        else:
-                            with tape.kernel(planned, phase, slot, panel):
-                                planned.kernel.forward(call)
                         call.let_go()
         seconds[position] += time.perf_counter() - began
 
     def _backward(self, position: int, pace: Pace) -> None:
-        began, tape = time.perf_counter(), self.tape
+        began = time.perf_counter()
         planned = self.plan.ops[position]
         slots = [slot for slot in self.slots if slot.grain is not None]
         with self._held(planned.vector_panels) as vectors:
             of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
             for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
-                self._keep(pace)
+                self.tape.keep(pace.step)
                 with self._held([] if panel is None else [panel]) as matrix:
                     for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
                         call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
-                        if tape is None:
+                        with self.tape.kernel(planned, "backward", slot, panel):
                             planned.kernel.backward(call)
-                        else:
-                            with tape.kernel(planned, "backward", slot, panel):
-                                planned.kernel.backward(call)
                         if panel is not None:
                             self._hand_in(panel, planned, slot, call.gradients[0])
                         if is_last:
-                            if tape is None:
-                                slot.settle(planned)
-                            else:
-                                tape.settle(planned, slot)
+                            self.tape.settle(planned, slot)
                             for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
                                 self._hand_in(vector, planned, slot, gradient)
                         call.let_go()
         self.backward_s[position] += time.perf_counter() - began
 
-    def _keep(self, pace: Pace) -> None:
-        """Begin the next stage when the other lanes are near."""
-        if self.tape is None:
-            pace.step(self.index)
-        else:
-            self.tape.keep(pace.step)
-
     @contextmanager
     def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
         """Hold panels for the length of a context, however it ends: others may wait for the room that they take."""
-        acquire, tape = self.swarmx.acquire, self.tape
         with ExitStack() as held:
             weights = []
             for panel in panels:
-                weights.append(acquire(panel) if tape is None else tape.acquire(acquire, panel))
+                weights.append(self.tape.acquire(self.swarmx.acquire, panel))
                 held.callback(self.swarmx.release, panel)
             yield weights
 

@@ -23,7 +23,7 @@ FIRST, LAST = 2, 4
 SHORTEST_WAIT_S = 1e-5
 """a wait that is shorter is not taken down: most panels are there when they are asked for [s]"""
 NOTHING = nullcontext()
-"""what stands in for a span that nobody takes down"""
+"""a span that nobody takes down"""
 
 
 Arguments: TypeAlias = dict[str, str | int | float]
@@ -116,7 +116,7 @@ class Recorder:
         self.first, self.last = (start + 1, last) if is_short else (start + FIRST, start + LAST)
         self.step = 0
         """the last step whose recording began; 0 before the first"""
-        self.is_on = is_short
+        self.is_on = start < last and is_short
         """whether it is time to record; batches are read before the first step"""
         self.streamed_bytes = 0
         """what MemoryX sent out so far [bytes]"""
@@ -141,7 +141,7 @@ class Recorder:
         return tape
 
     def lane(self, index: int, systems: Sequence[int]) -> LaneTape:
-        """Return a tape for a lane that works for some systems."""
+        """Make a tape for a lane that works for some systems."""
         return self._new(LaneTape(self, index, systems))
 
     def use(self, tape: Tape) -> None:
@@ -191,7 +191,7 @@ class Recorder:
 
 
 class LaneTape(Tape):
-    """What one lane does.
+    """What one lane does, while its recorder is on.
 
     Args:
         recorder: knows the step
@@ -205,10 +205,21 @@ class LaneTape(Tape):
         self.index = index
         self.systems = [f"CSX {system}" for system in systems]
 
+    def begin(self) -> None:
+        """Have the thread that calls go on with this tape."""
+        if self.recorder.is_on:
+            self.recorder.use(self)
+
+    def span(self, process: str, kind: str, name: str, arguments: Arguments) -> AbstractContextManager[None]:
+        """Take down what is done within a context, however it ends."""
+        return super().span(process, kind, name, arguments) if self.recorder.is_on else NOTHING
+
     def kernel(
         self, planned: PlannedOp, phase: str, slot: GrainSlot, panel: Panel | None
     ) -> AbstractContextManager[None]:
         """Take down the work on a grain of an op, with one panel of its matrix, or of one without."""
+        if not self.recorder.is_on:
+            return NOTHING
         assert slot.grain is not None
         arguments: Arguments = {"step": self.recorder.step, "grain": slot.grain}
         if panel is not None:
@@ -217,20 +228,23 @@ class LaneTape(Tape):
 
     def settle(self, planned: PlannedOp, slot: GrainSlot) -> None:
         """Settle the deltas of an op, and take that down if there is anything to do."""
-        if any(delta is not None and delta.after is not After.NOTHING for delta in planned.delta_inputs):
-            with self.kernel(planned, "settle", slot, None):
-                slot.settle(planned)
+        is_work = any(delta is not None and delta.after is not After.NOTHING for delta in planned.delta_inputs)
+        with self.kernel(planned, "settle", slot, None) if is_work else NOTHING:
+            slot.settle(planned)
 
     def keep(self, call: Callable[[int], None]) -> None:
         """Call what waits for other lanes with the number of this one; take down how long it did."""
         began = time.perf_counter()
         call(self.index)
-        self._waited(began, {"step": self.recorder.step, "what": "other lanes"})
+        if self.recorder.is_on:
+            self._waited(began, {"step": self.recorder.step, "what": "other lanes"})
 
     def acquire(self, call: Callable[[Panel], Weights], panel: Panel) -> Weights:
         """Acquire a panel, and take down how long it was waited for."""
         began = time.perf_counter()
         weights = call(panel)
+        if not self.recorder.is_on:
+            return weights
         size_bytes, recorder = _streamed_bytes(weights), self.recorder
         what: Arguments = {"step": recorder.step, "what": panel.weight, "panel": panel.index, "bytes": size_bytes}
         self._waited(began, what)
@@ -255,10 +269,13 @@ class LaneTape(Tape):
 
     def count(self, waiting: int, buffers: int, buffer_bytes: int) -> None:
         """Take down how many gradients there are, as `Gradients` says."""
-        self.gradients.append(Gradients(time.perf_counter(), waiting, buffers, buffer_bytes))
+        if self.recorder.is_on:
+            self.gradients.append(Gradients(time.perf_counter(), waiting, buffers, buffer_bytes))
 
 
 _TapeT = TypeVar("_TapeT", bound=Tape)
+OFF = Recorder(0, 0)
+"""records nothing"""
 
 
 def _streamed_bytes(weights: Weights) -> int:

@@ -19,7 +19,6 @@ from cstool.store import (
     FILE_NAME,
     CheckpointReader,
     CommittedStore,
-    FileStore,
     check_choices,
     committed_step,
     find_checkpoint,
@@ -183,7 +182,7 @@ class _Restoring:
         states = self.start.states
         if not self.strict or states != ALL_STATES:
             self.memoryx.initialize(self.params.seed)
-        return Restored(*load_state(reader, self.memoryx, self.memoryx.graph, states=states, strict=self.strict))
+        return Restored(*load_state(reader, self.memoryx, self.memoryx.arrays.graph, states=states, strict=self.strict))
 
     def from_checkpoint(self, checkpoint: Path) -> Restored:
         log.info(f"Loading weights from checkpoint {checkpoint}")
@@ -199,16 +198,16 @@ class _Restoring:
 
     def from_commit(self, path: Path) -> Restored:
         """Go on in a MemoryX file where its last commit is, or read that into the store of this run."""
-        store = self.memoryx.store
+        file = self.memoryx.arrays.file
         log.info(f"Loading weights from MemoryX {path}")
-        is_ours = isinstance(store, FileStore) and store.path == path
+        is_ours = file is not None and file.path == path
         with way_on_from_damage(path, self.params.checkpoint.checkpoint_name, is_ours=is_ours):
-            if isinstance(store, FileStore) and store.record is not None:
-                store.verify(self._reading())
+            if file is not None and file.record is not None:
+                file.verify(self._reading())
                 self.progress.finish(VERIFYING)
-                position = adopt_state(store, self.memoryx)
-                check_choices(path, store.record.values)
-                return Restored(position, dict(store.record.values))
+                position = adopt_state(file, self.memoryx)
+                check_choices(path, file.record.values)
+                return Restored(position, dict(file.record.values))
             with CommittedStore(path, is_ours=is_ours) as reader:
                 reader.verify_all(self._reading())
                 self.progress.finish(VERIFYING)

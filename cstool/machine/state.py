@@ -90,7 +90,7 @@ def state_values(
         "dataloader": {"batches_streamed": position.batches, "batch_size": position.batch_size},
         "random": {"seed": seed, "generator": "philox4x32-10"},
         "choices": {**choices, **environment()},
-        **({SPARSITY: describe_sparsity(memoryx)} if memoryx.sparse else {}),
+        **({SPARSITY: describe_sparsity(memoryx)} if memoryx.arrays.sparse else {}),
         "__metadata__": [{"version": cstool.__version__, "model_name": model_name, "params": params}],
     }
 
@@ -110,18 +110,18 @@ def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
         CheckpointError: it cannot be written; nothing of it is left
         NonFiniteError: a weight is NaN or infinite; likewise
     """
-    total_bytes = memoryx.kept_bytes + sum(map(indices_bytes, memoryx.sparse.values()))
+    total_bytes = memoryx.arrays.kept_bytes + sum(map(indices_bytes, memoryx.arrays.sparse.values()))
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
-        for weight in memoryx.graph.weights:
-            sparse = memoryx.sparse.get(weight)
+        for weight in memoryx.arrays.graph.weights:
+            sparse = memoryx.arrays.sparse.get(weight)
             if sparse is not None:
                 add_indices(writer, sparse)
-            for name in memoryx.arrays_of(weight):
-                shape = memoryx.store.shape(name) if sparse is None else (sparse.count,)
-                with closing(memoryx.chunks(name)) as chunks:
+            for name in memoryx.arrays.of(weight):
+                shape = memoryx.arrays.store.shape(name) if sparse is None else (sparse.count,)
+                with closing(memoryx.arrays.chunks(name)) as chunks:
                     checked = _finite(chunks, name, values["global_step"]) if name.startswith("model.") else chunks
                     writer.add_tensor(name, shape, "float32", checked)
-        for alias, weight in memoryx.graph.aliases.items():
+        for alias, weight in memoryx.arrays.graph.aliases.items():
             writer.link(f"model.{alias}", f"model.{weight}")
         for key, value in values.items():
             writer.add_value(key, value)
@@ -137,7 +137,7 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
     """
     assert store.record is not None, "it was committed"
     path, values = store.path, store.record.values
-    for name, sparse in memoryx.sparse.items():
+    for name, sparse in memoryx.arrays.sparse.items():
         described = values.get(SPARSITY, {}).get(name)
         if described is None:
             raise StoreError(f"{path}: {name} must be sparse, as in this run, got a dense one", ANOTHER_FOLDER)
@@ -172,7 +172,7 @@ def load_state(
     stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
     _check_fits(reader.path, {**stored, **sparse.shapes}, graph, strict)
     trains = memoryx.optimizer is not None
-    if trains and (sparse.shapes or memoryx.sparse) and "optimizer" in states and "model" not in states:
+    if trains and (sparse.shapes or memoryx.arrays.sparse) and "optimizer" in states and "model" not in states:
         raise CheckpointError(
             f"--load_checkpoint_states: must have model in it where weights are sparse, got {written_states(states)}",
             "the optimizer state of a sparse weight goes with its mask",
@@ -180,13 +180,13 @@ def load_state(
     if trains and strict and "optimizer" in states:
         _check_optimizer(reader.path, stored, memoryx)
     for weight in graph.weights:
-        arrays = [name for name in memoryx.arrays_of(weight) if name.partition(".")[0] in states and name in stored]
-        if weight in memoryx.sparse or f"model.{weight}" in sparse.shapes:
+        arrays = [name for name in memoryx.arrays.of(weight) if name.partition(".")[0] in states and name in stored]
+        if weight in memoryx.arrays.sparse or f"model.{weight}" in sparse.shapes:
             sparse.load(memoryx, weight, arrays, keeps_state="optimizer" in states)
             continue
         for name in arrays:
             _check_layout(reader, name, memoryx)
-            memoryx.load(name, reader.in_order(name))
+            memoryx.arrays.load(name, reader.in_order(name))
     values = reader.values()
     if not trains:
         position = Position(step_of(reader.path, {"global_step": 0, **values}))
@@ -223,7 +223,7 @@ def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, st
 def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> None:
     """Compare the optimizer state that is stored with that which this optimizer keeps."""
     hint = "the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
-    kept = dict.fromkeys(name for name in memoryx.array_names if name.startswith("optimizer."))
+    kept = dict.fromkeys(name for name in memoryx.arrays.names if name.startswith("optimizer."))
     found = dict.fromkeys(name for name in stored if name.startswith("optimizer."))
     if missing := next((name for name in kept if name not in found), None):
         raise CheckpointError(f"{path}: lacks {missing}, which this optimizer needs", hint)
@@ -234,7 +234,7 @@ def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> Non
 def _check_layout(reader: CheckpointReader | CommittedStore, name: str, memoryx: MemoryX) -> None:
     """Check that an array is stored as MemoryX keeps it."""
     found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
-    kept = f"{_written(memoryx.store.shape(name))} {memoryx.store.dtype(name)}"
+    kept = f"{_written(memoryx.arrays.store.shape(name))} {memoryx.arrays.store.dtype(name)}"
     if found != kept:
         raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
 

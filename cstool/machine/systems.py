@@ -19,7 +19,7 @@ from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.nonfinite import first_bad_tensor
 from cstool.machine.plan import Plan, make_plan
 from cstool.machine.recorder import Recorder
-from cstool.machine.swarmx import SwarmX
+from cstool.machine.swarmx import InProcess
 
 
 class Systems:
@@ -81,7 +81,7 @@ class Systems:
         self.slots_per_csx = math.ceil(self.grains_per_csx / self.waves)
         self.csx = [Csx(i, self.plan, self.slots_per_csx, seed) for i in range(num_csx)]
         slots = [slot for csx in self.csx for slot in csx.slots]
-        self.swarmx = SwarmX(grains, memoryx.buffers, memoryx)
+        self.swarmx = InProcess(grains, memoryx)
         lanes = min(lanes, len(slots))
         cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
         self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], self.swarmx) for i in range(lanes)]
@@ -175,11 +175,11 @@ class Systems:
         ordered = [losses[grain] for grain in sorted(losses)]
         return LossResult(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
 
-    def record(self, recorder: Recorder | None) -> None:
+    def record(self, recorder: Recorder) -> None:
         """Have all lanes take down what they do from now on, or no longer."""
         for lane in self.lanes:
             systems = sorted({slot.system for slot in lane.slots})
-            lane.tape = None if recorder is None else recorder.lane(lane.index, systems)
+            lane.tape = recorder.lane(lane.index, systems)
 
     def close(self) -> None:
         """End the threads."""
@@ -210,8 +210,7 @@ class Systems:
         pace = Pace(len(self.lanes), self._apart)
 
         def guarded(lane: Lane) -> BaseException | None:
-            if lane.tape is not None:
-                lane.tape.recorder.use(lane.tape)
+            lane.tape.begin()
             try:
                 # An overflow is for `run` to find in the loss, not for NumPy to warn about.
                 with np.errstate(over="ignore", invalid="ignore"):

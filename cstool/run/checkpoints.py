@@ -11,14 +11,14 @@ from typing import Any
 from cstool.machine.state import forms, save_state, state_values
 from cstool.run.checkpoint_policy import delete_oldest, policy_values, save_beside
 from cstool.run.session import Saving, Session
-from cstool.store import FileStore, checkpoint_path, register_checkpoint
+from cstool.store import checkpoint_path, register_checkpoint
 from cstool.words import bytes_text
 
 log = logging.getLogger("cstool")
 
 
 def _sparse_choices(session: Session) -> dict[str, Any]:
-    return {"sparse_kernels": session.chooser.as_dict()} if session.appliance.memoryx.sparse_shapes() else {}
+    return {"sparse_kernels": session.chooser.as_dict()} if session.appliance.memoryx.arrays.sparse_shapes() else {}
 
 
 def values_of(session: Session) -> Callable[[], dict[str, Any]]:
@@ -42,8 +42,8 @@ def values_of(session: Session) -> Callable[[], dict[str, Any]]:
 
 def commits(session: Session) -> bool:
     """Say whether the steps of a run are committed, so that checkpoints can be made of the commits."""
-    store = session.appliance.store
-    return isinstance(store, FileStore) and store.slots == 2 and session.params.memoryx.commit_steps > 0
+    file = session.appliance.memoryx.arrays.file
+    return file is not None and file.slots == 2 and session.params.memoryx.commit_steps > 0
 
 
 def commit(session: Session) -> None:

@@ -99,7 +99,7 @@ def evaluate_sets(
     """
     began = time.perf_counter()
     appliance, params, step = session.appliance, session.params, session.position.step
-    masks = max((weight.group.samples or 0 for weight in appliance.memoryx.dropped.values()), default=0)
+    masks = max((weight.group.samples or 0 for weight in appliance.memoryx.arrays.dropped.values()), default=0)
     metrics: dict[str, float] = {}
     evaluations: list[dict[str, Any]] = []
     for number, found in enumerate(data, start=1):

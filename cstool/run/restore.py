@@ -9,7 +9,7 @@ from cstool.machine.start import Start, restore
 from cstool.machine.state import FORMS_BEFORE, environment, forms
 from cstool.params import ALL_STATES, Params
 from cstool.run.session import Session
-from cstool.store import FileStore, newest_checkpoints
+from cstool.store import newest_checkpoints
 
 log = logging.getLogger("cstool")
 
@@ -31,8 +31,8 @@ def take_up(session: Session, start: Start, strict: bool) -> None:
     session.position, values = restore(memoryx, params, start, session.progress, strict=strict)
     if start.path is None:
         return
-    store = session.appliance.store
-    if start.committed is not None and isinstance(store, FileStore) and store.record is not None:
+    file = memoryx.arrays.file
+    if start.committed is not None and file is not None and file.record is not None:
         session.committed_step = session.position.step
     if wanted == ALL_STATES:
         session.kept_choices = values.get("choices", {})
@@ -44,7 +44,7 @@ def take_up(session: Session, start: Start, strict: bool) -> None:
         return
     if changed := _changes(session, values):
         log.warning(f"Not as it was in the checkpoint: {'; '.join(changed)}. Bits may differ from a straight run.")
-    for name, sparse in memoryx.sparse.items():
+    for name, sparse in memoryx.arrays.sparse.items():
         if sparse.asked_density not in (None, sparse.density):
             log.warning(
                 f"{name} goes on with the {1 - sparse.density:.1%} zeros that it has in the checkpoint: a static mask "
@@ -72,7 +72,7 @@ def _changes(session: Session, before: dict[str, Any]) -> list[str]:
     then["seed"] = before.get("random", {}).get("seed")
     now = {**environment(), "grain_samples": session.result.grain_samples, "seed": session.params.seed}
     now |= forms(session.params)
-    if session.appliance.memoryx.sparse_shapes():
+    if session.appliance.memoryx.arrays.sparse_shapes():
         then["sparse_kernels"] = _mode(then.get("sparse_kernels"))
         now["sparse_kernels"] = _mode(session.chooser.as_dict())
     return [f"{key} {then[key]} -> {now[key]}" for key in now if then.get(key) not in (None, now[key])]

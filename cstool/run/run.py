@@ -174,7 +174,7 @@ def _evaluate_all(
                     _begin(session, start, strict)
                     _evaluate(session, data, stop, start.path)
                     _check_not_stopped(session, data, stop)
-                    if session.appliance.memoryx.sparse:
+                    if session.appliance.memoryx.arrays.sparse:
                         break
                 result = _finished(session)
     assert result is not None, "there is a checkpoint"

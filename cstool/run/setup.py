@@ -12,7 +12,6 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.data_sets import DataSet, DataSets
 from cstool.machine.kernel_choice import KernelChooser
 from cstool.machine.memoryx.optimizer import make_optimizer
-from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx_store import open_backing, streamed_activation_bytes
 from cstool.machine.prepare import prepare_kernels
 from cstool.machine.sparsity_rules import sparsity_rules
@@ -109,7 +108,7 @@ def open_session(
         log_folder=log_folder,
         command=command,
     )
-    appliance.memoryx.statistics = StepStatistics(with_norms=params.computes_norms)
+    appliance.memoryx.statistics.with_norms = params.computes_norms
     if trains and params.early_stopping is not None:
         session.patience = Patience(params.early_stopping)
     if trains and appliance.loss_scaling == "batch_size":
@@ -128,7 +127,7 @@ def open_session(
 
 def settle_kernels(session: Session) -> None:
     """Say by what the kernels of sparse weights are chosen: by what the run chose before, or by measuring."""
-    shapes = session.appliance.memoryx.sparse_shapes()
+    shapes = session.appliance.memoryx.arrays.sparse_shapes()
     if not shapes:
         return
     plan = max(session.appliance.systems, key=lambda systems: systems.trains).plan

@@ -162,7 +162,7 @@ class _Loop:
         last: int,
         evaluate_now: Callable[[], float] | None,
         eval_interval: int | None,
-        recorder: Recorder | None,
+        recorder: Recorder,
     ) -> None:
         self.session = session
         self.recorder = recorder
@@ -335,7 +335,7 @@ class _Loop:
             "avg_steps_per_sec": (step - self.start) / seconds,
             **norm,
             **memoryx.statistics.norms(),
-            **(sparsity_scalars(memoryx) if memoryx.sparse else {}),
+            **(sparsity_scalars(memoryx) if memoryx.arrays.sparse else {}),
             "host/input_wait_share": self.worker.waited_s / seconds,
             "host/stream_wait_share": (session.result.stream_wait_s + memoryx.commit_waited_s) / seconds,
             "host/peak_resident_bytes": float(peak_resident_bytes()),

@@ -71,7 +71,7 @@ def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: A
         slots = sorted((slot for csx in systems.csx for slot in csx.slots), key=lambda slot: slot.grain or 0)
         final = np.concatenate([slot.arrays["final"] for slot in slots])
         losses = np.concatenate([slot.arrays["loss"].reshape(-1) for slot in slots])
-        table = np.concatenate([part.copy() for part in appliance.memoryx.chunks(f"model.{head}")])
+        table = np.concatenate([part.copy() for part in appliance.memoryx.arrays.chunks(f"model.{head}")])
     return (final @ table.T).reshape(*ids.shape, -1), losses.reshape(ids.shape)
 
 

@@ -48,7 +48,7 @@ def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
             "density": sparse.density,
             "non_zeros": sparse.count,
         }
-        for name, sparse in memoryx.sparse.items()
+        for name, sparse in memoryx.arrays.sparse.items()
     }
 
 
@@ -130,7 +130,7 @@ class SparseTensors:
         Raises:
             CheckpointError: it is damaged, or sparse here and dense there and the run is to go on all the same
         """
-        key, sparse = f"model.{weight}", memoryx.sparse.get(weight)
+        key, sparse = f"model.{weight}", memoryx.arrays.sparse.get(weight)
         path = self.reader.path
         if key not in arrays:
             return
@@ -204,7 +204,7 @@ class SparseTensors:
             out.fill(0)
             out.reshape(-1)[indices[first:last] - start * width] = numbers[first:last]
 
-        memoryx.load(key, read)
+        memoryx.arrays.load(key, read)
 
     def indices(self, key: str) -> Array:
         """Return where the non-zeros of a weight are, (n,) int64.

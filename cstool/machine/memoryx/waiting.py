@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.machine.swarmx import BufferPool
+from cstool.machine.buffers import BufferPool
 from cstool.store import Store
 
 Array = np.ndarray[Any, Any]

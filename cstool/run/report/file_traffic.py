@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.store import FileStore
 from cstool.words import bytes_text
 
 
@@ -48,16 +47,16 @@ class FileTraffic:
 
 def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
     """Return what the file of MemoryX read and wrote so far, and how long it was waited for; None without a file."""
-    store = memoryx.store
-    if not isinstance(store, FileStore):
+    file = memoryx.arrays.file
+    if file is None:
         return None
-    traffic = store.traffic
+    traffic = file.traffic
     return FileTraffic(
-        str(store.path),
+        str(file.path),
         traffic.read_bytes,
         traffic.written_bytes,
         traffic.busy_s,
         memoryx.lanes_waited_s + memoryx.commit_waited_s,
-        store.cache.ahead_bytes,
-        None if store.record is None else store.record.step,
+        file.cache.ahead_bytes,
+        None if file.record is None else file.record.step,
     )

@@ -17,7 +17,6 @@ from cstool.params import Params
 from cstool.perf.host import HostRates, HostSetup, predict_step
 from cstool.run.session import COMPARED_STEPS, Session
 from cstool.sparsity import assign_groups, most_kept
-from cstool.store import FileStore
 
 FEWEST_STEPS = 3
 """of a run whose time is compared: the first one meets cold caches"""
@@ -91,12 +90,11 @@ def setup_of(session: Session) -> HostSetup:
     """Return how a run was set up."""
     params, appliance = session.params, session.appliance
     (systems,) = (systems for systems in appliance.systems if systems.trains)
-    store = appliance.store
-    in_file = isinstance(store, FileStore)
-    memoryx = appliance.memoryx
+    arrays = appliance.memoryx.arrays
+    in_file = arrays.file is not None
 
     def computes_sparse(panels: tuple[Panel, ...], name: str) -> bool:
-        return all(memoryx.sparse[name].choice(panel).forward for panel in panels)
+        return all(arrays.sparse[name].choice(panel).forward for panel in panels)
 
     return HostSetup(
         grain_samples=systems.plan.samples,
@@ -106,12 +104,12 @@ def setup_of(session: Session) -> HostSetup:
         waits_for_norm=params.precision.max_gradient_norm is not None,
         densities={
             name: sparse.count / sparse.weight.size
-            for name, sparse in memoryx.sparse.items()
+            for name, sparse in arrays.sparse.items()
             if computes_sparse(tuple(sparse.panels), name)
         },
         recomputed=frozenset(systems.plan.ops[position].op.name for position in systems.plan.timeline.again),
         memoryx_in_file=in_file,
-        past_cache=isinstance(store, FileStore) and store.direct,
+        past_cache=arrays.file is not None and arrays.file.direct,
         commits=in_file and params.memoryx.commit_steps > 0,
         buffer_bytes=params.memoryx.memory if in_file else 0,
     )

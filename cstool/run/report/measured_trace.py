@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from cstool.chrome_trace import Trace
 from cstool.errors import TraceError
-from cstool.machine.recorder import Recorder, Span, Tape
+from cstool.machine.recorder import OFF, Recorder, Span, Tape
 from cstool.run.report.wording import counted
 from cstool.run.session import Session
 
@@ -22,7 +22,7 @@ KINDS = ("steps", "batches", "updates", "receive", "commits", "reads and writes"
 
 
 @contextmanager
-def recorded(session: Session, start: int, last: int) -> Iterator[Recorder | None]:
+def recorded(session: Session, start: int, last: int) -> Iterator[Recorder]:
     """Record steps within the context, and write the trace at its end, if one is asked for.
 
     It is written however the context ends: then it has what there is.
@@ -36,7 +36,7 @@ def recorded(session: Session, start: int, last: int) -> Iterator[Recorder | Non
         TraceError: it cannot be written
     """
     if session.trace is None:
-        yield None
+        yield OFF
         return
     recorder = Recorder(start, last)
     try:
@@ -51,9 +51,9 @@ def recorded(session: Session, start: int, last: int) -> Iterator[Recorder | Non
 
 
 @contextmanager
-def recorded_step(session: Session, recorder: Recorder | None, step: int) -> Iterator[None]:
+def recorded_step(session: Session, recorder: Recorder, step: int) -> Iterator[None]:
     """Record what happens in a step, if it is one of those that are recorded."""
-    if recorder is None or not recorder.covers(step):
+    if not recorder.covers(step):
         yield
         return
     if step == recorder.first:
@@ -62,7 +62,7 @@ def recorded_step(session: Session, recorder: Recorder | None, step: int) -> Ite
         yield
     if step == recorder.last:
         recorder.is_on = False
-        session.appliance.record(None)
+        session.appliance.record(OFF)
 
 
 def _write(session: Session, recorder: Recorder) -> None:

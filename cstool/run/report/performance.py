@@ -50,7 +50,11 @@ def performance(session: Session) -> dict[str, Any]:
         "lanes": result.lanes,
     }
     rates = load_rates()
-    if rates is not None and (peak := _flops_per_s(rates, result.lanes)) and not session.appliance.memoryx.sparse:
+    if (
+        rates is not None
+        and (peak := _flops_per_s(rates, result.lanes))
+        and not session.appliance.memoryx.arrays.sparse
+    ):
         flops = count_statistics(session.graph).sample_flops
         achieved = global_rate * (flops.total if result.losses else flops.forward)
         found["flops_utilization"] = achieved / peak

@@ -19,7 +19,7 @@ def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:
     `kernels`: for forward, delta and gradient "sparse", "dense", or "both" where panels differ.
     """
     rows: dict[tuple[str, tuple[int, int], int], list[SparseWeight]] = {}
-    for name, sparse in memoryx.sparse.items():
+    for name, sparse in memoryx.arrays.sparse.items():
         rows.setdefault((starred(name), sparse.shape, id(sparse.group)), []).append(sparse)
     return [
         {
@@ -41,7 +41,7 @@ def sparsity_scalars(memoryx: MemoryX) -> dict[str, float]:
     """
     streamed = memoryx.statistics.streamed_numbers()
     numbers: dict[str, tuple[int, int]] = {}
-    for name, sparse in memoryx.sparse.items():
+    for name, sparse in memoryx.arrays.sparse.items():
         kept, size = numbers.get(starred(name), (0, 0))
         numbers[starred(name)] = kept + streamed[name], size + sparse.weight.size
     return {f"sparsity/{name}/actual": 1 - kept / size for name, (kept, size) in numbers.items()}

@@ -91,7 +91,9 @@ def test_a_file_streams_all_weights_in_each_pass(tmp_path: Path) -> None:
 
 def test_logits_that_are_not_finite_are_an_error() -> None:
     with walking(one_token(sequence=16), capacity=16) as (walk, _):
-        walk.stream._memoryx.load("model.transformer_decoder.norm.weight", lambda out, start, stop: out.fill(np.nan))
+        walk.stream._memoryx.arrays.load(
+            "model.transformer_decoder.norm.weight", lambda out, start, stop: out.fill(np.nan)
+        )
         with pytest.raises(NonFiniteError) as caught:
             made(walk, [[1, 2]], 3)
     assert str(caught.value) == (

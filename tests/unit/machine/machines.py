@@ -54,13 +54,15 @@ def randomize(appliance: Appliance, seed: int = 0) -> None:
 def array_of(appliance: Appliance, name: str) -> Array:
     """Return a copy of an array of the store."""
     appliance.memoryx.drain()
-    return np.concatenate([part.copy() for part in appliance.memoryx.chunks(name)])
+    return np.concatenate([part.copy() for part in appliance.memoryx.arrays.chunks(name)])
 
 
 def set_array(appliance: Appliance, name: str, values: Array) -> None:
     """Overwrite an array of the store."""
     appliance.memoryx.drain()
-    appliance.memoryx.load(name, lambda out, start, stop: np.copyto(out, values[start:stop], casting="same_kind"))
+    appliance.memoryx.arrays.load(
+        name, lambda out, start, stop: np.copyto(out, values[start:stop], casting="same_kind")
+    )
 
 
 def arrays_of(appliance: Appliance, prefix: str, suffix: str = "") -> dict[str, Array]:

@@ -12,10 +12,10 @@ import numpy as np
 
 from cstool.ir import Graph, Panel
 from cstool.kernels.sparse import SparseMatrix, collect
+from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.optimizer import Optimizer, Step
 from cstool.machine.memoryx.sparse_weights import SparsityRules
-from cstool.machine.swarmx import BufferPool
 from cstool.params import SparsityParams
 from cstool.sparsity import initial_mask, next_mask
 from cstool.store import RamStore
@@ -76,7 +76,7 @@ def hand_in(memoryx: MemoryX, panel: Panel, gradient: Array) -> None:
         else:
             buffer = memoryx.buffers.take(panel.shape)
             np.copyto(buffer, gradient)
-    [op] = [op.name for op in memoryx.graph.ops if panel.weight in op.weights]
+    [op] = [op.name for op in memoryx.arrays.graph.ops if panel.weight in op.weights]
     memoryx.receive(panel, op, buffer)
 
 

@@ -177,16 +177,18 @@ def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(
     graph = MODELS[model]()
     with machine(graph, 8, recompute="always", lanes=3) as appliance:
         memoryx, events = appliance.memoryx, []
-        acquire, begin_update = memoryx.acquire, memoryx._begin_update
+        acquire, begin_update = memoryx.acquire, memoryx._updates._begin
         monkeypatch.setattr(memoryx, "acquire", lambda panel: (events.append(("read", panel)), acquire(panel))[1])
         monkeypatch.setattr(
-            memoryx,
-            "_begin_update",
+            memoryx._updates,
+            "_begin",
             lambda panel, *rest: (events.append(("update", panel)), begin_update(panel, *rest)),
         )
         appliance.train_step(random_batch(graph, 8), 1, 0.1)
     updates = {panel: at for at, (event, panel) in enumerate(events) if event == "update"}
-    assert sorted(map(str, updates)) == sorted(str(panel) for panels in memoryx.panels.values() for panel in panels)
+    assert sorted(map(str, updates)) == sorted(
+        str(panel) for panels in memoryx.arrays.panels.values() for panel in panels
+    )
     assert all(at < updates[panel] for at, (event, panel) in enumerate(events) if event == "read")
     assert min(updates.values()) < max(at for at, (event, _) in enumerate(events) if event == "read")
 
@@ -275,7 +277,7 @@ def test_weights_in_several_panels_learn_as_weights_in_one(
         optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
         with machine(graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm) as appliance:
             losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 6)]
-            found[len(appliance.memoryx.panels["embedding_layer.word_embeddings.weight"])] = losses
+            found[len(appliance.memoryx.arrays.panels["embedding_layer.word_embeddings.weight"])] = losses
     assert found.keys() == {1, 4}
     np.testing.assert_allclose(found[4], found[1], rtol=1e-6)
 

@@ -49,11 +49,11 @@ def streamed(memoryx: MemoryX, name: str) -> Array:
         with memoryx.held(panel) as weights:
             return weights.dense().copy() if isinstance(weights, SparseMatrix) else weights.copy()
 
-    return np.concatenate([rows(panel) for panel in memoryx.panels[name]])
+    return np.concatenate([rows(panel) for panel in memoryx.arrays.panels[name]])
 
 
 def whole(memoryx: MemoryX, array: str) -> Array:
-    return np.concatenate([chunk.copy() for chunk in memoryx.chunks(array)])
+    return np.concatenate([chunk.copy() for chunk in memoryx.arrays.chunks(array)])
 
 
 @CUTS
@@ -69,7 +69,7 @@ def test_what_streams_is_the_masked_weight_divided_by_the_share_that_is_kept(
             masks.append(mask_of(WIDE, (12, 784), step))
             for _ in ("forward", "backward"):
                 np.testing.assert_array_equal(streamed(memoryx, WIDE), np.where(masks[-1], weight * SCALE, 0))
-            kept_bytes = sum(map(memoryx.stream_bytes, memoryx.panels[WIDE]))
+            kept_bytes = sum(map(memoryx.stream_bytes, memoryx.arrays.panels[WIDE]))
             assert 5 * masks[-1].sum() < kept_bytes < 5.5 * masks[-1].sum()
             assert streamed(memoryx, SMALL).all()
         np.testing.assert_array_equal(whole(memoryx, f"model.{WIDE}"), weight)
@@ -89,7 +89,7 @@ def test_on_average_it_is_the_weight() -> None:
 
 
 def backward_order(memoryx: MemoryX) -> list[Panel]:
-    return [panel for panels in memoryx.panels.values() for panel in panels][::-1]
+    return [panel for panels in memoryx.arrays.panels.values() for panel in panels][::-1]
 
 
 class Twin:
@@ -124,7 +124,7 @@ def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_
                 assert norm == pytest.approx(np.sqrt(sum(squares)), rel=1e-12)
             for name, twin in twins.items():
                 twin.step(step, gradients[name], masks[name])
-                for array, expected in zip(memoryx.arrays_of(name), twin.arrays, strict=True):
+                for array, expected in zip(memoryx.arrays.of(name), twin.arrays, strict=True):
                     np.testing.assert_array_equal(whole(memoryx, array), expected)
 
 
@@ -150,7 +150,7 @@ def test_an_evaluation_takes_all_weights_or_one_of_its_own_masks() -> None:
         trained = streamed(memoryx, WIDE)
         memoryx.begin_evaluation(7, None)
         np.testing.assert_array_equal(streamed(memoryx, WIDE), weight)
-        assert sum(map(memoryx.stream_bytes, memoryx.panels[WIDE])) == 4 * weight.size
+        assert sum(map(memoryx.stream_bytes, memoryx.arrays.panels[WIDE])) == 4 * weight.size
         found = []
         for sample in (0, 1, 0):
             memoryx.begin_evaluation(7, sample)

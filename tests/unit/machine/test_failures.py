@@ -15,7 +15,7 @@ from cstool.ir import _panel
 from cstool.machine.appliance import Appliance, update_threads
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.optimizer import Step, make_optimizer
-from cstool.machine.swarmx import SwarmX
+from cstool.machine.swarmx import InProcess
 from cstool.params import AdamW
 from cstool.store import CommittedStore, FileStore
 from cstool.store.block_file import BlockFile
@@ -114,9 +114,9 @@ def breaking(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, after: i
         pytest.param(BlockFile, "write", id="a write"),
         pytest.param(FileStore, "rewrite", id="an update"),
         pytest.param(PanelCache, "claim", id="the begin of an update"),
-        pytest.param(SwarmX, "acquire", id="a lane that wants weights"),
-        pytest.param(SwarmX, "reduce", id="a lane that hands in a gradient"),
-        pytest.param(SwarmX, "release", id="the end of a loan"),
+        pytest.param(InProcess, "acquire", id="a lane that wants weights"),
+        pytest.param(InProcess, "reduce", id="a lane that hands in a gradient"),
+        pytest.param(InProcess, "release", id="the end of a loan"),
         pytest.param(MemoryX, "receive", id="a lane with the sum of a gradient"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_commit_under_way_is_made_when_the_next_step_fails(tmp_path: Path, mon
         with file_machine(tmp_path / "three.h5", max_gradient_norm=1.0) as appliance:
             for step in (1, 2, 3):
                 if step == 3:
-                    breaking(monkeypatch, SwarmX, "reduce", 40)
+                    breaking(monkeypatch, InProcess, "reduce", 40)
                 appliance.train_step(random_batch(appliance.graph, 8), step, 0.01)
                 appliance.memoryx.commit(lambda step=step: {"global_step": step})  # type: ignore[misc]
 

@@ -14,9 +14,9 @@ import pytest
 from cstool.errors import NonFiniteError
 from cstool.ir import Graph, _panel
 from cstool.kernels.payload import Rows
+from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.optimizer import Optimizer, Step, make_optimizer
-from cstool.machine.swarmx import BufferPool
 from cstool.params import SGD, AdamW
 from cstool.store import RamStore
 from tests.models import decoder, fc_mnist
@@ -50,7 +50,7 @@ def memory(
 
 def values(memoryx: MemoryX, name: str) -> Array:
     memoryx.drain()
-    return np.concatenate([part.copy() for part in memoryx.chunks(name)])
+    return np.concatenate([part.copy() for part in memoryx.arrays.chunks(name)])
 
 
 def random_gradients(graph: Graph, seed: int) -> dict[str, Array]:
@@ -67,9 +67,9 @@ def filled(memoryx: MemoryX, values: Array) -> Array:
 
 def send(memoryx: MemoryX, gradients: dict[str, Array]) -> None:
     """Hand in all gradients of a model without tied weights."""
-    ops = {name: op.name for op in memoryx.graph.ops for name in op.weights}
+    ops = {name: op.name for op in memoryx.arrays.graph.ops for name in op.weights}
     for name, gradient in gradients.items():
-        for panel in memoryx.panels[name]:
+        for panel in memoryx.arrays.panels[name]:
             memoryx.receive(panel, ops[name], filled(memoryx, gradient[panel.start : panel.stop]))
 
 
@@ -100,7 +100,7 @@ def first_values(graph: Graph) -> dict[str, Array]:
 
 def test_the_arrays_are_the_weights_each_followed_by_its_state() -> None:
     with memory(fc_mnist(3, use_bias=False), make_optimizer(ADAMW, None)) as memoryx:
-        assert memoryx.array_names == [
+        assert memoryx.arrays.names == [
             "model.fc_layers.0.weight",
             "optimizer.fc_layers.0.weight.exp_avg",
             "optimizer.fc_layers.0.weight.exp_avg_sq",
@@ -112,15 +112,15 @@ def test_the_arrays_are_the_weights_each_followed_by_its_state() -> None:
 
 def test_evaluation_keeps_no_state() -> None:
     with memory(fc_mnist(3, use_bias=False)) as memoryx:
-        assert memoryx.array_names == ["model.fc_layers.0.weight", "model.last_layer.weight"]
+        assert memoryx.arrays.names == ["model.fc_layers.0.weight", "model.last_layer.weight"]
 
 
 @PATHS
 def test_adamw_updates_every_weight_as_its_twin_does(max_gradient_norm: float | None) -> None:
     memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
-    for name, before in first_values(memoryx.graph).items():
-        gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
-        decay = 0.1 if memoryx.graph.weights[name].decays else 0.0
+    for name, before in first_values(memoryx.arrays.graph).items():
+        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        decay = 0.1 if memoryx.arrays.graph.weights[name].decays else 0.0
         expected = reference.adam(before, gradients, 0.01, (0.9, 0.95), 1e-3, decay, True, ADAMW.form)
         np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
 
@@ -128,8 +128,8 @@ def test_adamw_updates_every_weight_as_its_twin_does(max_gradient_norm: float | 
 @PATHS
 def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm: float | None) -> None:
     memoryx, _ = trained(make_optimizer(SGD(momentum=0.9), None), max_gradient_norm)
-    for name, before in first_values(memoryx.graph).items():
-        gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+    for name, before in first_values(memoryx.arrays.graph).items():
+        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
         expected = reference.sgd(before, gradients, 0.01, 0.9, 0.0, False, 0.0)
         np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
 
@@ -138,9 +138,9 @@ def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm: float | No
 def test_the_learning_rate_of_a_weight_is_scaled_and_with_it_its_decay(max_gradient_norm: float | None) -> None:
     scales = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
     memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm, scales=scales)
-    for name, before in first_values(memoryx.graph).items():
-        gradients = [random_gradients(memoryx.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
-        decay = 0.1 if memoryx.graph.weights[name].decays else 0.0
+    for name, before in first_values(memoryx.arrays.graph).items():
+        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        decay = 0.1 if memoryx.arrays.graph.weights[name].decays else 0.0
         rate = 0.01 * scales.get(name, 1.0)
         expected = reference.adam(before, gradients, rate, (0.9, 0.95), 1e-3, decay, True, ADAMW.form)
         np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
@@ -150,7 +150,7 @@ def test_the_norm_is_that_of_all_gradients_before_clipping() -> None:
     memoryx, norms = trained(GradientKeeper(), 0.5, steps=2)
     assert norms == [
         pytest.approx(np.sqrt(sum(np.sum(g.astype(np.float64) ** 2) for g in gradients.values())), rel=1e-12)
-        for gradients in (random_gradients(memoryx.graph, 1), random_gradients(memoryx.graph, 2))
+        for gradients in (random_gradients(memoryx.arrays.graph, 1), random_gradients(memoryx.arrays.graph, 2))
     ]
 
 
@@ -158,13 +158,13 @@ def test_gradients_are_clipped_to_the_norm_as_pytorch_does() -> None:
     memoryx, [norm] = trained(GradientKeeper(), 0.5, steps=1)
     assert norm is not None
     factor = np.float32(0.5 / (norm + 1e-6))
-    for name, gradient in random_gradients(memoryx.graph, 1).items():
+    for name, gradient in random_gradients(memoryx.arrays.graph, 1).items():
         np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient * factor)
 
 
 def test_gradients_within_the_norm_are_left_as_they_are() -> None:
     memoryx, _ = trained(GradientKeeper(), 1e9, steps=1)
-    for name, gradient in random_gradients(memoryx.graph, 1).items():
+    for name, gradient in random_gradients(memoryx.arrays.graph, 1).items():
         np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient)
 
 
@@ -175,7 +175,7 @@ def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(
 ) -> None:
     graph = decoder()
     with memory(graph, GradientKeeper(), max_gradient_norm) as memoryx:
-        [panel] = memoryx.panels[WORDS]
+        [panel] = memoryx.arrays.panels[WORDS]
         rng = np.random.default_rng(0)
         head = rng.standard_normal(panel.shape).astype(np.float32)
         rows = Rows(np.array([2, 5], np.int32), rng.standard_normal((2, 8)).astype(np.float32))
@@ -195,7 +195,7 @@ def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(
 
 def test_a_tied_weight_waits_for_both_of_its_sums() -> None:
     with memory(decoder(), GradientKeeper()) as memoryx:
-        [panel] = memoryx.panels[WORDS]
+        [panel] = memoryx.arrays.panels[WORDS]
         memoryx.begin_step(1, 0.1)
         memoryx.receive(panel, "lm_head", filled(memoryx, np.ones(panel.shape)))
         assert not values(memoryx, f"optimizer.{WORDS}.gradient").any()
@@ -203,7 +203,7 @@ def test_a_tied_weight_waits_for_both_of_its_sums() -> None:
 
 def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere() -> None:
     with memory(decoder(share_embedding_weights=False), GradientKeeper()) as memoryx:
-        [panel] = memoryx.panels[WORDS]
+        [panel] = memoryx.arrays.panels[WORDS]
         memoryx.buffers.give_back(filled(memoryx, np.full(panel.shape, 7.0)))
         memoryx.begin_step(1, 0.1)
         rows = Rows(np.array([3], np.int32), np.full((1, 8), 2.0, np.float32))
@@ -227,7 +227,7 @@ def test_acquire_waits_for_the_update_of_its_panel() -> None:
     optimizer, acquired = Held(), threading.Event()
     graph = fc_mnist(3, use_bias=False)
     with memory(graph, optimizer) as memoryx:
-        [panel] = memoryx.panels["last_layer.weight"]
+        [panel] = memoryx.arrays.panels["last_layer.weight"]
         seen = []
 
         def reader() -> None:
@@ -248,7 +248,7 @@ def test_acquire_waits_for_the_update_of_its_panel() -> None:
 def test_acquire_does_not_wait_for_the_update_of_another_panel() -> None:
     optimizer = Held()
     with memory(fc_mnist(3, use_bias=False), optimizer) as memoryx:
-        [updated], [other] = memoryx.panels["last_layer.weight"], memoryx.panels["fc_layers.0.weight"]
+        [updated], [other] = memoryx.arrays.panels["last_layer.weight"], memoryx.arrays.panels["fc_layers.0.weight"]
         memoryx.receive(updated, "last_layer", filled(memoryx, np.ones(updated.shape)))
         thread = threading.Thread(target=memoryx.acquire, args=(other,))
         thread.start()
@@ -260,13 +260,13 @@ def test_acquire_does_not_wait_for_the_update_of_another_panel() -> None:
 
 def test_lanes_share_a_panel_and_the_last_gives_it_back() -> None:
     with memory(fc_mnist(3, use_bias=False)) as memoryx:
-        [panel] = memoryx.panels["last_layer.weight"]
+        [panel] = memoryx.arrays.panels["last_layer.weight"]
         first, second = memoryx.acquire(panel), memoryx.acquire(panel)
         memoryx.release(panel)
         memoryx.release(panel)
         assert first is second
         with pytest.raises(ValueError, match="must be given back as they were borrowed"):
-            memoryx.store.give_back("model.last_layer.weight", 0, 10, first, changed=False)
+            memoryx.arrays.store.give_back("model.last_layer.weight", 0, 10, first, changed=False)
 
 
 class Failing(GradientKeeper):
@@ -276,7 +276,7 @@ class Failing(GradientKeeper):
 
 def test_drain_raises_what_went_wrong_in_an_update() -> None:
     with memory(fc_mnist(3, use_bias=False), Failing()) as memoryx:
-        [panel] = memoryx.panels["last_layer.weight"]
+        [panel] = memoryx.arrays.panels["last_layer.weight"]
         memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
         with pytest.raises(OSError, match=r"^disk full$"):
             memoryx.drain()
@@ -315,7 +315,9 @@ def test_updates_have_the_same_bits_however_weights_are_cut(
     for panel_bytes in (2**25, 2 * 4 * 784):
         monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
         memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
-        found.append((len(memoryx.panels["fc_layers.0.weight"]), {n: values(memoryx, n) for n in memoryx.array_names}))
+        found.append(
+            (len(memoryx.arrays.panels["fc_layers.0.weight"]), {n: values(memoryx, n) for n in memoryx.arrays.names})
+        )
     assert [panels for panels, _ in found] == [1, 3]
     for name, array in found[0][1].items():
         np.testing.assert_array_equal(found[1][1][name], array)
@@ -356,6 +358,6 @@ def test_an_array_can_be_read_and_written_by_panels(monkeypatch: pytest.MonkeyPa
             cuts.append((start, stop))
             out[:] = np.arange(start, stop)[:, None]
 
-        memoryx.load(name, read)
+        memoryx.arrays.load(name, read)
         assert cuts == [(0, 2), (2, 4), (4, 6)]
         np.testing.assert_array_equal(values(memoryx, name)[:, 0], np.arange(6))

@@ -56,11 +56,11 @@ def dense_arrays(appliance: Appliance) -> dict[str, Array]:
     memoryx = appliance.memoryx
     memoryx.drain()
     return {
-        array: memoryx.sparse[name].dense(array)
-        if name in memoryx.sparse
-        else np.concatenate([chunk.copy() for chunk in memoryx.chunks(array)])
-        for name in memoryx.graph.weights
-        for array in memoryx.arrays_of(name)
+        array: memoryx.arrays.sparse[name].dense(array)
+        if name in memoryx.arrays.sparse
+        else np.concatenate([chunk.copy() for chunk in memoryx.arrays.chunks(array)])
+        for name in memoryx.arrays.graph.weights
+        for array in memoryx.arrays.of(name)
     }
 
 
@@ -178,7 +178,7 @@ def test_a_weight_that_has_only_just_grown_is_still_there_after_loading(tmp_path
     assert np.count_nonzero(before[KEY]) < COUNT
     with appliance_of(algorithm) as appliance:
         load(tmp_path / "c.mdl", appliance)
-        assert appliance.memoryx.sparse[SPARSE].count == COUNT
+        assert appliance.memoryx.arrays.sparse[SPARSE].count == COUNT
 
 
 def test_saving_returns_the_bytes_of_the_tensors(tmp_path: Path) -> None:
@@ -353,12 +353,12 @@ def test_a_lottery_ticket_has_the_mask_of_one_checkpoint_and_the_weights_of_anot
         with appliance_of(None) as appliance:
             appliance.memoryx.initialize(SEED)
             pruned = np.where(mask, 1, 0).astype(np.float32)
-            appliance.memoryx.load(KEY, lambda out, start, stop: np.copyto(out, pruned[start:stop]))
+            appliance.memoryx.arrays.load(KEY, lambda out, start, stop: np.copyto(out, pruned[start:stop]))
             save(tmp_path / "mask.mdl", appliance)
     with appliance_of(ticket(tmp_path, rewind_checkpoint=str(tmp_path / "first.mdl"))) as appliance:
         appliance.memoryx.initialize(SEED)
         found = dense_arrays(appliance)
-        assert appliance.memoryx.sparse[SPARSE].count == COUNT
+        assert appliance.memoryx.arrays.sparse[SPARSE].count == COUNT
     np.testing.assert_array_equal(found[KEY], np.where(mask, first[KEY], 0))
 
 
@@ -376,7 +376,7 @@ def test_a_ticket_keeps_what_had_only_just_grown(tmp_path: Path) -> None:
     saved(tmp_path / "mask.mdl", group(0.75, algorithm="set", update={"freq": 2}))
     with appliance_of(ticket(tmp_path)) as appliance:
         appliance.memoryx.initialize(SEED)
-        assert appliance.memoryx.sparse[SPARSE].count == COUNT
+        assert appliance.memoryx.arrays.sparse[SPARSE].count == COUNT
 
 
 @pytest.mark.parametrize(("role", "purpose"), [("mask", "for its mask"), ("rewind", "to start from")])

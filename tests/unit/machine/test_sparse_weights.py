@@ -70,17 +70,21 @@ ALL = pytest.mark.parametrize("name", GROUPS)
 
 def first_weights(graph: Graph) -> dict[str, Array]:
     with sparse_memory(graph, None, {}) as memoryx:
-        return {name: np.concatenate([c.copy() for c in memoryx.chunks(f"model.{name}")]) for name in graph.weights}
+        return {
+            name: np.concatenate([c.copy() for c in memoryx.arrays.chunks(f"model.{name}")]) for name in graph.weights
+        }
 
 
 def assert_same(memoryx: MemoryX, twin: Twin) -> None:
     for name in twin.graph.weights:
-        for array, expected in zip(memoryx.arrays_of(name), twin.arrays[name], strict=True):
-            found = np.concatenate([chunk.copy() for chunk in memoryx.chunks(array)])
-            if name in memoryx.sparse:
+        for array, expected in zip(memoryx.arrays.of(name), twin.arrays[name], strict=True):
+            found = np.concatenate([chunk.copy() for chunk in memoryx.arrays.chunks(array)])
+            if name in memoryx.arrays.sparse:
                 mask = twin.masks[name]
-                np.testing.assert_array_equal(memoryx.sparse[name].dense(array), expected)
-                np.testing.assert_array_equal(np.concatenate([*memoryx.sparse[name].indices()]), np.flatnonzero(mask))
+                np.testing.assert_array_equal(memoryx.arrays.sparse[name].dense(array), expected)
+                np.testing.assert_array_equal(
+                    np.concatenate([*memoryx.arrays.sparse[name].indices()]), np.flatnonzero(mask)
+                )
                 expected = expected[mask]
             np.testing.assert_array_equal(found, expected)
 
@@ -88,7 +92,7 @@ def assert_same(memoryx: MemoryX, twin: Twin) -> None:
 def assert_streams(memoryx: MemoryX, twin: Twin, dense_gradient: bool) -> None:
     """What streams is the twin's weights, and asks for the right gradient."""
     for name in twin.groups:
-        for panel in memoryx.panels[name]:
+        for panel in memoryx.arrays.panels[name]:
             with memoryx.held(panel) as weights:
                 assert isinstance(weights, SparseMatrix)
                 assert weights.dense_gradient == dense_gradient
@@ -106,7 +110,7 @@ def run_both(
     twin = Twin(graph, rule, groups, first_weights(graph), max_gradient_norm)
     rng = np.random.default_rng(1)
     with sparse_memory(graph, rule, groups, max_gradient_norm, last_step=steps) as memoryx:
-        panels = [panel for panels in memoryx.panels.values() for panel in panels]
+        panels = [panel for panels in memoryx.arrays.panels.values() for panel in panels]
         assert_same(memoryx, twin)
         for step in range(1, steps + 1):
             gradients = random_gradients(graph, step)
@@ -149,11 +153,11 @@ def test_every_weight_goes_by_its_own_group() -> None:
     with sparse_memory(graph, rule, groups) as memoryx:
         for step in range(1, STEPS + 1):
             gradients = random_gradients(graph, step)
-            train_step(memoryx, step, gradients, [p for panels in memoryx.panels.values() for p in panels])
+            train_step(memoryx, step, gradients, [p for panels in memoryx.arrays.panels.values() for p in panels])
             twin.step(step, gradients, None)
             assert_same(memoryx, twin)
-        assert memoryx.sparse[WIDE].count == keep_count(0.75, 12 * 784)
-        assert memoryx.sparse[SMALL].count == keep_count(LinearShare(init=0.2, slope=0.1).init + 0.8, 8 * 12)
+        assert memoryx.arrays.sparse[WIDE].count == keep_count(0.75, 12 * 784)
+        assert memoryx.arrays.sparse[SMALL].count == keep_count(LinearShare(init=0.2, slope=0.1).init + 0.8, 8 * 12)
 
 
 @NORMS
@@ -177,18 +181,19 @@ def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(
     with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: falling}) as memoryx:
         memoryx.begin_step(1, 0.01)
         gradient = random_gradients(graph, 1)[WIDE]
-        for panel in memoryx.panels[WIDE]:
+        for panel in memoryx.arrays.panels[WIDE]:
             memoryx.acquire(panel)
-        for panel in memoryx.panels[WIDE]:
+        for panel in memoryx.arrays.panels[WIDE]:
             hand_in(memoryx, panel, gradient[panel.start : panel.stop])
         memoryx.drain()
-        for panel in memoryx.panels[WIDE]:
+        for panel in memoryx.arrays.panels[WIDE]:
             memoryx.release(panel)
-        assert memoryx.sparse[WIDE].count == keep_count(0.3, 12 * 784)
-        with memoryx.held(memoryx.panels[WIDE][-1]) as weights:
+        assert memoryx.arrays.sparse[WIDE].count == keep_count(0.3, 12 * 784)
+        with memoryx.held(memoryx.arrays.panels[WIDE][-1]) as weights:
             assert isinstance(weights, SparseMatrix)
             np.testing.assert_array_equal(
-                weights.dense(), memoryx.sparse[WIDE].dense(f"model.{WIDE}")[memoryx.panels[WIDE][-1].start :]
+                weights.dense(),
+                memoryx.arrays.sparse[WIDE].dense(f"model.{WIDE}")[memoryx.arrays.panels[WIDE][-1].start :],
             )
 
 
@@ -196,12 +201,12 @@ def test_a_zero_whose_gradient_is_not_finite_is_named_before_it_can_grow() -> No
     graph = fc_mnist(12, 8)
     with sparse_memory(graph, make_optimizer(ADAMW, None), {SMALL: group(0.75, algorithm="rigl")}) as memoryx:
         gradients = random_gradients(graph, 1)
-        before = np.concatenate([*memoryx.sparse[SMALL].indices()])
+        before = np.concatenate([*memoryx.arrays.sparse[SMALL].indices()])
         zero = np.setdiff1d(np.arange(96), before)[0]
         gradients[SMALL].reshape(-1)[zero] = np.inf
         with pytest.raises(NonFiniteError) as caught:
-            train_step(memoryx, 1, gradients, [p for panels in memoryx.panels.values() for p in panels])
-        np.testing.assert_array_equal(np.concatenate([*memoryx.sparse[SMALL].indices()]), before)
+            train_step(memoryx, 1, gradients, [p for panels in memoryx.arrays.panels.values() for p in panels])
+        np.testing.assert_array_equal(np.concatenate([*memoryx.arrays.sparse[SMALL].indices()]), before)
     assert str(caught.value) == f"step 1: the gradient of {SMALL} is not finite where the weight is zero"
 
 
@@ -211,13 +216,13 @@ def test_what_a_mask_leaves_out_may_have_any_gradient() -> None:
     with sparse_memory(graph, GradientKeeper(), {SMALL: group(0.75)}, 1e9) as memoryx:
         gradients = random_gradients(graph, 1)
         mask = np.zeros(96, bool)
-        mask[np.concatenate([*memoryx.sparse[SMALL].indices()])] = True
+        mask[np.concatenate([*memoryx.arrays.sparse[SMALL].indices()])] = True
         expected = np.where(mask.reshape(8, 12), gradients[SMALL], 0)
         gradients[SMALL][~mask.reshape(8, 12)] = np.nan
-        norm = train_step(memoryx, 1, gradients, [p for panels in memoryx.panels.values() for p in panels])
+        norm = train_step(memoryx, 1, gradients, [p for panels in memoryx.arrays.panels.values() for p in panels])
         assert norm is not None
         assert np.isfinite(norm)
-        np.testing.assert_array_equal(memoryx.sparse[SMALL].dense(f"optimizer.{SMALL}.gradient"), expected)
+        np.testing.assert_array_equal(memoryx.arrays.sparse[SMALL].dense(f"optimizer.{SMALL}.gradient"), expected)
 
 
 @pytest.mark.parametrize(
@@ -234,24 +239,24 @@ def test_what_a_mask_leaves_out_may_have_any_gradient() -> None:
 def test_there_is_room_for_the_densest_mask_of_the_run_and_no_more(found: SparsityParams, most: int) -> None:
     graph = fc_mnist(12, 8)
     with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: found}, last_step=5) as memoryx:
-        sparse = memoryx.sparse[WIDE]
-        assert [memoryx.store.shape(name) for name in memoryx.arrays_of(WIDE)] == [(most,)] * 3
-        assert memoryx.room(WIDE) == sparse.capacity == most
+        sparse = memoryx.arrays.sparse[WIDE]
+        assert [memoryx.arrays.store.shape(name) for name in memoryx.arrays.of(WIDE)] == [(most,)] * 3
+        assert memoryx.arrays.room(WIDE) == sparse.capacity == most
         dense = sum(weight.size for name, weight in graph.weights.items() if name != WIDE)
-        assert memoryx.kept_bytes == 4 * 3 * (sparse.count + dense)
+        assert memoryx.arrays.kept_bytes == 4 * 3 * (sparse.count + dense)
 
 
 def test_what_streams_is_the_numbers_and_the_pattern() -> None:
     graph = fc_mnist(12, 8)
     with sparse_memory(graph, None, {WIDE: group(0.75)}) as memoryx:
-        [panel] = memoryx.panels[WIDE]
+        [panel] = memoryx.arrays.panels[WIDE]
         count = keep_count(0.75, 12 * 784)
         # A byte for the column of each; a row and a count of 2 bytes for each row in each of 7 blocks of 128 columns,
         # and two rows more.
         assert memoryx.stream_bytes(panel) == 4 * count + count + 12 * 7 * 4 + 2 * 2
-        [other] = memoryx.panels[SMALL]
+        [other] = memoryx.arrays.panels[SMALL]
         assert memoryx.stream_bytes(other) == 4 * 96
-        assert memoryx.sparse_shapes() == [(12, 784)]
+        assert memoryx.arrays.sparse_shapes() == [(12, 784)]
 
 
 @pytest.mark.parametrize(
@@ -268,15 +273,15 @@ def test_buffers_are_used_again_however_masks_change(found: SparsityParams) -> N
     graph = fc_mnist(12, 8)
     # With a norm all gradients wait, so that how many buffers are out does not depend on how fast the updates are.
     with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: found, SMALL: found}, 1e9) as memoryx:
-        panels = [panel for panels in memoryx.panels.values() for panel in panels]
+        panels = [panel for panels in memoryx.arrays.panels.values() for panel in panels]
         for step in range(1, STEPS + 1):
-            [wide] = memoryx.panels[WIDE]
+            [wide] = memoryx.arrays.panels[WIDE]
             with memoryx.held(wide) as weights:
                 assert isinstance(weights, SparseMatrix)
                 weights.dense()
             train_step(memoryx, step, random_gradients(graph, step), panels)
         allocated = memoryx.buffers.allocated_bytes
-        kept = sum(min(sparse.weight.size, sparse.capacity or 0) for sparse in memoryx.sparse.values())
+        kept = sum(min(sparse.weight.size, sparse.capacity or 0) for sparse in memoryx.arrays.sparse.values())
     dense = sum(weight.size for name, weight in graph.weights.items() if name not in (WIDE, SMALL))
     # RigL's gradients have the size of a panel written out, and take that one's buffer.
     zeros = 12 * 784 + (8 * 12 if found.algorithm == "rigl" else 0)
@@ -286,7 +291,7 @@ def test_buffers_are_used_again_however_masks_change(found: SparsityParams) -> N
 def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_panel, "PANEL_BYTES", SIX_PANELS)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
-        sparse = memoryx.sparse[WIDE]
+        sparse = memoryx.arrays.sparse[WIDE]
         rooms = [sparse.room(panel) for panel in sparse.panels]
         counts = [sparse.pattern(panel).count for panel in sparse.panels]
     assert sum(counts) == keep_count(0.75, 12 * 784)
@@ -296,7 +301,7 @@ def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch: pytest.Monk
 def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_panel, "PANEL_BYTES", SIX_PANELS)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
-        sparse = memoryx.sparse[WIDE]
+        sparse = memoryx.arrays.sparse[WIDE]
         indices = np.sort(np.random.default_rng(SEED).choice(12 * 784, 1000, replace=False))
         numbers = np.arange(1, 1001, dtype=np.float32)
         sparse.place(indices)
@@ -337,7 +342,7 @@ def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value: float)
     settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": SEED, "lanes": 1}
     with Appliance(graph, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **settings) as machine:
         machine.memoryx.initialize(SEED)
-        sparse = machine.memoryx.sparse[SMALL]
+        sparse = machine.memoryx.arrays.sparse[SMALL]
         numbers = np.concatenate([*sparse.read(f"model.{SMALL}")])
         numbers[-1] = value
         sparse.write(f"model.{SMALL}", numbers)

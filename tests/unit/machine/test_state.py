@@ -30,7 +30,7 @@ def saved(path: Path, graph: Graph | None = None, optimizer=MOMENTUM) -> dict[st
         for step in (1, 2):
             appliance.train_step(random_batch(graph, 4), step, 0.1)
         save(path, appliance)
-        return {name: array_of(appliance, name) for name in appliance.memoryx.array_names}
+        return {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}
 
 
 def save(path: Path, appliance: Appliance) -> int:
@@ -51,7 +51,7 @@ def loaded(
     settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
     with Appliance(graph, optimizer=optimizer, **settings) as appliance, CheckpointReader(path) as reader:
         position, values = load_state(reader, appliance.memoryx, graph, states=parse_states(states), strict=strict)
-        return {name: array_of(appliance, name) for name in appliance.memoryx.array_names}, position, values
+        return {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}, position, values
 
 
 def refusal(path: Path, **how) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from cstool.machine.memoryx.optimizer import make_optimizer
-from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.params import AdamW
 from cstool.run.report.sparsity_table import sparsity_scalars
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
@@ -38,7 +37,8 @@ def test_norms_are_those_of_the_weights_before_the_step_and_of_the_gradients_bef
         weights = arrays_of(appliance, "model.")
     optimizer = make_optimizer(AdamW(learning_rate=0.1), None)
     with machine(graph, 4, optimizer=optimizer, max_gradient_norm=max_gradient_norm, lanes=2) as appliance:
-        appliance.memoryx.statistics = statistics = StepStatistics(with_norms=True)
+        statistics = appliance.memoryx.statistics
+        statistics.with_norms = True
         statistics.begin_step(looks=True)
         appliance.train_step(batch, 1, 0.1)
         found = statistics.norms()

@@ -12,15 +12,19 @@ from hypothesis import strategies as st
 
 from cstool.ir import Panel
 from cstool.kernels.payload import Payload, Rows
-from cstool.machine.swarmx import BufferPool, SwarmX
+from cstool.machine.buffers import BufferPool
+from cstool.machine.recorder import OFF, LaneTape
+from cstool.machine.swarmx import InProcess
 
+UNTAPED = LaneTape(OFF, 0, [])
 PANEL = Panel("w", 0, 0, 3, (3, 2))
 
 
 class Receiver:
     """A stand-in for MemoryX that hands each sum to a function."""
 
-    def __init__(self, receive: Callable[[Panel, str, Payload], object]) -> None:
+    def __init__(self, buffers: BufferPool, receive: Callable[[Panel, str, Payload], object]) -> None:
+        self.buffers = buffers
         self.receive = receive
 
     def acquire(self, panel: Panel) -> np.ndarray:
@@ -30,11 +34,11 @@ class Receiver:
         assert panel == PANEL
 
 
-def hand_in(swarmx: SwarmX, leaf: int, gradient: np.ndarray, op: str = "op") -> None:
+def hand_in(swarmx: InProcess, leaf: int, gradient: np.ndarray, op: str = "op") -> None:
     """Hand in a gradient as a lane does: in a buffer of the pool."""
     buffer = swarmx.buffers.take(gradient.shape)
     buffer[:] = gradient
-    swarmx.reduce(PANEL, op, leaf, buffer)
+    swarmx.reduce(PANEL, op, leaf, buffer, UNTAPED)
 
 
 def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
@@ -50,7 +54,7 @@ def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order:
     rng = np.random.default_rng(grains)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) * 10.0**i for i in range(grains)]
     sums = []
-    swarmx = SwarmX(grains, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload.copy())))
+    swarmx = InProcess(grains, Receiver(BufferPool(), lambda panel, op, payload: sums.append(payload.copy())))
     for leaf in (i for i in order if i < grains):
         hand_in(swarmx, leaf, leaves[leaf])
     np.testing.assert_array_equal(sums, [tree_sum(leaves)])
@@ -60,7 +64,7 @@ def test_threads_that_race_get_the_same_bits() -> None:
     rng = np.random.default_rng(0)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) for _ in range(12)]
     sums = []
-    swarmx = SwarmX(12, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload.copy())))
+    swarmx = InProcess(12, Receiver(BufferPool(), lambda panel, op, payload: sums.append(payload.copy())))
 
     def work(part: range) -> None:
         for leaf in part:
@@ -76,7 +80,7 @@ def test_threads_that_race_get_the_same_bits() -> None:
 
 def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
     sums = []
-    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: sums.append((op, payload[0, 0]))))
+    swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: sums.append((op, payload[0, 0]))))
     for leaf in range(2):
         hand_in(swarmx, leaf, np.full(PANEL.shape, 1.0), "head")
         hand_in(swarmx, leaf, np.full(PANEL.shape, 5.0), "embedding")
@@ -85,9 +89,9 @@ def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
 
 def test_sparse_rows_are_merged() -> None:
     sums = []
-    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: sums.append(payload)))
-    swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)))
-    swarmx.reduce(PANEL, "op", 1, Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)))
+    swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: sums.append(payload)))
+    swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)), UNTAPED)
+    swarmx.reduce(PANEL, "op", 1, Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)), UNTAPED)
     assert sums[0].indices.tolist() == [0, 1, 2]
     assert sums[0].values.tolist() == [[1, 1], [5, 5], [8, 8]]
 
@@ -95,11 +99,11 @@ def test_sparse_rows_are_merged() -> None:
 @pytest.mark.parametrize("grains", [1, 2, 5, 8])
 def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains: int) -> None:
     pool = BufferPool()
-    swarmx = SwarmX(grains, pool, Receiver(lambda panel, op, payload: pool.give_back(payload)))
+    swarmx = InProcess(grains, Receiver(pool, lambda panel, op, payload: pool.give_back(payload)))
     allocated = []
     for _ in range(3):
         for leaf in range(grains):
-            swarmx.reduce(PANEL, "op", leaf, pool.take(PANEL.shape))
+            swarmx.reduce(PANEL, "op", leaf, pool.take(PANEL.shape), UNTAPED)
         allocated.append(pool.allocated_bytes)
     assert allocated[0] == allocated[2]
 
@@ -112,6 +116,6 @@ def test_panels_of_nearly_the_same_size_share_their_buffers() -> None:
 
 
 def test_panels_come_from_memoryx_and_go_back_there() -> None:
-    swarmx = SwarmX(2, BufferPool(), Receiver(lambda panel, op, payload: None))
+    swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: None))
     np.testing.assert_array_equal(swarmx.acquire(PANEL), np.full(PANEL.shape, 5.0))
     swarmx.release(PANEL)

@@ -69,7 +69,7 @@ def test_one_weight_is_called_so() -> None:
 def test_panels_that_differ_are_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_panel, "PANEL_BYTES", 4 * 12 * 4)
     with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.5)}, choose=by_density) as memoryx:
-        memoryx.sparse["fc_layers.1.weight"].place(np.arange(48))
+        memoryx.arrays.sparse["fc_layers.1.weight"].place(np.arange(48))
         [row] = sparsity_table(memoryx)
     assert row["kernels"] == {"forward": "sparse", "delta": "dense", "gradient": "both"}
 

@@ -1,0 +1,74 @@
+"""Gradient buffers that are used again and again, so that the steady state allocates nothing."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from cstool.kernels.payload import Payload
+from cstool.store import aligned_empty
+
+Array = np.ndarray[Any, Any]
+ROUNDING = 2**18
+"""buffers above this size have a multiple of it [floats]"""
+
+
+class BufferPool:
+    """Lends buffers. Sizes are rounded up a little, so that panels of nearly the same size share theirs.
+
+    Args:
+        limit_bytes: beyond it, buffers that nobody uses make room for those of another size; None for no limit
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.limit_bytes = limit_bytes
+        self._free: defaultdict[int, list[Array]] = defaultdict(list)
+        self._out: dict[int, Array] = {}
+        """buffers that are out, by where they begin"""
+        self._lock = threading.Lock()
+        self.allocated_bytes = 0
+
+    @property
+    def used(self) -> int:
+        """How many buffers are out."""
+        return len(self._out)
+
+    def take(self, shape: tuple[int, ...], room: int = 0) -> Array:
+        """Return a float32 buffer with arbitrary contents.
+
+        Args:
+            shape: of the buffer
+            room: numbers that whoever asks will want in it at the most, so that it is this buffer then, too
+        """
+        size = math.prod(shape)
+        most = max(size, room)
+        rounded = -(-most // ROUNDING) * ROUNDING if most > ROUNDING else most
+        with self._lock:
+            free = self._free[rounded]
+            if free:
+                whole = free.pop()
+            else:
+                self._make_room(4 * rounded)
+                whole = aligned_empty(4 * rounded).view(np.float32)
+                self.allocated_bytes += whole.nbytes
+            self._out[whole.__array_interface__["data"][0]] = whole
+        return whole[:size].reshape(shape)
+
+    def _make_room(self, size_bytes: int) -> None:
+        while self.limit_bytes is not None and self.allocated_bytes + size_bytes > self.limit_bytes:
+            idle = max((free for free in self._free.values() if free), key=lambda free: free[0].nbytes, default=None)
+            if idle is None:
+                return
+            self.allocated_bytes -= idle.pop().nbytes
+
+    def give_back(self, payload: Payload) -> None:
+        """Take a buffer back; sparse payloads are not pooled."""
+        if isinstance(payload, np.ndarray):
+            address = payload.__array_interface__["data"][0]
+            with self._lock:
+                whole = self._out.pop(address)
+                self._free[whole.size].append(whole)

@@ -1,0 +1,141 @@
+"""The weight stream: panels out of the store as they are asked for, each lent once to all lanes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from cstool.ir import Panel
+from cstool.kernels.payload import Weights
+from cstool.kernels.sparse import SparseMatrix
+from cstool.machine.buffers import BufferPool
+from cstool.machine.memoryx.arrays import ModelArrays
+from cstool.machine.memoryx.dropconnect import Draw
+from cstool.machine.memoryx.step_statistics import StepStatistics
+
+Array = np.ndarray[Any, Any]
+
+
+class _Loan:
+    """A panel that is out. Its mask may change before the last lane gives it back."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        """how many hold it, or wait for it"""
+        self.out: Future[tuple[tuple[int, int], Array, Weights]] = Future()
+        """the span of the store that was lent, its array, and that as it streams; once whoever came first has it"""
+
+
+class WeightStream:
+    """Lends panels of weights.
+
+    Args:
+        arrays: of the model
+        updates: under way, by panel: who asks for a panel waits for its own
+        buffers: lend what sparse weights are written out to
+        statistics: of the step, where anybody looks at it
+        trains: whether sparse weights may be asked for the gradients of their zeros
+    """
+
+    def __init__(
+        self,
+        arrays: ModelArrays,
+        updates: Mapping[Panel, Future[None]],
+        buffers: BufferPool,
+        statistics: StepStatistics,
+        *,
+        trains: bool,
+    ) -> None:
+        self.step = 0
+        """the step that runs"""
+        self.draw: Draw | None = None
+        """what is left out of the weights that are dropped from; None: nothing"""
+        self.waited_s = 0.0
+        """time that lanes waited for a panel [s], summed over the lanes"""
+        self._arrays, self._updates, self._buffers, self._trains = arrays, updates, buffers, trains
+        self._statistics = statistics
+        self._loans: dict[Panel, _Loan] = {}
+        self._lock = threading.Lock()
+
+    def expect(self, stream: Sequence[Panel], apart: int) -> None:
+        """Announce the order in which panels will be acquired, so that the store can fetch them ahead.
+
+        Args:
+            stream: all panels of a batch, each as often as it streams
+            apart: how many panels the fastest lane may be ahead of the slowest
+        """
+        order = [(f"model.{panel.weight}", *self._arrays.span(panel)) for panel in stream]
+        self._arrays.store.expect(order, apart)
+
+    def panel_bytes(self, panel: Panel) -> int:
+        """What streams when a panel is sent out [bytes]."""
+        if self.draw is not None and panel.weight in self._arrays.dropped:
+            pattern = self._arrays.dropped[panel.weight].pattern(panel, self.draw)
+        elif (sparse := self._arrays.sparse.get(panel.weight)) is not None:
+            pattern = sparse.pattern(panel)
+        else:
+            return 4 * panel.size
+        return 4 * pattern.count + pattern.size_bytes
+
+    def acquire(self, panel: Panel) -> Weights:
+        """Lend the weights of a panel, to be read until `release`; waits for an update that is under way."""
+        began = time.perf_counter()
+        if (update := self._updates.get(panel)) is not None:
+            update.result()
+        with self._lock:
+            loan = self._loans.setdefault(panel, _Loan())
+            loan.users += 1
+            is_first = loan.users == 1
+        if is_first:
+            # Not under the lock: this may wait until another lane gives something back.
+            try:
+                span = self._arrays.span(panel)
+                array = self._arrays.store.borrow(f"model.{panel.weight}", *span)
+                self._statistics.add_weights(panel, array)
+                loan.out.set_result((span, array, self._as_streamed(panel, array)))
+            except BaseException as error:
+                loan.out.set_exception(error)
+        try:
+            _, _, weights = loan.out.result()
+        except BaseException:
+            with self._lock:
+                self._returned(panel, loan)
+            raise
+        with self._lock:
+            self.waited_s += time.perf_counter() - began
+        return weights
+
+    def release(self, panel: Panel) -> None:
+        """Give a panel back."""
+        with self._lock:
+            loan = self._loans[panel]
+            if not self._returned(panel, loan):
+                return
+        span, array, weights = loan.out.result()
+        if isinstance(weights, SparseMatrix) and weights.written_out is not None:
+            self._buffers.give_back(weights.written_out)
+        if isinstance(weights, SparseMatrix) and panel.weight in self._arrays.dropped:
+            self._buffers.give_back(weights.values)
+        self._arrays.store.give_back(f"model.{panel.weight}", *span, array, changed=False)
+
+    def _returned(self, panel: Panel, loan: _Loan) -> bool:
+        """Count one user less, and say whether it was the last."""
+        loan.users -= 1
+        if not loan.users:
+            del self._loans[panel]
+        return not loan.users
+
+    def _as_streamed(self, panel: Panel, array: Array) -> Weights:
+        if self.draw is not None and panel.weight in self._arrays.dropped:
+            return self._arrays.dropped[panel.weight].as_streamed(panel, array, self.draw)
+        sparse = self._arrays.sparse.get(panel.weight)
+        if sparse is None:
+            return array
+        wants_dense = self._trains and sparse.wants_dense_gradient(self.step)
+        pattern, room = sparse.pattern(panel), sparse.room(panel)
+        return SparseMatrix(pattern, array, sparse.choice(panel), wants_dense, room, self._buffers.take)

@@ -1,0 +1,192 @@
+"""Updates of the weights, beside the systems. Two paths.
+
+Without a global norm a panel is updated as soon as its gradient is complete, while backward still runs. With one,
+gradients wait; each panel is updated in the order of the next stream, which overlaps the next forward pass, and whoever
+acquires a panel waits for its update alone. Either way nobody reads a panel between its update and the end of the step.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import numpy as np
+
+from cstool.errors import NonFiniteError
+from cstool.ir import Panel
+from cstool.kernels.optimizer import first_non_finite, sum_squares
+from cstool.kernels.sparse import collect
+from cstool.machine.buffers import BufferPool
+from cstool.machine.memoryx.arrays import ModelArrays
+from cstool.machine.memoryx.commits import Commits
+from cstool.machine.memoryx.optimizer import Optimizer, Step
+from cstool.machine.memoryx.sparse_weights import SparseWeight
+from cstool.machine.memoryx.step_statistics import StepStatistics
+from cstool.machine.memoryx.waiting import Room, WaitingGradients
+from cstool.machine.recorder import OFF, Recorder
+
+Array = np.ndarray[Any, Any]
+
+
+class Updates:
+    """Applies the optimizer to panels whose gradients are complete.
+
+    Args:
+        arrays: of the model
+        optimizer: the rule
+        max_gradient_norm: clip the gradients to this global norm; None for not at all
+        learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
+        under_way: receives the updates that have begun, by panel
+        commits: an update waits for the commit before, which names the slots that it writes to
+        buffers: where gradient buffers come from and go
+        workers: run the updates
+        room: for gradients on their way
+        waiting: where gradients wait
+        statistics: of the step, where anybody looks at it
+    """
+
+    def __init__(
+        self,
+        arrays: ModelArrays,
+        optimizer: Optimizer,
+        max_gradient_norm: float | None,
+        learning_rate_scales: Mapping[str, float],
+        under_way: dict[Panel, Future[None]],
+        commits: Commits,
+        buffers: BufferPool,
+        workers: Executor,
+        room: Room,
+        waiting: WaitingGradients,
+        statistics: StepStatistics,
+    ) -> None:
+        self.optimizer = optimizer
+        self.max_gradient_norm = max_gradient_norm
+        self.learning_rate_scales = learning_rate_scales
+        self.step = Step(0, 0.0, 1.0)
+        """the step that gradients belong to"""
+        self.recorder: Recorder = OFF
+        self._arrays, self._under_way, self._commits, self._buffers = arrays, under_way, commits, buffers
+        self._workers, self._room, self._waiting, self._statistics = workers, room, waiting, statistics
+        self._sum_squares: dict[Panel, float] = {}
+        self._whole: dict[str, dict[Panel, Array | None]] = {}
+        """gradients of weights whose mask changes after the step, until those of all panels are there"""
+        self._dense_gradients: dict[Panel, Array] = {}
+        """of sparse weights whose mask changes by them"""
+        self._lock = threading.Lock()
+
+    def take(self, panel: Panel, gradient: Array) -> None:
+        """Take the complete gradient of a panel, with its buffer: update the panel, or let the gradient wait."""
+        sparse = self._arrays.sparse.get(panel.weight)
+        if sparse is not None and sparse.wants_dense_gradient(self.step.number):
+            self._dense_gradients[panel] = gradient
+            gradient = self._buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
+            collect(sparse.pattern(panel), self._dense_gradients[panel], gradient)
+        self._room.take(gradient.nbytes)
+        if self.max_gradient_norm is not None or self._statistics.looks_at_norms:
+            self._sum_squares[panel] = sum_squares(gradient.reshape(-1))
+            self._statistics.add_gradient(panel, self._sum_squares[panel])
+        if self.max_gradient_norm is not None:
+            self._waiting.keep(panel, self._arrays.span(panel), gradient)
+        elif sparse is not None and sparse.changes_after(self.step.number):
+            # It waits for those of the other panels, which need room, too.
+            self._waiting.keep(panel, self._arrays.span(panel), gradient)
+            self._begin(panel, self._waiting.take(panel), self.step)
+        else:
+            self._begin(panel, gradient, self.step)
+
+    def finish_step(self) -> float | None:
+        """Let the updates begin that waited for the global norm of the gradient.
+
+        Returns:
+            the norm before clipping, or None where nobody asked for it
+
+        Raises:
+            NonFiniteError: naming the first gradient that has NaN or infinity
+        """
+        if self.max_gradient_norm is None:
+            return None
+        order = [panel for panels in self._arrays.panels.values() for panel in panels]
+        norm = math.sqrt(math.fsum(self._sum_squares[panel] for panel in order))
+        if not math.isfinite(norm):
+            # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
+            bad = next(panel for panel in order if not math.isfinite(self._sum_squares[panel]))
+            raise NonFiniteError(f"step {self.step.number}: the gradient of {bad.weight} is not finite")
+        # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
+        step = self.step._replace(gradient_scale=min(1.0, self.max_gradient_norm / (norm + 1e-6)))
+        for panel in order:
+            self._begin(panel, self._waiting.take(panel), step)
+        self._sum_squares.clear()
+        return norm
+
+    def _begin(self, panel: Panel, gradient: Array | None, step: Step) -> None:
+        """Let a panel be updated; where the mask of its weight changes then, once all its panels can be.
+
+        The gradient is None where it waits in the store. The slots that an update writes to are free once the step
+        before has been committed.
+        """
+        sparse, committed = self._arrays.sparse.get(panel.weight), self._commits.last
+        if sparse is None or not sparse.changes_after(step.number):
+            self._under_way[panel] = self._workers.submit(self._update, panel, gradient, step, committed)
+            return
+        with self._lock:
+            gradients = self._whole.setdefault(panel.weight, {})
+            gradients[panel] = gradient
+            if len(gradients) < len(sparse.panels):
+                return
+            del self._whole[panel.weight]
+        update = self._workers.submit(self._update_and_change, sparse, gradients, step, committed)
+        self._under_way.update(dict.fromkeys(gradients, update))
+
+    def _update_and_change(
+        self, sparse: SparseWeight, gradients: Mapping[Panel, Array | None], step: Step, committed: Future[None] | None
+    ) -> None:
+        """Apply the optimizer to all panels of a weight, then change its mask."""
+        with self._room.closed_by_errors():
+            for panel in sparse.panels:
+                self._apply(panel, gradients[panel], step, committed)
+            dense = None
+            if sparse.wants_dense_gradient(step.number):
+                parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
+                dense = np.concatenate(parts)
+                for part in parts:
+                    self._buffers.give_back(part)
+            with self.recorder.update(step.number, sparse.panels[0], "mask"):
+                sparse.change_mask(step.number, dense)
+
+    def _update(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
+        """Apply the optimizer to one panel."""
+        with self._room.closed_by_errors():
+            self._apply(panel, gradient, step, committed)
+
+    def _apply(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
+        if committed is not None:
+            began = time.perf_counter()
+            committed.result()
+            self.recorder.waited_for_commit(step.number, began)
+        arrays, name = self._arrays, panel.weight
+        start, stop = arrays.span(panel)
+        step = step._replace(learning_rate=step.learning_rate * self.learning_rate_scales.get(name, 1.0))
+
+        def change(tiles: list[Array], first: int, last: int) -> None:
+            rows = tiles.pop() if gradient is None else gradient[first - start : last - start]
+            weight, *states = (tile.reshape(-1) for tile in tiles)
+            self.optimizer.update(weight, rows.reshape(-1), states, step, arrays.graph.weights[name].decays)
+            if arrays.store.outlives and first_non_finite(weight) >= 0:
+                # Before it is committed: who goes on from a commit must be able to.
+                raise NonFiniteError(
+                    f"step {step.number}: the weight {name} is not finite after its update",
+                    "a lower learning rate, max_gradient_norm or a longer warm-up may help",
+                )
+
+        with self.recorder.update(step.number, panel, "update"):
+            arrays.store.rewrite(arrays.of(name), start, stop, change, self._waiting.sources(panel))
+        if gradient is None:
+            self._waiting.drop(panel)
+        else:
+            # The room last: whoever waits for it takes the buffer, too.
+            self._buffers.give_back(gradient)
+            self._room.give_back(gradient.nbytes)
