@@ -40,7 +40,7 @@ def main() -> None:
     for name, size_bytes in lines.items():
         print(f"  {name.replace('_', ' '):<28}{size_bytes / 2**20:>9.1f} MiB")
     print(f"  {'peak':<28}{peak / 2**20:>9.1f} MiB")
-    (systems,) = appliance.systems
+    (systems,) = appliance.clusters
     plan = systems.plan
     print(f"activations: {systems.grains} grains x {plan.slot_bytes / 2**20:.1f} MiB")
     largest = sorted(plan.buffers.items(), key=lambda item: -item[1].size_bytes)[:6]

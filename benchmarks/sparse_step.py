@@ -67,7 +67,7 @@ def side(
 
 def breakdown(appliance: Appliance, steps: int) -> dict[str, float]:
     """Return the seconds that all lanes together spend in each kind of op in a step, layers added up."""
-    (systems,) = appliance.systems
+    (systems,) = appliance.clusters
     found: dict[str, float] = {}
     for name, seconds in systems.op_seconds.items():
         kind = re.sub(r"\.\d+\.", ".*.", name, count=1)
@@ -104,7 +104,7 @@ def main() -> None:
         print(f"{'all ops':{width}}{sum(before.values()):8.3f}{sum(after.values()):8.3f}")
         for name, machine in (("dense", dense_machine), ("sparse", sparse_machine)):
             memory = {k: f"{v / 2**20:,.0f} MiB" for k, v in machine.memory_account().items()}
-            print(f"{name}: streamed {machine.systems[0].streamed_bytes / 2**20:,.0f} MiB a step; {memory}")
+            print(f"{name}: streamed {machine.clusters[0].streamed_bytes / 2**20:,.0f} MiB a step; {memory}")
 
 
 if __name__ == "__main__":

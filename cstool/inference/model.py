@@ -12,10 +12,11 @@ from cstool.inference.kv_cache import KvCache, cache_bytes
 from cstool.inference.team import Team
 from cstool.inference.walk import Walk
 from cstool.inference.weight_stream import WeightStream
-from cstool.machine.appliance import Appliance
+from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.kernel_choice import KernelChooser
+from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels, prepare_model_dir
 from cstool.machine.sparsity_rules import sparsity_rules
@@ -57,26 +58,14 @@ class InferenceModel:
                 prepare_model_dir(params.model_dir)
             start = choose_start(params, checkpoint_path, None, trains=False)
             backing = open_backing(params, self.graph, None, sparsity, start, lanes)
-            appliance = stack.enter_context(
-                Appliance(
-                    self.graph,
-                    optimizer=None,
-                    max_gradient_norm=None,
-                    loss_scaling="num_tokens",
-                    loss_weight=1.0,
-                    seed=params.seed,
-                    sparsity=sparsity,
-                    lanes=lanes,
-                    store=backing.store,
-                    waiting_bytes=backing.waiting_bytes,
-                    memory_bytes=0,
-                )
+            stack.enter_context(one_blas_thread())
+            self.memoryx = stack.enter_context(
+                MemoryX(self.graph, None, store=backing.store, sparsity=sparsity, waiting_bytes=backing.waiting_bytes)
             )
             prepare_kernels(progress)
-            restored = restore(appliance.memoryx, params, start, progress)
+            restored = restore(self.memoryx, params, start, progress)
             self.step = restored.position.step
             """of the training that it comes from"""
-            self.memoryx = appliance.memoryx
             self.memoryx.begin_evaluation(self.step, None)
             self.team = Team(lanes or available_cores())
             stack.callback(self.team.close)

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from cstool.ir import Graph, panels_of
 from cstool.kernels.payload import Payload
 from cstool.store import aligned_empty
 
 Array = np.ndarray[Any, Any]
 ROUNDING = 2**18
 """buffers above this size have a multiple of it [floats]"""
+PANELS_IN_FLIGHT = 4
+"""gradients that lanes and SwarmX have at a time, beside those that wait, in panels of the largest size"""
 
 
 class BufferPool:
@@ -72,3 +75,8 @@ class BufferPool:
             with self._lock:
                 whole = self._out.pop(address)
                 self._free[whole.size].append(whole)
+
+
+def in_flight_bytes(graph: Graph) -> int:
+    """Return what gradients that lanes and SwarmX have at a time may take, about [bytes]."""
+    return PANELS_IN_FLIGHT * max(4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight))

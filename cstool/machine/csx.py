@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.kernels.call import Call
+from cstool.kernels.call import Call, LossResult
 from cstool.kernels.random import Dropout
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, PlannedOp
 from cstool.random_keys import key_of
@@ -93,6 +93,13 @@ class GrainSlot:
         for call, rate, key in self._dropouts:
             call.dropout = Dropout(rate, key, step, sample, self.plan.sequence) if dropout else None
         self.calls[-1].scale = scale
+
+    @property
+    def loss(self) -> LossResult:
+        """The loss of the grain, once it has gone forward."""
+        loss = self.calls[-1].loss
+        assert loss is not None
+        return loss
 
     def settle(self, planned: PlannedOp) -> None:
         """Copy or add the deltas that an op's kernel wrote to where they belong."""

@@ -10,12 +10,7 @@ from typing import NamedTuple
 
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
-from cstool.machine.appliance import (
-    ACTIVATION_SHARE,
-    in_flight_bytes,
-    state_bytes,
-    update_threads,
-)
+from cstool.machine.budgets import state_bytes, update_threads
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.memoryx.optimizer import Optimizer
@@ -140,9 +135,3 @@ def _check_nothing_is_lost(params: Params, path: Path) -> None:
         f"cstool checkpoint copy {quoted} {shlex.quote(str(copy))} keeps it as a checkpoint, cstool checkpoint delete "
         f"{quoted} drops it; or choose another --model_dir",
     )
-
-
-def streamed_activation_bytes(params: Params, graph: Graph) -> int:
-    """Return what activations may take beside a MemoryX in a file [bytes]."""
-    taken = params.memoryx.memory + in_flight_bytes(graph)
-    return max(0, int((available_memory_bytes() - taken) * ACTIVATION_SHARE))

@@ -197,7 +197,7 @@ def _finished(session: Session) -> RunResult:
     result, appliance = session.result, session.appliance
     result.sparsity = sparsity_table(appliance.memoryx)
     if appliance.memoryx.optimizer is None:
-        result.streamed_bytes_per_step = sum(systems.streamed_bytes for systems in appliance.systems)
+        result.streamed_bytes_per_step = sum(systems.streamed_bytes for systems in appliance.clusters)
     for line in table_lines(result.sparsity):
         log.info(line)
     if result.sparsity and result.losses:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from cstool.ir import Artifact
 from cstool.machine.appliance import Appliance
+from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
 from cstool.machine.kernel_choice import KernelChooser
 from cstool.machine.memoryx.optimizer import make_optimizer
-from cstool.machine.memoryx_store import open_backing, streamed_activation_bytes
+from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels
 from cstool.machine.sparsity_rules import sparsity_rules
 from cstool.machine.start import Start
@@ -130,7 +131,7 @@ def settle_kernels(session: Session) -> None:
     shapes = session.appliance.memoryx.arrays.sparse_shapes()
     if not shapes:
         return
-    plan = max(session.appliance.systems, key=lambda systems: systems.trains).plan
+    plan = max(session.appliance.clusters, key=lambda systems: systems.trains).plan
     session.chooser.settle(shapes, plan.samples * plan.sequence, session.kept_choices.get("sparse_kernels"))
 
 
@@ -147,7 +148,7 @@ def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: in
         f"{counted(systems.plan.samples, 'sample')}, {counted(len(systems.lanes), 'lane')}, "
         f"{counted(systems.waves, 'wave')}"
     )
-    if trains and systems.waves > 1 and session.appliance.store.outlives:
+    if trains and systems.waves > 1 and session.appliance.memoryx.arrays.store.outlives:
         size_bytes = 4 * session.graph.parameter_count
         log.warning(
             f"The batch goes in {systems.waves} waves: until the last one, sums of gradients wait in memory, up to "

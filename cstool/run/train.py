@@ -172,7 +172,7 @@ class _Loop:
         self.eval_interval = eval_interval
         is_text = bool(session.graph.tensors[session.graph.loss].shape)
         self.unit, self.per_sample = ("tokens" if is_text else "samples"), session.tokens_per_sample
-        (self.systems,) = (systems for systems in session.appliance.systems if systems.trains)
+        self.cluster = session.appliance.training_cluster
         self.rates = Rates()
         self.warned = False
 
@@ -248,11 +248,11 @@ class _Loop:
         memoryx.statistics.begin_step(looks=self._reports(step))
         waited = memoryx.lanes_waited_s
         trained = session.appliance.train_step(batch, step, session.params.learning_rate(step - 1))
-        result.stream_wait_s += (memoryx.lanes_waited_s - waited) / len(self.systems.lanes)
+        result.stream_wait_s += (memoryx.lanes_waited_s - waited) / len(self.cluster.lanes)
         result.tokens += batch.tokens
         session.position = Position(step, batch.number + 1, len(batch.arrays["mask"]))
         result.losses.append(trained.loss)
-        session.phase_seconds.append(self.systems.phase_seconds)
+        session.phase_seconds.append(self.cluster.phase_seconds)
         self.rates.add(batch.samples)
         if batch.tokens == 0:
             log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")
@@ -351,10 +351,10 @@ class _Loop:
         result.tokens_per_s = result.samples_per_s * self.per_sample
         result.input_wait_s = self.worker.waited_s
         result.stream_wait_s += self.session.appliance.memoryx.commit_waited_s
-        result.streamed_bytes_per_step = self.systems.streamed_bytes
-        result.dense_streamed_bytes_per_step = self.systems.dense_streamed_bytes
+        result.streamed_bytes_per_step = self.cluster.streamed_bytes
+        result.dense_streamed_bytes_per_step = self.cluster.dense_streamed_bytes
         steps = max(1, len(result.losses))
         result.op_seconds = {
             op: {name: total / steps for name, total in seconds.items()}
-            for op, seconds in self.systems.op_seconds.items()
+            for op, seconds in self.cluster.op_seconds.items()
         }

@@ -1,5 +1,5 @@
 """MemoryX: it streams weights, receives gradients and applies the optimizer."""
 
-from cstool.machine.memoryx.memoryx import DENSE, MemoryX
+from cstool.machine.memoryx.memoryx import MemoryX
 
-__all__ = ["DENSE", "MemoryX"]
+__all__ = ["MemoryX"]

@@ -8,29 +8,27 @@ it when it runs such an op backward, and a layer that is recomputed has run it f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cstool.ir import Graph, Panel
 from cstool.kernels.payload import Payload, Weights
-from cstool.machine.buffers import BufferPool
+from cstool.machine.buffers import BufferPool, in_flight_bytes
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
 from cstool.machine.memoryx.dropconnect import Draw
 from cstool.machine.memoryx.gradients import ArrivingGradients
 from cstool.machine.memoryx.optimizer import Optimizer, Step
-from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.stream import WeightStream
 from cstool.machine.memoryx.updates import Updates
 from cstool.machine.memoryx.waiting import Room, WaitingGradients
 from cstool.machine.recorder import Recorder
-from cstool.store import Store
-
-DENSE = SparsityRules()
-"""no weight is sparse"""
+from cstool.store import RamStore, Store
 
 
 class MemoryX:
@@ -38,13 +36,12 @@ class MemoryX:
 
     Args:
         graph: names and shapes of the weights, and which ops use them
-        store: an empty store; MemoryX creates its arrays in it
-        optimizer: None for a run that only evaluates
+        optimizer: None where nothing trains
+        store: an empty store, in which MemoryX creates its arrays, and which it closes; None for memory
         max_gradient_norm: clip the gradients to this global norm; None for not at all
         learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
-        buffers: where gradient buffers go when they are used up
-        workers: run updates beside the systems
         sparsity: which weights are sparse
+        threads: that run updates beside the systems
         waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
             are in the store, then
     """
@@ -52,18 +49,22 @@ class MemoryX:
     def __init__(
         self,
         graph: Graph,
-        store: Store,
         optimizer: Optimizer | None,
-        max_gradient_norm: float | None,
-        learning_rate_scales: Mapping[str, float],
-        buffers: BufferPool,
-        workers: Executor,
+        *,
+        store: Store | None = None,
+        max_gradient_norm: float | None = None,
+        learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
         sparsity: SparsityRules = DENSE,
+        threads: int = 2,
         waiting_bytes: int | None = None,
     ) -> None:
+        store = RamStore() if store is None else store
+        buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
+        workers = ThreadPoolExecutor(threads, thread_name_prefix="memoryx")
         self.arrays = ModelArrays(graph, store, optimizer.states if optimizer else (), sparsity, buffers)
         self.optimizer = optimizer
         self.buffers = buffers
+        """of gradients"""
         self.statistics = StepStatistics()
         """of the step, where anybody looks at it"""
         self._workers = workers
@@ -89,6 +90,12 @@ class MemoryX:
                 self._waiting,
                 self.statistics,
             )
+
+    def __enter__(self) -> MemoryX:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def initialize(self, seed: int) -> None:
         """Fill the weights as the graph says, each element from its own random number."""
@@ -180,10 +187,26 @@ class MemoryX:
         self._commits.drain()
 
     def close(self) -> None:
-        """Wait for a commit that is under way, and end the thread that makes them."""
+        """Wait for a commit that is under way, drop updates of a step that will not be finished, close the store."""
         self._commits.close()
+        self._workers.shutdown(cancel_futures=True)
+        self.arrays.store.close()
 
     # What is measured of it.
+
+    def memory_account(self) -> dict[str, int]:
+        """Memory by purpose [bytes]."""
+        arrays = self.arrays
+        weights = 4 * sum(map(arrays.room, arrays.graph.weights))
+        in_memory = {"weights": weights, "optimizer_state": len(arrays.states) * weights}
+        if arrays.file is not None:
+            in_memory = {"memoryx_buffers": arrays.file.allocated_bytes}
+        patterns = sum(sparse.pattern_bytes for sparse in arrays.sparse.values())
+        return {
+            **in_memory,
+            **({"sparse_patterns": patterns} if arrays.sparse else {}),
+            "gradients": self.buffers.allocated_bytes,
+        }
 
     def record(self, recorder: Recorder) -> None:
         """Have updates, commits and the requests to a file taken down from now on."""

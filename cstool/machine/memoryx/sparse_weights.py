@@ -62,6 +62,10 @@ class SparsityRules:
     read_mask: Callable[[Path, Weight], Array] = _read_nothing
 
 
+DENSE = SparsityRules()
+"""no weight is sparse"""
+
+
 class SparseWeight:
     """One of them: the patterns of its panels, and its arrays in the store.
 

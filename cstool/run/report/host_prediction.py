@@ -89,7 +89,7 @@ def compare(session: Session, rates: HostRates) -> HostComparison | None:
 def setup_of(session: Session) -> HostSetup:
     """Return how a run was set up."""
     params, appliance = session.params, session.appliance
-    (systems,) = (systems for systems in appliance.systems if systems.trains)
+    cluster = appliance.training_cluster
     arrays = appliance.memoryx.arrays
     in_file = arrays.file is not None
 
@@ -97,9 +97,9 @@ def setup_of(session: Session) -> HostSetup:
         return all(arrays.sparse[name].choice(panel).forward for panel in panels)
 
     return HostSetup(
-        grain_samples=systems.plan.samples,
-        grains=systems.grains,
-        lanes=len(systems.lanes),
+        grain_samples=cluster.plan.samples,
+        grains=cluster.grains,
+        lanes=len(cluster.lanes),
         optimizer_states=optimizer_state_arrays(params.optimizer),
         waits_for_norm=params.precision.max_gradient_norm is not None,
         densities={
@@ -107,7 +107,7 @@ def setup_of(session: Session) -> HostSetup:
             for name, sparse in arrays.sparse.items()
             if computes_sparse(tuple(sparse.panels), name)
         },
-        recomputed=frozenset(systems.plan.ops[position].op.name for position in systems.plan.timeline.again),
+        recomputed=frozenset(cluster.plan.ops[position].op.name for position in cluster.plan.timeline.again),
         memoryx_in_file=in_file,
         past_cache=arrays.file is not None and arrays.file.direct,
         commits=in_file and params.memoryx.commit_steps > 0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 
 from cstool.ir import Graph, Panel
 from cstool.kernels.sparse import SparseMatrix, collect
-from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.optimizer import Optimizer, Step
 from cstool.machine.memoryx.sparse_weights import SparsityRules
@@ -41,22 +39,12 @@ def sparse_memory(
 ) -> Iterator[MemoryX]:
     """Lend a MemoryX with first weights; keywords are those of `SparsityRules`."""
     store = make_store()
-    with ThreadPoolExecutor(2) as workers:
-        made = MemoryX(
-            graph,
-            store,
-            optimizer,
-            max_gradient_norm,
-            {},
-            BufferPool(),
-            workers,
-            rules(groups, **keys),
-            None if isinstance(store, RamStore) else WAITING_BYTES,
-        )
+    waiting = None if isinstance(store, RamStore) else WAITING_BYTES
+    limits = {"max_gradient_norm": max_gradient_norm, "waiting_bytes": waiting}
+    with MemoryX(graph, optimizer, store=store, sparsity=rules(groups, **keys), **limits) as made:  # type: ignore[arg-type]
         made.initialize(SEED)
         made.reserve()
         yield made
-    store.close()
 
 
 def random_gradients(graph: Graph, seed: int) -> dict[str, Array]:

@@ -126,7 +126,7 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
     batch = random_batch(graph, 4)
     memory = 2 * make_plan(graph, 1, trains=True).slot_bytes
     with machine(graph, 4, lanes=2, memory_bytes=memory, recompute="never") as appliance:
-        assert appliance.systems[0].waves > 1
+        assert appliance.clusters[0].waves > 1
         trained = appliance.train_step(batch, 5, 0.1)
         weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
     assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5, directions=1)
@@ -159,7 +159,7 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(
         with machine(
             graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm, recompute=recompute, **settings
         ) as appliance:
-            systems = appliance.systems[0]
+            systems = appliance.clusters[0]
             assert len(systems.plan.timeline.recomputed) == (2 if recompute == "always" else 0)
             assert (systems.waves > 1) == ("memory_bytes" in settings)
             losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 4)]
@@ -356,7 +356,7 @@ def test_the_account_of_memory_counts_what_was_allocated() -> None:
     assert account == {
         "weights": 4 * graph.parameter_count,
         "optimizer_state": 2 * 4 * graph.parameter_count,
-        "gradients": appliance.buffers.allocated_bytes,
+        "gradients": appliance.memoryx.buffers.allocated_bytes,
         "activations": sum(4 * s.plan.slot_bytes for s in systems),
         "scratch": systems[0].scratch_bytes,
         "tables": table_bytes(),
@@ -371,7 +371,7 @@ def test_later_steps_allocate_no_gradients() -> None:
         for step in (1, 2, 3):
             appliance.train_step(random_batch(graph, 8), step, 0.1)
             appliance.memoryx.drain()
-            allocated.append(appliance.buffers.allocated_bytes)
+            allocated.append(appliance.memoryx.buffers.allocated_bytes)
     assert allocated[0] == allocated[1] == allocated[2]
 
 

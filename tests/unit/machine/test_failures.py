@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from cstool.ir import _panel
-from cstool.machine.appliance import Appliance, update_threads
+from cstool.machine.appliance import Appliance
+from cstool.machine.budgets import update_threads
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.optimizer import Step, make_optimizer
 from cstool.machine.swarmx import InProcess
@@ -200,14 +201,14 @@ def test_updates_of_a_step_that_will_not_be_finished_are_not_waited_for(
 
     def train_and_fail() -> None:
         with file_machine(tmp_path / "m.h5", optimizer=optimizer, lanes=lanes, waiting_bytes=2**20) as appliance:
-            shutdown = appliance._workers.shutdown
+            shutdown = appliance.memoryx._workers.shutdown
 
             def open_the_gate_when_no_update_begins_any_more(*, cancel_futures: bool) -> None:
                 shutdown(wait=False, cancel_futures=cancel_futures)
                 optimizer.gate.set()
                 shutdown()
 
-            monkeypatch.setattr(appliance._workers, "shutdown", open_the_gate_when_no_update_begins_any_more)
+            monkeypatch.setattr(appliance.memoryx._workers, "shutdown", open_the_gate_when_no_update_begins_any_more)
             appliance.train_step(random_batch(appliance.graph, 8), 1, 0.01)
             raise Broken
 

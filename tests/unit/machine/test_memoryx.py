@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -14,7 +13,6 @@ import pytest
 from cstool.errors import NonFiniteError
 from cstool.ir import Graph, _panel
 from cstool.kernels.payload import Rows
-from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.optimizer import Optimizer, Step, make_optimizer
 from cstool.params import SGD, AdamW
@@ -42,8 +40,8 @@ def memory(
 ) -> Iterator[MemoryX]:
     store = make_store()
     room = None if isinstance(store, RamStore) else WAITING_BYTES
-    with ThreadPoolExecutor(2) as workers:
-        made = MemoryX(graph, store, optimizer, max_gradient_norm, scales, BufferPool(), workers, waiting_bytes=room)
+    limits = {"max_gradient_norm": max_gradient_norm, "learning_rate_scales": scales, "waiting_bytes": room}
+    with MemoryX(graph, optimizer, store=store, **limits) as made:  # type: ignore[arg-type]
         made.reserve()
         yield made
 

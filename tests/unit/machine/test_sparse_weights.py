@@ -11,7 +11,7 @@ import pytest
 from cstool.errors import NonFiniteError
 from cstool.ir import Graph, _panel
 from cstool.kernels.sparse import SparseMatrix
-from cstool.machine import appliance
+from cstool.machine import budgets
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.optimizer import make_optimizer
@@ -329,11 +329,11 @@ def test_activations_get_what_weights_state_and_gradients_leave(
     monkeypatch: pytest.MonkeyPatch, found: SparsityParams | None, wide: float
 ) -> None:
     """Adam keeps two arrays beside the weights; gradients wait, and a quarter more is in flight; RigL's are dense."""
-    monkeypatch.setattr(appliance, "available_memory_bytes", lambda: 10**6)
+    monkeypatch.setattr(budgets, "available_memory_bytes", lambda: 10**6)
     graph, adamw = fc_mnist(12, 8, use_bias=False), make_optimizer(ADAMW, None)
-    left = appliance.activation_budget_bytes(graph, adamw, rules({} if found is None else {WIDE: found}))
+    left = budgets.activation_budget_bytes(graph, adamw, rules({} if found is None else {WIDE: found}))
     need = 4 * (12 * 784 * wide + (8 * 12 + 10 * 8) * 4.25)
-    assert left == pytest.approx((10**6 - need) * appliance.ACTIVATION_SHARE, abs=2)
+    assert left == pytest.approx((10**6 - need) * budgets.ACTIVATION_SHARE, abs=2)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -1,4 +1,4 @@
-"""Systems: how grains are dealt to them, waves, and what happens when a lane fails."""
+"""The systems: how grains are dealt to them, waves, and what happens when a lane fails."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Panel
 from cstool.kernels.call import LossResult
 from cstool.kernels.payload import Weights
+from cstool.machine.cluster import Cluster
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import Lane, Pace
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.plan import make_plan
-from cstool.machine.systems import Systems
 from cstool.machine.timeline import layers_of
 from tests.models import decoder
 from tests.unit.machine.machines import arrays_of, machine, random_batch, set_array
@@ -38,10 +38,10 @@ def systems(
     memory_bytes: int = 2**30,
     recompute: str = "never",
     trains: bool = True,
-) -> Iterator[Systems]:
+) -> Iterator[Cluster]:
     """Lend systems with grains of one sample."""
     with machine(GRAPH, 4) as appliance:
-        found = Systems(
+        found = Cluster(
             GRAPH,
             grain=1,
             grains=grains,
@@ -57,14 +57,26 @@ def systems(
         found.close()
 
 
+def run(found: Cluster, batch: Batch, *, step: int, scale: float) -> LossResult:
+    """Run a batch as the appliance does."""
+    found.expect_stream()
+    losses: dict[int, LossResult] = {}
+    for wave in range(found.waves):
+        found.load(batch, wave, step, scale)
+        losses |= found.forward(step)
+        if found.trains:
+            found.backward()
+    return LossResult(sum(loss.total for loss in losses.values()), sum(loss.correct for loss in losses.values()))
+
+
 Waves = list[list[list[int | None]]]
 
 
 @pytest.fixture
-def waves(monkeypatch: pytest.MonkeyPatch) -> Callable[[Systems], Waves]:
+def waves(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Waves]:
     """Run a batch forward, and return the grains in the slots of each system, wave by wave."""
 
-    def look(found: Systems) -> Waves:
+    def look(found: Cluster) -> Waves:
         seen: Waves = []
         forward = Lane.forward
 
@@ -73,18 +85,18 @@ def waves(monkeypatch: pytest.MonkeyPatch) -> Callable[[Systems], Waves]:
             forward(lane, pace)
 
         monkeypatch.setattr(Lane, "forward", walk)
-        found.run(random_batch(GRAPH, found.grains), step=1, scale=1.0)
+        run(found, random_batch(GRAPH, found.grains), step=1, scale=1.0)
         return seen
 
     return look
 
 
-def test_grains_are_dealt_to_the_systems_in_order(waves: Callable[[Systems], Waves]) -> None:
+def test_grains_are_dealt_to_the_systems_in_order(waves: Callable[[Cluster], Waves]) -> None:
     with systems(grains=6, num_csx=3) as found:
         assert waves(found) == [[[0, 1], [2, 3], [4, 5]]]
 
 
-def test_a_system_takes_its_grains_in_waves_when_memory_is_short(waves: Callable[[Systems], Waves]) -> None:
+def test_a_system_takes_its_grains_in_waves_when_memory_is_short(waves: Callable[[Cluster], Waves]) -> None:
     with systems(grains=6, num_csx=2, memory_bytes=4 * SLOT_BYTES) as found:
         assert waves(found) == [[[0, 1], [2, 3]], [[4, None], [5, None]]]
 
@@ -168,7 +180,7 @@ def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(
             return MemoryX.acquire(memoryx, panel)
 
         patch.setattr(memoryx, "acquire", acquire)
-        found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+        run(found, random_batch(GRAPH, 6), step=1, scale=1.0)
     assert found.streamed_bytes == found.dense_streamed_bytes == sum(4 * panel.size for panel in acquired)
     # The matrix that ends a layer does not run forward again, nor does the last layer.
     times = {panel.weight: acquired.count(panel) // waves for panel in acquired}
@@ -179,7 +191,7 @@ def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(
 
 def test_the_second_forward_of_an_op_has_a_time_of_its_own() -> None:
     with systems(recompute="always", lanes=2) as found:
-        found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+        run(found, random_batch(GRAPH, 6), step=1, scale=1.0)
         seconds = found.op_seconds
     again = {GRAPH.ops[position].name for position in found.plan.timeline.again}
     assert len(again) == len(layers_of(GRAPH.ops)[0]) - 2
@@ -197,21 +209,21 @@ def test_lanes_share_the_slots_and_none_is_idle(lanes: int, shares: list[int]) -
 def test_the_loss_of_a_batch_is_the_sum_over_its_grains() -> None:
     batch = random_batch(GRAPH, 6)
     with systems(grains=6, lanes=2) as found, systems(grains=1) as alone:
-        whole = found.run(batch, step=1, scale=1.0)
+        whole = run(found, batch, step=1, scale=1.0)
         parts = []
         for i in range(6):
             arrays = {name: array[i : i + 1] for name, array in batch.arrays.items()}
-            parts.append(alone.run(Batch(0, arrays, 1, 1), step=1, scale=1.0))
+            parts.append(run(alone, Batch(0, arrays, 1, 1), step=1, scale=1.0))
     assert whole == LossResult(pytest.approx(sum(part.total for part in parts)), sum(part.correct for part in parts))
 
 
-def run_in_time(found: Systems) -> BaseException | None:
+def run_in_time(found: Cluster) -> BaseException | None:
     """Run a training step, and return its error; fail when it hangs."""
     errors: list[BaseException | None] = []
 
     def work() -> None:
         try:
-            found.run(random_batch(GRAPH, 6), step=1, scale=1.0)
+            run(found, random_batch(GRAPH, 6), step=1, scale=1.0)
             errors.append(None)
         except BaseException as error:
             errors.append(error)

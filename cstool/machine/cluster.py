@@ -1,4 +1,4 @@
-"""The systems of an appliance at work on one kind of batch: slots, lanes, waves; forward and backward."""
+"""The systems as they are laid out for one kind of batch: slots, lanes, waves; forward and backward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
-from cstool.machine.csx import Csx, GrainSlot
+from cstool.machine.csx import Csx
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace
 from cstool.machine.memoryx.memoryx import MemoryX
@@ -22,7 +22,7 @@ from cstool.machine.recorder import Recorder
 from cstool.machine.swarmx import InProcess
 
 
-class Systems:
+class Cluster:
     """`num_csx` systems that work together on batches of one size.
 
     The grains of a batch are dealt to the systems in order, and each system takes its own in waves when its arena
@@ -143,37 +143,57 @@ class Systems:
         """Memory of the lanes' work space [bytes]."""
         return sum(lane.scratch.allocated_bytes for lane in self.lanes)
 
-    def run(self, batch: Batch, *, step: int, scale: float) -> LossResult:
-        """Run a global batch forward and, for training, backward.
+    def expect_stream(self) -> None:
+        """Announce the panels of a batch to MemoryX."""
+        self._memoryx.expect(self.stream, self._apart if len(self.lanes) > 1 else 0)
+
+    def load(self, batch: Batch, wave: int, step: int, scale: float) -> None:
+        """Hand each slot its grain of a wave.
+
+        A wave is a contiguous range of grains, so that its gradients find their siblings within it.
 
         Args:
             batch: its arrays have as many samples as the grains together
+            wave: number of the wave
             step: of the run; random numbers are keyed by it
             scale: what each token's loss is multiplied by
+        """
+        samples = self.plan.samples
+        first = wave * self.slots_per_csx
+        held = min(self.slots_per_csx, self.grains_per_csx - first)
+        for csx in self.csx:
+            for index, slot in enumerate(csx.slots):
+                if index >= held:
+                    slot.grain = None
+                    continue
+                grain = first * len(self.csx) + csx.index * held + index
+                part = slice(grain * samples, (grain + 1) * samples)
+                arrays = {name: array[part] for name, array in batch.arrays.items()}
+                slot.load(grain, arrays, step, scale, dropout=self.trains)
+
+    def forward(self, step: int) -> dict[int, LossResult]:
+        """Run a wave forward: losses by the number of the grain.
 
         Raises:
-            NonFiniteError: the loss is NaN or infinite; nothing has been updated
+            NonFiniteError: a loss is NaN or infinite; nothing has been updated
         """
-        self._memoryx.expect(self.stream, self._apart if len(self.lanes) > 1 else 0)
+        self._on_all_lanes(Lane.forward)
         losses: dict[int, LossResult] = {}
-        for wave in range(self.waves):
-            slots = self._load(batch, wave, step, scale)
-            self._on_all_lanes(Lane.forward)
-            for slot in slots:
-                assert slot.grain is not None and slot.calls[-1].loss is not None
-                losses[slot.grain] = slot.calls[-1].loss
-                if not math.isfinite(losses[slot.grain].total):
-                    found = first_bad_tensor(self.plan, slots, self._memoryx)
-                    raise NonFiniteError(
-                        f"step {step}: the loss is not finite; the first tensor that is not: {found}",
-                        "a lower learning rate, max_gradient_norm or a longer warm-up may help"
-                        if self.trains
-                        else None,
-                    )
-            if self.trains:
-                self._on_all_lanes(Lane.backward)
-        ordered = [losses[grain] for grain in sorted(losses)]
-        return LossResult(math.fsum(loss.total for loss in ordered), sum(loss.correct for loss in ordered))
+        slots = [slot for csx in self.csx for slot in csx.slots if slot.grain is not None]
+        for slot in slots:
+            assert slot.grain is not None
+            losses[slot.grain] = slot.loss
+            if not math.isfinite(slot.loss.total):
+                found = first_bad_tensor(self.plan, slots, self._memoryx)
+                raise NonFiniteError(
+                    f"step {step}: the loss is not finite; the first tensor that is not: {found}",
+                    "a lower learning rate, max_gradient_norm or a longer warm-up may help" if self.trains else None,
+                )
+        return losses
+
+    def backward(self) -> None:
+        """Run the wave backward; gradients go to SwarmX."""
+        self._on_all_lanes(Lane.backward)
 
     def record(self, recorder: Recorder) -> None:
         """Have all lanes take down what they do from now on, or no longer."""
@@ -184,27 +204,6 @@ class Systems:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
-
-    def _load(self, batch: Batch, wave: int, step: int, scale: float) -> list[GrainSlot]:
-        """Hand each slot its grain of a wave, and return the slots that have one.
-
-        A wave is a contiguous range of grains, so that its gradients find their siblings within it.
-        """
-        samples = self.plan.samples
-        first = wave * self.slots_per_csx
-        held = min(self.slots_per_csx, self.grains_per_csx - first)
-        filled = []
-        for csx in self.csx:
-            for index, slot in enumerate(csx.slots):
-                if index >= held:
-                    slot.grain = None
-                    continue
-                grain = first * len(self.csx) + csx.index * held + index
-                part = slice(grain * samples, (grain + 1) * samples)
-                arrays = {name: array[part] for name, array in batch.arrays.items()}
-                slot.load(grain, arrays, step, scale, dropout=self.trains)
-                filled.append(slot)
-        return filled
 
     def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
         pace = Pace(len(self.lanes), self._apart)

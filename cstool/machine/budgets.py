@@ -1,0 +1,64 @@
+"""Budgets of the host's memory: what weights, optimizer state and gradients need, and what activations may take."""
+
+from __future__ import annotations
+
+from cstool.errors import ClusterError
+from cstool.ir import Graph, Weight
+from cstool.machine.buffers import in_flight_bytes
+from cstool.machine.grains import available_cores
+from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.memoryx.optimizer import Optimizer
+from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.params import Params
+from cstool.sparsity import most_kept
+
+ACTIVATION_SHARE = 0.8
+"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
+are recomputed, and beyond that a batch goes in waves"""
+
+
+def update_threads(lanes: int | None) -> int:
+    """Return how many threads apply updates beside so many lanes: at least two, one computes while one waits."""
+    return max(2, lanes or available_cores())
+
+
+def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
+    """Return what activations may take once everything else has its memory [bytes].
+
+    Raises:
+        ClusterError: everything else does not fit
+    """
+    free_bytes = available_memory_bytes()
+    need_bytes = state_bytes(graph, optimizer, sparsity)
+    if optimizer is not None:
+        # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
+        rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
+        gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
+        need_bytes += gradients_bytes + gradients_bytes // 4
+    if need_bytes > free_bytes:
+        what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
+        raise ClusterError(
+            f"the model: {what} must fit the memory ({free_bytes:,} bytes are free), got {need_bytes:,} bytes",
+            "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
+        )
+    return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
+
+
+def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
+    """Return what weights and optimizer state take [bytes]."""
+    weights_bytes = sum(_kept_bytes(weight, sparsity) for weight in graph.weights.values())
+    return weights_bytes * (1 + (len(optimizer.states) if optimizer else 0))
+
+
+def _kept_bytes(weight: Weight, sparsity: SparsityRules) -> int:
+    """Return what the numbers of a weight take, once: its non-zeros at the most [bytes]."""
+    group = sparsity.groups.get(weight.name)
+    if group is None:
+        return 4 * weight.size
+    return 4 * most_kept(group, weight.matrix_shape, sparsity.last_step)
+
+
+def streamed_activation_bytes(params: Params, graph: Graph) -> int:
+    """Return what activations may take beside a MemoryX in a file [bytes]."""
+    taken = params.memoryx.memory + in_flight_bytes(graph)
+    return max(0, int((available_memory_bytes() - taken) * ACTIVATION_SHARE))
