@@ -171,6 +171,11 @@ class Cluster:
                 arrays = {name: array[part] for name, array in batch.arrays.items()}
                 slot.load(grain, arrays, step, scale, dropout=self.trains)
 
+    @property
+    def filled_slots(self) -> list[GrainSlot]:
+        """The slots that hold a grain."""
+        return [slot for csx in self.csx for slot in csx.slots if slot.grain is not None]
+
     def forward(self, step: int) -> dict[int, LossResult]:
         """Run a wave forward: losses by the number of the grain.
 
@@ -179,12 +184,11 @@ class Cluster:
         """
         self._on_all_lanes(Lane.forward)
         losses: dict[int, LossResult] = {}
-        slots = [slot for csx in self.csx for slot in csx.slots if slot.grain is not None]
-        for slot in slots:
+        for slot in self.filled_slots:
             assert slot.grain is not None
             losses[slot.grain] = slot.loss
             if not math.isfinite(slot.loss.total):
-                found = first_bad_tensor(self.plan, slots, self._memoryx)
+                found = first_bad_tensor(self.plan, self.filled_slots, self._memoryx)
                 raise NonFiniteError(
                     f"step {step}: the loss is not finite; the first tensor that is not: {found}",
                     "a lower learning rate, max_gradient_norm or a longer warm-up may help" if self.trains else None,

@@ -41,8 +41,8 @@ def look_in(
             values.reshape(-1)[at] = value
             set_array(appliance, f"model.{poison}", values)
         systems = appliance.prepare(4, trains=True, where="")
-        slots = systems._load(batch, 0, 1, 1.0)
-        return first_bad_tensor(systems.plan, slots, appliance.memoryx)
+        systems.load(batch, 0, 1, 1.0)
+        return first_bad_tensor(systems.plan, systems.filled_slots, appliance.memoryx)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
