@@ -12,7 +12,7 @@ import numpy as np
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
-from cstool.machine.csx import Csx
+from cstool.machine.csx import Csx, GrainSlot
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace
 from cstool.machine.memoryx.memoryx import MemoryX
