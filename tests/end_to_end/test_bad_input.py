@@ -228,7 +228,7 @@ def test_memory_that_runs_out_is_an_error_without_a_traceback(cstool, monkeypatc
     def fail() -> None:
         raise MemoryError("Unable to allocate 238. GiB")
 
-    monkeypatch.setattr("cstool.machine.appliance.RamStore", fail)
+    monkeypatch.setattr("cstool.machine.memoryx.memoryx.RamStore", fail)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data))
     assert (outcome.code, outcome.stderr) == (2, error(
         "the memory of this machine does not suffice: Unable to allocate 238. GiB",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 
 import numpy as np
@@ -29,6 +29,16 @@ PATIENCE_S = 30.0
 WORDS = "embedding_layer.word_embeddings.weight"
 ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
 PATHS = pytest.mark.parametrize("max_gradient_norm", [None, 1e9], ids=["at once", "after the norm"])
+
+
+OPEN = ExitStack()
+"""what `trained` returned to the test that runs"""
+
+
+@pytest.fixture(autouse=True)
+def _closed_after_the_test() -> Iterator[None]:
+    with OPEN:
+        yield
 
 
 @contextmanager
@@ -79,14 +89,14 @@ def trained(
 ) -> tuple[MemoryX, list[float | None]]:
     """Return MemoryX after some steps with random gradients, and the norms of these."""
     graph = fc_mnist()
-    with memory(graph, optimizer, max_gradient_norm, scales) as memoryx:
-        memoryx.initialize(1)
-        norms = []
-        for step in range(1, steps + 1):
-            memoryx.begin_step(step, 0.01)
-            send(memoryx, random_gradients(graph, step))
-            norms.append(memoryx.finish_step())
-            memoryx.drain()
+    memoryx = OPEN.enter_context(memory(graph, optimizer, max_gradient_norm, scales))
+    memoryx.initialize(1)
+    norms = []
+    for step in range(1, steps + 1):
+        memoryx.begin_step(step, 0.01)
+        send(memoryx, random_gradients(graph, step))
+        norms.append(memoryx.finish_step())
+        memoryx.drain()
     return memoryx, norms
 
 
