@@ -35,7 +35,7 @@ from tests.any_machine import copy_project
 
 MODULES: dict[str, tuple[str, ...]] = {
     "system/load": ("tests/unit/system",),
-    "cli/checkpoint_diff": ("tests/unit/cli/test_checkpoint.py", "tests/end_to_end/test_checkpoint_page.py"),
+    "cli/checkpoint_diff": ("tests/unit/cli/test_checkpoint.py", "tests/end_to_end/test_pages.py"),
     "compiler/memory": ("tests/unit/compiler/test_memory.py", "tests/unit/compiler/test_streaming.py"),
     "compiler/streaming": ("tests/unit/compiler/test_streaming.py", "tests/unit/compiler/test_compile.py"),
     "convert/hf_config": ("tests/unit/convert", "tests/end_to_end/test_convert_hf.py"),

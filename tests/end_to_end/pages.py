@@ -2,9 +2,38 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.end_to_end.refusals import Outcome
+
+PROJECT = Path(__file__).parents[2]
+
+
+def page(name: str) -> str:
+    """Return the text of a page."""
+    return (PROJECT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def blocks(name: str, *kinds: str) -> list[str]:
+    """Return what stands between fences on a page, after a check of which kinds they are, if these are given."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE)
+    assert not kinds or tuple(kind or "text" for kind, _ in found) == kinds
+    return [text for _, text in found]
+
+
+def run_console(cstool: Callable[..., Outcome], console: str) -> list[Outcome]:
+    """Run the commands of a block that shows nothing else."""
+    outcomes = [cstool(*shlex.split(line.removeprefix("$ cstool "))) for line in console.splitlines()]
+    assert [outcome.code for outcome in outcomes] == [0] * len(outcomes), outcomes[-1].stderr
+    return outcomes
+
+
+def run_python(code: str) -> str:
+    """Return what some Python prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def check_console(cstool: Callable[..., Outcome], console: str) -> list[str]:
@@ -19,13 +48,17 @@ def check_console(cstool: Callable[..., Outcome], console: str) -> list[str]:
         differs = printed.endswith("Checkpoints differ.\n")
         assert (outcome.code, outcome.stderr) == (int(differs), "")
         begin, dots, end = printed.partition("...\n")
-        lines, shown = outcome.stdout.splitlines(), begin.splitlines()
+        found, shown = (plain_lines(text) for text in (outcome.stdout, begin))
         if dots:
-            lines = lines[: len(shown)] + lines[-len(end.splitlines()) :]
-            shown += end.splitlines()
-        found, expected = ([without_numbers(line) for line in text] for text in (lines, shown))
-        assert found == expected, command
+            found = found[: len(shown)] + found[-len(end.splitlines()) :]
+            shown += plain_lines(end)
+        assert found == shown, command
     return commands
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a text, of a log what was logged, without what is another on every machine."""
+    return [without_numbers(line.rpartition("INFO:   ")[2]) for line in text.splitlines()]
 
 
 def without_numbers(line: str) -> str:

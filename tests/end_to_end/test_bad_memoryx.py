@@ -3,14 +3,11 @@
 In the expected messages TMP is the folder of the test.
 """
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
 import pytest
 
 from cstool.store import FileStore, committed_step
@@ -62,9 +59,6 @@ def refused(cstool, tmp_path, data) -> Callable[..., None]:
     return check
 
 
-Refused = Callable[..., None]
-
-
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
@@ -111,13 +105,6 @@ def test_a_checkpoint_path_that_names_a_memoryx_file(refused, tmp_path):
     )
 
 
-def test_a_checkpoint_in_the_place_of_a_memoryx_file(refused, cstool, model_dir):
-    path = model_dir / "memoryx.h5"
-    assert cstool("checkpoint", "copy", path, model_dir / "x").code == 0
-    (model_dir / "x").rename(path)
-    refused(f"{FILE}: must be a MemoryX file, this is an HDF5 file of another kind", None)
-
-
 @pytest.mark.parametrize("what", ["a checkpoint", "something else"])
 def test_what_is_no_memoryx_file_is_not_replaced(refused, cstool, model_dir, what):
     path = model_dir / "memoryx.h5"
@@ -130,57 +117,6 @@ def test_what_is_no_memoryx_file_is_not_replaced(refused, cstool, model_dir, wha
     refused(
         f"{FILE}: must be a MemoryX file, this is something else, and this run would replace it",
         "move it away, or choose another --model_dir",
-    )
-
-
-@pytest.mark.parametrize("store", ["file", "ram"])
-@pytest.mark.parametrize("swapped", ["memoryx.h5", "memoryx.h5.commit"])
-def test_files_swapped_between_runs(refused, tmp_path, data, model_dir, swapped, store):
-    other = train(tmp_path / "other", data)
-    shutil.copy(other / swapped, model_dir)
-    with h5py.File(model_dir / "memoryx.h5") as h5:
-        got = h5.attrs["identity"].decode()
-    wanted = re.findall(r'"identity":"([0-9a-f]+)"', record_path(model_dir / "memoryx.h5").read_text())[0]
-    refused(
-        f"{FILE}: the identity of the MemoryX file must be {wanted}, got {got}",
-        f"the file and its commit record are of different runs: bring back what belongs together, or cstool "
-        f"checkpoint delete {FILE} drops what is there",
-        "--memoryx",
-        store,
-    )
-
-
-@pytest.mark.parametrize("store", ["file", "ram"])
-def test_a_file_of_another_version_or_machine(refused, model_dir, store):
-    for key, value, was, hint in [
-        ("byteorder", "big", "little", "it was written on another kind of machine"),
-        ("version", "2", "1", "it belongs to another version of cstool"),
-    ]:
-        with h5py.File(model_dir / "memoryx.h5", "r+") as h5:
-            h5.attrs[key] = np.bytes_(value)
-        refused(f"{FILE}: the {key} of the MemoryX file must be {was}, got {value}", hint, "--memoryx", store)
-
-
-def test_names_that_try_to_leave_the_file(refused, model_dir):
-    edit_record(model_dir / "memoryx.h5", lambda r: r["arrays"].update({"../x": r["arrays"].pop(EMBEDDING)}))
-    refused(
-        f"{FILE}.commit: must be a commit record of a cstool MemoryX file, version 1, this is of another kind or "
-        "version",
-        f"nothing here is whole: after cstool checkpoint delete {FILE} the same command starts afresh",
-    )
-
-
-@pytest.mark.parametrize("store", ["file", "ram"])
-@pytest.mark.parametrize("target", [h5py.ExternalLink("/etc/passwd", "/x"), h5py.SoftLink("/slot_0/x")])
-def test_links_in_the_file_are_not_followed(refused, model_dir, target, store):
-    with h5py.File(model_dir / "memoryx.h5", "r+") as h5:
-        del h5["slot_0"][EMBEDDING]
-        h5["slot_0"][EMBEDDING] = target
-    refused(
-        f"{FILE}: {EMBEDDING} is damaged: it must be in the file itself, not behind a link",
-        f"nothing here is whole: after cstool checkpoint delete {FILE} the same command starts afresh",
-        "--memoryx",
-        store,
     )
 
 
@@ -279,17 +215,9 @@ def test_too_little_memory(refused, cstool, tmp_path, data, lanes, least, more):
     assert cstool("run", "-p", small_params(tmp_path, data, **IN_FILE), *enough).code == 0
 
 
-@pytest.mark.parametrize("name", ["memoryx.h5", "memoryx.h5.commit", "memoryx.h5.lock"])
-def test_links_that_go_in_circles(refused, tmp_path, name):
-    path = tmp_path / "model_dir" / name
+def test_a_link_that_goes_in_circles(refused, tmp_path):
+    path = tmp_path / "model_dir" / "memoryx.h5"
     path.parent.mkdir()
-    path.symlink_to(name)
-    expected = {
-        "memoryx.h5": (
-            f"{FILE}: must be a MemoryX file, this is something else, and this run would replace it",
-            "move it away, or choose another --model_dir",
-        ),
-        "memoryx.h5.commit": (f"{FILE}.commit: cannot be read, got: Too many levels of symbolic links", None),
-        "memoryx.h5.lock": (f"{FILE}.lock: cannot be locked, got: Too many levels of symbolic links", None),
-    }
-    refused(*expected[name])
+    path.symlink_to(path.name)
+    message = f"{FILE}: must be a MemoryX file, this is something else, and this run would replace it"
+    refused(message, "move it away, or choose another --model_dir")

@@ -106,17 +106,6 @@ def test_stopped_and_resumed_on_another_number_of_systems(tmp_path, data, straig
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-def test_resuming_says_so_in_one_line(tmp_path, data, caplog):
-    run_file(gpt_params(tmp_path, data))
-    file = gpt_params(tmp_path, data, init__loop={"max_steps": 6})
-    with caplog.at_level("INFO", "cstool"):
-        run_file(file)
-    assert (
-        "Resuming from step 4. To start fresh, choose another --model_dir, or set "
-        "trainer.init.checkpoint.autoload_last_checkpoint to false."
-    ) in caplog.messages
-
-
 def test_the_environment_has_no_say(tmp_path, data, straight):
     """Another hash seed, and BLAS told to use many threads."""
     file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)

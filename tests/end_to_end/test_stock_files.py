@@ -64,11 +64,6 @@ def test_the_models_of_trillions_reach_them(name):
 
 
 @pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
-def test_nothing_in_a_stock_file_is_without_effect(path):
-    assert load_params(path).notes == ()
-
-
-@pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
 def test_a_schedule_ends_where_training_does_or_stays_at_its_end(path):
     params = load_params(path)
     (schedule,) = params.schedulers

@@ -245,15 +245,6 @@ JUNK: list[Any] = [None, "x", "", -1, 0.5, True, [], {}, [1], {"a": 1}, float("i
 INTEROP = sorted((ROOT / "tests" / "interop").glob("*.yaml"))
 
 
-def test_there_are_files_of_the_vendor():
-    assert len(INTEROP) == 9
-
-
-@pytest.mark.parametrize("path", INTEROP, ids=lambda path: path.name)
-def test_a_file_of_the_vendor_loads_as_it_is(path):
-    load_params(path)
-
-
 @pytest.mark.parametrize("path", [ROOT / "params" / "gpt_tiny.yaml", *INTEROP], ids=lambda path: path.name)
 def test_whatever_stands_wherever_is_accepted_or_a_params_error(tmp_path, path):
     whole = yaml.safe_load(path.read_text())

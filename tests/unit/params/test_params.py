@@ -13,10 +13,6 @@ STOCK = sorted((Path(__file__).parents[3] / "params").glob("*.yaml"))
 VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/val", "batch_size": 4}
 
 
-def test_there_are_stock_files():
-    assert {"fc_mnist.yaml", "gpt2_small.yaml", "gpt_tiny.yaml"} <= {path.name for path in STOCK}
-
-
 @pytest.mark.parametrize("path", STOCK, ids=lambda path: path.name)
 def test_a_stock_file_asks_for_nothing_without_effect(path):
     assert load_params(path).notes == ()
@@ -28,12 +24,6 @@ def test_a_stock_file_survives_being_resolved_and_read_again(path, tmp_path):
     (tmp_path / "again.yaml").write_text(yaml.safe_dump(params.resolved()))
     again = load_params(tmp_path / "again.yaml")
     assert (again, again.resolved()) == (params, params.resolved())
-
-
-@pytest.mark.parametrize("name", ["fc_mnist", "gpt2_small", "gpt_tiny"])
-def test_a_schedule_of_our_own_ends_with_the_run(name):
-    params = load_params(STOCK[0].with_name(f"{name}.yaml"))
-    assert params.schedulers[0].length == params.loop.max_steps
 
 
 CHANGES: list[dict[str, Any]] = [

@@ -1,0 +1,270 @@
+"""Pages of the documentation show what the commands print and leave behind, and name what there is."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.convert.hf_names import NAMES
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.store import CheckpointWriter
+from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, run_console, run_python
+from tests.event_files import scalars_of
+from tests.reference.vendor_files import Object, write_vendor
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_with_params(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(PROJECT / "params", "params")
+
+
+def test_checkpoint(cstool):
+    Path("checkpoints/kept").mkdir(parents=True)
+    runs, *consoles = re.findall(r"```console\n(.*?)```", page("checkpoint"), re.DOTALL)
+    assert len(run_console(cstool, "".join(re.findall(r"^\$ cstool .*\n", runs, re.MULTILINE)))) == 4
+    verbs = [command.split()[1] for console in consoles for command in check_console(cstool, console)]
+    assert verbs == ["list", "info", "verify", "diff", "diff", "copy", "prune", "delete"]
+
+
+# Params files
+
+
+def test_config(cstool):
+    shutil.copy(PROJECT / "tests" / "interop" / "gpt2_small_legacy.yaml", "params_gpt2.yaml")
+    consoles = re.findall(r"```console\n\$ cstool ([^\n]*)\n(.*?)```", page("config"), re.DOTALL)
+    verbs = ["pull", "validate", "show", "stats", "convert_legacy", "keys"]
+    assert [command.split()[1] for command, _ in consoles] == verbs
+    for command, printed in consoles:
+        outcome = cstool(*shlex.split(command))
+        assert (outcome.code, outcome.stderr) == (0, "")
+        begin, dots, _ = printed.partition("...\n")
+        assert outcome.stdout.startswith(begin) if dots or not printed else outcome.stdout == printed
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_and_a_byte_order_mark_change_no_line(cstool, end, mark):
+    content = Path("params/gpt_tiny.yaml").read_bytes()
+    Path("x.yaml").write_bytes(mark + content.replace(b"\n", end))
+    assert cstool("config", "validate", "x.yaml").code == 0
+    Path("x.yaml").write_bytes(mark + content.replace(b"hidden_size: 128", b"hidden_size: 130").replace(b"\n", end))
+    line = content[: content.index(b"hidden_size")].count(b"\n") + 1
+    message = f"error: x.yaml:{line}: trainer.init.model.hidden_size must be a multiple of num_heads (4), got 130\n"
+    assert cstool("config", "validate", "x.yaml") == (2, "", f"{message}hint: 128 and 132 are the nearest\n")
+
+
+def test_a_system_file_may_have_the_line_ends_of_windows(cstool):
+    content = (PROJECT / "cstool" / "system" / "systems" / "cs2.yaml").read_bytes()
+    Path("cs2.yaml").write_bytes(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
+    assert cstool("system", "show", "cs2.yaml") == cstool("system", "show", "cs2")
+
+
+def test_the_index_names_every_page_once():
+    named = re.findall(r"\]\((\w+\.md)\)", page("README").partition("# Pages")[2])
+    assert set(named) == {path.name for path in (PROJECT / "docs").glob("*.md")} - {"README.md"}
+
+
+# Conversions
+
+
+def test_convert(cstool):
+    params = load_params("params/gpt_tiny.yaml")
+    rng = np.random.default_rng(0)
+    shapes = {f"model.{name}": weight.shape for name, weight in build_graph(params.model, 128).weights.items()}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    for folder in ("checkpoints/gpt_tiny", "vendor", "datasets/text"):
+        Path(folder).mkdir(parents=True)
+    with CheckpointWriter(Path("checkpoints/gpt_tiny/checkpoint_600.mdl")) as writer:
+        for name, weight in weights.items():
+            writer.add_tensor(name, weight.shape, "float32", [weight])
+        writer.add_value("__metadata__", [{"version": "1", "model_name": "gpt2", "params": params.resolved()}])
+    write_vendor(Path("vendor/checkpoint_1000.mdl"), {**weights, "global_step": 1000, "dataloader": Object()})
+    part = {"samples": 1, "files": 1, "size_bytes": 1, "tokens": 1}
+    prepared = {"digest": "", "files": {}, "parts": {"train": part, "val": part}, "sequence_length": 128}
+    Path("datasets/text/prepared.json").write_text(json.dumps(prepared))
+    consoles = re.findall(r"```console\n(.*?)```", page("convert"), re.DOTALL)
+    assert len(consoles) == 3
+    for console in consoles:
+        printed = []
+        for command in re.findall(r"^\$ cstool (.*)$", console, re.MULTILINE):
+            outcome = cstool(*command.split())
+            printed.append(f"$ cstool {command}\n{outcome.stdout}{outcome.stderr}")
+        assert "".join(printed) == console
+
+
+def test_the_table_of_names_has_those_of_the_code():
+    lines = page("convert").partition("| here, and the vendor's |")[2].partition("\n\n")[0].splitlines()[2:]
+    table = {ours: theirs for ours, *theirs in ([cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines)}
+    assert table == {
+        ours: [NAMES[family].get(ours, "") for family in ("gpt2", "llama")]
+        for ours in [*NAMES["gpt2"], *NAMES["llama"]]
+    }
+
+
+# Data
+
+
+def test_data(cstool):
+    shutil.copy(PROJECT / "LICENSE", "LICENSE")
+    *fine, damaged, digits = re.findall(r"```console\n(.*?)```", page("data"), re.DOTALL)
+    shown = [command for console in fine for command in check_console(cstool, console)]
+    os.truncate("datasets/license/val/data_00000.h5", 12_000)
+    outcome = cstool("data", "check", "datasets/license")
+    assert (outcome.code, f"$ cstool data check datasets/license\n{outcome.stdout}") == (1, damaged)
+    shown += check_console(cstool, digits)
+    verbs = [re.split(r" (?=\S*[/A-Z-])", command)[0] for command in shown]
+    assert verbs == ["data prepare text"] * 2 + ["data info", "data check", "data prepare digits", "data info"]
+
+
+def test_the_digits_are_learnt_as_the_page_says(cstool):
+    command = re.search(r"`cstool (run --params params/fc_mnist.yaml [^`]*)` then gets ([\d.]+) %", page("data"))
+    assert cstool("data", "prepare", "digits", "--output", "datasets/mnist").code == 0
+    outcome = cstool(*command[1].split())
+    [accuracy] = re.findall(r"eval/accuracy = ([\d.]+)", outcome.stdout + outcome.stderr)[-1:]
+    assert abs(100 * float(accuracy) - float(command[2])) < 1
+
+
+def test_every_flag_of_text_is_explained(cstool):
+    listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", "text", "--help").stdout, re.MULTILINE))
+    assert {flag for flag in listed if flag not in page("data")} == {"--debug", "--seed"}
+
+
+# Estimates
+
+
+@pytest.mark.usefixtures("predicted_once")
+def test_estimate(cstool):
+    commands, report, *others = blocks("estimate")
+    assert [outcome.stderr for outcome in run_console(cstool, commands)] == [""] * 4
+    assert min(Path(name).stat().st_size for name in ("estimate.png", "step.json")) > 10_000
+    command, _, printed = report.partition("\n")
+    assert cstool(*shlex.split(command.removeprefix("$ cstool "))).stdout == printed
+    (table,) = (text for text in others if text.startswith("Published results"))
+    assert cstool("estimate", "--validate").stdout.startswith(table)
+    names = set(re.findall(r"`(\w+_(?:cs2|cs3|forward|120t)\w*)`", page("estimate")))
+    assert names == {"llama_7b_cs2", "gpt3_111m_cs3_forward", "parameters_120t"}
+    assert all(name in table for name in names)
+
+
+# Runs
+
+
+def test_evaluation(cstool):
+    kinds = ["yaml", "console", "text", "console", "text", "text", "console"]
+    params, train, metrics, evaluate, table, end, load = blocks("evaluation", *kinds)
+    Path("two_sets.yaml").write_text(params)
+    log = plain_lines(run_console(cstool, train)[-1].stdout)
+    assert {*plain_lines(metrics), *plain_lines(end), "Training completed successfully!"} <= set(log)
+    names = sorted(path.name for path in Path("checkpoints/two_sets").glob("*.mdl"))
+    assert {"model_checkpoint_8.mdl", "model_checkpoint_16.mdl"} <= set(names)
+    assert len([name for name in names if name.startswith("checkpoint")]) == 3
+    assert plain_lines(run_console(cstool, evaluate)[-1].stdout)[-7:-4] == plain_lines(table)
+    run_console(cstool, load)
+
+
+def test_memoryx(cstool):
+    run, log, look, seen, console = blocks("memoryx", "console", "text", "python", "text", "console")
+    _, trained = run_console(cstool, run)
+    assert set(plain_lines(trained.stdout)) >= set(plain_lines(log))
+    looked, seen = (re.sub(r"CRC-32 [0-9a-f]{8}", "CRC-32 N", text) for text in (run_python(look), seen))
+    assert plain_lines(looked) == plain_lines(seen)
+    assert [command.split()[1] for command in check_console(cstool, console)] == [
+        "list",
+        "info",
+        "verify",
+        "diff",
+        "copy",
+    ]
+
+
+def test_trace(cstool):
+    run, log, look, seen = blocks("trace", "console", "text", "python", "text")
+    _, trained = run_console(cstool, run)
+    assert log in trained.stdout
+    # Which of the lanes takes a sum, and which lane comes first, is another each time.
+    assert set(plain_lines(run_python(look))) == set(plain_lines(seen))
+
+
+def tree(folder: Path) -> str:
+    """Return all that is in a folder, with what links point to."""
+    entries = sorted([folder, *folder.rglob("*")])
+    return "\n".join(f"{path} -> {path.readlink()}" if path.is_symlink() else str(path) for path in entries)
+
+
+def test_runs(cstool):
+    kinds = ["console", "text", "text", "text", "python", "text", "text"]
+    run, left, before, summary, look, seen, _ = blocks("runs", *kinds)
+    _, trained = run_console(cstool, run)
+    printed = [line.partition("INFO:   ")[2] for line in trained.stdout.splitlines()]
+    begin = printed.index("=" * 75)
+    assert printed[begin : begin + len(before.splitlines())] == before.splitlines()
+    found = plain_lines("\n".join(printed[printed.index("Run summary:") :]))
+    # How long parts took decides which of them are worth a word.
+    shown = [line for line in plain_lines(summary) if " time " not in line]
+    assert [line for line in found if " time " not in line] == shown
+    assert plain_lines(tree(Path("checkpoints/small")).replace(socket.gethostname(), "host")) == plain_lines(left)
+    assert run_python(look) == seen
+
+
+def test_all_tags_of_events_are_on_the_page(cstool):
+    assert cstool("data", "prepare", "text", "--output", "datasets/text", "--sequence_length", "128").code == 0
+    flags = ["sparsity=0.5", "callbacks=[{ComputeNorm: {}}]", "loop.eval_steps=1"]
+    command = ("run", "--params", "params/gpt_tiny.yaml", "--mode", "train_and_eval", "--max_steps", "1", "--set")
+    assert cstool(*command, *(f"trainer.init.{flag}" for flag in flags)).code == 0
+    found = {
+        re.sub(r"^sparsity/.*/", "sparsity/WEIGHTS/", re.sub(r"^(\w+_norm)/(?!layer).*", r"\1/WEIGHT", tag))
+        for tag in scalars_of(Path("checkpoints/gpt_tiny/events"))
+    }
+    rows = re.findall(r"^\| (`.*?`) \|.* \| (?:ours|the vendor's) \|$", page("runs"), re.MULTILINE)
+    listed = {tag for row in rows for tag in re.findall(r"`(.*?)`", row)}
+    assert {re.sub(r"layer_\d", "layer_N", tag) for tag in found} == listed
+
+
+def test_the_picture_of_events_is_there_and_small():
+    (image,) = re.findall(r"\]\((images/.*?)\)", page("runs"))
+    assert 10_000 < (PROJECT / "docs" / image).stat().st_size < 200_000
+
+
+# Inference
+
+
+def shape(value: Any) -> Any:
+    """Return the keys and types of a document, with one entry of each list."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    return [shape(value[0])] if isinstance(value, list) else type(value).__name__
+
+
+def heads(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("---")]
+
+
+def test_infer(cstool):
+    kinds = ["console", "text", "text", "console", "text", "console", "json", "console", "text"]
+    one, text, log, several, texts, script, document, classes, table = blocks("infer", *kinds)
+    Path("source.txt").write_text("def f(x):\n    return x\n\n\n" * 300)
+    data = "source.txt", "--output", "datasets/text", "--sequence_length", "128"
+    assert cstool("data", "prepare", "text", *data).code == 0
+    steps = "--max_steps", "3", "--set", "trainer.fit.train_dataloader.batch_size=4", "trainer.init.checkpoint.steps=3"
+    assert cstool("run", "--params", "params/llama_tiny.yaml", *steps).code == 0
+    [outcome] = run_console(cstool, one)
+    assert text.startswith("def ")
+    assert outcome.stdout.startswith("def ")
+    said, shown = (re.sub("length|stop|end_of_text|context", "ENDING", text) for text in (outcome.stderr, log))
+    assert plain_lines(said)[-3:] == plain_lines(shown)
+    assert heads(run_console(cstool, several)[0].stdout) == heads(texts)
+    assert shape(json.loads(run_console(cstool, script)[0].stdout)) == shape(json.loads(document))
+    predicted = run_console(cstool, classes)[-1]
+    lines = Path(re.search(r"TMP/(\S+): [\d,]+ predictions", predicted.stderr)[1]).read_text().splitlines()
+    *rows, dots = table.splitlines()
+    assert (lines[0], dots) == (rows[0], "...")
+    assert plain_lines("\n".join(lines[: len(rows)])) == plain_lines("\n".join(rows))
