@@ -14,10 +14,7 @@ import pytest
 from tests.end_to_end.refusals import error, kept
 from tests.end_to_end.runs import SEQUENCE, gpt_params
 
-SAVED_THREE_TIMES = [
-    *(f"checkpoint_{step}.mdl" for step in (1, 2, 3)),
-    "checkpoints_index.yaml",
-]
+SAVED_THREE_TIMES = [*(f"checkpoint_{step}.mdl" for step in (1, 2, 3)), "checkpoints_index.yaml"]
 PREPARE = "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
 
 

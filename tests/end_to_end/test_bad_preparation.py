@@ -115,10 +115,7 @@ def test_characters_without_a_token_are_refused_or_counted(cstool, tmp_path):
 def test_a_data_set_is_checked_and_every_finding_listed(cstool, tmp_path, source):
     prepare(cstool, source, tmp_path / "out")
     outcome = cstool("data", "check", tmp_path / "out")
-    assert (outcome.code, re.sub(r"\d[\d,.]*", "N", outcome.stdout)) == (
-        0,
-        "TMP/out: ok, N samples in N files, N MB\n",
-    )
+    assert (outcome.code, re.sub(r"\d[\d,.]*", "N", outcome.stdout)) == (0, "TMP/out: ok, N samples in N files, N MB\n")
     first = tmp_path / "out" / "train" / "data_00000.h5"
     os.truncate(first, 4000)
     (tmp_path / "out" / "train" / "data_00001.h5").unlink()

@@ -157,8 +157,7 @@ def test_indices_that_no_run_would_write_are_refused(cstool, tmp_path, data, spa
 
 
 @pytest.mark.parametrize(
-    ("changes", "got"),
-    [({"init__model__num_hidden_layers": 1}, "none"), ({"init__model__hidden_size": 64}, "64 x 64")],
+    ("changes", "got"), [({"init__model__num_hidden_layers": 1}, "none"), ({"init__model__hidden_size": 64}, "64 x 64")]
 )
 def test_a_mask_must_be_of_this_model(cstool, tmp_path, data, changes, got):
     found = {"init__loop": {"max_steps": 1}, "init__checkpoint": {"steps": 1}, **changes}

@@ -259,11 +259,7 @@ THIRD = "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.weight"
 @pytest.mark.parametrize(
     ("change", "order", "why"),
     [
-        (
-            groups_of_another_size,
-            True,
-            "its groups of weights are not those that decay and those that do not",
-        ),
+        (groups_of_another_size, True, "its groups of weights are not those that decay and those that do not"),
         (state_of_another_shape, True, f"it has no optimizer.state.3.exp_avg of the shape of {THIRD}"),
         (state_that_is_not_there, True, f"it has no optimizer.state.3.exp_avg_sq of the shape of {THIRD}"),
         (lambda state: None, False, "the file does not say the order of the weights"),
@@ -378,10 +374,7 @@ PARAMS = "--params names the file of the model"
     [
         (cut_mark, error("Cannot load partially written checkpoint at TMP/v.mdl", "take an earlier checkpoint")),
         (with_version(1.5), error("TMP/v.mdl: the version of the vendor's format must be 0.x, got 1.5")),
-        (
-            replaced(link_outside),
-            error(f"TMP/v.mdl: model.{TABLE} must be in the file itself, not behind a link"),
-        ),
+        (replaced(link_outside), error(f"TMP/v.mdl: model.{TABLE} must be in the file itself, not behind a link")),
         (replaced(store_outside), error(f"TMP/v.mdl: model.{TABLE} must be a tensor in the file itself, it is not")),
         (replaced(view_elsewhere), error(f"TMP/v.mdl: model.{TABLE} must be a tensor in the file itself, it is not")),
         (replaced(make_group), error(f"TMP/v.mdl: model.{TABLE} must be a dataset, it is not")),
@@ -391,10 +384,7 @@ PARAMS = "--params names the file of the model"
         ),
         (
             replaced(declare_huge),
-            error(
-                f"TMP/v.mdl: {TABLE} must be 64 x 32, as in this model, got 1099511627776 x 1048576",
-                PARAMS,
-            ),
+            error(f"TMP/v.mdl: {TABLE} must be 64 x 32, as in this model, got 1099511627776 x 1048576", PARAMS),
         ),
         (
             replaced(chunk_huge),

@@ -84,9 +84,7 @@ def test_validate_all_says_which_checkpoints_and_on_what(texts, trained):
     model_dir = trained[0].parent / "model_dir"
     paths = [str(model_dir / f"checkpoint_{step}.mdl") for step in (6, 2)]
     file = params_file(
-        trained[0].parent / "again",
-        texts,
-        validate_all={"val_dataloaders": [sets(texts)[1]], "ckpt_paths": paths},
+        trained[0].parent / "again", texts, validate_all={"val_dataloaders": [sets(texts)[1]], "ckpt_paths": paths}
     )
     result = run_file(file, mode="eval_all")
     by_key = {(name, step): row for row in found(trained[1]) for name, step in [row[:2]]}

@@ -44,11 +44,7 @@ def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves(run, 
     ]
     assert kept["recomputed"] is None
     grain_bytes, whole_grain_bytes = (found["memory_bytes"]["activations"] // 12 for found in (recomputed, kept))
-    assert recomputed["recomputed"] == {
-        "layers": 2,
-        "grain_bytes": grain_bytes,
-        "whole_grain_bytes": whole_grain_bytes,
-    }
+    assert recomputed["recomputed"] == {"layers": 2, "grain_bytes": grain_bytes, "whole_grain_bytes": whole_grain_bytes}
     assert recomputed["losses"] == kept["losses"]
     assert latest_bits(tmp_path / "always" / "model_dir") == latest_bits(tmp_path / "never" / "model_dir")
 

@@ -1,5 +1,6 @@
-"""The stock params files: they load, and describe models of exactly the size that docs/models.md says."""
+"""The stock params files, and the vendor's own: they load, and describe models of the size that docs/models.md says."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -9,37 +10,59 @@ import pytest
 from cstool.ir import Graph
 from cstool.models import build_graph
 from cstool.params import FcMnistParams, Params, load_params
-from tests.end_to_end.refusals import Outcome
+from cstool.sparsity import assign_groups, most_kept
 
 PROJECT = Path(__file__).parents[2]
+INTEROP = PROJECT / "tests" / "interop"
 STOCK_FILES = sorted((PROJECT / "params").glob("*.yaml"))
-INTEROP_FILES = sorted((PROJECT / "tests" / "interop").glob("*.yaml"))
+INTEROP_FILES = sorted(INTEROP.glob("*.yaml"))
+FILES = [str(path.relative_to(PROJECT)) for path in (*STOCK_FILES, *INTEROP_FILES)]
 
-# A GPT: (V + S) H embeddings; L layers of 12 H^2 (attention 4, feed-forward 8) + 13 H (biases 4 + 5, norms 4); a last
-# norm of 2 H. docs/models.md has the terms one by one.
+
+def gpt(layers: int, width: int, positions: int, vocabulary: int = 50257) -> int:
+    """(V + S) H embeddings; L layers of 12 H^2 (attention 4, feed-forward 8) + 13 H (biases 4 + 5, norms 4); a last
+    norm of 2 H. docs/models.md has the terms one by one.
+    """
+    return (vocabulary + positions) * width + layers * (12 * width**2 + 13 * width) + 2 * width
+
+
+def llama(layers: int, width: int, keys: int, filters: int, words: int) -> int:
+    """Words, the output layer among them; queries and output 2 H^2, heads of keys and values, three matrices of the
+    gated feed-forward part, two norms without bias; last norm.
+    """
+    return words * width + layers * (2 * width**2 + 2 * width * keys + 3 * width * filters + 2 * width) + width
+
+
+SMALL_FC = (784 * 50 + 50) + 9 * (50 * 50 + 50) + (50 * 10 + 10)
 PARAMETERS = {
-    "fc_mnist": (235_146, (784 * 256 + 256) + (256 * 128 + 128) + (128 * 10 + 10)),
-    "gpt_tiny": (842_496, (256 + 128) * 128 + 4 * (12 * 128**2 + 13 * 128) + 2 * 128),
-    "gpt2_small": (124_439_808, (50257 + 1024) * 768 + 12 * (12 * 768**2 + 13 * 768) + 2 * 768),
-    "gpt3_xl": (1_315_723_264, (50257 + 2048) * 2048 + 24 * (12 * 2048**2 + 13 * 2048) + 2 * 2048),
-    "gpt3_2p7b": (2_651_553_280, (50257 + 2048) * 2560 + 32 * (12 * 2560**2 + 13 * 2560) + 2 * 2560),
-    "gpt3_6p7b": (6_658_404_352, (50257 + 2048) * 4096 + 32 * (12 * 4096**2 + 13 * 4096) + 2 * 4096),
-    "gpt3_13b": (12_853_386_240, (50257 + 2048) * 5120 + 40 * (12 * 5120**2 + 13 * 5120) + 2 * 5120),
-    "gpt3_175b": (174_604_259_328, (50257 + 2048) * 12288 + 96 * (12 * 12288**2 + 13 * 12288) + 2 * 12288),
-    "megatron_8b": (8_314_143_744, (50257 + 1024) * 3072 + 72 * (12 * 3072**2 + 13 * 3072) + 2 * 3072),
-    "tnlg_17b": (17_176_845_728, (50257 + 1024) * 4256 + 78 * (12 * 4256**2 + 13 * 4256) + 2 * 4256),
-    "msft_1t": (1_008_014_617_600, (50257 + 2048) * 25600 + 128 * (12 * 25600**2 + 13 * 25600) + 2 * 25600),
-    "gpt_120t": (120_006_530_700_000, (50257 + 2048) * 10**5 + 1000 * (12 * 10**10 + 13 * 10**5) + 2 * 10**5),
-    # The same below with words that are the output layer, too, and two heads of keys and values of 32.
-    "llama_tiny": (771_200, 256 * 128 + 4 * (2 * 128**2 + 2 * 128 * 2 * 32 + 3 * 128 * 352 + 2 * 128) + 128),
-    # Words and output layer; queries and output 2 H^2, 8 heads of keys and values of 128, three matrices of the gated
-    # feed-forward part, two norms without bias; last norm.
-    "llama3_8b": (
-        8_030_261_248,
-        2 * 128256 * 4096 + 32 * (2 * 4096**2 + 2 * 4096 * 8 * 128 + 3 * 4096 * 14336 + 2 * 4096) + 4096,
+    "params/fc_mnist": (784 * 256 + 256) + (256 * 128 + 128) + (128 * 10 + 10),
+    "params/gpt_tiny": gpt(4, 128, 128, 256),
+    "params/gpt2_small": gpt(12, 768, 1024),
+    "params/gpt3_xl": gpt(24, 2048, 2048),
+    "params/gpt3_2p7b": gpt(32, 2560, 2048),
+    "params/gpt3_6p7b": gpt(32, 4096, 2048),
+    "params/gpt3_13b": gpt(40, 5120, 2048),
+    "params/gpt3_175b": gpt(96, 12288, 2048),
+    "params/megatron_8b": gpt(72, 3072, 1024),
+    "params/tnlg_17b": gpt(78, 4256, 1024),
+    "params/msft_1t": gpt(128, 25600, 2048),
+    "params/gpt_120t": gpt(1000, 10**5, 2048),
+    "params/llama_tiny": llama(4, 128, 2 * 32, 352, 256),
+    "params/llama3_8b": llama(32, 4096, 8 * 128, 14336, 2 * 128256),
+    "tests/interop/cerebras_gpt_111m": gpt(10, 768, 2048),
+    "tests/interop/fc_mnist_legacy": SMALL_FC,
+    "tests/interop/fc_mnist_trainer": SMALL_FC,
+    "tests/interop/gpt2_small_legacy": gpt(12, 768, 2048),
+    # Embedding, which is the output layer too; queries and output, one head of keys and values of 64, the feed-forward
+    # part, one norm; last norm.
+    "tests/interop/params_falcon_7b": (
+        65024 * 4544 + 32 * (2 * 4544**2 + 2 * 4544 * 64 + 2 * 4544 * 18176 + 2 * 4544) + 2 * 4544
     ),
+    "tests/interop/params_gpt3_125m_rigl75": gpt(12, 768, 2048),
+    "tests/interop/params_gpt3_125m_static75": gpt(12, 768, 2048),
+    "tests/interop/params_gpt3_xl": gpt(24, 2048, 2048),
+    "tests/interop/params_llama3p1_8b_msl_8k": llama(32, 4096, 8 * 128, 14336, 2 * 128256),
 }
-
 TRILLIONS = {"msft_1t": 1, "gpt_120t": 120}
 
 
@@ -47,20 +70,9 @@ def graph_of(params: Params) -> Graph:
     return build_graph(params.model, getattr(params.model, "max_position_embeddings", None))
 
 
-def test_every_stock_file_is_counted_here():
-    assert {path.stem for path in STOCK_FILES} == PARAMETERS.keys()
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_a_stock_file_describes_a_model_of_the_stated_size(name):
-    stated, arithmetic = PARAMETERS[name]
-    assert stated == arithmetic
-    assert graph_of(load_params(PROJECT / "params" / f"{name}.yaml")).parameter_count == stated
-
-
 @pytest.mark.parametrize("name", TRILLIONS)
 def test_the_models_of_trillions_reach_them(name):
-    assert TRILLIONS[name] <= PARAMETERS[name][0] / 10**12 < 1.01 * TRILLIONS[name]
+    assert TRILLIONS[name] <= PARAMETERS[f"params/{name}"] / 10**12 < 1.01 * TRILLIONS[name]
 
 
 @pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
@@ -76,19 +88,17 @@ def test_a_schedule_ends_where_training_does_or_stays_at_its_end(path):
         assert schedule.rate(steps) == end < schedule.rate(steps // 2)
 
 
-@pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
-def test_the_command_validates_a_stock_file_without_its_data(cstool, path):
-    assert cstool("config", "validate", path) == Outcome(0, "Config validation was successful!\n", "")
-
-
-@pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
-def test_the_command_counts_a_stock_file(cstool, path):
-    stated, _ = PARAMETERS[path.stem]
-    outcome = cstool("config", "stats", path, "--json")
-    assert outcome.code == 0
+@pytest.mark.parametrize("file", FILES)
+def test_the_commands_validate_and_count_a_file_without_its_data(cstool, file):
+    outcome = cstool("config", "validate", PROJECT / file)
+    assert (outcome.code, outcome.stdout.splitlines()[-1]) == (0, "Config validation was successful!")
+    assert outcome.stdout.count("\n") == 1 or file.startswith("tests/"), "notes"
+    outcome = cstool("config", "stats", PROJECT / file, "--json")
+    assert outcome.code == 0, outcome.stderr
     (trainer,) = json.loads(outcome.stdout)["trainers"]
+    stated = PARAMETERS[file.removesuffix(".yaml")]
     assert trainer["parameters"]["all"] == sum(part["parameters"] for part in trainer["parts"]) == stated
-    assert f"{stated:,}" in cstool("config", "stats", path).stdout
+    assert f"{stated:,}" in cstool("config", "stats", PROJECT / file).stdout
 
 
 def table_of_models() -> dict[str, list[str]]:
@@ -108,7 +118,7 @@ ROWS = table_of_models()
 
 
 def test_the_table_has_all_stock_and_interop_files():
-    assert ROWS.keys() == {str(path.relative_to(PROJECT)) for path in (*STOCK_FILES, *INTEROP_FILES)}
+    assert ROWS.keys() == set(FILES) == {f"{name}.yaml" for name in PARAMETERS}
 
 
 @pytest.mark.parametrize("file", ROWS)
@@ -116,6 +126,7 @@ def test_a_row_of_the_table_agrees_with_its_file(file):
     layers, width, heads, embeddings, layer, last_norm, parameters, _ = ROWS[file]
     params = load_params(PROJECT / file)
     graph = graph_of(params)
+    assert graph.parameter_count == PARAMETERS[file.removesuffix(".yaml")]
     assert f"{graph.parameter_count:,}" == parameters
     model = params.model
     if isinstance(model, FcMnistParams):
@@ -142,3 +153,30 @@ def test_a_published_count_is_the_count_rounded_or_explained(file):
         digits = len(number.partition(".")[2])
         rounded = f"{int(parameters.replace(',', '')) / 10 ** {'M': 6, 'B': 9, 'T': 12}[unit]:.{digits}f}"
         assert rounded == number or explained, f"{parameters} is {rounded}{unit}"
+
+
+def test_the_interop_files_are_the_published_ones_byte_for_byte():
+    readme = (INTEROP / "README.md").read_text(encoding="utf-8")
+    published = dict(re.findall(r"^\| `(\S+\.yaml)` \|.*\| `([0-9a-f]{40})` \|$", readme, re.MULTILINE))
+    contents = {path.name: path.read_bytes() for path in INTEROP_FILES}
+    assert {
+        name: hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        for name, content in contents.items()
+    } == published
+
+
+@pytest.mark.parametrize("name", ["params_gpt3_125m_rigl75", "params_gpt3_125m_static75"])
+def test_the_filters_of_a_sparse_file_name_the_six_matrices_of_every_layer(name):
+    """And of each there is room for a quarter at any time of the run, rounded down."""
+    params = load_params(INTEROP / f"{name}.yaml")
+    graph = build_graph(params.model, 2048)
+    attention = [f"self_attn.proj_{part}_dense_layer" for part in ("q", "k", "v", "output")]
+    matrices = [*attention, "ffn.ffn.0.linear_layer", "ffn.ffn.1.linear_layer"]
+    groups = assign_groups(params.sparsity, graph, params.sparsity_place)
+    assert groups == {
+        f"transformer_decoder.layers.{layer}.{matrix}.weight": 0 for layer in range(12) for matrix in matrices
+    }
+    for weight in groups:
+        rows, columns = graph.weights[weight].shape
+        kept = most_kept(params.sparsity[0], (rows, columns), params.loop.max_steps)
+        assert (rows * columns, kept) in [(768 * 768, 147_456), (4 * 768 * 768, 589_824)]

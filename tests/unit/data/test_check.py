@@ -50,9 +50,7 @@ def findings(folder, **arguments):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"packing": "documents"}, {"shuffle_seed": 1}, {"train_vocab": 270}, {"val_fraction": 0}],
-    ids=str,
+    "changes", [{}, {"packing": "documents"}, {"shuffle_seed": 1}, {"train_vocab": 270}, {"val_fraction": 0}], ids=str
 )
 def test_what_was_made_is_fine(made, changes):
     folder = made(**changes)

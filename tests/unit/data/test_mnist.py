@@ -88,10 +88,7 @@ def test_closing_twice_is_fine(mnist):
 
 def pair(mnist, **changes):
     """Write a pair of files of two samples, one of them changed."""
-    content = {
-        "images": ((0x0803, 2, 28, 28), bytes(2 * 784)),
-        "labels": ((0x0801, 2), bytes(2)),
-    } | changes
+    content = {"images": ((0x0803, 2, 28, 28), bytes(2 * 784)), "labels": ((0x0801, 2), bytes(2))} | changes
     mnist.file("train-images-idx3-ubyte", *content["images"])
     mnist.file("train-labels-idx1-ubyte", *content["labels"])
 

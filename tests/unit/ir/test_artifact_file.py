@@ -30,7 +30,7 @@ from cstool.ir import (
     write_artifact,
 )
 from cstool.ir._plain_data import LEFT_OUT, from_plain
-from tests.models import FAMILIES, decoder
+from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.ir.artifacts import SYSTEM, pipelined_artifact, streaming_artifact
 
 ROOT = Path(__file__).parents[3]
@@ -109,7 +109,7 @@ def test_the_text_is_sorted_narrow_json_that_ends_in_a_newline(artifact):
 
 
 def test_the_text_of_a_small_artifact(golden):
-    golden("ir/artifact.json", artifact_text(pipelined_artifact()))
+    golden("ir/artifact.json", artifact_text(pipelined_artifact(fc_mnist())))
 
 
 def test_long_lists_of_numbers_stand_side_by_side():
@@ -392,9 +392,7 @@ def test_reading_attributes_that_are_nested_too_deep(path):
         nested = [nested]
     rewrite(path, lambda plain: plain["graph"]["segments"][0]["ops"][0]["attributes"].update(a=nested))
     expect(
-        lambda: read_artifact(path),
-        f"{path}: must be a legal artifact, got: a nesting that cannot be",
-        "compile again",
+        lambda: read_artifact(path), f"{path}: must be a legal artifact, got: a nesting that cannot be", "compile again"
     )
 
 

@@ -53,10 +53,7 @@ ACTIVATION = "transformer_decoder.layers.{n}.ffn.ffn.0.linear_layer.activation"
             decoder(layers=2, layer_norm_epsilon=0.5),
             "op transformer_decoder.layers.{n}.norm1 with epsilon 1e-05 instead of 0.5 in segment 1",
         ),
-        (
-            decoder(layers=2, nonlinearity="relu"),
-            f"op {ACTIVATION} with function gelu instead of relu in segment 1",
-        ),
+        (decoder(layers=2, nonlinearity="relu"), f"op {ACTIVATION} with function gelu instead of relu in segment 1"),
         (decoder(layers=2, share_embedding_weights=False), "weights 2 instead of 3 in segment 2"),
         (replace(GRAPH, segments=GRAPH.segments[:2]), "segments 3 instead of 2"),
         (

@@ -23,10 +23,7 @@ def test_a_legal_graph_passes():
 
 
 ILLEGAL = {
-    "a tensor is read before it is produced": (
-        graph(LAST, FIRST),
-        "last: reads 'y', which no op before it produces",
-    ),
+    "a tensor is read before it is produced": (graph(LAST, FIRST), "last: reads 'y', which no op before it produces"),
     "a tensor is read that does not exist": (
         graph(replace(FIRST, inputs=("z",)), LAST),
         "first: reads 'z', which no op before it produces",
@@ -35,10 +32,7 @@ ILLEGAL = {
         graph(FIRST, replace(FIRST, name="again"), LAST),
         "again: produces 'y' a second time",
     ),
-    "an input is produced": (
-        graph(replace(FIRST, outputs=("x",)), LAST),
-        "first: produces 'x' a second time",
-    ),
+    "an input is produced": (graph(replace(FIRST, outputs=("x",)), LAST), "first: produces 'x' a second time"),
     "an output is not declared": (
         graph(FIRST, LAST, tensors=TENSORS[1:]),
         "first: produces 'y', which is not declared",
@@ -51,14 +45,8 @@ ILLEGAL = {
         graph(FIRST, LAST, weights=(*WEIGHTS, Weight("c", (1,), ZEROS), Weight("b", (1,), ZEROS))),
         "weight 'b' is declared but no op uses it",
     ),
-    "two ops have one name": (
-        graph(FIRST, replace(LAST, name="first")),
-        "op name 'first' is used 2 times",
-    ),
-    "no op produces the loss": (
-        graph(FIRST, weights=WEIGHTS[:1]),
-        "no op produces the loss 'loss'",
-    ),
+    "two ops have one name": (graph(FIRST, replace(LAST, name="first")), "op name 'first' is used 2 times"),
+    "no op produces the loss": (graph(FIRST, weights=WEIGHTS[:1]), "no op produces the loss 'loss'"),
 }
 
 

@@ -112,10 +112,7 @@ LAYOUT = STREAMING.streaming.layout
             f"regions of {FIRST} and {SECOND} overlap: 2 x 1 at (0, 14) and 1 x 15 at (1, 0)",
         ),
         (stage(1, sram=MORE), f"{SECOND}: entries of sram add up to {SRAM_BYTES + 50_000} B, not {SRAM_BYTES}"),
-        (
-            plan(PIPELINED, bottleneck=0),
-            f"bottleneck is stage 0, the slowest takes {4 * (100 + LAST)} cycles",
-        ),
+        (plan(PIPELINED, bottleneck=0), f"bottleneck is stage 0, the slowest takes {4 * (100 + LAST)} cycles"),
         (plan(PIPELINED, kernel_colors={"sums": 24}), "'sums' has color 24, the fabric has 24"),
         (route(1, color=24), "'activation 0' has color 24, the fabric has 24"),
         (route(1, target=LAST + 1), f"route 'activation 0' goes from stage 0 to stage {LAST + 1}"),

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.kernels._cache import (
-    STALE_AFTER_S,
-    KernelFolder,
-    cache_folder,
-    cache_root,
-    kernel_folder,
-    sources_digest,
-)
+from cstool.kernels._cache import STALE_AFTER_S, KernelFolder, cache_folder, cache_root, kernel_folder, sources_digest
 
 
 @pytest.fixture(autouse=True)

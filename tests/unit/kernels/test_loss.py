@@ -42,13 +42,7 @@ any_cut = given(
 class Case:
     """Inputs of the loss, and the loss by panels."""
 
-    def __init__(
-        self,
-        dtype: np.dtype,
-        with_bias: bool,
-        rng: np.random.Generator,
-        bend: Bend = (1.0, None),
-    ) -> None:
+    def __init__(self, dtype: np.dtype, with_bias: bool, rng: np.random.Generator, bend: Bend = (1.0, None)) -> None:
         self.bend = bend
         self.x = rng.standard_normal((TOKENS, HIDDEN)).astype(dtype)
         self.weight = rng.standard_normal((CLASSES, HIDDEN)).astype(dtype)

@@ -128,10 +128,7 @@ def test_an_unknown_initializer_is_refused():
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    name=st.sampled_from(["uniform", "normal", "truncated_normal"]),
-    cuts=st.lists(st.integers(0, 3000), max_size=4),
-)
+@given(name=st.sampled_from(["uniform", "normal", "truncated_normal"]), cuts=st.lists(st.integers(0, 3000), max_size=4))
 def test_a_weight_filled_in_any_parts_has_the_same_bits(name, cuts):
     edges = [0, *sorted(cuts), 3000]
     parts = [_filled(name, start, stop - start) for start, stop in zip(edges, edges[1:], strict=False)]

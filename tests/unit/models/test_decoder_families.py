@@ -246,11 +246,7 @@ def test_every_layer_has_the_same_ops(name):
 
 @pytest.mark.parametrize(
     ("name", "norm", "first"),
-    [
-        ("gpt2", "norm3", f"{LAYER_0}.residual"),
-        ("gptj", "norm1", "residual.0"),
-        ("gpt-neox", "norm3", "residual.0"),
-    ],
+    [("gpt2", "norm3", f"{LAYER_0}.residual"), ("gptj", "norm1", "residual.0"), ("gpt-neox", "norm3", "residual.0")],
 )
 def test_the_feed_forward_part_reads_the_stream_after_attention_or_beside_it(name, norm, first):
     graph = family(name)

@@ -62,11 +62,7 @@ def llama3(factor: float, low: float, high: float, original: int, theta: float) 
     ("factor", "extra", "theta"),
     [
         (8.0, {}, 500000.0),
-        (
-            32.0,
-            {"low_freq_factor": 2.0, "high_freq_factor": 16.0, "original_max_position_embeddings": 1024},
-            10000.0,
-        ),
+        (32.0, {"low_freq_factor": 2.0, "high_freq_factor": 16.0, "original_max_position_embeddings": 1024}, 10000.0),
         (1.0, {}, 500000.0),
     ],
 )

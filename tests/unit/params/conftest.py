@@ -1,6 +1,7 @@
 """A small correct file, ways to change it, and what loading says about it."""
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,7 @@ SMALL: dict[str, Any] = {
             "loop": {"max_steps": 10},
         },
         "fit": {
-            "train_dataloader": {
-                "data_processor": "GptHDF5MapDataProcessor",
-                "data_dir": "data/train",
-                "batch_size": 8,
-            }
+            "train_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/train", "batch_size": 8}
         },
     }
 }
@@ -46,6 +43,11 @@ def changed(changes: dict[str, Any]) -> str:
     for key, value in changes.items():
         put(data["trainer"], key, value)
     return yaml.safe_dump(data, sort_keys=False)
+
+
+def told(message: str, section: str = "") -> str:
+    """Return a whole message of its short form: a line begins with its number in the file, @ stands for the section."""
+    return re.sub(r"^(?=\d+: )", "x.yaml:", message, flags=re.MULTILINE).replace("@", section)
 
 
 @pytest.fixture

@@ -188,10 +188,7 @@ def test_lines_in_a_list_of_one_trainer_are_known(failure):
         ("trainer:\n", "x.yaml:1: trainer.init is missing"),
         ("trainer:\n  fit: {}\n", "x.yaml:1: trainer.init is missing"),
         ("trainer:\n  init: 5\n", "x.yaml:2: trainer.init must be a mapping, got 5"),
-        (
-            "trainer:\n  init: {}\n",
-            "x.yaml:2: trainer.init.model is missing",
-        ),
+        ("trainer:\n  init: {}\n", "x.yaml:2: trainer.init.model is missing"),
         (
             "trainer: {init: {}}\nmodel: {}\n",
             "x.yaml:2: model is of the older layout, trainer (line 1) of the trainer layout: a file is in one of them",

@@ -30,8 +30,7 @@ def test_an_axpy_takes_its_start_and_a_cycle_for_as_many_elements_as_the_datapat
 
 
 @pytest.mark.parametrize(
-    ("length", "cycles"),
-    [(64, 6 + 16), (65, 2 * 6 + 17), (72, 2 * 6 + 18), (128, 2 * 6 + 32), (129, 3 * 6 + 33)],
+    ("length", "cycles"), [(64, 6 + 16), (65, 2 * 6 + 17), (72, 2 * 6 + 18), (128, 2 * 6 + 32), (129, 3 * 6 + 33)]
 )
 def test_more_sums_than_the_accumulator_cache_takes_are_done_in_parts(length, cycles):
     """256 bytes are 64 sums of 32 bits. With y in memory, 4 bytes of each are written, 8 per cycle: half the rate."""

@@ -98,11 +98,7 @@ def test_a_product_on_one_pe_has_no_partial_sums():
 
 def test_attention_on_one_pe():
     """3 keys to a query: 3 AXPYs of 8 elements are 24 cycles; softmax has 12 instructions on 3 scores, two heads."""
-    assert limits(region_phases(PE, [ATTENTION], 1, 1)) == [
-        (4 * (2 * 24 + 48), 0),
-        (4 * (5 * 24 + 2 * 48), 0),
-        (0, 0),
-    ]
+    assert limits(region_phases(PE, [ATTENTION], 1, 1)) == [(4 * (2 * 24 + 48), 0), (4 * (5 * 24 + 2 * 48), 0), (0, 0)]
 
 
 def test_attention_in_a_region():
@@ -124,11 +120,7 @@ def test_a_block_of_keys_takes_the_memory_that_is_given_to_it(d):
 
 
 def test_rows_of_a_table_and_vector_instructions_in_a_region():
-    assert limits(region_phases(PE, [Lookup(tokens=5, rows=100, width=12)], 2, 3)) == [
-        (0, 5 * 3),
-        (0, 0),
-        (0, 5 * 3),
-    ]
+    assert limits(region_phases(PE, [Lookup(tokens=5, rows=100, width=12)], 2, 3)) == [(0, 5 * 3), (0, 0), (0, 5 * 3)]
     assert limits(region_phases(PE, [VectorOps(tokens=5, width=12, forward=3, backward=4)], 2, 3)) == [
         (3 * 5, 0),
         (4 * 5, 0),

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from cstool.ir import Layout
 from cstool.perf.pe import Pe
 from cstool.perf.phases import Phases
-from cstool.perf.streaming import (
-    Stream,
-    busiest_axpys,
-    edge_cycles,
-    hop_latency_cycles,
-    stream_of,
-    streamed_phases,
-)
+from cstool.perf.streaming import Stream, busiest_axpys, edge_cycles, hop_latency_cycles, stream_of, streamed_phases
 from cstool.perf.work import Lookup, MatMul, Pairs, RowSums, VectorOps
 from cstool.system import load_system
 

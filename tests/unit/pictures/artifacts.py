@@ -22,46 +22,11 @@ from cstool.ir import (
     StreamedKernel,
     StreamingPlan,
 )
-from cstool.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
+from cstool.system import Fabric, System
 from tests.models import decoder
+from tests.unit.ir.artifacts import SYSTEM as SMALL_SYSTEM
 
-SYSTEM = System(
-    name="cs2",
-    wafer="WSE-2",
-    fabric=Fabric(750, 994),
-    pe=ProcessingElement(
-        sram_bytes=49152,
-        code_bytes=6144,
-        stack_bytes=1024,
-        accumulator_cache_bytes=256,
-        banks=8,
-        bank_word_bytes=2,
-        bank_conflict_factor=2,
-        read_bytes_per_cycle=16,
-        write_bytes_per_cycle=8,
-        efficiency=0.75,
-        simd={"fmach": 4, "fmachs": 2, "fmacs": 1, "fadds": 2, "faddh": 4},
-        vector_op_cycles=6,
-        fabric_elements_per_cycle=1,
-        division_cycles=50,
-    ),
-    links=Links(wavelet_bytes=4, hop_cycles=1, ramp_cycles=2, colors=24, io_colors=3),
-    clock_hz=0.85e9,
-    io_bytes_per_s=150e9,
-    power_w=23000.0,
-    idle_power_w=16000.0,
-    max_systems=192,
-    memoryx=MemoryXUnit(
-        capacity_bytes=2_400_000_000_000_000,
-        units_bytes=(4_000_000_000_000, 2_400_000_000_000_000),
-        bytes_per_s=4e12,
-        flops=4e12,
-        index_bytes=2,
-        gradient_bytes=4,
-    ),
-    swarmx=SwarmXUnit(fan_out=4, hop_s=5e-6),
-    sources={},
-)
+SYSTEM = replace(SMALL_SYSTEM, name="cs2", wafer="WSE-2", fabric=Fabric(750, 994))
 
 LAYER = {
     "self_attn.proj_q_dense_layer": "matmul",

@@ -162,11 +162,7 @@ def test_colors_say_what_was_asked(tmp_path):
     assert (tmp_path / "work.svg").read_bytes() != (tmp_path / "sram.svg").read_bytes()
 
 
-@given(
-    st.text("abcxyz. 0123", min_size=1).filter(str.split),
-    st.floats(1, 400),
-    st.floats(1, 400),
-)
+@given(st.text("abcxyz. 0123", min_size=1).filter(str.split), st.floats(1, 400), st.floats(1, 400))
 def test_letters_fit(text, width, height):
     found = fit_text(text, width, height, 11.0)
     if found is None:

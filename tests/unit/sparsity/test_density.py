@@ -54,11 +54,7 @@ FALLING = LinearShare(init=0.5, slope=-0.01)
         ({"sparsity": CyclingShare(values=(0.5, 0.3, 0.1)), "algorithm": "gmp"}, 100, 0.9),
         ({"sparsity": CosineShare(init=0.5, half_period=10, minimum=0.1), "algorithm": "gmp"}, 5, 0.7),
         ({"sparsity": CosineShare(init=0.5, half_period=10, minimum=0.1), "algorithm": "gmp"}, 50, 0.9),
-        (
-            {"sparsity": CosineShare(init=0.5, half_period=10), "algorithm": "gmp", "update": {"freq": 5}},
-            5,
-            0.75,
-        ),
+        ({"sparsity": CosineShare(init=0.5, half_period=10), "algorithm": "gmp", "update": {"freq": 5}}, 5, 0.75),
         ({"sparsity": CosineShare(init=0.5, half_period=1e8, minimum=0.1), "algorithm": "gmp"}, None, 0.9),
     ],
 )

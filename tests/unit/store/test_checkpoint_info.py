@@ -44,10 +44,7 @@ def test_a_checkpoint_is_described(write_checkpoint):
         parameter_count=12,
         bytes=path.stat().st_size,
         created=datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
-        tensors=(
-            TensorInfo("model.weight", (4, 3), "float32", 48),
-            TensorInfo("optimizer.count", (), "int64", 8),
-        ),
+        tensors=(TensorInfo("model.weight", (4, 3), "float32", 48), TensorInfo("optimizer.count", (), "int64", 8)),
         links={"model.tied": "model.weight"},
         values=("global_step", "__metadata__"),
     )
@@ -92,8 +89,7 @@ def test_norms_are_those_of_numpy_in_float64(tmp_path, monkeypatch):
     with open_checkpoint(tmp_path / "a.mdl") as state:
         norms = tensor_norms(state, arrays)
     assert norms == pytest.approx(
-        {name: float(np.linalg.norm(array.astype(np.float64).reshape(-1))) for name, array in arrays.items()},
-        rel=1e-14,
+        {name: float(np.linalg.norm(array.astype(np.float64).reshape(-1))) for name, array in arrays.items()}, rel=1e-14
     )
 
 

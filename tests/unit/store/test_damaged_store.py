@@ -277,10 +277,7 @@ def test_a_record_that_is_none_is_refused(path, content):
 
 @pytest.mark.parametrize(
     ("count", "rule"),
-    [
-        (7, "7 numbers must lie in it, it has room for 6"),
-        (-1, "-1 numbers must lie in it, it has room for 6"),
-    ],
+    [(7, "7 numbers must lie in it, it has room for 6"), (-1, "-1 numbers must lie in it, it has room for 6")],
 )
 def test_a_sparse_weight_has_no_more_numbers_than_room(path, count, rule):
     edit_record(path, lambda r: r["values"].update(sparsity={"bias": {"shape": [2, 4], "non_zeros": count}}))

@@ -223,12 +223,7 @@ SLIDING_FIRST = {**EVERY_OTHER, "sliding_window_every_other_decoder_layer_patter
 
 @pytest.mark.parametrize(
     ("keys", "windows"),
-    [
-        ({}, [None, None, None]),
-        (WINDOW, [3, 3, 3]),
-        (EVERY_OTHER, [None, 3, None]),
-        (SLIDING_FIRST, [3, None, 3]),
-    ],
+    [({}, [None, None, None]), (WINDOW, [3, 3, 3]), (EVERY_OTHER, [None, 3, None]), (SLIDING_FIRST, [3, None, 3])],
 )
 def test_each_layer_has_its_window(keys, windows):
     assert [params(**keys).window(layer) for layer in range(3)] == windows

@@ -7,6 +7,7 @@ import pytest
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES
 from cstool.params.sections.parallel_decoder import ParallelDecoderParams
+from tests.unit.params.conftest import told
 
 M = "trainer.init.model"
 NAMES = (
@@ -47,30 +48,30 @@ def test_hidden_sizes_win_over_depth(load):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"name": "fc_mnist", "hidden_sizes": 256}, f"x.yaml:5: {M}.hidden_sizes must be a list, got 256"),
-        ({"name": "fc_mnist", "hidden_sizes": [256, 0]}, f"x.yaml:7: {M}.hidden_sizes.1 must be at least 1, got 0"),
-        ({"name": "fc_mnist", "dropout": 1}, f"x.yaml:5: {M}.dropout must be less than 1, got 1"),
-        ({"name": "fc_mnist", "depth": 1001}, f"x.yaml:5: {M}.depth must be at most 1000, got 1001"),
+        ({"name": "fc_mnist", "hidden_sizes": 256}, "5: @.hidden_sizes must be a list, got 256"),
+        ({"name": "fc_mnist", "hidden_sizes": [256, 0]}, "7: @.hidden_sizes.1 must be at least 1, got 0"),
+        ({"name": "fc_mnist", "dropout": 1}, "5: @.dropout must be less than 1, got 1"),
+        ({"name": "fc_mnist", "depth": 1001}, "5: @.depth must be at most 1000, got 1001"),
         (
             {"name": "fc_mnist", "activation_fn": "tanh"},
-            f"x.yaml:5: not supported: {M}.activation_fn: tanh\nhint: supported: relu, gelu",
+            "5: not supported: @.activation_fn: tanh\nhint: supported: relu, gelu",
         ),
         (
             {"name": "fc_mnist", "disable_softmax": True},
-            f"x.yaml:5: not supported: {M}.disable_softmax: true\nhint: leave it out",
+            "5: not supported: @.disable_softmax: true\nhint: leave it out",
         ),
-        ({"name": "gtp2"}, f"x.yaml:4: {M}.name must be one of {NAMES}, got 'gtp2'\nhint: did you mean gpt2?"),
-        ({"name": "Llama"}, f"x.yaml:4: {M}.name must be one of {NAMES}, got 'Llama'\nhint: did you mean llama?"),
-        ({"name": "xyz"}, f"x.yaml:4: {M}.name must be one of {NAMES}, got 'xyz'"),
-        ({"name": 2}, f"x.yaml:4: {M}.name must be one of {NAMES}, got 2"),
-        ({"hidden_size": 2}, f"x.yaml:3: {M}.name is missing\nhint: the names are {NAMES}"),
-        ({"name": None}, f"x.yaml:4: {M}.name is missing\nhint: the names are {NAMES}"),
-        (["gpt2"], f"x.yaml:3: {M} must be a mapping, got ['gpt2']"),
-        (None, f"x.yaml:3: {M} is missing"),
+        ({"name": "gtp2"}, f"4: @.name must be one of {NAMES}, got 'gtp2'\nhint: did you mean gpt2?"),
+        ({"name": "Llama"}, f"4: @.name must be one of {NAMES}, got 'Llama'\nhint: did you mean llama?"),
+        ({"name": "xyz"}, f"4: @.name must be one of {NAMES}, got 'xyz'"),
+        ({"name": 2}, f"4: @.name must be one of {NAMES}, got 2"),
+        ({"hidden_size": 2}, f"3: @.name is missing\nhint: the names are {NAMES}"),
+        ({"name": None}, f"4: @.name is missing\nhint: the names are {NAMES}"),
+        (["gpt2"], "3: @ must be a mapping, got ['gpt2']"),
+        (None, "3: @ is missing"),
     ],
 )
 def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
-    assert failure({"init.model": model}) == message
+    assert failure({"init.model": model}) == told(message, M)
 
 
 @pytest.mark.parametrize(
