@@ -8,49 +8,43 @@ NUM_CSX = "trainer.init.backend.cluster_config.num_csx"
 LINEAR = {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": 1.0, "total_iters": 10}}
 
 
-def test_set_wins_over_the_file(load):
-    assert load({}, overrides=["trainer.init.loop.max_steps=20"]).loop.max_steps == 20
+MAX_STEPS = "trainer.init.loop.max_steps"
 
 
-def test_the_later_set_wins_over_the_earlier(load):
-    overrides = ["trainer.init.loop.max_steps=20", "trainer.init.loop.max_steps=30"]
-    assert load({}, overrides=overrides).loop.max_steps == 30
-
-
-def test_a_flag_wins_over_set(load):
-    flags = {"trainer.init.loop.max_steps": ("--max_steps", 40)}
-    assert load({}, overrides=["trainer.init.loop.max_steps=20"], flags=flags).loop.max_steps == 40
+@pytest.mark.parametrize(
+    ("overrides", "flags", "steps"),
+    [
+        ([f"{MAX_STEPS}=20"], {}, 20),
+        ([f"{MAX_STEPS}=20", f"{MAX_STEPS}=30"], {}, 30),
+        ([f"{MAX_STEPS}=20"], {MAX_STEPS: ("--max_steps", 40)}, 40),
+    ],
+    ids=["set", "the later set", "a flag"],
+)
+def test_what_is_typed_wins_over_the_file_in_this_order(load, overrides, flags, steps):
+    assert load({}, overrides=overrides, flags=flags).loop.max_steps == steps
+    assert load({"init.loop": {"max_steps": "many"}}, overrides=overrides, flags=flags).loop.max_steps == steps
 
 
 def test_a_flag_may_hold_a_path(load, folder):
     assert load({}, flags={"trainer.init.model_dir": ("--model_dir", Path("run"))}).model_dir == folder / "run"
 
 
-def test_set_makes_the_mappings_that_are_missing(load):
-    assert load({}, overrides=[f"{NUM_CSX}=4"]).num_csx == 4
+@pytest.mark.parametrize("content", [{}, {"init.backend": None}])
+def test_set_makes_the_mappings_that_are_missing_or_null(load, content):
+    assert load(content, overrides=[f"{NUM_CSX}=4"]).num_csx == 4
 
 
 def test_the_value_of_set_is_yaml(load):
-    overrides = ["trainer.init.optimizer={SGD: {learning_rate: 1e-2, momentum: 0.9}}"]
-    optimizer = load({}, overrides=overrides).optimizer
+    overrides = ["trainer.init.optimizer={SGD: {learning_rate: 1e-2, momentum: 0.9}}", "trainer.init.model_dir=a=b"]
+    params = load({"init.seed": 7}, overrides=[*overrides, "trainer.init.seed="])
+    optimizer = params.optimizer
     assert (type(optimizer).__name__, optimizer.learning_rate, optimizer.momentum) == ("SGD", 0.01, 0.9)
-
-
-def test_the_value_of_set_may_hold_an_equals_sign(load):
-    assert load({}, overrides=["trainer.init.model_dir=a=b"]).model_dir.name == "a=b"
-
-
-def test_set_to_nothing_takes_the_default(load):
-    assert load({"init.seed": 7}, overrides=["trainer.init.seed="]).seed == 1
+    assert (params.model_dir.name, params.seed) == ("a=b", 1)
 
 
 def test_a_number_in_the_key_is_the_index_of_a_list(load):
     overrides = ["trainer.init.schedulers.0.LinearLR.total_iters=5"]
     assert load({"init.schedulers": [LINEAR]}, overrides=overrides).learning_rate(5) == 1.0
-
-
-def test_a_key_below_null_makes_a_mapping(load):
-    assert load({"init.backend": None}, overrides=[f"{NUM_CSX}=2"]).num_csx == 2
 
 
 @pytest.mark.parametrize("name", ["num_steps", "max_steps", "num_epochs"])
@@ -125,7 +119,3 @@ def test_errors_of_the_command_line_follow_those_of_the_file_in_the_order_of_typ
         "--set trainer.init.seed=-1: must be at least 0, got -1\n"
         "--set trainer.init.loop.max_steps=0: must be at least 1, got 0"
     )
-
-
-def test_a_value_replaced_on_the_command_line_is_no_longer_judged(load):
-    assert load({"init.loop": {"max_steps": "many"}}, overrides=["trainer.init.loop.max_steps=3"]).loop.max_steps == 3

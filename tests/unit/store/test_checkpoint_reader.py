@@ -23,6 +23,8 @@ from tests.contract.refusal import refusal
 
 WriteCheckpoint = Callable[..., Path]
 EARLIER = "take an earlier checkpoint"
+NOT_HDF5 = "a checkpoint must be an HDF5 file, this one is not"
+NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -105,28 +107,13 @@ def reader(write_checkpoint) -> Any:
         yield reader
 
 
-def test_keys_come_in_the_order_of_writing(reader):
+def test_a_reader_says_what_is_stored(reader, weight):
     assert reader.keys() == ["model.weight", "model.tied", "optimizer.count", "global_step", "__metadata__"]
-
-
-def test_tensor_names_are_those_of_what_is_stored(reader):
     assert reader.tensor_names() == ["model.weight", "optimizer.count"]
-
-
-def test_a_tensor_says_its_shape_dtype_and_size(reader):
-    key = "model.weight"
-    assert (reader.shape(key), reader.dtype(key), reader.nbytes(key)) == ((4, 3), "float32", 48)
-
-
-def test_a_link_says_where_it_points(reader):
+    for key in ("model.weight", "model.tied"):
+        assert (reader.shape(key), reader.dtype(key), reader.nbytes(key)) == ((4, 3), "float32", 48)
+        assert reader.read(key).tobytes() == weight.tobytes()
     assert [reader.link_of(key) for key in ("model.tied", "model.weight")] == ["model.weight", None]
-
-
-def test_a_link_reads_as_its_tensor(reader, weight):
-    assert (reader.read("model.tied").tobytes(), reader.shape("model.tied")) == (weight.tobytes(), (4, 3))
-
-
-def test_the_writer_is_known(reader):
     assert reader.cstool_version == cstool.__version__
 
 
@@ -166,19 +153,26 @@ def test_an_array_that_does_not_fit_is_refused(reader, out, got):
         reader.read("model.weight", out)
 
 
-def test_rows_out_of_range_are_refused(reader):
-    with refusal(ValueError, "model.weight: rows must satisfy 0 <= start <= stop <= 4, got 0:5"):
-        reader.read("model.weight", stop=5)
-
-
-def test_a_scalar_has_no_rows(reader):
-    with refusal(ValueError, "optimizer.count: a scalar has no rows to choose from"):
-        reader.read("optimizer.count", start=0)
-
-
-def test_rows_that_are_not_the_next_ones_are_refused(reader):
-    with refusal(ValueError, "model.weight: rows must be read in order, the next is 0, got 1"):
-        reader.in_order("model.weight")(np.empty((1, 3), np.float32), 1, 2)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda reader: reader.read("model.weight", stop=5),
+            "model.weight: rows must satisfy 0 <= start <= stop <= 4, got 0:5",
+        ),
+        (
+            lambda reader: reader.read("optimizer.count", start=0),
+            "optimizer.count: a scalar has no rows to choose from",
+        ),
+        (
+            lambda reader: reader.in_order("model.weight")(np.empty((1, 3), np.float32), 1, 2),
+            "model.weight: rows must be read in order, the next is 0, got 1",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_had_are_refused(reader, call, message):
+    with refusal(ValueError, message):
+        call(reader)
 
 
 def test_a_missing_tensor_is_named_with_the_nearest(reader):
@@ -200,29 +194,28 @@ def test_a_closed_reader_is_closed_again_without_harm(reader):
 # What is no checkpoint.
 
 
-def test_a_folder_is_refused(tmp_path):
-    hint = "name one of the .mdl files in it; cstool checkpoint list shows them"
-    with refusal(CheckpointError, f"{tmp_path}: a checkpoint must be a file, this is a folder", hint):
-        CheckpointReader(tmp_path)
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    message = f"{tmp_path}/a.mdl: a checkpoint must be a file that can be read, got: No such file or directory"
-    with refusal(CheckpointError, message, "cstool checkpoint list shows the checkpoints of a folder"):
-        CheckpointReader(tmp_path / "a.mdl")
-
-
-def test_a_pipe_is_refused_without_waiting_for_it(tmp_path):
-    os.mkfifo(tmp_path / "a.mdl")
-    with refusal(CheckpointError, f"{tmp_path}/a.mdl: a checkpoint must be a regular file, this is not one"):
-        CheckpointReader(tmp_path / "a.mdl")
-
-
-@pytest.mark.parametrize("contents", [b"", b"not HDF5 at all", b"\x89HDF"])
-def test_a_file_that_is_not_hdf5_is_refused(tmp_path, contents):
-    (tmp_path / "a.mdl").write_bytes(contents)
-    message = f"{tmp_path}/a.mdl: a checkpoint must be an HDF5 file, this one is not"
-    with refusal(CheckpointError, message, "checkpoints of cstool are called checkpoint_{step}.mdl"):
+@pytest.mark.parametrize(
+    ("make", "rule", "hint"),
+    [
+        (
+            Path.mkdir,
+            "a checkpoint must be a file, this is a folder",
+            "name one of the .mdl files in it; cstool checkpoint list shows them",
+        ),
+        (
+            lambda path: None,
+            "a checkpoint must be a file that can be read, got: No such file or directory",
+            "cstool checkpoint list shows the checkpoints of a folder",
+        ),
+        (os.mkfifo, "a checkpoint must be a regular file, this is not one", None),
+        (lambda path: path.write_bytes(b""), NOT_HDF5, NAMING),
+        (lambda path: path.write_bytes(b"not HDF5 at all"), NOT_HDF5, NAMING),
+        (lambda path: path.write_bytes(b"\x89HDF"), NOT_HDF5, NAMING),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused(tmp_path, make, rule, hint):
+    make(tmp_path / "a.mdl")
+    with refusal(CheckpointError, f"{tmp_path}/a.mdl: {rule}", hint):
         CheckpointReader(tmp_path / "a.mdl")
 
 

@@ -29,39 +29,20 @@ WriteCheckpoint = Callable[..., Path]
 Usage = namedtuple("Usage", "total used free")
 
 
-def test_plain_h5py_opens_a_checkpoint(write_checkpoint, weight):
-    with h5py.File(write_checkpoint()) as file:
-        assert (file["model.weight"][:] == weight).all()
-
-
-def test_tensors_are_contiguous_datasets_named_by_their_keys(write_checkpoint):
+def test_a_checkpoint_is_plain_hdf5(write_checkpoint, weight):
+    """Contiguous datasets named by their keys, each described in an attribute of the file."""
     with h5py.File(write_checkpoint()) as file:
         assert {key: file[key].chunks for key in file} == {"model.weight": None, "optimizer.count": None}
-
-
-def test_a_tensor_says_its_dtype_shape_and_checksum(write_checkpoint, weight):
-    with h5py.File(write_checkpoint()) as file:
+        assert (file["model.weight"][:] == weight).all()
         crc32 = zlib.crc32(weight.tobytes())
         assert dict(file["model.weight"].attrs) == {"dtype": b"float32", "shape": b"[4, 3]", "crc32": crc32}
-
-
-def test_the_file_says_what_it_is(write_checkpoint):
-    with h5py.File(write_checkpoint()) as file:
         found = {name: file.attrs[name] for name in ("__version__", "__cstool_version__", "__SUCCESS__")}
-    assert found == {"__version__": b"1.1", "__cstool_version__": cstool.__version__.encode(), "__SUCCESS__": True}
-
-
-def test_the_spec_lists_all_keys_in_the_order_of_writing(write_checkpoint):
-    with h5py.File(write_checkpoint()) as file:
+        assert found == {"__version__": b"1.1", "__cstool_version__": cstool.__version__.encode(), "__SUCCESS__": True}
         spec = json.loads(file.attrs["__spec__"])
-    assert spec == ["model.weight", "model.tied", "optimizer.count", "global_step", "__metadata__"]
-
-
-def test_every_key_is_described_in_an_attribute(write_checkpoint):
-    with h5py.File(write_checkpoint()) as file:
-        keys = ("model.weight", "model.tied", "global_step")
-        found = [json.loads(file.attrs[f"{key}.__metadata__"]) for key in keys]
-    assert found == [{"kind": "tensor"}, {"kind": "link", "target": "model.weight"}, {"kind": "value", "value": 3}]
+        assert spec == ["model.weight", "model.tied", "optimizer.count", "global_step", "__metadata__"]
+        described = [json.loads(file.attrs[f"{key}.__metadata__"]) for key in ("model.weight", "model.tied", spec[3])]
+    value = {"kind": "value", "value": 3}
+    assert described == [{"kind": "tensor"}, {"kind": "link", "target": "model.weight"}, value]
 
 
 def test_long_json_is_a_dataset(tmp_path):

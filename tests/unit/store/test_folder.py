@@ -21,19 +21,19 @@ from tests.contract.refusal import refusal
 NOON = datetime.datetime(2026, 3, 4, 12, 0, 59)
 
 
-def test_a_checkpoint_is_named_after_its_step(tmp_path):
-    assert checkpoint_path(tmp_path, 12) == tmp_path / "checkpoint_12.mdl"
-
-
-def test_a_taken_name_gets_the_time(tmp_path):
-    (tmp_path / "checkpoint_12.mdl").touch()
-    assert checkpoint_path(tmp_path, 12, now=NOON) == tmp_path / "checkpoint_12_20260304_120059.mdl"
-
-
-def test_a_name_and_time_that_are_taken_get_the_next_second(tmp_path):
-    (tmp_path / "checkpoint_12.mdl").touch()
-    (tmp_path / "checkpoint_12_20260304_120059.mdl").touch()
-    assert checkpoint_path(tmp_path, 12, now=NOON) == tmp_path / "checkpoint_12_20260304_120100.mdl"
+@pytest.mark.parametrize(
+    ("taken", "name"),
+    [
+        ([], "checkpoint_12.mdl"),
+        (["checkpoint_12.mdl"], "checkpoint_12_20260304_120059.mdl"),
+        (["checkpoint_12.mdl", "checkpoint_12_20260304_120059.mdl"], "checkpoint_12_20260304_120100.mdl"),
+    ],
+    ids=["free", "taken: the time", "that, too: the next second"],
+)
+def test_a_checkpoint_is_named_after_its_step(tmp_path, taken, name):
+    for other in taken:
+        (tmp_path / other).touch()
+    assert checkpoint_path(tmp_path, 12, now=NOON) == tmp_path / name
 
 
 def test_a_dangling_link_takes_its_name_too(tmp_path):

@@ -1,6 +1,7 @@
 """Every schedule against its formula written out, and at its edges."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -24,22 +25,60 @@ def rates(load):
     return _rates
 
 
-def test_constant_is_the_same_at_every_step(rates):
-    assert rates({"ConstantLR": {"learning_rate": 0.3, "total_iters": 5}}, 0, 4, 5, 10**9) == [0.3] * 4
+SHARES = {"initial_learning_rate": 1.0, "total_iters": 4, "decay_rate": 0.5}
+DECAYS = {"initial_learning_rate": 8.0, "total_iters": 2, "decay_rate": 0.25}
+# cos of 0, 30, 60, 90, 120, 150, 180 degrees, plus one, halved
+COSINE = [1.0, (1 + math.sqrt(3) / 2) / 2, 0.75, 0.5, 0.25, (1 - math.sqrt(3) / 2) / 2, 0.0]
+FORMULAS: dict[str, tuple[dict[str, Any], dict[int, float]]] = {
+    "constant": ({"ConstantLR": {"learning_rate": 0.3, "total_iters": 5}}, {0: 0.3, 4: 0.3, 5: 0.3, 10**9: 0.3}),
+    "linear, and stays at its end": (linear(0.0, 1.0, 4), {0: 0.0, 1: 0.25, 2: 0.5, 3: 0.75, 4: 1.0, 1000: 1.0}),
+    "linear downwards": (linear(1.0, 0.5, 2), {0: 1.0, 1: 0.75, 2: 0.5, 3: 0.5}),
+    "polynomial": (
+        {"PolynomialLR": {"initial_learning_rate": 1.0, "end_learning_rate": 0.2, "total_iters": 4, "power": 2}},
+        {0: 1.0, 1: 0.2 + 0.8 * 0.5625, 2: 0.2 + 0.8 * 0.25, 3: 0.2 + 0.8 * 0.0625, 4: 0.2, 5: 0.2},
+    ),
+    "cosine over half a period": (
+        {"CosineDecayLR": {"initial_learning_rate": 1.0, "end_learning_rate": 0.0, "total_iters": 6}},
+        {**dict(enumerate(COSINE)), 600: 0.0},
+    ),
+    "exponential goes on": ({"ExponentialLR": DECAYS}, {0: 8.0, 1: 4.0, 2: 2.0, 3: 1.0, 4: 0.5}),
+    "exponential by staircase": (
+        {"ExponentialLR": {**DECAYS, "staircase": True}},
+        {0: 8.0, 1: 8.0, 2: 2.0, 3: 2.0, 4: 0.5},
+    ),
+    "inverse exponential time": (
+        {"InverseExponentialTimeDecayLR": {**SHARES, "step_exponent": 2}},
+        {step: 1 / (1 + 0.5 * step**2 / 4) for step in range(5)},
+    ),
+    "inverse exponential time by staircase": (
+        {"InverseExponentialTimeDecayLR": {**SHARES, "step_exponent": 1, "staircase": True}},
+        {0: 1.0, 3: 1.0, 4: 1 / 1.5, 8: 0.5},
+    ),
+    "inverse square root, flat through warm-up": (
+        {"InverseSquareRootDecayLR": {"initial_learning_rate": 3.0, "scale": 2.0, "warmup_steps": 4}},
+        {0: 3.0, 4: 3.0, 9: 2.0, 16: 1.5},
+    ),
+    "step": (
+        {"StepLR": {"initial_learning_rate": 8.0, "step_size": 3, "gamma": 0.5}},
+        {0: 8.0, 2: 8.0, 3: 4.0, 5: 4.0, 6: 2.0},
+    ),
+    "multi step": (
+        {"MultiStepLR": {"initial_learning_rate": 8.0, "gamma": 0.5, "milestones": [2, 5]}},
+        {0: 8.0, 1: 8.0, 2: 4.0, 4: 4.0, 5: 2.0, 99: 2.0},
+    ),
+    "piecewise constant": ({"PiecewiseConstantLR": PIECES}, {0: 0.1, 9: 0.1, 10: 0.01, 29: 0.01, 30: 0.001, 99: 0.001}),
+    "multiplicative": (
+        {"MultiplicativeLR": {"initial_learning_rate": 2.0, "coefficient": 0.5}},
+        {0: 2.0, 1: 1.0, 2: 0.5, 3: 0.25},
+    ),
+    "names in any case": ({"constantlr": {"learning_rate": 0.3}}, {0: 0.3}),
+}
 
 
-def test_linear_goes_in_a_straight_line_and_stays_at_its_end(rates):
-    assert rates(linear(0.0, 1.0, 4), 0, 1, 2, 3, 4, 1000) == [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
-
-
-def test_linear_goes_down_too(rates):
-    assert rates(linear(1.0, 0.5, 2), 0, 1, 2, 3) == [1.0, 0.75, 0.5, 0.5]
-
-
-def test_polynomial_bends_the_line(rates):
-    entry = {"PolynomialLR": {"initial_learning_rate": 1.0, "end_learning_rate": 0.2, "total_iters": 4, "power": 2}}
-    expected = [1.0, 0.2 + 0.8 * 0.5625, 0.2 + 0.8 * 0.25, 0.2 + 0.8 * 0.0625, 0.2, 0.2]
-    assert rates(entry, 0, 1, 2, 3, 4, 5) == pytest.approx(expected, rel=1e-14)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_schedule_is_its_formula(rates, name):
+    entry, expected = FORMULAS[name]
+    assert rates(entry, *expected) == pytest.approx([*expected.values()], rel=1e-14, abs=1e-15)
 
 
 def test_polynomial_is_linear_unless_told_otherwise(rates):
@@ -47,61 +86,14 @@ def test_polynomial_is_linear_unless_told_otherwise(rates):
     assert rates({"PolynomialLR": keys}, *range(12)) == rates({"LinearLR": keys}, *range(12))
 
 
-def test_cosine_follows_half_a_period_and_stays_at_its_end(rates):
-    entry = {"CosineDecayLR": {"initial_learning_rate": 1.0, "end_learning_rate": 0.0, "total_iters": 6}}
-    # cos of 0, 30, 60, 90, 120, 150, 180 degrees, plus one, halved
-    expected = [1.0, (1 + math.sqrt(3) / 2) / 2, 0.75, 0.5, 0.25, (1 - math.sqrt(3) / 2) / 2, 0.0, 0.0]
-    assert rates(entry, 0, 1, 2, 3, 4, 5, 6, 600) == pytest.approx(expected, abs=1e-15)
-
-
 def test_cosine_ends_at_its_end_rate_exactly(rates):
     entry = {"CosineDecayLR": {"initial_learning_rate": 0.3, "end_learning_rate": 0.07, "total_iters": 7}}
     assert rates(entry, 7) == [0.07]
 
 
-def test_exponential_decays_by_its_rate_every_total_iters_and_goes_on(rates):
-    entry = {"ExponentialLR": {"initial_learning_rate": 8.0, "total_iters": 2, "decay_rate": 0.25}}
-    assert rates(entry, 0, 1, 2, 3, 4) == [8.0, 4.0, 2.0, 1.0, 0.5]
-
-
-def test_exponential_by_staircase_waits_for_the_end_of_a_period(rates):
-    entry = {"ExponentialLR": {"initial_learning_rate": 8.0, "total_iters": 2, "decay_rate": 0.25, "staircase": True}}
-    assert rates(entry, 0, 1, 2, 3, 4) == [8.0, 8.0, 2.0, 2.0, 0.5]
-
-
 def test_exponential_growth_ends_in_infinity_and_not_in_a_crash(rates):
     entry = {"ExponentialLR": {"initial_learning_rate": 1.0, "total_iters": 1, "decay_rate": 10.0}}
     assert rates(entry, 5000) == [math.inf]
-
-
-def test_inverse_exponential_time_divides_by_one_plus_decay_times_powered_step(rates):
-    keys = {"initial_learning_rate": 1.0, "step_exponent": 2, "total_iters": 4, "decay_rate": 0.5}
-    expected = [1 / (1 + 0.5 * step**2 / 4) for step in range(5)]
-    assert rates({"InverseExponentialTimeDecayLR": keys}, *range(5)) == pytest.approx(expected, rel=1e-14)
-
-
-def test_inverse_exponential_time_by_staircase_counts_whole_periods(rates):
-    keys = {"initial_learning_rate": 1.0, "step_exponent": 1, "total_iters": 4, "decay_rate": 0.5, "staircase": True}
-    assert rates({"InverseExponentialTimeDecayLR": keys}, 0, 3, 4, 8) == [1.0, 1.0, 1 / 1.5, 0.5]
-
-
-def test_inverse_square_root_is_flat_through_warm_up(rates):
-    keys = {"initial_learning_rate": 3.0, "scale": 2.0, "warmup_steps": 4}
-    assert rates({"InverseSquareRootDecayLR": keys}, 0, 4, 9, 16) == [3.0, 3.0, 2.0, 1.5]
-
-
-def test_step_multiplies_by_gamma_every_step_size(rates):
-    keys = {"initial_learning_rate": 8.0, "step_size": 3, "gamma": 0.5}
-    assert rates({"StepLR": keys}, 0, 2, 3, 5, 6) == [8.0, 8.0, 4.0, 4.0, 2.0]
-
-
-def test_multi_step_multiplies_by_gamma_at_each_milestone(rates):
-    keys = {"initial_learning_rate": 8.0, "gamma": 0.5, "milestones": [2, 5]}
-    assert rates({"MultiStepLR": keys}, 0, 1, 2, 4, 5, 99) == [8.0, 8.0, 4.0, 4.0, 2.0, 2.0]
-
-
-def test_piecewise_constant_takes_the_next_rate_at_each_milestone(rates):
-    assert rates({"PiecewiseConstantLR": PIECES}, 0, 9, 10, 29, 30, 99) == [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
 
 
 def test_a_sequence_starts_each_schedule_at_its_own_step_zero(rates):
@@ -123,15 +115,6 @@ def test_milestones_part_schedules_that_have_no_total_iters(rates):
 def test_a_sequence_in_a_sequence_lasts_as_long_as_its_parts(rates):
     inner = {"SequentialLR": {"schedulers": [linear(0.0, 1.0, 2), linear(1.0, 0.0, 2)]}}
     assert rates({"SequentialLR": {"schedulers": [inner, linear(7.0, 7.0, 1)]}}, 0, 1, 2, 3, 4) == [0, 0.5, 1, 0.5, 7]
-
-
-def test_names_of_schedules_are_read_in_any_case(rates):
-    assert rates({"constantlr": {"learning_rate": 0.3}}, 0) == [0.3]
-
-
-def test_multiplicative_is_multiplied_at_every_step(rates):
-    entry = {"MultiplicativeLR": {"initial_learning_rate": 2.0, "coefficient": 0.5}}
-    assert rates(entry, 0, 1, 2, 3) == [2.0, 1.0, 0.5, 0.25]
 
 
 def test_chained_schedules_multiply_what_each_makes_of_its_initial_rate(rates):
@@ -238,12 +221,12 @@ def test_two_schedules_side_by_side_are_an_error(failure):
     )
 
 
-def test_cycle_is_noted_because_the_formula_does_not_depend_on_it(load):
+@pytest.mark.parametrize(("key", "value"), [("cycle", True), ("alpha", 0.1)])
+def test_what_the_formula_does_not_depend_on_is_noted(load, key, value):
     entry = linear(0.0, 1.0, 4)
-    entry["LinearLR"]["cycle"] = True
-    assert load({"init.schedulers": [entry]}).notes == (
-        "trainer.init.schedulers.0.LinearLR.cycle: accepted, no effect",
-    )
+    entry["LinearLR"][key] = value
+    note = f"trainer.init.schedulers.0.LinearLR.{key}: accepted, no effect"
+    assert load({"init.schedulers": [entry]}).notes == (note,)
 
 
 def test_scale_per_param_has_the_rates_and_the_length_of_the_schedule_in_it(load):
@@ -252,11 +235,3 @@ def test_scale_per_param_has_the_rates_and_the_length_of_the_schedule_in_it(load
     plain = load({"init.schedulers": [inner]})
     assert [params.learning_rate(step) for step in range(6)] == [plain.learning_rate(step) for step in range(6)]
     assert params.schedulers[0].length == 4
-
-
-def test_alpha_is_noted_because_the_end_rate_says_it(load):
-    entry = linear(0.0, 1.0, 4)
-    entry["LinearLR"]["alpha"] = 0.1
-    assert load({"init.schedulers": [entry]}).notes == (
-        "trainer.init.schedulers.0.LinearLR.alpha: accepted, no effect",
-    )
