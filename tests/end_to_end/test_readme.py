@@ -1,4 +1,4 @@
-"""The commands of the README, and of docs/compile.md, run as they are written, and print what it says."""
+"""The commands of the README and the tour, and of docs/compile.md, run as they are written, and print what it says."""
 
 import os
 import re
@@ -23,7 +23,8 @@ from cstool.sparsity import assign_groups
 PROJECT = Path(__file__).parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 SPARSITY_PAGE = (PROJECT / "docs" / "sparsity.md").read_text(encoding="utf-8")
-CONSOLES = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+TOUR = (PROJECT / "docs" / "tour.md").read_text(encoding="utf-8")
+CONSOLES = re.findall(r"```console\n(.*?)```", TOUR, re.DOTALL)
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -149,11 +150,11 @@ def test_the_page_of_the_compiler_shows_what_it_prints(tmp_path):
 
 
 def test_its_snippet_trains_on_from_the_demo(after_the_demo, tmp_path):
-    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (snippet,) = re.findall(r"```python\n(.*?)```", TOUR, re.DOTALL)
     assert "num_steps=50" in snippet
     short = snippet.replace("num_steps=50", "num_steps=2").replace("max_tokens=60", "max_tokens=4")
     shutil.copytree(after_the_demo, tmp_path / "project")
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
         patch.chdir(tmp_path / "project")
-        exec(compile(f"import cstool\n{short}", "README.md", "exec"), {})  # noqa: S102
+        exec(compile(f"import cstool\n{short}", "tour.md", "exec"), {})  # noqa: S102
     assert re.match(r"loss \d\.\d\d to \d\.\d\d\ndef ", printed.getvalue())
