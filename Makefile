@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check golden bench clean
+.PHONY: help install demo test check golden reference bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ check: install  ## lint, format, types, layers
 
 golden: install  ## rewrite the golden files of the tests; read the difference before you commit it
 	$(BIN)/python -m pytest -q -m golden --update_golden
+
+reference: install  ## write docs/python_reference.md from the code
+	$(BIN)/python docs/python_reference.py docs/python_reference.md
 
 bench: install  ## compare with PyTorch and SciPy on this machine (installs the extra `bench`)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench]'
