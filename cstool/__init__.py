@@ -89,12 +89,9 @@ if TYPE_CHECKING:
         predict,
     )
     from cstool.verbs.comparison import validate
+    from cstool.verbs.compiling import compile_model
     from cstool.verbs.data import check_data, data_info, prepare_digits, prepare_text, read_samples
-    from cstool.verbs.planning import (
-        compile_model,
-        estimate,
-        estimate_scaling,
-    )
+    from cstool.verbs.estimating import estimate, estimate_scaling
     from cstool.verbs.run import (
         NotRun,
         RunRequest,
@@ -108,7 +105,8 @@ __version__ = "0.1.0"
 _NAMES = {
     "cstool.verbs.answer": ("generate", "open_model", "predict"),
     "cstool.verbs.comparison": ("validate",),
-    "cstool.verbs.planning": ("compile_model", "estimate", "estimate_scaling"),
+    "cstool.verbs.compiling": ("compile_model",),
+    "cstool.verbs.estimating": ("estimate", "estimate_scaling"),
     "cstool.verbs.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
     "cstool.system": ("System", "load_system"),
     "cstool.verbs.data": ("check_data", "data_info", "prepare_digits", "prepare_text", "read_samples"),

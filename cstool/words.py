@@ -1,7 +1,14 @@
-"""Quantities of any size in words: three or four digits and the unit that suits them."""
+"""Quantities in words, in digits and the unit that suits them; and words that somebody may have meant."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from math import isfinite
+
+BYTE_UNITS = {
+    **{unit: 1000**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))},
+    **{unit: 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), start=1)},
+}
 _SECONDS = (
     (1e-9, "ns"),
     (1e-6, "us"),
@@ -13,6 +20,21 @@ _SECONDS = (
 )
 _LEAST = {"h": 2 * 3600.0, "d": 2 * 86400.0, "a": 2 * 31557600.0}
 """seconds from which on a unit is taken; others begin at one of it; a is a year of 365.25 days"""
+
+
+def time_text(seconds: float) -> str:
+    """A time to four digits; a long one in hours or days as well.
+
+    >>> time_text(0.0656249), time_text(11353.0), time_text(2e-7)
+    ('65.62 ms', '11,353 s (3.2 hours)', '200 ns')
+    """
+    for name, size in (("days", 86_400.0), ("hours", 3_600.0)):
+        if seconds >= 2 * size:
+            return f"{seconds:,.0f} s ({seconds / size:,.1f} {name})"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:,.4g} {unit}" if seconds < 1e4 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
 
 
 def seconds_text(seconds: float) -> str:
@@ -39,6 +61,37 @@ def bytes_text(count_bytes: float) -> str:
     return f"{digits_text(count_bytes)} {('', 'k', 'M', 'G', 'T', 'P', 'E')[power]}B"
 
 
+def size_text(count_bytes: int) -> str:
+    """Bytes as a flag takes them.
+
+    >>> size_text(1_500_000_000_000), size_text(2_793_668_149_248), size_text(3_200_000)
+    ('1.5TB', '2.79TB', '3.2MB')
+    """
+    rounded = float(f"{count_bytes:.3g}") if count_bytes < 1e15 else float(f"{count_bytes:.4g}")
+    for unit, size in (("TB", 1e12), ("GB", 1e9)):
+        if rounded >= size:
+            return f"{rounded / size:.10g}{unit}"
+    return f"{rounded / 1e6:.10g}MB"
+
+
+def parse_quantity(text: str, units: Mapping[str, int]) -> float | None:
+    """The number that was typed, times the unit behind it, if there is one; None where it is no finite number.
+
+    >>> parse_quantity("1.5TB", BYTE_UNITS), parse_quantity("2 mib", BYTE_UNITS), parse_quantity("20_000", {})
+    (1500000000000.0, 2097152.0, 20000.0)
+    """
+    number, factor = text.strip(), 1
+    for unit in sorted(units, key=len, reverse=True):
+        if number.upper().endswith(unit.upper()):
+            number, factor = number[: -len(unit)], units[unit]
+            break
+    try:
+        value = float(number.replace("_", "").replace(",", "")) * factor
+    except ValueError:
+        return None
+    return value if isfinite(value) else None
+
+
 def digits_text(value: float) -> str:
     """Return a number with three significant digits, all digits of what is 1,000 or more, and no exponent.
 
@@ -51,6 +104,70 @@ def digits_text(value: float) -> str:
         return f"{value:.3g}"
     text = f"{value:.{max(0, 2 - _exponent(value))}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def micro_batches_text(samples: int, size: int) -> str:
+    """The micro-batches of a system, the larger ones first.
+
+    >>> micro_batches_text(96, 16), micro_batches_text(97, 14), micro_batches_text(1, 1)
+    ('6 micro-batches of 16 samples', '6 micro-batches of 14 samples and 1 of 13', '1 micro-batch of 1 sample')
+    """
+    count = -(-samples // size)
+    smaller = count * size - samples
+    batches = "1 micro-batch" if count - smaller == 1 else f"{count - smaller:,} micro-batches"
+    text = f"{batches} of {size:,} {'sample' if size == 1 else 'samples'}"
+    return f"{text} and {smaller:,} of {size - 1:,}" if smaller else text
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that is written most like another one; None if none is nearly so. Only `known` may be in capitals.
+
+    >>> nearest("Trian", ["train", "eval"]), nearest("adamw", ["AdamW"]), nearest("x", ["train"])
+    ('train', 'AdamW', None)
+    """
+    from difflib import get_close_matches  # not needed where nothing is wrong
+
+    by_lower = {each.lower(): each for each in known}
+    found = get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The hint for a word that is not known; None if none is nearly so.
+
+    >>> did_you_mean("trian", ["train", "eval"])
+    'did you mean train?'
+    """
+    found = nearest(word, known)
+    return None if found is None else f"did you mean {found}?"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> counted(0, "wave"), counted(1, "wave"), counted(2000, "wave")
+    ('0 waves', '1 wave', '2,000 waves')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def rate_text(rate: float) -> str:
+    """A rate as the vendor's log has it: two decimals, three significant digits below 1.
+
+    >>> [rate_text(rate) for rate in (1234.567, 1.0, 0.98765, 0.0123456, 0.0)]
+    ['1234.57', '1.00', '0.988', '0.0123', '0']
+    """
+    return f"{rate:.2f}" if rate >= 1 else f"{rate:.3g}"
+
+
+def clock_text(seconds: float) -> str:
+    """A time as h:mm:ss.
+
+    >>> clock_text(0.4), clock_text(59.6), clock_text(3661.4), clock_text(360_000.0)
+    ('0:00:00', '0:01:00', '1:01:01', '100:00:00')
+    """
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def _exponent(value: float) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from cstool.cli.completion import complete_checkpoint, complete_params
 from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.errors import CheckpointError
+from cstool.words import BYTE_UNITS, parse_quantity
 
 CONVERT_EPILOG = """\
 Example: cstool checkpoint convert checkpoints/gpt_tiny/checkpoint_600.mdl gpt_tiny_hf --to hf
@@ -170,17 +170,14 @@ def _check_flags(
         )
 
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
 def _bytes_of(size: str) -> int:
-    """Return what a size such as 5GB means [bytes].
+    """Bytes of a size such as 5GB.
 
     Raises:
-        CheckpointError: it means nothing
+        CheckpointError: it is none
     """
-    found = re.fullmatch(r"([1-9]\d*)\s*([A-Za-z]*)", size)
-    if found is None or found[2] not in _UNITS:
-        units = ", ".join(unit for unit in _UNITS if unit)
-        raise CheckpointError(f"--shard_size: must be a number with one of {units}, got {size!r}", "for example 5GB")
-    return int(found[1]) * _UNITS[found[2]]
+    value = parse_quantity(size, BYTE_UNITS)
+    if value is None or value < 1:
+        rule = "must be a number with one of B, KB, MB, GB, KiB, MiB, GiB"
+        raise CheckpointError(f"--shard_size: {rule}, got {size!r}", "for example 5GB")
+    return int(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -37,7 +36,7 @@ def copy(
         with bars_in_bytes() as progress:
             made = copy_checkpoint(source, destination, older=older, progress=progress)
         if as_json:
-            print_json(asdict(made) | {"source": str(made.source), "path": str(made.path)})
+            print_json(made._asdict() | {"source": str(made.source), "path": str(made.path)})
         else:
             if made.note is not None:
                 print_line(f"note: {made.note}")

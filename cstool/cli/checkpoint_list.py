@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +27,7 @@ def list_(folder: FolderArgument, as_json: JsonOption = False, debug: DebugOptio
         memoryx = found.memoryx
         if as_json:
             checkpoints = [{"step": e.step, "path": str(e.path), "bytes": size} for e, size in found.checkpoints]
-            committed = None if memoryx is None else asdict(memoryx) | {"path": str(memoryx.path)}
+            committed = None if memoryx is None else memoryx._asdict() | {"path": str(memoryx.path)}
             print_json({"checkpoints": checkpoints, "memoryx": committed})
             return
         if found.checkpoints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,21 +17,20 @@ from cstool.cli.run import (
     CompileDirOption,
     ExecutionModeChoice,
     ExecutionModeOption,
+    NumCsxOption,
     RecomputeChoice,
     RecomputeOption,
+    SetOption,
     SystemOption,
     spread_lists,
 )
-from cstool.errors import ArtifactError, CompileError
+from cstool.errors import CompileError, CstoolError
+from cstool.verbs.asked import load_trainers, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from cstool.compiler.program import Program
-    from cstool.ir import Artifact
-    from cstool.params import Params
-
-PLOT_ENDINGS = (".svg", ".png")
+    from cstool.verbs.results import Params
 
 
 class ColorChoice(StrEnum):
@@ -88,7 +88,7 @@ def compile_(
     ctx: typer.Context,
     params: ModelParamsOption = None,
     system: SystemOption = "cs2",
-    num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
+    num_csx: NumCsxOption = None,
     execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
     micro_batch_size: Annotated[
         int | None,
@@ -111,10 +111,7 @@ def compile_(
     plot: PlotOption = None,
     color_by: ColorOption = ColorChoice.work,
     theme: ThemeOption = ThemeChoice.light,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
-    ] = None,
+    set_: SetOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -128,16 +125,10 @@ def compile_(
     with errors_as_messages(debug):
         if params is None:
             raise CompileError("--params is missing", "cstool compile --params FILE")
-        flags: dict[str, tuple[str, Any]] = {}
-        if num_csx is not None:
-            flags["trainer.init.backend.cluster_config.num_csx"] = ("--num_csx", num_csx)
-        if compile_dir is not None:
-            flags["trainer.init.backend.compile_dir"] = ("--compile_dir", str(compile_dir.absolute()))
-        _check_plots(plot or ())
+        check_plots(plot or ())
         from cstool.cli.render import print_json
-        from cstool.params import load_all_params
 
-        trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+        trainers = load_trainers(params, set_ or (), typed("--", num_csx=num_csx, compile_dir=compile_dir))
         if out is not None and len(trainers) > 1:
             raise CompileError(f"--out: must be for one trainer, got {len(trainers)} in {params}", "use --compile_dir")
         if plot and len(trainers) > 1:
@@ -146,25 +137,25 @@ def compile_(
             _validate(trainers, as_json)
             return
         from cstool.cli.compile_report import artifact_document, print_artifact
-        from cstool.compiler.density import sparsity_notes
-        from cstool.system import load_system
+        from cstool.verbs.compiling import CompileRequest, compile_trainers, draw_artifact
 
-        machine, documents = load_system(system), []
-        for number, trainer in enumerate(trainers, start=1):
-            asked = {
-                "execution_mode": execution_mode.value,
-                "recompute": recompute.value,
-                "micro_batch_size": micro_batch_size,
-            }
-            artifact, path = _compile(trainer, machine, asked, out, print_after or ())
-            notes = sparsity_notes(trainer, artifact)
-            _plot(artifact, plot or (), color_by.value, theme.value)
+        request = CompileRequest(
+            system=system,
+            execution_mode=execution_mode.value,
+            recompute=recompute.value,
+            micro_batch_size=micro_batch_size,
+            out=out,
+            show_after=tuple(print_after or ()),
+        )
+        documents = []
+        for number, compiled in enumerate(compile_trainers(trainers, request, _print_program), start=1):
+            draw_artifact(compiled.artifact, plot or (), color_by.value, theme.value)
             if as_json:
-                documents.append(artifact_document(artifact, path) | {"notes": notes})
+                documents.append(artifact_document(compiled) | {"notes": compiled.notes})
                 continue
             if len(trainers) > 1:
                 print(f"{'' if number == 1 else chr(10)}Trainer {number} of {len(trainers)} (trainer.{number - 1})")
-            print_artifact(artifact, path, notes)
+            print_artifact(compiled)
         if as_json:
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
 
@@ -186,10 +177,9 @@ def diff(
     """
     with errors_as_messages(debug):
         from cstool.cli.compile_report import print_differences
-        from cstool.compiler.difference import differences
-        from cstool.ir import read_artifact
+        from cstool.verbs.compiling import diff_artifacts
 
-        changes = differences(read_artifact(old), read_artifact(new))
+        changes = diff_artifacts(old, new)
         if as_json:
             from cstool.cli.render import print_json
 
@@ -217,102 +207,43 @@ def show(
 ) -> None:
     """Report on an artifact, or draw it."""
     with errors_as_messages(debug):
-        _check_plots(plot or ())
+        check_plots(plot or ())
         from cstool.cli.compile_report import artifact_document, print_artifact
-        from cstool.ir import read_artifact
+        from cstool.verbs.compiling import draw_artifact, load_compiled
 
-        artifact = read_artifact(file)
-        _plot(artifact, plot or (), color_by.value, theme.value)
+        compiled = load_compiled(file)
+        draw_artifact(compiled.artifact, plot or (), color_by.value, theme.value)
         if as_json:
             from cstool.cli.render import print_json
 
-            print_json(artifact_document(artifact, file))
+            print_json(artifact_document(compiled))
         else:
-            print_artifact(artifact, file, [])
+            print_artifact(compiled)
 
 
-def _compile(
-    params: Params, system: Any, asked: dict[str, Any], out: Path | None, print_after: Sequence[str]
-) -> tuple[Artifact, Path]:
-    """Return the artifact and the file that it is in."""
-    from cstool import compiler
-    from cstool.ir import write_artifact
-
-    if out is None and not print_after:
-        return compiler.compile_or_load(params, system, params.artifacts_dir, **asked)
-    artifact = compiler.compile_model(params, system, after_pass=_printer(print_after), **asked)
-    if out is not None:
-        write_artifact(artifact, out)
-        return artifact, out
-    return artifact, compiler.keep_artifact(params.artifacts_dir, artifact)
-
-
-def _printer(names: Sequence[str]) -> Callable[[str, Program], None] | None:
-    """Return what prints the program after these passes.
-
-    Raises:
-        CompileError: one of them is no pass
-    """
-    if not names:
-        return None
-    import sys
-    from difflib import get_close_matches
-
-    from cstool.compiler.compile import PASSES
-    from cstool.compiler.text import program_text
-
-    known = [each.name for each in PASSES]
-    for name in names:
-        if name not in (*known, "all"):
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else None
-            raise CompileError(f"--print_after: must be all or one of {', '.join(known)}, got {name!r}", hint)
-
-    def print_program(name: str, program: Program) -> None:
-        if name in names or "all" in names:
-            print(f"-- after {name}\n{program_text(program)}", file=sys.stderr)
-
-    return print_program
+def _print_program(name: str, text: str) -> None:
+    print(f"-- after {name}\n{text}", file=sys.stderr)
 
 
 def _validate(trainers: Sequence[Params], as_json: bool) -> None:
-    from cstool import compiler
     from cstool.cli.render import print_json
+    from cstool.verbs.compiling import check_kernels
 
-    programs = [compiler.match_kernels(trainer) for trainer in trainers]
-    found = [
-        {
-            "model": program.graph.name,
-            "ops": sum(segment.count * len(segment.ops) for segment in program.graph.segments),
-            "kernels": sum(s.count * len(k) for s, k in zip(program.graph.segments, program.kernels, strict=True)),
-        }
-        for program in programs
-    ]
+    found = check_kernels(trainers)
     if as_json:
-        print_json(found[0] if len(found) == 1 else {"trainers": found})
+        documents = [each._asdict() for each in found]
+        print_json(documents[0] if len(documents) == 1 else {"trainers": documents})
         return
     for each in found:
-        print_line(f"{each['model']}: {each['ops']:,} ops in {each['kernels']:,} kernels, each of which there is")
+        print_line(f"{each.model}: {each.ops:,} ops in {each.kernels:,} kernels, each of which there is")
 
 
-def _check_plots(plots: Sequence[Path]) -> None:
+def check_plots(plots: Sequence[Path], error: type[CstoolError] = CompileError) -> None:
     """Check what pictures are called, before anything takes time.
 
     Raises:
-        CompileError: neither .svg nor .png
+        CstoolError: one is neither .svg nor .png
     """
     for path in plots:
-        if path.suffix.lower() not in PLOT_ENDINGS:
-            raise CompileError(f"--plot: must end in .svg or .png, got {path}")
-
-
-def _plot(artifact: Artifact, plots: Sequence[Path], color_by: str, theme: str) -> None:
-    if not plots:
-        return
-    from cstool.pictures.draw import draw_picture
-
-    for path in plots:
-        try:
-            draw_picture(artifact, path, color_by, theme)
-        except OSError as error:
-            raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
+        if path.suffix.lower() not in (".svg", ".png"):
+            raise error(f"--plot: must end in .svg or .png, got {path}")

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import print_facts, print_line, print_table
-from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
-from cstool.perf.micro_batches import micro_batches_text
-from cstool.perf.wafer import useful_flops
-from cstool.pictures.names import group_name, short_name
-from cstool.words import bytes_text
+from cstool.short_names import group_name, short_name
+from cstool.words import bytes_text, micro_batches_text, time_text
 
 if TYPE_CHECKING:
-    from cstool.compiler.difference import Change
+    from cstool.verbs.compiling import Compiled
+    from cstool.verbs.results import (
+        Artifact,
+        Change,
+        KernelCycles,
+        PipelinedPlan,
+        Stage,
+        StreamedKernel,
+        StreamingPlan,
+    )
 
 SLOWEST = 5
 """stages that are named"""
@@ -24,8 +29,9 @@ MOST_CHANGES = 40
 _RIGHT = ("count", "PEs", "forward", "delta", "gradient", "again", "cycles", "bytes", "SRAM", "in flight", "weights")
 
 
-def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None:
+def print_artifact(compiled: Compiled) -> None:
     """Print the report on an artifact."""
+    artifact = compiled.artifact
     graph, system = artifact.graph, artifact.system
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
     print_line(
@@ -34,8 +40,8 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
     systems = f"{artifact.num_csx} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
     print_line(f"{systems}. Times and memory are modelled; nothing is measured.")
     print()
-    print_facts(dict(_facts(artifact, path)))
-    for note in notes:
+    print_facts(dict(_facts(compiled)))
+    for note in compiled.notes:
         print_line(f"note: {note}")
     print("\nwhy")
     for reason in artifact.reasons:
@@ -47,7 +53,7 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
         assert other.step_cycles is not None
         ratio = other.step_cycles / artifact.step_cycles
         than = f"{ratio:.2f}x the time" if ratio >= 1 else f"{1 / ratio:.2f}x as fast"
-        print_line(f"  {other.mode}, {seconds_text(other.step_cycles / system.clock_hz)} a step, {than}: {other.why}")
+        print_line(f"  {other.mode}, {time_text(other.step_cycles / system.clock_hz)} a step, {than}: {other.why}")
     name, account = artifact.fullest
     print()
     print_line(f"SRAM of the fullest PE, {short_name(name)}")
@@ -61,12 +67,13 @@ def print_artifact(artifact: Artifact, path: Path, notes: Sequence[str]) -> None
         _print_kernels(artifact, artifact.streaming)
 
 
-def artifact_document(artifact: Artifact, path: Path) -> dict[str, Any]:
+def artifact_document(compiled: Compiled) -> dict[str, Any]:
     """Return the facts of the report, ready for JSON. All times are modelled."""
+    artifact = compiled.artifact
     name, account = artifact.fullest
     plan, placed, clock_hz = artifact.streaming, artifact.pipelined, artifact.system.clock_hz
     return {
-        "artifact": str(path),
+        "artifact": str(compiled.path),
         "model": artifact.graph.name,
         "parameters": artifact.graph.parameter_count,
         "system": artifact.system.name,
@@ -82,7 +89,7 @@ def artifact_document(artifact: Artifact, path: Path) -> dict[str, Any]:
             "step_s": artifact.step_s,
             "samples_per_s": artifact.batch_size / artifact.step_s,
             "tokens_per_s": artifact.batch_size * artifact.tokens / artifact.step_s,
-            "utilization": utilization(artifact),
+            "utilization": compiled.utilization,
         },
         "micro_batch_size": artifact.micro_batch_size,
         "recompute": asdict(artifact.recompute),
@@ -112,32 +119,16 @@ def print_differences(changes: Sequence[Change]) -> None:
         print("no difference")
 
 
-def utilization(artifact: Artifact) -> float:
-    """Return the share of the wafers' peak that the products of a step come to: none of them twice, no zeros."""
-    peak_flops = artifact.num_csx * artifact.system.peak_flops(artifact.operand_bits)
-    return useful_flops(artifact) / (peak_flops * artifact.step_s)
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a time in the unit that suits it; long ones in hours or days as well."""
-    for name, size in (("days", 86_400.0), ("hours", 3_600.0)):
-        if seconds >= 2 * size:
-            return f"{seconds:,.0f} s ({seconds / size:,.1f} {name})"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:,.4g} {unit}" if seconds < 1e4 * size else f"{seconds / size:,.0f} {unit}"
-    return f"{seconds * 1e9:.4g} ns"
-
-
-def _facts(artifact: Artifact, path: Path) -> Iterator[tuple[str, str]]:
+def _facts(compiled: Compiled) -> Iterator[tuple[str, str]]:
+    artifact = compiled.artifact
     step_s, system = artifact.step_s, artifact.system
-    yield "artifact", str(path)
+    yield "artifact", str(compiled.path)
     yield "mode", artifact.mode
     rate = f"{_rate_text(artifact.batch_size / step_s)} samples/s"
     if artifact.tokens > 1:
         rate += f", {_rate_text(artifact.batch_size * artifact.tokens / step_s)} tokens/s"
-    yield "step, modelled", f"{seconds_text(step_s)}, {artifact.step_cycles:,} cycles; {rate}"
-    yield "utilization", f"{utilization(artifact):.1%} of the peak, modelled"
+    yield "step, modelled", f"{time_text(step_s)}, {artifact.step_cycles:,} cycles; {rate}"
+    yield "utilization", f"{compiled.utilization:.1%} of the peak, modelled"
     usable = system.fabric.pes
     used = f"{artifact.active_pes:,} of {usable:,} ({artifact.active_pes / usable:.1%})"
     if artifact.pipelined is not None:

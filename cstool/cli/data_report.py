@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cstool.cli.render import print_facts, print_line, print_table
-from cstool.data import DataInfo, PartInfo, TextSummary
-from cstool.run.report.wording import counted
-from cstool.words import bytes_text
+from cstool.words import bytes_text, counted
+
+if TYPE_CHECKING:
+    from cstool.verbs.results import DataInfo, PartInfo, TextSummary
 
 
 def print_text_summary(made: TextSummary, val_fraction: float) -> None:

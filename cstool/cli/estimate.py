@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cstool.cli.compile import PLOT_ENDINGS, ModelParamsOption, PlotOption, ThemeChoice, ThemeOption
+from cstool.cli.compile import ModelParamsOption, PlotOption, ThemeChoice, ThemeOption, check_plots
 from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice
+from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice, SetOption
 from cstool.errors import EstimateError
 from cstool.verbs.trace_file import check_trace_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cstool.estimation import Estimator
-    from cstool.params import Params
-
-SPARSITY_KEY = "trainer.init.sparsity"
+EXAMPLE_COUNTS = "such as 4, or 1,2,4..192, where .. doubles"
 EPILOG = """\
 Example: cstool estimate --params gpt3_175b --num_csx 1,2,4..192 --tokens 300B
 Example: cstool estimate --params gpt3_xl --sparsity 0,0.5,0.9"""
@@ -96,10 +93,7 @@ def estimate(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="With --system host: measure what this machine can do once more.")
     ] = False,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
-    ] = None,
+    set_: SetOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -116,48 +110,17 @@ def estimate(
             return
         if system.lower() == HOST:
             _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
-            _host(params, list(set_ or ()), calibrate, tokens, as_json)
+            from cstool.cli.estimate_host import estimate_host
+
+            estimate_host(params, set_ or (), calibrates=calibrate, tokens=tokens, as_json=as_json)
             return
         if calibrate:
             raise EstimateError(f"--calibrate: must stand beside --system host, got --system {system}")
         if params is None:
             raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
         _check_files(plot or (), trace, csv)
-        from cstool.estimation import (
-            Estimator,
-            make_request,
-            parse_counts,
-            parse_sparsities,
-            scale,
-            smallest_compute_bound,
-            sweep_sparsity,
-        )
-        from cstool.estimation.request import samples_per_csx
-
-        def estimator(overrides: list[str]) -> Estimator:
-            return Estimator(
-                make_request(
-                    _load(params, overrides),
-                    system,
-                    batch_per_csx=batch_per_csx,
-                    execution_mode=execution_mode.value,
-                    recompute=recompute.value,
-                    memoryx=memoryx,
-                    tokens=tokens,
-                )
-            )
-
-        overrides = list(set_ or ())
-        shares = [] if sparsity is None else parse_sparsities(sparsity)
-        base = estimator([*overrides, f"{SPARSITY_KEY}={shares[0]}"] if shares else overrides)
-        counts = [base.request.params.num_csx] if num_csx is None else parse_counts(num_csx)
-        samples_per_csx(base.request, counts[-1], is_alone=False)
-        found = base.at(counts[0])
-        rows = scale(base, counts) if len(counts) > 1 else []
-        others = {share: estimator([*overrides, f"{SPARSITY_KEY}={share}"]) for share in shares[1:]}
-        estimators = dict.fromkeys(shares[:1], base) | others
-        sparse = sweep_sparsity(estimators, counts[0]) if len(shares) > 1 else []
-        smallest = smallest_compute_bound(base, found)
+        shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
+        counts = () if num_csx is None else tuple(parse_counts(num_csx))
         from cstool.cli.estimate_report import (
             csv_text,
             estimate_document,
@@ -167,28 +130,34 @@ def estimate(
             write_csv,
         )
         from cstool.cli.render import print_json
-        from cstool.compiler.density import sparsity_notes
-        from cstool.estimation import Row
+        from cstool.verbs.estimating import EstimateRequest, draw_estimates, estimate_all, write_timeline
 
+        request = EstimateRequest(
+            system=system,
+            num_csx=counts,
+            sparsities=shares,
+            batch_per_csx=batch_per_csx,
+            memoryx=memoryx,
+            tokens=tokens,
+            execution_mode=execution_mode.value,
+            recompute=recompute.value,
+        )
+        found = estimate_all(params, request, set_ or ())
         if trace is not None:
-            from cstool.estimation.timeline import draw_timeline
-
-            draw_timeline(found).write(trace)
+            write_timeline(found.estimate, trace)
         if csv is not None:
-            single = [] if rows or sparse else [Row(counts[0], found)]
-            write_csv(csv, csv_text(rows or single, sparse, shares[0] if shares else None))
+            single = () if found.scaling or found.sparsities else (found.first,)
+            write_csv(csv, csv_text(found.scaling or single, found.sparsities, shares[0] if shares else None))
         if plot:
-            from cstool.cli.estimate_picture import plot_estimate
-
-            plot_estimate(plot, theme.value, found, rows, sparse)
+            draw_estimates(found, plot, theme.value)
         if as_json:
-            print_json(estimate_document(found, smallest, rows, sparse))
+            print_json(estimate_document(found))
             return
-        print_estimate(found, smallest, sparsity_notes(base.request.params, found.artifact))
-        if rows:
-            print_scaling(rows)
-        if sparse:
-            print_sparsities(sparse)
+        print_estimate(found)
+        if found.scaling:
+            print_scaling(found.scaling)
+        if found.sparsities:
+            print_sparsities(found.sparsities)
 
 
 def _is_typed(ctx: typer.Context, name: str) -> bool:
@@ -207,29 +176,50 @@ def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
             raise EstimateError(f"{flag}: must be left out beside {beside}, where it has no effect")
 
 
-def _host(params: Path | None, overrides: list[str], calibrates: bool, tokens: str | None, as_json: bool) -> None:
-    """Measure this machine, or predict a step on it."""
-    from cstool.cli.estimate_host import estimate_host
-    from cstool.estimation.request import parse_tokens
+def parse_counts(text: str) -> list[int]:
+    """Return the numbers of systems of `1,2,4..192`: listed ones, and from `a..b` a, doubled until b, and b.
 
-    loaded = None if params is None else _load(params, overrides)
-    wanted = None if tokens is None else parse_tokens(tokens)
-    estimate_host(loaded, calibrates=calibrates, tokens=wanted, as_json=as_json)
+    >>> parse_counts("1,2,4..192")
+    [1, 2, 4, 8, 16, 32, 64, 128, 192]
 
-
-def _load(path: Path, overrides: list[str]) -> Params:
-    """Return the params of a file.
+    Args:
+        text: as typed
 
     Raises:
-        EstimateError: it has several trainers
-        ParamsError: it breaks rules
+        EstimateError: it is nothing of the kind
     """
-    from cstool.params import load_all_params
+    found: list[int] = []
+    for part in text.split(","):
+        ends = part.strip().split("..")
+        if len(ends) > 2 or not all(end.isdecimal() and int(end) for end in ends):
+            raise EstimateError(f"--num_csx: must be numbers of systems, got {text}", EXAMPLE_COUNTS)
+        first, last = int(ends[0]), int(ends[-1])
+        if first > last:
+            raise EstimateError(f"--num_csx: must go up in {part.strip()}, got {text}", EXAMPLE_COUNTS)
+        while first < last:
+            found.append(first)
+            first *= 2
+        found.append(last)
+    return sorted(set(found))
 
-    trainers = load_all_params(path, overrides=overrides, flags={})
-    if len(trainers) > 1:
-        raise EstimateError(f"--params: must be of one trainer, got {len(trainers)} in {path}", "estimate them apart")
-    return trainers[0]
+
+def parse_sparsities(text: str) -> list[float]:
+    """Return the shares of zeros of `0,0.5,0.9`, ascending.
+
+    Raises:
+        EstimateError: one of them is not from 0 to below 1
+    """
+    found = []
+    for part in text.split(","):
+        try:
+            share = float(part)
+        except ValueError:
+            share = -1.0
+        if not 0.0 <= share < 1.0:
+            rule = "must be shares of zeros from 0 to below 1"
+            raise EstimateError(f"--sparsity: {rule}, got {part.strip()}", "such as 0,0.5,0.9")
+        found.append(share)
+    return sorted(set(found))
 
 
 def _check_files(plots: Sequence[Path], trace: Path | None, csv: Path | None) -> None:
@@ -245,9 +235,7 @@ def _check_files(plots: Sequence[Path], trace: Path | None, csv: Path | None) ->
         raise EstimateError(f"--csv: must be a file, got {'a folder' if csv.is_dir() else 'what is none'}: {csv}")
     if len({path.absolute() for path in plots}) < len(plots):
         raise EstimateError(f"--plot: must be another file than --plot, got {plots[-1]}")
-    for path in plots:
-        if path.suffix.lower() not in PLOT_ENDINGS:
-            raise EstimateError(f"--plot: must end in .svg or .png, got {path}")
+    check_plots(plots, EstimateError)
     if trace is not None:
         check_trace_file(trace)
 
@@ -256,10 +244,10 @@ def _validate(as_json: bool) -> None:
     """Set the model beside what is published."""
     from cstool.cli.published_report import print_published, published_document
     from cstool.cli.render import print_json
-    from cstool.estimation.published import load_published, predict
+    from cstool.verbs.estimating import compare_published
 
-    predictions = [predict(result) for result in load_published()]
+    found = compare_published()
     if as_json:
-        print_json(published_document(predictions))
+        print_json(published_document(found))
     else:
-        print_published(predictions)
+        print_published(found)

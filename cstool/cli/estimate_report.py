@@ -6,16 +6,16 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cstool.cli.compile_report import phases_document, seconds_text
+from cstool.cli.compile_report import phases_document
 from cstool.cli.render import print_facts, print_line, print_table
 from cstool.errors import EstimateError
-from cstool.estimation import Estimate, Row, first_of
-from cstool.ir import Artifact, ExecutionMode, KernelCycles
-from cstool.perf.micro_batches import micro_batches_text
-from cstool.perf.wafer import zero_weights
-from cstool.words import bytes_text
+from cstool.words import bytes_text, micro_batches_text, time_text
+
+if TYPE_CHECKING:
+    from cstool.verbs.estimating import Estimates
+    from cstool.verbs.results import Artifact, Estimate, KernelCycles, Row
 
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
@@ -46,17 +46,17 @@ _CSV_COLUMNS = (
 )
 
 
-def print_estimate(found: Estimate, smallest: int | None, notes: Sequence[str]) -> None:
-    """Print one estimate in full."""
-    artifact = found.artifact
+def print_estimate(estimates: Estimates) -> None:
+    """Print the first estimate in full."""
+    found, artifact = estimates.estimate, estimates.estimate.artifact
     graph, system = artifact.graph, artifact.system
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
     print_line(f"{graph.name}: {graph.parameter_count:,} parameters, batches of {found.batch_size:,} samples{tokens}")
     machine = f"{found.num_csx:,} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
     print_line(f"{machine}. Everything is modelled; nothing is measured.")
     print()
-    print_facts(dict(_facts(found, smallest)))
-    for note in notes:
+    print_facts(dict(_facts(found, estimates.smallest)))
+    for note in estimates.notes:
         print_line(f"note: {note}")
     print("\nwhy")
     for reason in artifact.reasons:
@@ -72,7 +72,7 @@ def _print_step(found: Estimate) -> None:
     print("\nwhere a step goes: each moment counts once, for what all else waits for; work goes on beside it")
 
     def time(seconds: float) -> str:
-        return seconds_text(seconds).partition(" (")[0] if seconds else "-"
+        return time_text(seconds).partition(" (")[0] if seconds else "-"
 
     rows = [
         (
@@ -92,10 +92,10 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     artifact = found.artifact
     system = artifact.system
     yield "mode", _mode_text(artifact)
-    if zeros := zero_weights(artifact):
+    if zeros := found.zero_weights:
         share = zeros / artifact.graph.parameter_count
         yield "zeros", f"{zeros:,} of all weights, {share:.1%}, are not stored, streamed or multiplied"
-    yield "step", f"{seconds_text(found.step_s)}, bound by {found.bound}"
+    yield "step", f"{time_text(found.step_s)}, bound by {found.bound}"
     rate = f"{_number(found.samples_per_s)} samples/s"
     yield "throughput", f"{rate}, {_number(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
     yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
@@ -104,7 +104,7 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     yield "power", f"{_number(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
     if found.days is not None:
         yield "training", f"{_days(found.days)} for {found.tokens:,} tokens"
-    if artifact.mode is ExecutionMode.WEIGHT_STREAMING:
+    if artifact.streaming is not None:
         yield "smallest batch", _smallest_text(found, smallest)
     yield "efficiency", f"{system.pe.efficiency:g} of a PE's rate is taken to be sustained"
 
@@ -149,8 +149,7 @@ def _smallest_text(found: Estimate, smallest: int | None) -> str:
 
 def print_scaling(rows: Sequence[Row]) -> None:
     """Print the table over numbers of systems."""
-    first = first_of(rows).estimate
-    assert first is not None
+    first = _first_of(rows)
     print(f"\nscaling, the batch of {_batch_text(rows)}, modelled")
     has_days = first.tokens is not None
     columns = (*SCALE_COLUMNS, *(("training",) if has_days else ()), "power", "bound by")
@@ -164,7 +163,7 @@ def print_scaling(rows: Sequence[Row]) -> None:
             (
                 f"{found.num_csx:,}",
                 f"{found.batch_size:,}",
-                seconds_text(found.step_s).partition(" (")[0],
+                time_text(found.step_s).partition(" (")[0],
                 _number(found.samples_per_s),
                 _number(found.tokens_per_s),
                 f"{row.speedup:,.2f}x",
@@ -182,6 +181,10 @@ def print_scaling(rows: Sequence[Row]) -> None:
             print_line(f"{row.label:,}: left out: {row.why}")
 
 
+def _first_of(rows: Sequence[Row]) -> Estimate:
+    return next(row.estimate for row in rows if row.estimate is not None)
+
+
 def _batch_text(rows: Sequence[Row]) -> str:
     sizes = {row.estimate.batch_size for row in rows if row.estimate is not None}
     return "the file shared out" if len(sizes) == 1 else "each system the same"
@@ -189,8 +192,7 @@ def _batch_text(rows: Sequence[Row]) -> str:
 
 def print_sparsities(rows: Sequence[Row]) -> None:
     """Print the table over shares of zeros."""
-    first = first_of(rows).estimate
-    assert first is not None
+    first = _first_of(rows)
     systems = "1 system" if first.num_csx == 1 else f"{first.num_csx:,} systems"
     print(f"\nsparsity of the linear layers, {systems}, modelled")
     table = []
@@ -202,7 +204,7 @@ def print_sparsities(rows: Sequence[Row]) -> None:
         table.append(
             (
                 f"{row.label:.0%}" if round(100 * row.label, 6).is_integer() else f"{row.label:.4%}",
-                seconds_text(found.step_s).partition(" (")[0],
+                time_text(found.step_s).partition(" (")[0],
                 _number(found.tokens_per_s),
                 f"{row.speedup:.2f}x",
                 f"{row.efficiency:.0%}",
@@ -218,27 +220,25 @@ def print_sparsities(rows: Sequence[Row]) -> None:
     print("of ideal: the speedup over what the products that are left would allow")
 
 
-def estimate_document(
-    found: Estimate, smallest: int | None, rows: Sequence[Row], sparse: Sequence[Row]
-) -> dict[str, Any]:
+def estimate_document(estimates: Estimates) -> dict[str, Any]:
     """Return the facts ready for JSON; everything that is modelled is under that name."""
-    artifact = found.artifact
+    found, artifact = estimates.estimate, estimates.estimate.artifact
     return {
         "model": artifact.graph.name,
         "parameters": artifact.graph.parameter_count,
         "system": artifact.system.name,
         "modelled": {
-            **_row_document(Row(found.num_csx, found)),
+            **_row_document(estimates.first),
             "reasons": list(artifact.reasons),
-            "smallest_compute_bound_samples_per_csx": smallest,
+            "smallest_compute_bound_samples_per_csx": estimates.smallest,
             "resources": {name: {"work_s": s, "busy": found.busy[name]} for name, s in found.step.busy_s.items()},
             "spent_s": found.step.spent_s,
             "limits": found.limits,
             "longest_resource_s": found.step.longest_s,
             "serial_s": found.step.serial_s,
             "kernels": _kernels(artifact),
-            "scaling": [_row_document(row) for row in rows],
-            "sparsities": [_row_document(row) | {"sparsity": row.label} for row in sparse],
+            "scaling": [_row_document(row) for row in estimates.scaling],
+            "sparsities": [_row_document(row) | {"sparsity": row.label} for row in estimates.sparsities],
         },
     }
 
@@ -273,7 +273,7 @@ def _row_document(row: Row) -> dict[str, Any]:
         "samples_per_csx": found.samples_per_csx,
         "micro_batch_size": found.artifact.micro_batch_size,
         "mode": found.artifact.mode,
-        "zero_weights": zero_weights(found.artifact),
+        "zero_weights": found.zero_weights,
         "step_s": found.step_s,
         "samples_per_s": found.samples_per_s,
         "tokens_per_s": found.tokens_per_s,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.cli.infer_options import InferFlags
 from cstool.errors import InferenceError, Interrupted
+from cstool.words import bytes_text, counted
 
 if TYPE_CHECKING:
     from cstool.cli.screen import TextOutput
-    from cstool.data import Tokenizer
-    from cstool.inference.answer import Answers, Completion, Request, Speed
-    from cstool.inference.model import InferenceModel
-    from cstool.params import Params
+    from cstool.verbs.answer import TextPlan
+    from cstool.verbs.results import Answers, Completion, InferenceModel, Params
 
 _TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
 
@@ -36,94 +33,65 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     """
     from cstool.cli.render import print_json
     from cstool.cli.screen import screen_on
-    from cstool.inference.answer import encode_prompts
-    from cstool.inference.model import InferenceModel
-    from cstool.params import DecoderParams
-    from cstool.verbs.answer import check_output, choose_tokenizer, write_completions
-    from cstool.verbs.run_log import LOG, run_log
+    from cstool.verbs.answer import check_output, generates_text, open_logged, plan_text, predict, write_completions
 
-    request, tokenizer, encoded = None, None, None
-    if isinstance(params.model, DecoderParams):
-        request = flags.request(params.model, params.seed)
-        tokenizer = choose_tokenizer(params, flags.tokenizer)
+    plan: TextPlan | None = None
+    if generates_text(params):
+        request = flags.request()
         check_output(flags.output, (".jsonl",), "--output")
         # What is wrong with a prompt is said before anything is read.
-        encoded = encode_prompts(params.model, tokenizer, request)
+        plan = plan_text(params, request)
     else:
         for name in flags.typed:
             if name.removeprefix("--") in _TEXT_FLAGS:
                 raise InferenceError(f"{name}: must be for a model that generates text, got {params.model.name}")
         check_output(flags.output, (".csv", ".h5"), "--output")
-    # A model that others share need not be in a folder that can be written.
-    keeps_log = not params.model_dir.is_dir() or os.access(params.model_dir, os.W_OK)
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
         screen_on(sys.stderr) as screen,
-        run_log(
-            params.model_dir if keeps_log else None,
-            params.logging.log_level,
-            screen.handler,
-            params.resolved(),
-            is_latest=False,
-        ),
-        InferenceModel(params, checkpoint_path=checkpoint_path, lanes=lanes, progress=screen.progress) as model,
+        open_logged(params, screen, checkpoint_path=checkpoint_path, lanes=lanes) as model,
     ):
-        if not keeps_log:
-            LOG.info(f"{params.model_dir} cannot be written: this log is not kept.")
         document: dict[str, Any] = {
             "mode": "infer",
             "model": params.model.name,
             "parameters": model.graph.parameter_count,
             "step": model.step,
         }
-        if request is not None and tokenizer is not None:
-            answers, signal_name = _answer(model, tokenizer, request, encoded, text=None if as_json else screen.text)
+        signal_name = None
+        if plan is not None:
+            answers, signal_name = _answer(model, plan, text=None if as_json else screen.text)
             document |= answers.as_dict()
             if flags.output is not None:
                 write_completions(flags.output, answers.completions)
         else:
-            from cstool.inference.predict import predict
-
-            predictions = predict(model, flags.output, batch_size=flags.batch_size, progress=screen.progress)
-            document |= predictions.as_dict()
-            signal_name = None
+            found = predict(model, flags.output, batch_size=flags.batch_size, progress=screen.progress)
+            document |= found.as_dict()
         if as_json:
             print_json(document)
         if signal_name is not None:
             raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
 
 
-def _answer(
-    model: InferenceModel,
-    tokenizer: Tokenizer,
-    request: Request,
-    encoded: Sequence[Sequence[int]] | None,
-    *,
-    text: TextOutput | None,
-) -> tuple[Answers, str | None]:
+def _answer(model: InferenceModel, plan: TextPlan, *, text: TextOutput | None) -> tuple[Answers, str | None]:
     """Let the model answer; return also the signal that stopped it, if one did."""
-    from cstool.inference.answer import answer
-    from cstool.run.stopping import StopRequest
+    from cstool.verbs.answer import answer_until_stopped
     from cstool.verbs.run_log import LOG
 
-    shown = text if len(request.prompts) == 1 else None
+    prompts = plan.request.prompts
+    shown = text if len(prompts) == 1 else None
+    if shown is not None:
+        shown.write(prompts[0])
 
-    with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:
+    def show(_: int, piece: str) -> None:
         if shown is not None:
-            shown.write(request.prompts[0])
-        answers = answer(
-            model,
-            tokenizer,
-            request,
-            encoded=encoded,
-            stopped=lambda: stop.signal_name is not None,
-            **({} if shown is None else {"show": lambda _, piece: shown.write(piece)}),
-        )
+            shown.write(piece)
+
+    answers, signal_name = answer_until_stopped(model, plan, show=show)
     if text is not None:
         _show_rest(answers, text)
-    for line in _summary(answers, request):
+    for line in _summary(answers):
         LOG.info(line)
-    return answers, stop.signal_name
+    return answers, signal_name
 
 
 def _show_rest(answers: Answers, text: TextOutput) -> None:
@@ -136,23 +104,18 @@ def _show_rest(answers: Answers, text: TextOutput) -> None:
 
 
 def _ending(completion: Completion) -> str:
-    from cstool.run.report.wording import counted
-
     return f"{counted(len(completion.tokens), 'token')}, ended by {completion.finish_reason}"
 
 
-def _summary(answers: Answers, request: Request) -> list[str]:
+def _summary(answers: Answers) -> list[str]:
     """Return what is said at the end, measured on this host."""
-    from cstool.run.report.wording import counted
-    from cstool.words import bytes_text
-
-    speed: Speed = answers.speed
+    speed = answers.speed
     rate = speed.tokens / max(speed.seconds, 1e-9)
     lines = [
         f"| Inference Device=CSX, Step={speed.passes}, Rate={speed.tokens_per_s:.2f} tokens/sec, "
         f"GlobalRate={rate:.2f} tokens/sec"
     ]
-    if len(request.prompts) == 1:
+    if len(answers.completions) == 1:
         lines.append(f"The text has {_ending(answers.completions[0])}.")
     pass_bytes = speed.streamed_bytes // max(1, speed.passes)
     weights = "weights in memory" if speed.weights == "resident" else f"{bytes_text(pass_bytes)} of weights a pass"

@@ -11,8 +11,7 @@ import typer
 from cstool.errors import InferenceError
 
 if TYPE_CHECKING:
-    from cstool.inference.answer import Request
-    from cstool.params import DecoderParams
+    from cstool.verbs.answer import TextRequest
 
 NOT_FOR_INFERENCE = (
     *("artifact", "compile_dir", "compile_only", "execution_mode", "load_checkpoint_states", "max_steps", "num_steps"),
@@ -134,29 +133,23 @@ class InferFlags:
         if self.typed:
             raise InferenceError(f"{self.typed[0]}: must go with --mode infer, got --mode {mode}")
 
-    def request(self, asked: DecoderParams, seed: int) -> Request:
-        """Return what is asked for: what was typed, else what the model section of the params says.
-
-        Args:
-            asked: that section
-            seed: of draws
+    def request(self) -> TextRequest:
+        """What is asked for; prompts in a file are read.
 
         Raises:
-            InferenceError: something of it cannot be
+            InferenceError: there are no prompts, or they cannot be read
         """
         from cstool.cli.prompts import read_prompts
-        from cstool.inference.answer import make_request
+        from cstool.verbs.answer import TextRequest
 
-        prompts = read_prompts(self.prompt, self.prompt_file)
-        return make_request(
-            asked,
-            prompts,
-            seed=seed,
+        return TextRequest(
+            tuple(read_prompts(self.prompt, self.prompt_file)),
             max_tokens=self.max_tokens,
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
-            stops=self.stop or (),
+            stops=tuple(self.stop or ()),
+            tokenizer=self.tokenizer,
             truncates=bool(self.truncate_prompt),
             uses_cache=not self.no_kv_cache,
             special_tokens=not self.no_special_tokens,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import print_table
-from cstool.estimation.published import USES, Prediction, errors_of
+
+if TYPE_CHECKING:
+    from cstool.verbs.results import Prediction, PublishedComparison
 
 _UNITS = {
     "samples_per_s": "samples/s",
@@ -31,20 +32,20 @@ _TITLES = {
 _COLUMNS = ("result", "published", "predicted", "error", "unit", "status")
 
 
-def print_published(predictions: Sequence[Prediction]) -> None:
+def print_published(compared: PublishedComparison) -> None:
     """Print the tables, the errors, what was assumed, and the sources."""
     print("Published results beside the model's predictions. Predictions are modelled; nothing is measured here.")
-    for use in USES:
-        print(f"\n{_TITLES[use]}\n")
-        found = [prediction for prediction in predictions if prediction.result.use == use]
+    for use, title in _TITLES.items():
+        print(f"\n{title}\n")
+        found = [prediction for prediction in compared.predictions if prediction.result.use == use]
         print_table(_COLUMNS, [_row(prediction) for prediction in found], right=("published", "predicted", "error"))
-        if use != "headline" and (errors := errors_of(predictions, use)) is not None:
+        if (errors := compared.errors.get(use)) is not None:
             print(
                 f"\n{errors.count} of {len(found)} predicted: off by {errors.median:.1%} in the median, by "
                 f"{errors.average:.1%} on average, by {errors.largest:.1%} at most ({errors.name})"
             )
     print("\nsays, and under which conditions\n")
-    for prediction in predictions:
+    for prediction in compared.predictions:
         _print_conditions(prediction)
 
 
@@ -85,17 +86,15 @@ def _conditions(prediction: Prediction) -> str:
     return f"under: {', '.join(parts)}"
 
 
-def published_document(predictions: Sequence[Prediction]) -> dict[str, Any]:
+def published_document(compared: PublishedComparison) -> dict[str, Any]:
     """Return all of it ready for JSON; predictions are modelled."""
     return {
         "results": [
             asdict(prediction.result)
             | {"modelled": prediction.predicted, "error": prediction.error, "note": prediction.note}
-            for prediction in predictions
+            for prediction in compared.predictions
         ],
-        "errors": {
-            use: None if (errors := errors_of(predictions, use)) is None else asdict(errors) for use in USES[:-1]
-        },
+        "errors": {use: None if errors is None else asdict(errors) for use, errors in compared.errors.items()},
     }
 
 

@@ -7,13 +7,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 
 from cstool.errors import CstoolError
 from cstool.plain_text import one_line
+from cstool.words import did_you_mean
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -136,9 +136,5 @@ def _bad_value(error: typer.BadParameter) -> tuple[str, str | None]:
     if kind in _KINDS:
         return f"{name}: must be {_KINDS[kind]}, got {value!r}", None
     if choices := [str(getattr(choice, "value", choice)) for choice in param.type_descriptor.choices or ()]:
-        near = get_close_matches(str(value).lower(), [choice.lower() for choice in choices], n=1)
-        nearest = [choice for choice in choices if choice.lower() in near]
-        return f"{name}: must be one of {', '.join(choices)}, got {value!r}", (
-            f"did you mean {nearest[0]}?" if nearest else None
-        )
+        return f"{name}: must be one of {', '.join(choices)}, got {value!r}", did_you_mean(str(value), choices)
     return f"{name}: {error.message}", None

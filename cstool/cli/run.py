@@ -29,7 +29,7 @@ from cstool.cli.infer_options import (
 )
 from cstool.cli.report import DebugOption, errors_as_messages, missing_option
 from cstool.cli.trace_option import RunTraceOption
-from cstool.verbs.asked import typed
+from cstool.verbs.asked import load_trainers, typed
 from cstool.verbs.trace_file import check_trace_file
 
 EPILOG = """\
@@ -90,6 +90,11 @@ RecomputeOption = Annotated[
 ]
 
 
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
+]
+NumCsxOption = Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")]
 SystemOption = Annotated[
     str,
     typer.Option(
@@ -171,7 +176,7 @@ def run(
         Path | None,
         typer.Option("--model_dir", "-o", metavar="DIR", help="Folder of checkpoints and logs."),
     ] = None,
-    num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
+    num_csx: NumCsxOption = None,
     checkpoint_path: Annotated[
         Path | None,
         typer.Option(
@@ -208,10 +213,7 @@ def run(
         int | None, typer.Option("--eval_steps", metavar="N", help="Batches of an evaluation.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
-    ] = None,
+    set_: SetOption = None,
     system: SystemOption = "cs2",
     execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
     recompute: RecomputeOption = RecomputeChoice.fastest,
@@ -333,16 +335,13 @@ def run(
             asked.check_mode(mode.value)
         if trace is not None:
             check_trace_file(trace)
-        from cstool.params import load_all_params
-
         if params is not None:
-            trainers = load_all_params(params, overrides=set_ or (), flags=flags)
+            trainers = load_trainers(params, set_ or (), flags)
         elif mode is Mode.infer and checkpoint_path is not None:
-            from cstool.store import find_checkpoint
-            from cstool.verbs.answer import params_of
+            from cstool.verbs.answer import trained_params
 
-            checkpoint_path = find_checkpoint(checkpoint_path)
-            trainers = (params_of(checkpoint_path, set_ or (), flags),)
+            checkpoint_path, found = trained_params(checkpoint_path, set_ or (), flags)
+            trainers = (found,)
         else:
             raise missing_option(context, "--params", "-p")
         if mode is Mode.infer:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from cstool.cli.compile import ThemeChoice, ThemeOption
+from cstool.cli.compile import PlotOption, ThemeChoice, ThemeOption, check_plots
 from cstool.cli.completion import complete_params
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.run import LogLevel, parse_lanes
+from cstool.cli.run import LogLevel, NumCsxOption, SetOption, parse_lanes
+from cstool.cli.screen import screen_on
 from cstool.errors import CstoolError
-
-if TYPE_CHECKING:
-    from cstool.compare import Request, Verdict
-    from cstool.params import Params
-
-PLOT_ENDINGS = (".svg", ".png")
-
+from cstool.verbs.asked import load_trainer, typed
 
 EPILOG = "Example: cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg"
 
@@ -45,7 +40,7 @@ def validate(
             "--num_steps", metavar="K", help="Steps of each run.", show_default="those of the file, at most 100"
         ),
     ] = None,
-    num_csx: Annotated[int | None, typer.Option("--num_csx", metavar="N", help="Number of CSX systems.")] = None,
+    num_csx: NumCsxOption = None,
     max_loss_gap: Annotated[
         float,
         typer.Option(
@@ -65,10 +60,7 @@ def validate(
         str | None,
         typer.Option("--sweep", metavar="S,S,...", help="Measure these sparsities, too; the verdict is not of them."),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the params file, by its dotted path."),
-    ] = None,
+    set_: SetOption = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")] = None,
     lanes: Annotated[
         str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Losses do not depend on it.")
@@ -83,10 +75,7 @@ def validate(
             show_default="a temporary one",
         ),
     ] = None,
-    plot: Annotated[
-        list[Path] | None,
-        typer.Option("--plot", metavar="FILE", help="Draw it into a file, .svg or .png; may be given several times."),
-    ] = None,
+    plot: PlotOption = None,
     theme: ThemeOption = ThemeChoice.light,
     as_json: JsonOption = False,
     logging: Annotated[
@@ -109,24 +98,20 @@ def validate(
             rule = "is not for validate, whose runs begin afresh, sparse and dense"
             raise CstoolError(f"--checkpoint_path: {rule}", f"to evaluate a checkpoint, `{evaluate}`")
         shares = _parse_sweep(sweep)
-        for path in plot or ():
-            if path.suffix.lower() not in PLOT_ENDINGS:
-                raise CstoolError(f"--plot: must end in .svg or .png, got {path}")
-        flags = {
-            key: typed
-            for key, typed in (
-                ("trainer.init.backend.cluster_config.num_csx", ("--num_csx", num_csx)),
-                ("trainer.init.seed", ("--seed", seed)),
-            )
-            if typed[1] is not None
-        }
-        from cstool.params import load_params
+        check_plots(plot or (), CstoolError)
+        loaded = load_trainer(params, set_ or (), typed("--", num_csx=num_csx, seed=seed))
+        from cstool.verbs.comparison import draw_verdict, new_request, validate_logged
 
-        loaded = load_params(params, overrides=set_ or (), flags=flags)
-        from cstool.compare import Request
-
-        request = Request(sparsity, num_steps, max_loss_gap, tolerance, shares, lane_count, model_dir)
-        verdict = _validate(loaded, request, logging.value)
+        request = new_request(
+            sparsity=sparsity,
+            num_steps=num_steps,
+            max_loss_gap=max_loss_gap,
+            tolerance=tolerance,
+            sweep=shares,
+            lanes=lane_count,
+            model_dir=model_dir,
+        )
+        verdict = validate_logged(loaded, request, lambda: screen_on(sys.stderr), logging.value)
         if as_json:
             from cstool.cli.render import print_json
 
@@ -135,7 +120,7 @@ def validate(
             from cstool.cli.validate_report import print_verdict
 
             print_verdict(verdict)
-        _plot(verdict, plot or (), theme.value)
+        draw_verdict(verdict, plot or (), theme.value)
     if not verdict.holds:
         raise typer.Exit(1)
 
@@ -153,31 +138,3 @@ def _parse_sweep(text: str | None) -> tuple[float, ...]:
     except ValueError:
         hint = "for example --sweep 0.5,0.75,0.9"
         raise CstoolError(f"--sweep: must be numbers with commas between them, got {text!r}", hint) from None
-
-
-def _validate(params: Params, request: Request, level: str) -> Verdict:
-    """Run it with progress on stderr, the log of the runs from a level on there, too, and all of it in the folder."""
-    import tempfile
-
-    from cstool.cli.screen import screen_on
-    from cstool.compare import validate
-    from cstool.verbs.run_log import run_log
-
-    with tempfile.TemporaryDirectory(prefix="cstool-validate-") as aside, screen_on(sys.stderr) as screen:
-        screen.handler.setLevel(level)
-        log_level = "DEBUG" if level == "DEBUG" else "INFO"
-        with run_log(request.model_dir or Path(aside), log_level, screen.handler, params.resolved()):
-            return validate(params, request, screen.progress)
-
-
-def _plot(verdict: Verdict, plots: list[Path] | tuple[()], theme: str) -> None:
-    if not plots:
-        return
-    from cstool.cli.validate_report import comparison_picture
-    from cstool.pictures.comparison import draw_comparison
-
-    for path in plots:
-        try:
-            draw_comparison(comparison_picture(verdict), path, theme)
-        except OSError as error:
-            raise CstoolError(f"{path}: cannot be written: {error.strerror}") from error

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from cstool.cli.compile_report import seconds_text
 from cstool.cli.render import print_line, print_table
-from cstool.pictures.names import short_name
-from cstool.words import bytes_text
+from cstool.short_names import short_name
+from cstool.words import bytes_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cstool.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
-    from cstool.pictures.comparison import ComparisonPicture
+    from cstool.verbs.results import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
 
 _MEMORY = {
     "weights": "weights",
@@ -66,54 +63,15 @@ def print_verdict(verdict: Verdict) -> None:
     print(f"verdict: {_word(verdict.holds)}")
 
 
-def comparison_picture(verdict: Verdict) -> ComparisonPicture:
-    """Return what the picture of a verdict shows."""
-    from cstool.pictures.comparison import ComparisonPicture, SweepPoint
-
-    setting, quality = verdict.setting, verdict.comparison.quality
-    of_step = f"{setting.num_steps:,} steps of {_batch_text(setting)}"
-    return ComparisonPicture(
-        title=f"{setting.model}, {setting.parameters:,} parameters: sparsity {verdict.comparison.sparsity} and dense",
-        subtitle=f"{of_step}, seed {setting.seed}. Measured on this host: {setting.cpu}, {_lanes_text(setting)}.",
-        unit="nats per sample" if setting.tokens is None else "nats per token",
-        sparsity=verdict.comparison.sparsity,
-        sparse_losses=quality.sparse_losses,
-        dense_losses=quality.dense_losses,
-        sparse_held_out=quality.sparse_loss,
-        dense_held_out=quality.dense_loss,
-        sweep=tuple(
-            SweepPoint(
-                density=point.density,
-                matrices=point.cost.matrices.speedup or math.nan,
-                kernels_alone=point.cost.matrices.kernels_alone or math.nan,
-                step=point.cost.step.speedup or math.nan,
-                step_ideal=point.cost.step.ideal or math.nan,
-                held_out_loss=point.quality.sparse_loss,
-            )
-            for point in verdict.sweep
-        ),
-    )
-
-
 def _print_setting(setting: Setting, found: Comparison) -> None:
     share = setting.sparse_parameters / setting.parameters
     print_line(f"{setting.model}, {setting.parameters:,} parameters: sparse against dense")
     sparse = f"{setting.sparse_parameters:,} of them ({share:.1%})"
     print(f"sparsity {found.sparsity} in {sparse}; {1 - found.density:.1%} of these are zero")
     of_file = "" if setting.file_steps in (None, setting.num_steps) else f"; the file asks for {setting.file_steps:,}"
-    steps = f"{setting.num_steps:,} steps of {_batch_text(setting)}"
+    steps = f"{setting.num_steps:,} steps of {setting.batch_text}"
     print(f"{steps} on {setting.num_csx} CSX, seed {setting.seed}{of_file}")
-    print(f"Measured on this host ({setting.cpu}, {_lanes_text(setting)}); nothing is modelled.")
-
-
-def _batch_text(setting: Setting) -> str:
-    tokens = "" if setting.tokens is None else f" of {setting.tokens:,} tokens"
-    return f"{setting.batch_size:,} samples{tokens}"
-
-
-def _lanes_text(setting: Setting) -> str:
-    lanes = "1 lane" if setting.lanes == 1 else f"{setting.lanes} lanes"
-    return f"{lanes} on {'1 core' if setting.cores == 1 else f'{setting.cores} cores'}"
+    print(f"Measured on this host ({setting.cpu}, {setting.lanes_text}); nothing is modelled.")
 
 
 def _word(holds: bool) -> str:
@@ -199,7 +157,7 @@ def _middle_half(seconds: Sequence[float]) -> str:
     """Return between which times the middle half of the steps is."""
     ordered = sorted(seconds)
     first, last = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
-    return f"{seconds_text(first)} - {seconds_text(last)}"
+    return f"{time_text(first)} - {time_text(last)}"
 
 
 def _name(row: CostRow) -> str:

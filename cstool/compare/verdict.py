@@ -264,6 +264,18 @@ class Setting:
     cpu: str
     seed: int
 
+    @property
+    def batch_text(self) -> str:
+        """A batch in words."""
+        tokens = "" if self.tokens is None else f" of {self.tokens:,} tokens"
+        return f"{self.batch_size:,} samples{tokens}"
+
+    @property
+    def lanes_text(self) -> str:
+        """Threads and cores in words."""
+        lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
+        return f"{lanes} on {'1 core' if self.cores == 1 else f'{self.cores} cores'}"
+
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Brief):

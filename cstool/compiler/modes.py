@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cstool.compiler.program import Program
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode
-from cstool.perf.micro_batches import micro_batches_text
+from cstool.words import micro_batches_text
 
 
 class NothingFits(CompileError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from cstool.data.dataset import Dataset
@@ -11,6 +10,7 @@ from cstool.data.hdf5_text import open_hdf5_text
 from cstool.data.mnist import open_mnist
 from cstool.data.parts import PICTURES, find_parts
 from cstool.errors import DataError
+from cstool.words import nearest
 
 HDF5_TEXT_PROCESSORS = ("GptHDF5MapDataProcessor", "GptHDF5DataProcessor")
 MNIST_PROCESSOR = "MNISTDataProcessor"
@@ -43,10 +43,10 @@ def open_dataset(
     if data_processor == MNIST_PROCESSOR:
         return open_mnist(paths, split=split or "train", tried=tried)
     known = (*HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR)
-    nearest = get_close_matches(data_processor, known, n=1)
+    near = nearest(data_processor, known)
     raise DataError(
         f"data_processor: must be one of {', '.join(known)}, got {data_processor}",
-        f"{nearest[0]} is the nearest" if nearest else None,
+        None if near is None else f"{near} is the nearest",
     )
 
 

@@ -1,7 +1,7 @@
 """What a model would need on the modelled cluster: compiled, put on so many systems, set beside what is published."""
 
 from cstool.estimation.point import Estimate, Estimator
-from cstool.estimation.request import Request, make_request, parse_counts, parse_sparsities
+from cstool.estimation.request import Request, make_request
 from cstool.estimation.sweep import Row, first_of, scale, smallest_compute_bound, sweep_sparsity
 
 __all__ = [
@@ -11,8 +11,6 @@ __all__ = [
     "Row",
     "first_of",
     "make_request",
-    "parse_counts",
-    "parse_sparsities",
     "scale",
     "smallest_compute_bound",
     "sweep_sparsity",

@@ -11,9 +11,9 @@ from cstool.estimation.request import Request, loader_of, samples_per_csx
 from cstool.ir import Artifact, MemoryXNeed
 from cstool.params import Params
 from cstool.perf.cluster import COMPUTE, Step
-from cstool.perf.wafer import cluster_step, limit_shares, tree_stages, useful_flops
+from cstool.perf.wafer import cluster_step, limit_shares, tree_stages, useful_flops, zero_weights
 from cstool.system import System, load_system, system_names
-from cstool.words import bytes_text
+from cstool.words import bytes_text, size_text
 
 DAY_S = 86_400.0
 
@@ -71,6 +71,11 @@ class Estimate(Brief):
     def tokens_per_s(self) -> float:
         """Of all systems; samples where there is no sequence."""
         return self.samples_per_s * self.artifact.tokens
+
+    @property
+    def zero_weights(self) -> int:
+        """Weights that are zero and not streamed."""
+        return zero_weights(self.artifact)
 
     @property
     def flops_per_s(self) -> float:
@@ -210,7 +215,7 @@ def _unit_that_holds(need_bytes: int) -> str:
         return "no unit that was announced holds it"
     unit, name = min(units)
     return (
-        f"the smallest unit that holds it is {bytes_text(unit)}, of {name}: --system {name} --memoryx {tb_text(unit)}"
+        f"the smallest unit that holds it is {bytes_text(unit)}, of {name}: --system {name} --memoryx {size_text(unit)}"
     )
 
 
@@ -218,19 +223,6 @@ def _unit(system: System, need_bytes: int) -> int | None:
     if system.memoryx is None:
         return None
     return min((unit for unit in system.memoryx.units_bytes if unit >= need_bytes), default=None)
-
-
-def tb_text(count_bytes: int) -> str:
-    """Return a capacity of MemoryX as `--memoryx` takes it: `12TB`.
-
-    >>> tb_text(1_500_000_000_000), tb_text(2_793_668_149_248), tb_text(3_200_000)
-    ('1.5TB', '2.79TB', '3.2MB')
-    """
-    rounded = float(f"{count_bytes:.3g}") if count_bytes < 1e15 else float(f"{count_bytes:.4g}")
-    for unit, size in (("TB", 1e12), ("GB", 1e9)):
-        if rounded >= size:
-            return f"{rounded / size:,.10g}{unit}".replace(",", "")
-    return f"{rounded / 1e6:.10g}MB"
 
 
 def _with_batch(params: Params, samples: int, num_csx: int) -> Params:

@@ -137,6 +137,25 @@ def predict(result: Published) -> Prediction:
     return Prediction(result, predicted, note)
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """The model beside all that is published.
+
+    Args:
+        predictions: in the order of the file
+        errors: of the results of each use that stands for how good the model is; None where none is predicted
+    """
+
+    predictions: tuple[Prediction, ...]
+    errors: dict[str, Errors | None]
+
+
+def compare() -> Comparison:
+    """Predict all published results."""
+    predictions = tuple(map(predict, load_published()))
+    return Comparison(predictions, {use: errors_of(predictions, use) for use in USES if use != "headline"})
+
+
 def errors_of(predictions: Sequence[Prediction], use: str) -> Errors | None:
     """Return the errors of the results of one use; None if there are none."""
     found = [(abs(p.error), p.result.name) for p in predictions if p.result.use == use and p.error is not None]

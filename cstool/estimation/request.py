@@ -8,10 +8,9 @@ from cstool.batch_split import nearest_divisors
 from cstool.errors import EstimateError
 from cstool.params import DataloaderParams, Params
 from cstool.system import System, load_system, system_names
+from cstool.words import BYTE_UNITS, parse_quantity
 
-UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-EXAMPLE_COUNTS = "such as 4, or 1,2,4..192, where .. doubles"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def make_request(
     """
     loader_of(params)
     system = load_system(system_name)
-    capacity = None if memoryx is None else _size("--memoryx", memoryx, UNITS, "12TB")
+    capacity = None if memoryx is None else _size("--memoryx", memoryx, BYTE_UNITS, "12TB")
     if capacity is not None:
         system = _with_capacity(system, capacity)
     wanted = None if tokens is None else parse_tokens(tokens)
@@ -108,64 +107,12 @@ def _with_capacity(system: System, capacity: int) -> System:
 
 def _size(flag: str, text: str, units: dict[str, int], example: str) -> int:
     """Return a number with a unit, such as 300B or 1.5TB, as a whole number."""
-    number, factor = text.strip(), 1
-    for unit in sorted(units, key=len, reverse=True):
-        if number.upper().endswith(unit):
-            number, factor = number[: -len(unit)], units[unit]
-            break
-    try:
-        value = round(float(number.replace("_", "").replace(",", "")) * factor)
-    except (ValueError, OverflowError):
-        raise EstimateError(f"{flag}: must be a number, such as {example}, got {text}") from None
-    if value < 1:
+    value = parse_quantity(text, units)
+    if value is None:
+        raise EstimateError(f"{flag}: must be a number, such as {example}, got {text}")
+    if round(value) < 1:
         raise EstimateError(f"{flag}: must be more than zero, such as {example}, got {text}")
-    return value
-
-
-def parse_counts(text: str) -> list[int]:
-    """Return the numbers of systems of `1,2,4..192`: listed ones, and from `a..b` a, doubled until b, and b.
-
-    >>> parse_counts("1,2,4..192")
-    [1, 2, 4, 8, 16, 32, 64, 128, 192]
-
-    Args:
-        text: as typed
-
-    Raises:
-        EstimateError: it is nothing of the kind
-    """
-    found: list[int] = []
-    for part in text.split(","):
-        ends = part.strip().split("..")
-        if len(ends) > 2 or not all(end.isdecimal() and int(end) for end in ends):
-            raise EstimateError(f"--num_csx: must be numbers of systems, got {text}", EXAMPLE_COUNTS)
-        first, last = int(ends[0]), int(ends[-1])
-        if first > last:
-            raise EstimateError(f"--num_csx: must go up in {part.strip()}, got {text}", EXAMPLE_COUNTS)
-        while first < last:
-            found.append(first)
-            first *= 2
-        found.append(last)
-    return sorted(set(found))
-
-
-def parse_sparsities(text: str) -> list[float]:
-    """Return the shares of zeros of `0,0.5,0.9`, ascending.
-
-    Raises:
-        EstimateError: one of them is not from 0 to below 1
-    """
-    found = []
-    for part in text.split(","):
-        try:
-            share = float(part)
-        except ValueError:
-            share = -1.0
-        if not 0.0 <= share < 1.0:
-            rule = "must be shares of zeros from 0 to below 1"
-            raise EstimateError(f"--sparsity: {rule}, got {part.strip()}", "such as 0,0.5,0.9")
-        found.append(share)
-    return sorted(set(found))
+    return round(value)
 
 
 def samples_per_csx(request: Request, num_csx: int, *, is_alone: bool = True) -> int:

@@ -148,7 +148,7 @@ def make_request(
     Raises:
         InferenceError: the model is none that generates, or something of it cannot be
     """
-    decoder = _decoder(model)
+    decoder = decoder_of(model)
     heat = decoder.temperature if temperature is None else temperature
     return Request(
         tuple(prompts),
@@ -167,7 +167,12 @@ def make_request(
     )
 
 
-def _decoder(model: FcMnistParams | DecoderParams) -> DecoderParams:
+def decoder_of(model: FcMnistParams | DecoderParams) -> DecoderParams:
+    """The model section of params, where it is of a model that generates text.
+
+    Raises:
+        InferenceError: it is not
+    """
     if not isinstance(model, DecoderParams):
         raise InferenceError(
             f"prompt: must be for a model that generates text, got {model.name}",
@@ -200,7 +205,7 @@ def answer(
         DataError: the tokenizer has no tokens for a prompt
         NonFiniteError: the model does not give finite logits
     """
-    decoder = _decoder(model.params.model)
+    decoder = decoder_of(model.params.model)
     prompts = encode_prompts(decoder, tokenizer, request) if encoded is None else encoded
     capacity = min(decoder.max_position_embeddings, max(map(len, prompts)) + request.max_tokens)
     fitting = model.sequences_that_fit(capacity)

@@ -6,10 +6,10 @@ was installed.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from cstool.errors import ParamsError
+from cstool.words import did_you_mean
 
 FOLDER = Path(__file__).parent / "stock"
 
@@ -32,8 +32,8 @@ def stock_file(name: str) -> Path:
 
 def stock_hint(name: str) -> str:
     """Return what to do about a name that is that of no stock params file."""
-    near = get_close_matches(name.lower().removesuffix(".yaml").replace("-", "_"), stock_names(), n=1)
-    return f"did you mean {near[0]}?" if near else "`cstool model list` lists them"
+    written = name.lower().removesuffix(".yaml").replace("-", "_")
+    return did_you_mean(written, stock_names()) or "`cstool model list` lists them"
 
 
 def stock_text(name: str) -> str:

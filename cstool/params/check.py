@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,6 +41,7 @@ from cstool.params.sections.trainer import (
     ValidateAllKeys,
     ValidateKeys,
 )
+from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Document, Key, dotted
 from cstool.yaml_lines.problems import Problems
 from cstool.yaml_lines.section import MAX_STEPS, Section
@@ -224,9 +224,7 @@ class _Checker:
             alone.add((*key, "name"), f"must be that of a decoder or fc_mnist, and {name} is {OTHER_FAMILIES[name]}")
             alone.raise_found()
         else:
-            by_lower = {known.lower(): known for known in MODELS}
-            near = [by_lower[known] for known in difflib.get_close_matches(str(name).lower(), by_lower, n=1)]
-            hint = f"did you mean {near[0]}?" if near else None
+            hint = did_you_mean(str(name), MODELS)
             self._problems.add((*key, "name"), f"must be one of {', '.join(MODELS)}", name, hint)
         return None
 

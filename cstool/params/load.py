@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from cstool.params.check import check_trainer
 from cstool.params.legacy_keys import SECTIONS, TRAINER_KEYS
 from cstool.params.overrides import apply_overrides
 from cstool.params.params import Params
+from cstool.words import did_you_mean, nearest
 from cstool.yaml_lines.document import Document, Key, parse_document, read_document
 from cstool.yaml_lines.problems import Problems
 
@@ -159,9 +159,9 @@ def require_one_layout(document: Document) -> None:
             rule = f"is of the older layout, {newer[0]} (line {line}) of the trainer layout: a file is in one of them"
             problems.add((older[0],), rule)
     elif not legacy.is_legacy(data):
-        near = difflib.get_close_matches("trainer", data, n=1)
-        if near:
-            problems.add((near[0],), "is not a known key", hint="did you mean trainer?")
+        near = nearest("trainer", data)
+        if near is not None:
+            problems.add((near,), "is not a known key", hint="did you mean trainer?")
         else:
             problems.add(("trainer",), "is missing")
     problems.raise_found()
@@ -209,6 +209,5 @@ def _phases(document: Document) -> list[Document]:
 def _refuse_other_keys(document: Document, problems: Problems) -> None:
     for key in document.data:
         if key != "trainer":
-            near = difflib.get_close_matches(key, ["trainer"], n=1)
-            hint = "did you mean trainer?" if near else "all keys stand below trainer"
+            hint = did_you_mean(key, ["trainer"]) or "all keys stand below trainer"
             problems.add((key,), "is not a known key", hint=hint)

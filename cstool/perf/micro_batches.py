@@ -54,16 +54,3 @@ def even_sizes(samples: int, most: int) -> Iterator[int]:
         if size == 1:
             return
         size = even_size(samples, size - 1)
-
-
-def micro_batches_text(samples: int, size: int) -> str:
-    """Return the micro-batches of a system in words, the larger ones first.
-
-    >>> micro_batches_text(96, 16), micro_batches_text(97, 14), micro_batches_text(1, 1)
-    ('6 micro-batches of 16 samples', '6 micro-batches of 14 samples and 1 of 13', '1 micro-batch of 1 sample')
-    """
-    count = int(ceil_div(samples, size))
-    smaller = count * size - samples
-    batches = "1 micro-batch" if count - smaller == 1 else f"{count - smaller:,} micro-batches"
-    text = f"{batches} of {size:,} {'sample' if size == 1 else 'samples'}"
-    return f"{text} and {smaller:,} of {size - 1:,}" if smaller else text

@@ -9,9 +9,9 @@ from matplotlib.patches import Rectangle
 
 from cstool.ir import SramEntry
 from cstool.pictures.lettering import LINE_HEIGHT, text_width, wrap_text
-from cstool.pictures.names import short_name
 from cstool.pictures.page import HEADING_PT, SMALL_PT, Block
 from cstool.pictures.palette import BLUE, FAINT, INK, ORANGE, PURPLE, SKY, YELLOW
+from cstool.short_names import short_name
 
 ABOVE_PT, BELOW_PT, BAR_PT, LEADER_PT = 46.0, 10.0, 44.0, 22.0
 WIDEST_PT = 210.0

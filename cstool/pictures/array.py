@@ -7,9 +7,9 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from cstool.ir import Artifact, Layout, StreamedKernel, StreamingPlan
 from cstool.pictures.lettering import LINE_HEIGHT, fit_text, wrap_text
-from cstool.pictures.names import short_name
 from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, text_height
 from cstool.pictures.palette import BLUE, COPY, FAINT, INK, NO_WORK, SKY, VERMILION
+from cstool.short_names import short_name
 from cstool.words import bytes_text
 
 WIDEST_PT, TALLEST_PT = 300.0, 330.0

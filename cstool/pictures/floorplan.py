@@ -11,11 +11,11 @@ from matplotlib.patches import Rectangle
 from cstool.ir import Artifact, PipelinedPlan, Region
 from cstool.pictures.coloring import Coloring, color_bar, color_stages
 from cstool.pictures.floorplan_legend import legend, replicas
-from cstool.pictures.names import short_name
 from cstool.pictures.page import SMALL_PT, TEXT_PT, Block, Page, Row, compose, listing, picture_title
 from cstool.pictures.palette import INK, MEMORY_BOUND_HATCH, NO_WORK
 from cstool.pictures.region_names import Written, route_boxes, write_name, write_number
 from cstool.pictures.routes import draw_routes
+from cstool.short_names import short_name
 
 WIDEST_PT, TALLEST_PT = 560.0, 690.0
 """of the fabric"""

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from cstool.perf.roofline import WHOLE_STEP, Load
 from cstool.pictures.labels import Box, Placed, Point, clusters, path_boxes, point_box
 from cstool.pictures.lettering import LINE_HEIGHT, text_width
-from cstool.pictures.names import short_name
 from cstool.pictures.page import SMALL_PT, TEXT_PT, Block
 from cstool.pictures.palette import FAINT, INK, PHASES, VERMILION
 from cstool.pictures.plot import (
@@ -24,6 +23,7 @@ from cstool.pictures.plot import (
     plot_axes,
     write_labels,
 )
+from cstool.short_names import short_name
 from cstool.words import bytes_text, digits_text
 
 MARKERS = {"forward": ("o", 46.0), "delta": ("s", 22.0), "gradient": ("^", 26.0), WHOLE_STEP: ("*", 90.0)}

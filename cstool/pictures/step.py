@@ -10,9 +10,9 @@ from matplotlib.patches import Rectangle
 
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
 from cstool.pictures.lettering import text_width
-from cstool.pictures.names import group_name, short_name
 from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block
 from cstool.pictures.palette import BOUNDS, INK, NO_WORK, PHASES
+from cstool.short_names import group_name, short_name
 from cstool.words import seconds_text
 
 ROW_PT, BAR_PT, ABOVE_PT, BELOW_PT, RIGHT_PT = 15.0, 10.5, 40.0, 30.0, 62.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cstool.ir import Artifact
-from cstool.perf.micro_batches import micro_batches_text
 from cstool.pictures.account import account
 from cstool.pictures.array import array
-from cstool.pictures.names import short_name
 from cstool.pictures.page import GAP_PT, Page, compose, picture_title
 from cstool.pictures.step import step
+from cstool.short_names import short_name
+from cstool.words import micro_batches_text
 
 
 def draw_streaming(artifact: Artifact) -> Page:

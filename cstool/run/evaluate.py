@@ -18,9 +18,9 @@ from cstool.machine.inputs import InputWorker
 from cstool.params import DataloaderParams
 from cstool.progress import Progress
 from cstool.run.report.rates import Rates
-from cstool.run.report.wording import format_rate
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
+from cstool.words import rate_text
 
 log = logging.getLogger("cstool")
 TASK = "Evaluating"
@@ -249,7 +249,7 @@ def _pass(
                 mean = loss.total / max(1, batch.tokens)
                 log.info(
                     f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={mean:.5f}, "
-                    f"Rate={format_rate(rate)} samples/sec, GlobalRate={format_rate(global_rate)} samples/sec{shown}"
+                    f"Rate={rate_text(rate)} samples/sec, GlobalRate={rate_text(global_rate)} samples/sec{shown}"
                 )
     progress.finish(TASK)
     return _Totals(math.fsum(losses), correct, tokens, samples)

@@ -22,9 +22,8 @@ from cstool.progress import Progress
 from cstool.run.patience import Patience
 from cstool.run.report.events import Events
 from cstool.run.report.time_split import TimeSplit
-from cstool.run.report.wording import counted
 from cstool.run.session import Modelled, Recomputed, RunResult, Session
-from cstool.words import bytes_text
+from cstool.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
 

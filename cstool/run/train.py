@@ -26,10 +26,10 @@ from cstool.run.report.measured_trace import recorded, recorded_step
 from cstool.run.report.rates import Rates
 from cstool.run.report.sparsity_table import sparsity_scalars
 from cstool.run.report.time_split import CHECKPOINT, START_UP, TRAINING
-from cstool.run.report.wording import counted, format_rate, format_seconds
 from cstool.run.session import Session, peak_resident_bytes
 from cstool.run.stopping import StopRequest
 from cstool.store import FILE_NAME, list_checkpoints
+from cstool.words import clock_text, counted, rate_text
 
 log = logging.getLogger("cstool")
 TASK = "Training"
@@ -303,14 +303,14 @@ class _Loop:
             return
         rate, global_rate = rates.look()
         session.result.last_rate = rate
-        left = format_seconds((self.last - step) * rates.seconds / done)
+        left = clock_text((self.last - step) * rates.seconds / done)
         norm = "" if trained.gradient_norm is None else f", GradientNorm={trained.gradient_norm:.5f}"
         tokens = f"TokenRate={global_rate * self.per_sample:.0f} tokens/sec, " if self.unit == "tokens" else ""
         wait_share = self.worker.waited_s / max(rates.seconds, 1e-9)
         session.events.scalars(step, self._scalars(step, trained, rate, global_rate))
         log.info(
-            f"| Train Device=CSX, Step={step}, Loss={trained.loss:.5f}, Rate={format_rate(rate)} samples/sec, "
-            f"GlobalRate={format_rate(global_rate)} samples/sec, LoopTimeRemaining={left}, TimeRemaining>{left}, "
+            f"| Train Device=CSX, Step={step}, Loss={trained.loss:.5f}, Rate={rate_text(rate)} samples/sec, "
+            f"GlobalRate={rate_text(global_rate)} samples/sec, LoopTimeRemaining={left}, TimeRemaining>{left}, "
             f"{tokens}InputWait={wait_share:.1%}{norm}"
         )
         if wait_share > STARVED_SHARE and done > 1 and not self.warned:

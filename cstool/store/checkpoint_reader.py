@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import stat
@@ -21,6 +20,7 @@ from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, r
 from cstool.store.crc32 import crc32
 from cstool.store.protocol import check_rows
 from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
+from cstool.words import nearest
 
 
 class CheckpointReader:
@@ -249,6 +249,6 @@ class CheckpointReader:
         check_crc32(self.path, self._layout.links.get(key, key), tensor, checksum)
 
     def _lacks(self, kind: str, key: str, present: list[str]) -> CheckpointError:
-        nearest = difflib.get_close_matches(key, present, 1)
-        hint = f"the nearest is {nearest[0]}" if nearest else None
+        near = nearest(key, present)
+        hint = None if near is None else f"the nearest is {near}"
         return CheckpointError(f"{self.path}: the checkpoint has no {kind} {key}", hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import Field
 
 from cstool.errors import ParamsError
 from cstool.system.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
+from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Document, read_document
 from cstool.yaml_lines.problems import Problems
 from cstool.yaml_lines.section import List, Section
@@ -166,9 +166,9 @@ def load_system(name_or_path: str | Path) -> System:
     if text.lower() in system_names():
         return _known_system(text.lower())
     if not text.endswith((".yaml", ".yml")) and not Path(text).is_file():
-        near = difflib.get_close_matches(text.lower(), system_names(), n=1)
+        near = did_you_mean(text, system_names())
         known = f"known are {', '.join(system_names())}, and paths of YAML files"
-        raise ParamsError([(f"{text}: is not a known system", f"did you mean {near[0]}? {known}" if near else known)])
+        raise ParamsError([(f"{text}: is not a known system", known if near is None else f"{near} {known}")])
     return _read_system(Path(text))
 
 

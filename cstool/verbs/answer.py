@@ -6,21 +6,48 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.errors import CheckpointError, InferenceError
 from cstool.verbs.asked import asked_params, check_lanes
-from cstool.verbs.screen import progress_of
+from cstool.verbs.screen import Screen, progress_of
 
 if TYPE_CHECKING:
     from cstool.data import Tokenizer
-    from cstool.inference.answer import Answers, Completion
+    from cstool.inference.answer import Answers, Completion, Request
     from cstool.inference.model import InferenceModel
     from cstool.inference.predict import Predictions
     from cstool.params import Params
     from cstool.progress import Progress
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """What a model is asked to go on from, and how; None for what the params say. See `generate` for each."""
+
+    prompts: tuple[str, ...]
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    stops: tuple[str, ...] = ()
+    seed: int | None = None
+    tokenizer: str | None = None
+    truncates: bool = False
+    uses_cache: bool = True
+    special_tokens: bool = True
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class TextPlan:
+    """A request that was checked against the params of a model: its prompts are tokens."""
+
+    request: Request
+    tokenizer: Tokenizer
+    encoded: Sequence[Sequence[int]]
 
 
 def open_model(
@@ -140,26 +167,110 @@ def generate(
         NonFiniteError: the model does not give finite logits
         CstoolError: whatever else the user can act on
     """
-    from cstool.inference.answer import answer, make_request
-
+    request = TextRequest(
+        (prompts,) if isinstance(prompts, str) else tuple(prompts),
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        stops=(stop,) if isinstance(stop, str) else tuple(stop),
+        seed=seed,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        truncates=truncates,
+        uses_cache=uses_cache,
+        special_tokens=special_tokens,
+        batch_size=batch_size,
+    )
     with _opened(trained, lanes, progress) as model:
-        params = model.params
-        request = make_request(
-            params.model,
-            [prompts] if isinstance(prompts, str) else prompts,
-            seed=params.seed if seed is None else seed,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            stops=[stop] if isinstance(stop, str) else stop,
-            truncates=truncates,
-            uses_cache=uses_cache,
-            special_tokens=special_tokens,
-            batch_size=batch_size,
-        )
-        chosen = choose_tokenizer(params, None if tokenizer is None else str(tokenizer))
-        return answer(model, chosen, request) if show is None else answer(model, chosen, request, show=show)
+        return answer_text(model, plan_text(model.params, request), show=show or (lambda prompt, text: None))
+
+
+def generates_text(params: Params) -> bool:
+    """Whether the model of these params goes on from prompts; else it classifies."""
+    from cstool.params import DecoderParams
+
+    return isinstance(params.model, DecoderParams)
+
+
+def plan_text(params: Params, asked: TextRequest) -> TextPlan:
+    """Check a request, fill in what the params say, and encode its prompts; nothing of the model is read.
+
+    Raises:
+        InferenceError: the model is none that generates, or does not fit the request, or nobody names a tokenizer
+        DataError: the tokenizer cannot be loaded, or has no tokens for a prompt
+    """
+    from cstool.inference.answer import decoder_of, encode_prompts, make_request
+
+    request = make_request(
+        params.model,
+        asked.prompts,
+        seed=params.seed if asked.seed is None else asked.seed,
+        max_tokens=asked.max_tokens,
+        temperature=asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        stops=asked.stops,
+        truncates=asked.truncates,
+        uses_cache=asked.uses_cache,
+        special_tokens=asked.special_tokens,
+        batch_size=asked.batch_size,
+    )
+    tokenizer = _tokenizer(params, asked.tokenizer)
+    return TextPlan(request, tokenizer, encode_prompts(decoder_of(params.model), tokenizer, request))
+
+
+def answer_text(
+    model: InferenceModel,
+    plan: TextPlan,
+    *,
+    show: Callable[[int, str], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> Answers:
+    """Let an open model go on from the prompts of a plan; arguments and errors as of `cstool.inference.answer`."""
+    from cstool.inference.answer import answer
+
+    return answer(model, plan.tokenizer, plan.request, encoded=plan.encoded, show=show, stopped=stopped)
+
+
+def answer_until_stopped(
+    model: InferenceModel, plan: TextPlan, *, show: Callable[[int, str], None]
+) -> tuple[Answers, str | None]:
+    """Let an open model answer until a signal stops it; that signal's name comes with the answers so far."""
+    from cstool.run.stopping import StopRequest
+
+    with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:
+        answers = answer_text(model, plan, show=show, stopped=lambda: stop.signal_name is not None)
+    return answers, stop.signal_name
+
+
+@contextmanager
+def open_logged(
+    params: Params, screen: Screen, *, checkpoint_path: Path | None, lanes: int | None
+) -> Iterator[InferenceModel]:
+    """Yield the trained model of params, with a log in their model_dir, where that can be written.
+
+    Args:
+        params: of the run that trained it
+        screen: shows the log and how far it is
+        checkpoint_path: None for the latest state in model_dir
+        lanes: host threads; None to choose
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+    from cstool.inference.model import InferenceModel
+    from cstool.verbs.run_log import LOG, run_log
+
+    # A model that others share need not be in a folder that can be written.
+    keeps_log = not params.model_dir.is_dir() or os.access(params.model_dir, os.W_OK)
+    folder, level = params.model_dir if keeps_log else None, params.logging.log_level
+    with (
+        run_log(folder, level, screen.handler, params.resolved(), is_latest=False),
+        InferenceModel(params, checkpoint_path=checkpoint_path, lanes=lanes, progress=screen.progress) as model,
+    ):
+        if not keeps_log:
+            LOG.info(f"{params.model_dir} cannot be written: this log is not kept.")
+        yield model
 
 
 def predict(
@@ -187,12 +298,11 @@ def predict(
         CstoolError: whatever else the user can act on
     """
     from cstool.inference.predict import predict as predict_classes
-    from cstool.params import DecoderParams
 
     path = None if output is None else Path(output)
     check_output(path, (".csv", ".h5"), "output")
     with _opened(trained, lanes, progress) as model, progress_of(progress) as shown:
-        if isinstance(model.params.model, DecoderParams):
+        if generates_text(model.params):
             name = model.params.model.name
             raise InferenceError(f"predict: must be for a model that classifies, got {name}", "`generate` is for text")
         return predict_classes(model, path, batch_size=batch_size, progress=shown)
@@ -212,6 +322,16 @@ def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> Non
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         found = "a folder of that name" if path.is_dir() else "a folder that is not there, or not to be written to"
         raise InferenceError(f"{label} {path}: must be a file in a folder that can be written, got {found}")
+
+
+def trained_params(
+    checkpoint: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]]
+) -> tuple[Path, Params]:
+    """Find the file of a checkpoint by what was typed, and the params that it was trained with; see `params_of`."""
+    from cstool.store import find_checkpoint
+
+    path = find_checkpoint(checkpoint)
+    return path, params_of(path, overrides, flags)
 
 
 def params_of(
@@ -245,17 +365,8 @@ def params_of(
     return parse_params(text, str(checkpoint), overrides=overrides, flags=flags, has_lines=False)
 
 
-def choose_tokenizer(params: Params, named: str | None) -> Tokenizer:
-    """Return the tokenizer that was asked for, or that of the data set.
-
-    Args:
-        params: of the run that trained the model
-        named: "bytes" or a tokenizers JSON file; None for that of the data set
-
-    Raises:
-        InferenceError: nobody says which
-        DataError: it cannot be loaded
-    """
+def _tokenizer(params: Params, named: str | None) -> Tokenizer:
+    """Load the tokenizer that was asked for, or that of the data set."""
     from cstool.data import load_tokenizer, tokenizer_of
 
     if named is not None:

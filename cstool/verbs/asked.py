@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.errors import CstoolError, ParamsError
+from cstool.words import did_you_mean
 
 if TYPE_CHECKING:
     from cstool.params import Params
@@ -47,6 +47,22 @@ def typed(prefix: str, **given: Any) -> dict[str, tuple[str, Any]]:
     }
 
 
+def load_trainers(
+    file: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]] | None = None
+) -> tuple[Params, ...]:
+    """Load all trainers of a params file; arguments and errors as of `load_all_params`."""
+    from cstool.params import load_all_params
+
+    return load_all_params(file, overrides=overrides, flags=flags or {})
+
+
+def load_trainer(file: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]]) -> Params:
+    """Load a params file of one trainer; arguments and errors as of `load_params`."""
+    from cstool.params import load_params
+
+    return load_params(file, overrides=overrides, flags=flags)
+
+
 def asked_params(
     params: str | Path | Params, overrides: Mapping[str, Any] | Sequence[str] | None, **given: Any
 ) -> Params:
@@ -79,9 +95,8 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         CstoolError: it is none of them
     """
     if value not in choices:
-        near = get_close_matches(str(value).lower(), choices, n=1)
-        hint = f"did you mean {near[0]}?" if near else None
-        raise CstoolError(f"{name}: must be one of {', '.join(choices)}, got {value!r}", hint)
+        rule = f"must be one of {', '.join(choices)}, got {value!r}"
+        raise CstoolError(f"{name}: {rule}", did_you_mean(str(value), choices))
 
 
 def check_lanes(lanes: int | None) -> None:

@@ -1,13 +1,16 @@
-"""Checkpoints looked at, verified, compared, copied, deleted, converted: the verbs behind `cstool checkpoint`."""
+"""Checkpoints looked at, verified, compared, copied, deleted, converted: the verbs behind `cstool checkpoint`.
+
+A checkpoint is named by its file, `DIR:STEP` or `DIR:latest`. `progress` is "auto", which shows it in a notebook and
+on a terminal, "none", or an object that is told.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.errors import CheckpointError
 from cstool.verbs.screen import Shown, told_in_bytes
@@ -18,16 +21,8 @@ if TYPE_CHECKING:
     from cstool.store import CheckpointDiff, CheckpointEntry, CheckpointInfo, TensorInfo
 
 
-@dataclass(frozen=True)
-class Described:
-    """What a checkpoint holds.
-
-    Args:
-        info: all of it
-        listed: the tensors that were asked for
-        links: the tied keys that were asked for, and the tensors that they are links to
-        norms: L2 norms of the listed tensors by key; None where nobody asked
-    """
+class Described(NamedTuple):
+    """A checkpoint, and of its tensors and tied keys those that were asked for; with their L2 norms, if these were."""
 
     info: CheckpointInfo
     listed: tuple[TensorInfo, ...]
@@ -35,8 +30,7 @@ class Described:
     norms: dict[str, float] | None
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(NamedTuple):
     """Whether a checkpoint is whole: a note on one that is, what is wrong with one that is not."""
 
     path: Path
@@ -44,8 +38,7 @@ class Verified:
     error: CheckpointError | None
 
 
-@dataclass(frozen=True)
-class Copied:
+class Copied(NamedTuple):
     """A checkpoint copied: from where, to where, its size [bytes], and a note on what does not go with it."""
 
     source: Path
@@ -54,16 +47,14 @@ class Copied:
     note: str | None
 
 
-@dataclass(frozen=True)
-class Deleted:
+class Deleted(NamedTuple):
     """A file that was deleted, or would be, and what that frees [bytes]."""
 
     path: Path
     bytes: int
 
 
-@dataclass(frozen=True)
-class Pruned:
+class Pruned(NamedTuple):
     """What became of the checkpoints of a folder: deleted, kept, and left for what is wrong with them."""
 
     deleted: tuple[Deleted, ...]
@@ -72,8 +63,7 @@ class Pruned:
     strange: tuple[CheckpointError, ...]
 
 
-@dataclass(frozen=True)
-class CommittedState:
+class CommittedState(NamedTuple):
     """The MemoryX file of a folder, and the step of its last commit; or why that cannot be read."""
 
     step: int | None
@@ -81,8 +71,7 @@ class CommittedState:
     error: str | None
 
 
-@dataclass(frozen=True)
-class FolderContent:
+class FolderContent(NamedTuple):
     """The checkpoints of a folder, the latest last, their sizes [bytes], and its MemoryX file."""
 
     checkpoints: tuple[tuple[CheckpointEntry, int], ...]
@@ -101,12 +90,11 @@ def describe_checkpoint(
     """Describe a checkpoint: version, step, tensors and their sizes.
 
     Args:
-        file: a file, `DIR:STEP` or `DIR:latest`
+        file: of it
         tensors: list the tensors whose keys match this pattern; None for the weights
         everything: without a pattern, list all tensors
         verifies: read all of it, and check its checksums
         norms: compute the L2 norm of every tensor that is listed
-        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Raises:
         CheckpointError: it cannot be read or is damaged, or no tensor is called like that
@@ -176,12 +164,11 @@ def diff_checkpoints(
     """Compare two checkpoints: keys, shapes, types, numbers and values.
 
     Args:
-        left, right: files, `DIR:STEP` or `DIR:latest`
+        left, right: the checkpoints
         rtol, atol: relative and absolute tolerance where tensors need only be close; None for 1e-5 and 1e-8
         is_close: whether tensors need only be close, not equal
         tensors_only: leave out the values
         with_paths: take other paths in the params for a difference, too
-        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Raises:
         CheckpointError: one cannot be read, or is damaged
@@ -205,10 +192,8 @@ def copy_checkpoint(
     """Copy a checkpoint, verifying every checksum on the way; nothing is overwritten.
 
     Args:
-        source: a file, `DIR:STEP` or `DIR:latest`; the last commit of a MemoryX file becomes a checkpoint
+        source: a checkpoint, or a MemoryX file, of which the last commit becomes one, or the `older` one
         destination: a new file, or a folder
-        older: of a MemoryX file, the commit before the last one
-        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Raises:
         CheckpointError: it cannot be read, is damaged, or the copy cannot be written
@@ -226,10 +211,6 @@ def copy_checkpoint(
 def delete_checkpoints(targets: Iterable[str], *, dry_run: bool = False) -> tuple[Deleted, ...]:
     """Delete checkpoints, whole or damaged; if one of the files is anything else, none is deleted.
 
-    Args:
-        targets: files, `DIR:STEP`, `DIR:latest`, patterns
-        dry_run: say what would be deleted, and delete nothing
-
     Raises:
         CheckpointError: one is none, or cannot be deleted
     """
@@ -242,13 +223,7 @@ def delete_checkpoints(targets: Iterable[str], *, dry_run: bool = False) -> tupl
 
 
 def prune_checkpoints(folder: Path, keep: int, *, dry_run: bool = False, progress: Shown | Progress = "auto") -> Pruned:
-    """Delete the oldest checkpoints of a folder, and keep the latest that are whole.
-
-    Args:
-        folder: a model_dir
-        keep: how many, at least 1; these are verified
-        dry_run: say what would be deleted, and delete nothing
-        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+    """Delete the oldest checkpoints of a folder, and keep so many of the latest that are verified to be whole.
 
     Raises:
         CheckpointError: it is no folder, or one that cannot be read, or `keep` is less than 1
@@ -300,7 +275,6 @@ def convert_checkpoint(
         source, target, source_format, to, sparsity, shard_bytes, tokenizer: see `cstool.convert.Request`
         params: params file of the model; None where the source says it
         param_filter: names of the weights to make sparse; none for those of the params
-        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Raises:
         CheckpointError: it cannot be read, is damaged, or cannot become that

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cstool.errors import CstoolError
 from cstool.verbs.asked import asked_params, check_lanes
-from cstool.verbs.screen import progress_of
+from cstool.verbs.screen import OpenScreen, progress_of
 
 if TYPE_CHECKING:
-    from cstool.compare import Verdict
+    from cstool.compare import Request, Verdict
     from cstool.params import Params
     from cstool.progress import Progress
 
@@ -54,11 +56,64 @@ def validate(
         CstoolError: whatever else the user can act on
     """
     check_lanes(lanes)
-    from cstool.compare import Request
     from cstool.compare import validate as validate_params
 
     asked = asked_params(params, overrides, num_csx=num_csx, seed=seed)
-    folder = None if model_dir is None else Path(model_dir)
-    request = Request(sparsity, num_steps, max_loss_gap, tolerance, tuple(sweep), lanes, folder)
+    request = new_request(
+        sparsity=sparsity,
+        num_steps=num_steps,
+        max_loss_gap=max_loss_gap,
+        tolerance=tolerance,
+        sweep=tuple(sweep),
+        lanes=lanes,
+        model_dir=None if model_dir is None else Path(model_dir),
+    )
     with progress_of(progress) as shown:
         return validate_params(asked, request, shown)
+
+
+def new_request(
+    *,
+    sparsity: float | None,
+    num_steps: int | None,
+    max_loss_gap: float,
+    tolerance: float | None,
+    sweep: tuple[float, ...],
+    lanes: int | None,
+    model_dir: Path | None,
+) -> Request:
+    """Ask for a comparison; arguments and errors as of `cstool.compare.Request`."""
+    from cstool.compare import Request
+
+    return Request(sparsity, num_steps, max_loss_gap, tolerance, sweep, lanes, model_dir)
+
+
+def validate_logged(params: Params, request: Request, open_screen: OpenScreen, level: str) -> Verdict:
+    """Compare as `validate` does, with a log of the runs in their folder, and on the screen from a level on."""
+    from cstool.compare import validate as validate_params
+    from cstool.verbs.run_log import run_log
+
+    with tempfile.TemporaryDirectory(prefix="cstool-validate-") as aside, open_screen() as screen:
+        if screen.handler is not None:
+            screen.handler.setLevel(level)
+        log_level = "DEBUG" if level == "DEBUG" else "INFO"
+        with run_log(request.model_dir or Path(aside), log_level, screen.handler, params.resolved()):
+            return validate_params(params, request, screen.progress)
+
+
+def draw_verdict(verdict: Verdict, paths: Sequence[Path], theme: str) -> None:
+    """Draw a verdict into files, .svg or .png, on a "light" or "dark" page.
+
+    Raises:
+        CstoolError: a file cannot be written
+    """
+    if not paths:
+        return
+    from cstool.compare.picture import comparison_picture
+    from cstool.pictures.comparison import draw_comparison
+
+    for path in paths:
+        try:
+            draw_comparison(comparison_picture(verdict), path, theme)
+        except OSError as error:
+            raise CstoolError(f"{path}: cannot be written: {error.strerror}") from error

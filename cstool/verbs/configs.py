@@ -1,11 +1,13 @@
-"""Params files checked, resolved, counted, converted, pulled: the verbs behind `cstool config`."""
+"""Params files checked, resolved, counted, converted, pulled: the verbs behind `cstool config`.
+
+A file may be the name of a stock one; overrides are those of `load_all_params`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.errors import ParamsError
 from cstool.plain_text import lines
@@ -20,23 +22,15 @@ PATH_KEYS = ("data_dir", "ckpt_path", "ckpt_paths")
 """keys whose values are looked for from the folder of the file on"""
 
 
-@dataclass(frozen=True)
-class ValidConfig:
-    """What there is to say of a params file without mistakes.
-
-    Args:
-        models: name and number of parameters of each trainer's
-        warnings: about what is likely not meant
-        notes: about what is accepted, but has no effect
-    """
+class ValidConfig(NamedTuple):
+    """A params file without mistakes: models and their parameters, warnings, notes on what is unused."""
 
     models: tuple[tuple[str, int], ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ConfigStatistics:
+class ConfigStatistics(NamedTuple):
     """Parameters, bytes and operations of one trainer's model.
 
     Args:
@@ -56,10 +50,6 @@ class ConfigStatistics:
 
 def validate_config(file: Path, overrides: Sequence[str] = ()) -> ValidConfig:
     """Check a params file as a run would: all mistakes at once, and what is accepted but has no effect.
-
-    Args:
-        file: a params file, or the name of a stock one
-        overrides: as for `load_all_params`
 
     Raises:
         ParamsError: it breaks rules
@@ -119,10 +109,6 @@ def convert_legacy(file: Path, target: Path) -> ParamsError | None:
 
     What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
 
-    Args:
-        file: in the older layout
-        target: a new file
-
     Returns:
         What must be mended in the new file; None if nothing
 
@@ -177,8 +163,8 @@ def pull_config(name: str, out: Path | None = None, overrides: Sequence[str] = (
     Args:
         name: of the stock file
         out: the file, or a folder for it; None for NAME.yaml in the working directory
-        overrides: other values for keys, as for `load_all_params`
-        replaces: a file that is there
+        overrides: other values for keys
+        replaces: whether a file that is there is replaced
 
     Raises:
         ParamsError: there is no such stock file, a value is wrong, or the file cannot be written

@@ -1,4 +1,15 @@
 """The types of what verbs return, for annotations of those who report on it: for type checkers alone, not for a run."""
 
+from cstool.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
+from cstool.compiler.difference import Change
+from cstool.data import DataInfo, PartInfo, TextSummary
+from cstool.estimation import Estimate, Row
+from cstool.estimation.published import Comparison as PublishedComparison
+from cstool.estimation.published import Prediction
+from cstool.inference.answer import Answers, Completion
+from cstool.inference.model import InferenceModel
+from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
 from cstool.models.statistics import Part
+from cstool.params import Params
+from cstool.perf.host import HostRates
 from cstool.store import CheckpointDiff, CheckpointInfo, TensorComparison, TensorForm, TensorInfo

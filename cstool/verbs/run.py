@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.errors import CstoolError
 from cstool.verbs.asked import asked_params, check_choice, check_lanes
+from cstool.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 from cstool.verbs.screen import OpenScreen, screen_of
 from cstool.verbs.trace_file import check_trace_file, check_traced
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from cstool.run.session import Modelled, RunResult
 
 MODES = ("train", "eval", "train_and_eval", "eval_all")
-EXECUTION_MODES = ("auto", "pipelined", "weight_streaming")
-RECOMPUTE = ("needed", "fastest")
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,9 @@ class StockModel:
     """What there is to say about a stock model; None for what it does not have.
 
     Args:
-        name: of the params file
-        model: of the model
-        description: in a sentence or two
-        parameters: how many
-        layers, width, heads, feed_forward, vocabulary: its shape; the width of each layer where they differ
-        tokens: of a sample
-        batch: samples of a step
-        optimizer: its name
-        max_steps: of the training
+        name: of the params file, where `model` is that of the model
+        width: of each layer, where they differ
+        tokens, batch: tokens of a sample, samples of a step
         data: how it is read, and the folder in which a file in `params` looks for it
         state_bytes: of weights, gradients and optimizer state [bytes]
     """

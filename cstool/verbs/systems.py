@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from cstool.system import System
 
 
-@dataclass(frozen=True)
-class DescribedSystem:
+class DescribedSystem(NamedTuple):
     """A system and where each of its numbers comes from.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from cstool.errors import ParamsError
 from cstool.plain_text import one_line
+from cstool.words import nearest
 from cstool.yaml_lines.compose import (
     MAX_BYTES,
     MAX_DEPTH,
@@ -135,8 +135,8 @@ def _similar_file(path: Path) -> str | None:
     if not path.parent.is_dir():
         return f"there is no folder {path.parent} either"
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"})
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
-    return f"did you mean {path.parent / near[0]}?" if near else None
+    near = nearest(path.name, names, cutoff=0.8)
+    return None if near is None else f"did you mean {path.parent / near}?"
 
 
 class _Builder:

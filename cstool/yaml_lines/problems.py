@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -10,6 +9,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 
 from cstool.errors import ParamsError
+from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Document, Key, dotted
 from cstool.yaml_lines.section import Section
 
@@ -88,8 +88,9 @@ class Problems:
         """
         text = "" if isinstance(value, dict | list) else f": {show(value).strip(chr(39))}"
         names = [show(choice).strip("'") for choice in choices]
-        near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
-        hint = f"did you mean {near[0]}?" if near else f"supported: {', '.join(names)}" if names else instead
+        hint = (did_you_mean(value, names) if isinstance(value, str) else None) or (
+            f"supported: {', '.join(names)}" if names else instead
+        )
         self._add(key, "not supported: {key}" + text + (f" ({is_about})" if is_about else ""), hint)
 
     def note(self, key: Key, why: str = "") -> None:
@@ -156,9 +157,8 @@ class Problems:
         stands_at = self._document.names.get(below)
         where = below if stands_at is None else stands_at
         if name is None or name in others:
-            near = difflib.get_close_matches(str(written).lower(), by_lower, n=1)
-            if near and name is None:
-                hint = f"did you mean {by_lower[near[0]]}?"
+            if name is None:
+                hint = did_you_mean(str(written), by_lower.values()) or hint
             if not written and stands_at is not None:
                 self.add(where, "is missing", hint=hint)
             elif name is not None:
@@ -277,10 +277,8 @@ def _inner_section(section: type[Section], key: str) -> type[Section] | None:
 
 
 def _nearest(word: str, known: list[str]) -> str | None:
-    near = difflib.get_close_matches(word, known, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"the keys here are {', '.join(known)}" if len(known) <= _MAX_HINTED_KEYS else None
+    all_keys = f"the keys here are {', '.join(known)}" if len(known) <= _MAX_HINTED_KEYS else None
+    return did_you_mean(word, known) or all_keys
 
 
 def _number_hint(kind: str, value: Any) -> str | None:

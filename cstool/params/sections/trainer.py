@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
+from cstool.words import BYTE_UNITS, parse_quantity
 from cstool.yaml_lines.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, rule_error
 
 
@@ -135,18 +136,14 @@ class CheckpointParams(Section):
         return name
 
 
-_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
 def _bytes(value: Any) -> Any:
     """Return a size as a number of bytes: 512MiB, 2GiB, 1.5GB, or a whole number."""
     if not isinstance(value, str):
         return value
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
-    unit = 1 if found and not found[2] else _UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None:
+    found = parse_quantity(value, BYTE_UNITS)
+    if found is None:
         raise rule_error("must be a size, such as 512MiB or 2GiB")
-    return int(float(found[1]) * unit)
+    return int(found)
 
 
 def _at_least_a_mebibyte(size_bytes: int) -> int:

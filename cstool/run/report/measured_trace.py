@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from cstool.chrome_trace import Trace
 from cstool.errors import TraceError
 from cstool.machine.recorder import OFF, Recorder, Span, Tape
-from cstool.run.report.wording import counted
 from cstool.run.session import Session
+from cstool.words import counted
 
 log = logging.getLogger("cstool")
 

@@ -9,7 +9,7 @@ from typing import Any
 from cstool.ir import Panel
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import SparseWeight
-from cstool.run.report.wording import counted
+from cstool.words import counted
 
 
 def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:

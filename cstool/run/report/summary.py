@@ -11,9 +11,8 @@ from typing import Any
 from cstool.data import tokenizer_of
 from cstool.errors import DataError
 from cstool.run.report.performance import write_performance
-from cstool.run.report.wording import counted
 from cstool.run.session import COMPARED_STEPS, Session, peak_resident_bytes
-from cstool.words import bytes_text
+from cstool.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
 WORDS = {

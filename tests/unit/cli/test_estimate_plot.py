@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.cli.estimate_picture import estimate_picture as picture_of
 from cstool.estimation import Estimator, make_request, scale, sweep_sparsity
+from cstool.estimation.picture import estimate_picture as picture_of
 from cstool.kernels._cache import cache_root
 from cstool.params import load_all_params
 

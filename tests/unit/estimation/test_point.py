@@ -12,7 +12,6 @@ import pytest
 import cstool
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
-from cstool.estimation.point import tb_text
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
 from cstool.perf.cluster import (
@@ -28,6 +27,7 @@ from cstool.perf.cluster import (
 )
 from cstool.perf.wafer import limit_shares
 from cstool.system import load_system
+from cstool.words import size_text
 from tests.unit.estimation.requests import estimator, gpt
 
 ROOT = Path(__file__).parents[3]
@@ -197,4 +197,4 @@ def test_rows_without_an_estimate_say_why_and_a_table_without_any_is_an_error() 
 
 
 def test_capacities_are_told_in_decimal_units() -> None:
-    assert [tb_text(n) for n in (24 * 10**12, 1_200 * 10**12, 2_400 * 10**12)] == ["24TB", "1200TB", "2400TB"]
+    assert [size_text(n) for n in (24 * 10**12, 1_200 * 10**12, 2_400 * 10**12)] == ["24TB", "1200TB", "2400TB"]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.cli.estimate import parse_counts, parse_sparsities
 from cstool.errors import CstoolError
-from cstool.estimation import make_request, parse_counts, parse_sparsities
+from cstool.estimation import make_request
 from cstool.estimation.request import parse_tokens
 from tests.unit.estimation.requests import estimator, gpt
 

@@ -7,11 +7,12 @@ import pkgutil
 import pytest
 
 import cstool.perf
+from cstool import short_names, words
 
 MODULES = [
     importlib.import_module(f"{cstool.perf.__name__}.{found.name}")
     for found in pkgutil.iter_modules(cstool.perf.__path__)
-]
+] + [short_names, words]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -22,10 +22,10 @@ from cstool.pictures.account import merge_entries, spread
 from cstool.pictures.draw import draw_picture
 from cstool.pictures.floorplan import draw_floorplan
 from cstool.pictures.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
-from cstool.pictures.names import group_name, short_name
 from cstool.pictures.region_names import fit_number
 from cstool.pictures.streaming import draw_streaming
 from cstool.pictures.theme import dark
+from cstool.short_names import group_name, short_name
 from cstool.words import bytes_text, digits_text, seconds_text
 from tests.unit.pictures.artifacts import pipelined, streaming
 

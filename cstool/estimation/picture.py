@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cstool.errors import EstimateError
-from cstool.estimation import Estimate, Row
+from cstool.estimation.point import Estimate
+from cstool.estimation.sweep import Row
 from cstool.ir import ExecutionMode
-from cstool.perf.micro_batches import micro_batches_text
 from cstool.perf.roofline import kernel_loads, step_load
 from cstool.pictures.estimate import Breakdown, Busy, EstimatePicture, draw_estimate
 from cstool.pictures.roofline import Roofline
 from cstool.pictures.scaling import Scaling, ScalingPoint, SparsityPoint
 from cstool.pictures.step import cycles_text, stage_rows, step_rows
+from cstool.words import micro_batches_text
 
 
 def plot_estimate(

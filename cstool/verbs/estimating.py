@@ -1,0 +1,331 @@
+"""Estimate, from a params file: what the modelled cluster makes of a step; the verbs behind `cstool estimate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from cstool.errors import EstimateError
+from cstool.verbs.asked import asked_params, check_choice, load_trainers
+from cstool.verbs.compiling import EXECUTION_MODES, RECOMPUTE
+
+if TYPE_CHECKING:
+    from cstool.estimation import Estimate, Estimator, Row
+    from cstool.estimation.published import Comparison
+    from cstool.params import Params
+    from cstool.perf.host import HostRates, HostSetup, HostStep
+    from cstool.progress import Progress
+
+SPARSITY_KEY = "trainer.init.sparsity"
+
+
+@dataclass(frozen=True)
+class EstimateRequest:
+    """What is estimated of a params file.
+
+    Args:
+        system: what each CSX is: cs1, cs2, cs3, or a system file
+        num_csx: numbers of systems, ascending; none for that of the params
+        sparsities: shares of zeros, ascending; none for those of the params
+        batch_per_csx: samples of each system; None shares the batch of the file out
+        memoryx: capacity of MemoryX, such as "12TB"; None for the largest there is
+        tokens: to train with, such as "300B"; None if nobody asks how long that takes
+        execution_mode: "auto", "pipelined" or "weight_streaming"
+        recompute: "needed" or "fastest"
+
+    Raises:
+        CstoolError: a word is none of those
+    """
+
+    system: str = "cs2"
+    num_csx: tuple[int, ...] = ()
+    sparsities: tuple[float, ...] = ()
+    batch_per_csx: int | None = None
+    memoryx: str | None = None
+    tokens: str | None = None
+    execution_mode: str = "auto"
+    recompute: str = "fastest"
+
+    def __post_init__(self) -> None:
+        check_choice("execution_mode", self.execution_mode, EXECUTION_MODES)
+        check_choice("recompute", self.recompute, RECOMPUTE)
+
+
+class Estimates(NamedTuple):
+    """An estimate, and others beside it. All of it is modelled.
+
+    Args:
+        first: of the first number of systems and the first share of zeros
+        estimate: that of `first`
+        smallest: fewest samples per system with which links off the wafer do not limit it; None if there are none
+        scaling: over numbers of systems; empty for one
+        sparsities: over shares of zeros; empty for one
+        notes: on the sparsity of `first`
+    """
+
+    first: Row
+    estimate: Estimate
+    smallest: int | None
+    scaling: tuple[Row, ...]
+    sparsities: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+class HostPrediction(NamedTuple):
+    """A training step as this host would take it; samples count as tokens where there is no sequence."""
+
+    model: str
+    parameters: int
+    batch_size: int
+    setup: HostSetup
+    step: HostStep
+    tokens_per_s: float
+    days: float | None
+
+
+class HostEstimate(NamedTuple):
+    """What this host can do, the file that keeps it, whether it was measured just now; and a step, if one was asked."""
+
+    rates: HostRates
+    file: Path
+    measured_now: bool
+    predicted: HostPrediction | None
+
+
+def estimate(
+    params: str | Path | Params,
+    *,
+    overrides: Mapping[str, Any] | Sequence[str] | None = None,
+    num_csx: int | None = None,
+    system: str | Path = "cs2",
+    batch_per_csx: int | None = None,
+    memoryx: str | None = None,
+    tokens: str | int | None = None,
+    execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
+    recompute: Literal["needed", "fastest"] = "fastest",
+) -> Estimate:
+    """Predict a training step on the modelled cluster; nothing runs, and no data is needed.
+
+    Args:
+        params: a params file of one trainer, or params that are loaded
+        overrides: values by dotted key, for example `{"trainer.init.sparsity": 0.9}`
+        num_csx: number of CSX systems; None for that of the params
+        system: what each CSX is: cs1, cs2, cs3, or a system file
+        batch_per_csx: samples of each system; None shares the batch of the file out
+        memoryx: capacity of MemoryX, such as "12TB"; None for the largest there is
+        tokens: to train with, such as "300B"; `days` of the result is how long that takes
+        execution_mode: how the model uses the wafer; "auto" takes what is faster
+        recompute: compute activations again where that is faster, or where it is needed
+
+    Returns:
+        Time of a step [s], what bounds it, tokens/s, power [W], the artifact; all of it modelled
+
+    Raises:
+        EstimateError: there is nothing to estimate, or not on so many systems
+        CompileError: the model does not fit
+        ParamsError: the file breaks rules, or there is no such system
+    """
+    request = EstimateRequest(
+        system=str(system),
+        batch_per_csx=batch_per_csx,
+        memoryx=memoryx,
+        tokens=None if tokens is None else str(tokens),
+        execution_mode=execution_mode,
+        recompute=recompute,
+    )
+    found = _estimator(asked_params(params, overrides), request)
+    return found.at(found.request.params.num_csx if num_csx is None else num_csx)
+
+
+def estimate_scaling(
+    params: str | Path | Params,
+    num_csx: Sequence[int],
+    *,
+    overrides: Mapping[str, Any] | Sequence[str] | None = None,
+    system: str | Path = "cs2",
+    batch_per_csx: int | None = None,
+    memoryx: str | None = None,
+    tokens: str | int | None = None,
+    execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
+    recompute: Literal["needed", "fastest"] = "fastest",
+) -> list[Row]:
+    """Predict a training step on several numbers of systems, side by side.
+
+    Args:
+        params: a params file of one trainer, or params that are loaded
+        num_csx: numbers of systems
+        overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute: as for `estimate`
+
+    Returns:
+        For each number the estimate, or why there is none, with its speedup over the first
+
+    Raises:
+        EstimateError, CompileError: there is no estimate at all; the error is that of the first number
+        ParamsError: the file breaks rules, or there is no such system
+    """
+    from cstool.estimation import scale
+
+    request = EstimateRequest(
+        system=str(system),
+        batch_per_csx=batch_per_csx,
+        memoryx=memoryx,
+        tokens=None if tokens is None else str(tokens),
+        execution_mode=execution_mode,
+        recompute=recompute,
+    )
+    found = _estimator(asked_params(params, overrides), request)
+    return scale(found, num_csx)
+
+
+def estimate_all(file: Path, request: EstimateRequest, overrides: Sequence[str] = ()) -> Estimates:
+    """Predict a training step on several numbers of systems, and with several shares of zeros.
+
+    Raises:
+        EstimateError, CompileError, ParamsError: as of `estimate`; also where the file has several trainers
+    """
+    from cstool.compiler.density import sparsity_notes
+    from cstool.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
+    from cstool.estimation.request import samples_per_csx
+
+    def estimator(share: float | None) -> Estimator:
+        more = () if share is None else (f"{SPARSITY_KEY}={share}",)
+        return _estimator(_one_trainer(file, (*overrides, *more)), request)
+
+    shares = request.sparsities
+    base = estimator(shares[0] if shares else None)
+    counts = request.num_csx or (base.request.params.num_csx,)
+    samples_per_csx(base.request, counts[-1], is_alone=False)
+    found = base.at(counts[0])
+    scaling = scale(base, counts) if len(counts) > 1 else ()
+    estimators = dict.fromkeys(shares[:1], base) | {share: estimator(share) for share in shares[1:]}
+    sparse = sweep_sparsity(estimators, counts[0]) if len(shares) > 1 else ()
+    notes = tuple(sparsity_notes(base.request.params, found.artifact))
+    smallest = smallest_compute_bound(base, found)
+    return Estimates(Row(counts[0], found), found, smallest, tuple(scaling), tuple(sparse), notes)
+
+
+def draw_estimates(found: Estimates, paths: Sequence[Path], theme: str) -> None:
+    """Draw estimates into files, .svg or .png, on a "light" or "dark" page.
+
+    Raises:
+        EstimateError: a file cannot be written
+    """
+    from cstool.estimation.picture import plot_estimate
+
+    plot_estimate(paths, theme, found.estimate, found.scaling, found.sparsities)
+
+
+def write_timeline(found: Estimate, path: Path) -> None:
+    """Write a step as a timeline in Chrome's trace format.
+
+    Raises:
+        TraceError: it cannot be written
+    """
+    from cstool.estimation.timeline import draw_timeline
+
+    draw_timeline(found).write(path)
+
+
+def compare_published() -> Comparison:
+    """Set the model beside what is published."""
+    from cstool.estimation.published import compare
+
+    return compare()
+
+
+def estimate_on_host(
+    file: Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    tokens: str | None = None,
+    calibrates: bool = False,
+    begin: Callable[[], None],
+    progress: Progress,
+) -> HostEstimate:
+    """Predict a training step on this machine, from what it can do, which is measured once.
+
+    Args:
+        file: a params file of one trainer; None to measure alone
+        overrides: as for `load_all_params`
+        tokens: to train with, such as "300B"
+        calibrates: measure once more
+        begin: is called before anything is measured
+        progress: is told
+
+    Raises:
+        EstimateError: the rates cannot be kept, or the file has no batch
+        ParamsError: the file breaks rules
+    """
+    from cstool.estimation.request import parse_tokens
+    from cstool.run.report.host_rates import load_rates, rates_file
+
+    params = None if file is None else _one_trainer(file, overrides)
+    wanted = None if tokens is None else parse_tokens(tokens)
+    kept = None if calibrates else load_rates()
+    rates = _calibrated(begin, progress) if kept is None else kept
+    predicted = None if params is None else _predicted(params, rates, wanted)
+    return HostEstimate(rates, rates_file(), kept is None, predicted)
+
+
+def _calibrated(begin: Callable[[], None], progress: Progress) -> HostRates:
+    from cstool.estimation.calibrate import calibrate
+    from cstool.run.report.host_rates import rates_file, save_rates
+
+    folder = rates_file().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EstimateError(f"{folder}: must be a folder that can be written, got: {error.strerror}") from error
+    begin()
+    task = "Measuring"
+
+    def show(what: str, done: int, total: int) -> None:
+        if done == 0:
+            progress.start(task, total)
+        progress.advance(task, done, what)
+
+    rates = calibrate(folder, show)
+    progress.finish(task)
+    save_rates(rates)
+    return rates
+
+
+def _predicted(params: Params, rates: HostRates, tokens: int | None) -> HostPrediction:
+    from cstool.estimation.point import DAY_S
+    from cstool.estimation.request import loader_of
+    from cstool.models import build_graph, declared_sequence_length
+    from cstool.perf.host import predict_step
+    from cstool.run.report.host_prediction import planned_setup
+
+    batch_size = loader_of(params).batch_size
+    graph = build_graph(params.model, declared_sequence_length(params))
+    setup = planned_setup(params, graph, batch_size)
+    step = predict_step(graph, rates, setup)
+    tokens_per_s = batch_size * (graph.sequence_length or 1) / step.step_s
+    days = None if tokens is None else tokens / tokens_per_s / DAY_S
+    return HostPrediction(graph.name, graph.parameter_count, batch_size, setup, step, tokens_per_s, days)
+
+
+def _estimator(params: Params, request: EstimateRequest) -> Estimator:
+    from cstool.estimation import Estimator, make_request
+
+    return Estimator(
+        make_request(
+            params,
+            request.system,
+            batch_per_csx=request.batch_per_csx,
+            execution_mode=request.execution_mode,
+            recompute=request.recompute,
+            memoryx=request.memoryx,
+            tokens=request.tokens,
+        )
+    )
+
+
+def _one_trainer(file: Path, overrides: Sequence[str]) -> Params:
+    trainers = load_trainers(file, overrides)
+    if len(trainers) > 1:
+        raise EstimateError(f"--params: must be of one trainer, got {len(trainers)} in {file}", "estimate them apart")
+    return trainers[0]
