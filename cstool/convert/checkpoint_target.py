@@ -11,8 +11,7 @@ import numpy as np
 
 from cstool.convert.kept import Kept
 from cstool.convert.source import Source, weights_of
-from cstool.machine.memoryx.sparse_weights import index_kind
-from cstool.store import INDICES, SPARSITY, CheckpointWriter
+from cstool.store import INDICES, SPARSITY, CheckpointWriter, index_kind
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], None]

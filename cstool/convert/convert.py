@@ -18,11 +18,11 @@ from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer
 from cstool.convert.kept import Kept
 from cstool.convert.source import CstoolSource, Source, check_weights, weights_of
 from cstool.convert.sparsify import sparsify
+from cstool.convert.vendor_reader import is_vendor_checkpoint
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
 from cstool.params import Params
 from cstool.store import CheckpointReader, find_checkpoint
-from cstool.store.vendor_reader import is_vendor_checkpoint
 
 FORMATS = ("cstool", "hf", "vendor")
 """what can be read"""

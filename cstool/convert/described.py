@@ -14,14 +14,14 @@ from pydantic import ValidationError
 
 from cstool.convert.hf_config import check_config, family_of, make_model, model_section
 from cstool.convert.hf_source import config_path
+from cstool.convert.safetensors_reader import read_json
+from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
 from cstool.models import build_graph
 from cstool.params import DecoderParams, FcMnistParams, Params, parse_params
 from cstool.params.sections.model import MODELS
 from cstool.store import CheckpointReader
-from cstool.store.safetensors_reader import read_json
-from cstool.store.vendor_reader import VendorReader
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from cstool.convert.hf_names import (
     tensor_shapes,
     without_prefix,
 )
+from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import row_ranges, written
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.params import DecoderParams
-from cstool.store.safetensors_reader import SafetensorsReader
 
 Array = np.ndarray[Any, Any]
 _TABLES = {

@@ -17,12 +17,12 @@ from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
 from cstool.convert.hf_names import places_of, split_pairs, tensor_shapes, with_prefix
 from cstool.convert.hf_tokenizer import HfTokenizer
+from cstool.convert.safetensors_reader import INDEX_NAME, SINGLE_NAME
+from cstool.convert.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
 from cstool.convert.source import Source
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.params import DecoderParams
-from cstool.store.safetensors_reader import INDEX_NAME, SINGLE_NAME
-from cstool.store.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
 
 Progress = Callable[[int, int], None]
 CONFIG_NAME = "config.json"

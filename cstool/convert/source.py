@@ -11,8 +11,7 @@ import numpy as np
 
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
-from cstool.machine.memoryx.sparse_state import SparseTensors
-from cstool.store import INDICES, CheckpointReader, checked_indices, unbound_note
+from cstool.store import INDICES, CheckpointReader, SparseTensors, checked_indices, unbound_note
 
 Array = np.ndarray[Any, Any]
 CHUNK_BYTES = 8 * 2**20

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from cstool.convert.source import CHUNK_BYTES, row_ranges, written
+from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.models.positions import alibi_slopes
 from cstool.params import DecoderParams, FcMnistParams
-from cstool.store.vendor_reader import VendorReader
 
 Array = np.ndarray[Any, Any]
 _STATES = ("exp_avg", "exp_avg_sq")

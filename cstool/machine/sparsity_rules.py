@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cstool.ir import Graph
 from cstool.machine.kernel_choice import KernelChooser
-from cstool.machine.memoryx.sparse_state import read_mask, read_weight
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.params import Params
 from cstool.sparsity import assign_groups
+from cstool.store import read_mask, read_weight
 
 
 def sparsity_rules(params: Params, graph: Graph, chooser: KernelChooser) -> SparsityRules:

@@ -18,7 +18,7 @@ from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
 from cstool.kernels.optimizer import first_non_finite
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.sparse_state import SparseTensors, add_indices, describe_sparsity, indices_bytes
+from cstool.machine.memoryx.sparse_state import add_indices, describe_sparsity, indices_bytes, load_sparse
 from cstool.params import SGD, Adam, DecoderParams, Params, written_states
 from cstool.store import (
     SPARSITY,
@@ -26,6 +26,7 @@ from cstool.store import (
     CheckpointWriter,
     CommittedStore,
     FileStore,
+    SparseTensors,
     check_choices,
     checked_indices,
     step_of,
@@ -182,7 +183,7 @@ def load_state(
     for weight in graph.weights:
         arrays = [name for name in memoryx.arrays.of(weight) if name.partition(".")[0] in states and name in stored]
         if weight in memoryx.arrays.sparse or f"model.{weight}" in sparse.shapes:
-            sparse.load(memoryx, weight, arrays, keeps_state="optimizer" in states)
+            load_sparse(sparse, memoryx, weight, arrays, keeps_state="optimizer" in states)
             continue
         for name in arrays:
             _check_layout(reader, name, memoryx)

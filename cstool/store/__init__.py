@@ -33,6 +33,7 @@ from cstool.store.protocol import Store
 from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
 from cstool.store.snapshot import write_snapshot
+from cstool.store.sparse_reader import SparseTensors, index_kind, read_mask, read_weight
 from cstool.store.sparse_tensors import checked_indices, sparse_shapes
 from cstool.store.store_lock import StoreLock
 from cstool.store.tensor_difference import Tolerance
@@ -55,6 +56,7 @@ __all__ = [
     "RamStore",
     "SPARSITY",
     "SavedState",
+    "SparseTensors",
     "Store",
     "StoreLock",
     "aligned_empty",
@@ -75,6 +77,7 @@ __all__ = [
     "find_checkpoints",
     "free_path",
     "held_step",
+    "index_kind",
     "is_store",
     "latest_checkpoint",
     "list_checkpoints",
@@ -82,6 +85,8 @@ __all__ = [
     "open_checkpoint",
     "plan_pruning",
     "read_index",
+    "read_mask",
+    "read_weight",
     "register_checkpoint",
     "size_bytes",
     "step_of",

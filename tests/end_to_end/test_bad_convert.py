@@ -16,9 +16,9 @@ import pytest
 
 from cstool.convert import Request, convert
 from cstool.convert import source as source_module
+from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.convert.source import CstoolSource
 from cstool.store import CheckpointWriter
-from cstool.store.safetensors_writer import SafetensorsWriter
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params, run_file
 from tests.end_to_end.test_bad_checkpoint import DiskUsage

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
+from cstool.convert.vendor_reader import VendorReader
 from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.store import CheckpointReader
-from cstool.store.vendor_reader import VendorReader
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file
 from tests.reference.vendor_files import Bfloat16, Constant, Link, Object, write_vendor
@@ -422,7 +422,7 @@ def test_what_cannot_be_read_safely_is_refused_and_nothing_is_written(cstool, tm
 
 
 def test_lz4_that_is_not_installed_is_named_with_what_installs_it(cstool, tmp_path, file, trained, monkeypatch):
-    monkeypatch.setattr("cstool.store.vendor_reader.h5py.h5z.filter_avail", lambda number: number != 32004)
+    monkeypatch.setattr("cstool.convert.vendor_reader.h5py.h5z.filter_avail", lambda number: number != 32004)
     state = {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
     write_vendor(tmp_path / "v.mdl", state)
     with h5py.File(tmp_path / "v.mdl", "r+") as h5:

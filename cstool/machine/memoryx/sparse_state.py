@@ -1,24 +1,17 @@
-"""Sparse weights in a checkpoint: their numbers under the key of the weight, and where they belong beside them.
-
-`model.W` of a sparse weight is (n,) float32, its non-zeros in the order of the weight laid out row by row; so are its
-arrays of optimizer state. `model.W.indices` is (n,) uint32, ascending, the position of each; uint64 where the weight is
-too large for that. The value `sparsity` has the shape of each.
-"""
+"""Sparse weights of MemoryX into a checkpoint, and out of one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cstool.errors import CheckpointError
-from cstool.ir import Weight
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.sparse_weights import SparseWeight, index_kind
-from cstool.store import INDICES, CheckpointReader, CheckpointWriter, CommittedStore, checked_indices, sparse_shapes
+from cstool.machine.memoryx.sparse_weights import SparseWeight
+from cstool.store import INDICES, CheckpointWriter, SparseTensors, index_kind
 
 Array = np.ndarray[Any, Any]
 
@@ -52,170 +45,64 @@ def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
     }
 
 
-def read_weight(path: Path, weight: Weight) -> Array:
-    """Read a weight from a checkpoint, sparse or not, as (rows, columns) float32 with its zeros.
+def load_sparse(
+    tensors: SparseTensors, memoryx: MemoryX, weight: str, arrays: Sequence[str], *, keeps_state: bool
+) -> None:
+    """Read a weight that is sparse in the checkpoint, in the run, or in both.
+
+    Args:
+        tensors: of the checkpoint
+        memoryx: receives it
+        weight: name
+        arrays: of the weight, those that are wanted
+        keeps_state: whether the run goes on with the optimizer state of the checkpoint
 
     Raises:
-        CheckpointError: it cannot be read, or has no such weight of that shape
+        CheckpointError: it is damaged, or sparse here and dense there and the run is to go on all the same
     """
-    with CheckpointReader(path) as reader:
-        tensors = SparseTensors(reader)
-        tensors.check_shape(weight, "to start from")
-        return tensors.dense(weight)
-
-
-def read_mask(path: Path, weight: Weight) -> Array:
-    """Read which numbers of a weight a checkpoint keeps: of a dense one, those that are not zero.
-
-    Returns:
-        (rows, columns) bool
-
-    Raises:
-        CheckpointError: it cannot be read, or has no such weight of that shape
-    """
-    key = f"model.{weight.name}"
-    with CheckpointReader(path) as reader:
-        tensors = SparseTensors(reader)
-        tensors.check_shape(weight, "for its mask")
-        if key not in tensors.shapes:
-            kept: Array = tensors.dense(weight) != 0
-            return kept
-        mask = np.zeros(weight.matrix_shape, np.bool_)
-        mask.reshape(-1)[tensors.indices(key)] = True
-        return mask
-
-
-class SparseTensors:
-    """The sparse weights of a checkpoint that is open.
-
-    Raises:
-        CheckpointError: what it says of them makes no sense
-    """
-
-    def __init__(self, reader: CheckpointReader | CommittedStore) -> None:
-        self.reader = reader
-        self.shapes = sparse_shapes(reader)
-        """of the weights with their zeros, by their keys"""
-
-    def check_shape(self, weight: Weight, purpose: str) -> None:
-        """Check that the checkpoint has a weight, sparse or not.
-
-        Raises:
-            CheckpointError: it has none of that shape
-        """
-        key = f"model.{weight.name}"
-        found = self.shapes.get(key)
-        if found is None and key in self.reader.tensor_names():
-            found = self.reader.shape(key)
-        if found != weight.shape:
-            got = "none" if found is None else " x ".join(map(str, found))
-            shape = " x ".join(map(str, weight.shape))
+    key, sparse = f"model.{weight}", memoryx.arrays.sparse.get(weight)
+    path = tensors.reader.path
+    if key not in arrays:
+        return
+    if sparse is not None and key not in tensors.shapes:
+        if keeps_state:
             raise CheckpointError(
-                f"{self.reader.path}: must have the weight {weight.name}, {shape}, {purpose}, got {got}"
+                f"{path}: {weight} must be sparse, as in this run, got a dense one without a mask",
+                "--load_checkpoint_states model takes the weights alone, and init_method: topk keeps the largest",
             )
-
-    def is_index(self, key: str) -> bool:
-        """Say whether a tensor holds the positions of another."""
-        return key.endswith(INDICES) and key.removesuffix(INDICES) in self.shapes
-
-    def load(self, memoryx: MemoryX, weight: str, arrays: Sequence[str], *, keeps_state: bool) -> None:
-        """Read a weight that is sparse in the checkpoint, in the run, or in both.
-
-        Args:
-            memoryx: receives it
-            weight: name
-            arrays: of the weight, those that are wanted
-            keeps_state: whether the run goes on with the optimizer state of the checkpoint
-
-        Raises:
-            CheckpointError: it is damaged, or sparse here and dense there and the run is to go on all the same
-        """
-        key, sparse = f"model.{weight}", memoryx.arrays.sparse.get(weight)
-        path = self.reader.path
-        if key not in arrays:
-            return
-        if sparse is not None and key not in self.shapes:
-            if keeps_state:
-                raise CheckpointError(
-                    f"{path}: {weight} must be sparse, as in this run, got a dense one without a mask",
-                    "--load_checkpoint_states model takes the weights alone, and init_method: topk keeps the largest",
-                )
-            dense = np.empty(sparse.shape, np.float32)
-            self.read_into(key, dense)
-            sparse.begin(dense)
-            return
-        indices = self.indices(key)
-        if sparse is None:
-            if keeps_state and memoryx.optimizer is not None:
-                raise CheckpointError(
-                    f"{path}: {weight} must be dense, as in this run, got a sparse one",
-                    "--load_checkpoint_states model takes the weights alone, with their zeros",
-                )
-            self._load_dense(memoryx, key, indices)
-            return
-        if sparse.capacity is not None and len(indices) > sparse.capacity:
+        dense = np.empty(sparse.shape, np.float32)
+        tensors.read_into(key, dense)
+        sparse.begin(dense)
+        return
+    indices = tensors.indices(key)
+    if sparse is None:
+        if keeps_state and memoryx.optimizer is not None:
             raise CheckpointError(
-                f"{path}: {weight} must have at most {sparse.capacity} non-zeros in this run, got {len(indices)}",
-                "a lower sparsity makes room for them",
+                f"{path}: {weight} must be dense, as in this run, got a sparse one",
+                "--load_checkpoint_states model takes the weights alone, with their zeros",
             )
-        sparse.place(indices)
-        for name in arrays:
-            numbers = np.empty(len(indices), np.float32)
-            self.read_into(name, numbers)
-            sparse.write(name, numbers)
-
-    def dense(self, weight: Weight) -> Array:
-        """Return a weight, sparse or not, as (rows, columns) float32 with its zeros.
-
-        Raises:
-            CheckpointError: it is damaged
-        """
-        key = f"model.{weight.name}"
-        dense = np.zeros(weight.matrix_shape, np.float32)
-        if key not in self.shapes:
-            self.read_into(key, dense)
-            return dense
-        indices = self.indices(key)
+        _load_dense(tensors, memoryx, key, indices)
+        return
+    if sparse.capacity is not None and len(indices) > sparse.capacity:
+        raise CheckpointError(
+            f"{path}: {weight} must have at most {sparse.capacity} non-zeros in this run, got {len(indices)}",
+            "a lower sparsity makes room for them",
+        )
+    sparse.place(indices)
+    for name in arrays:
         numbers = np.empty(len(indices), np.float32)
-        self.read_into(key, numbers)
-        dense.reshape(-1)[indices] = numbers
-        return dense
-
-    def read_into(self, key: str, out: Array) -> None:
-        """Read a tensor that must be float32 and of the shape of `out`.
-
-        Raises:
-            CheckpointError: it is not, or it is damaged
-        """
-        found, wanted = (self.reader.shape(key), self.reader.dtype(key)), (out.shape, "float32")
-        if found != wanted:
-            raise CheckpointError(
-                f"{self.reader.path}: {key} must be {_written(*wanted)}, got {_written(*found)}",
-            )
-        self.reader.read(key, out)
-
-    def _load_dense(self, memoryx: MemoryX, key: str, indices: Array) -> None:
-        numbers = np.empty(len(indices), np.float32)
-        self.read_into(key, numbers)
-        width = math.prod(self.shapes[key][1:])
-
-        def read(out: Array, start: int, stop: int) -> None:
-            first, last = np.searchsorted(indices, (start * width, stop * width))
-            out.fill(0)
-            out.reshape(-1)[indices[first:last] - start * width] = numbers[first:last]
-
-        memoryx.arrays.load(key, read)
-
-    def indices(self, key: str) -> Array:
-        """Return where the non-zeros of a weight are, (n,) int64.
-
-        Raises:
-            CheckpointError: they do not ascend, or lie beyond the weight
-        """
-        name = f"{key}{INDICES}"
-        stored = self.reader.read(name)
-        return checked_indices(f"{self.reader.path}: {name}", stored, math.prod(self.shapes[key]))
+        tensors.read_into(name, numbers)
+        sparse.write(name, numbers)
 
 
-def _written(shape: Iterable[int], dtype: str) -> str:
-    return f"{' x '.join(map(str, shape))} {dtype}"
+def _load_dense(tensors: SparseTensors, memoryx: MemoryX, key: str, indices: Array) -> None:
+    numbers = np.empty(len(indices), np.float32)
+    tensors.read_into(key, numbers)
+    width = math.prod(tensors.shapes[key][1:])
+
+    def read(out: Array, start: int, stop: int) -> None:
+        first, last = np.searchsorted(indices, (start * width, stop * width))
+        out.fill(0)
+        out.reshape(-1)[indices[first:last] - start * width] = numbers[first:last]
+
+    memoryx.arrays.load(key, read)

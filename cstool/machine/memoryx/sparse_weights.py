@@ -21,16 +21,11 @@ from cstool.kernels.optimizer import first_non_finite
 from cstool.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern, positions
 from cstool.params import SparsityParams
 from cstool.sparsity import initial_mask, is_update_step, most_kept, next_mask
-from cstool.store import INDICES, Store, find_checkpoint
+from cstool.store import INDICES, Store, find_checkpoint, index_kind
 
 Array = np.ndarray[Any, Any]
 UNEVEN = 1.05
 """by which a panel may be denser than its weight before its buffers grow"""
-
-
-def index_kind(size: int) -> np.dtype[Any]:
-    """Return the dtype of the indices of a weight of so many numbers, zeros included."""
-    return np.dtype(np.uint32 if size <= 2**32 else np.uint64)
 
 
 def _always(_pattern: Pattern) -> KernelChoice:

@@ -15,11 +15,10 @@ from cstool.errors import CheckpointError
 from cstool.ir import Graph, _panel
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.optimizer import Optimizer, make_optimizer
-from cstool.machine.memoryx.sparse_state import read_mask, read_weight
 from cstool.machine.state import Position, load_state, save_state, state_values
 from cstool.params import SGD, AdamW, SparsityParams, parse_states
 from cstool.sparsity import keep_count
-from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.store import CheckpointReader, CheckpointWriter, read_mask, read_weight
 from tests.models import fc_mnist
 from tests.unit.machine.machines import random_batch
 from tests.unit.machine.sparse_machines import SEED, rules

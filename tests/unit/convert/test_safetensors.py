@@ -13,9 +13,9 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.convert.safetensors_reader import SafetensorsReader
+from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.errors import CheckpointError
-from cstool.store.safetensors_reader import SafetensorsReader
-from cstool.store.safetensors_writer import SafetensorsWriter
 from tests.contract.refusal import refusal
 from tests.reference.hf_models import write_hf, write_raw, write_safetensors
 
