@@ -13,8 +13,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from cstool.errors import CheckpointError
 from cstool.inner_name import is_plain_name
 from cstool.store.checkpoint_layout import read_at
+from cstool.store.saved_state import Opened
 
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
@@ -55,7 +55,7 @@ class _Stored:
     offset: int
 
 
-class SafetensorsReader:
+class SafetensorsReader(Opened):
     """The tensors of one safetensors file, or of several with their index: a context manager.
 
     Args:
@@ -83,16 +83,8 @@ class SafetensorsReader:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Let go of the files. Closing twice is fine."""
+        """See `Opened.close`."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,6 +24,7 @@ from cstool.convert.safetensors_reader import widen_bfloat16
 from cstool.errors import CheckpointError
 from cstool.store.checkpoint_format import SIGNATURE, SPEC, SUCCESS, VERSION, metadata_name
 from cstool.store.checkpoint_layout import TAKE_ANOTHER
+from cstool.store.saved_state import Opened
 
 MOST_CHUNK_BYTES = 32 * 2**20
 """largest HDF5 chunk that is decompressed [bytes]; the vendor's have a megabyte at most"""
@@ -61,7 +61,7 @@ def is_vendor_checkpoint(path: Path) -> bool:
         return False
 
 
-class VendorReader:
+class VendorReader(Opened):
     """An open checkpoint of the vendor's, a context manager.
 
     Args:
@@ -92,16 +92,8 @@ class VendorReader:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Let go of the file. Closing twice is fine."""
+        """See `Opened.close`."""
         self._h5.close()
 
     def keys(self) -> list[str]:

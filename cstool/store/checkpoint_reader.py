@@ -7,8 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,11 @@ from cstool.store.checkpoint_format import WITHOUT_DIGEST
 from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, read_layout
 from cstool.store.crc32 import crc32
 from cstool.store.protocol import check_rows
-from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
+from cstool.store.saved_state import PIECE, Meter, Progress, SavedState, no_progress
 from cstool.words import nearest
 
 
-class CheckpointReader:
+class CheckpointReader(SavedState):
     """An open checkpoint, a context manager. Reading is safe from several threads.
 
     HDF5 is asked for the layout once; after that, bytes come from the file directly.
@@ -45,69 +44,49 @@ class CheckpointReader:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Let go of the file. Closing twice is fine."""
+        """See `Opened.close`."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
 
     @property
     def format_version(self) -> str:
-        """Version of the format of the file."""
+        """See `SavedState.format_version`."""
         return self._layout.format_version
 
     @property
     def is_bound(self) -> bool:
-        """Whether a digest says that its parts belong together, as it does since version 1.1 of the format."""
+        """See `SavedState.is_bound`."""
         return self.format_version != WITHOUT_DIGEST
 
     @property
     def cstool_version(self) -> str:
-        """Version of cstool that wrote the checkpoint."""
+        """See `SavedState.cstool_version`."""
         return self._layout.cstool_version
 
     def keys(self) -> list[str]:
-        """Return all keys, of tensors, links and values, in the order of writing."""
+        """See `SavedState.keys`."""
         return list(self._layout.keys)
 
     def tensor_names(self) -> list[str]:
-        """Return the keys of all tensors that are stored (links aside), in the order of writing."""
+        """See `SavedState.tensor_names`."""
         return list(self._layout.tensors)
 
     def link_of(self, key: str) -> str | None:
-        """Return the tensor that a key is a link to, or None."""
+        """See `SavedState.link_of`."""
         return self._layout.links.get(key)
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape of a tensor or of what a link points to.
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """See `SavedState.shape`."""
         return self._tensor(key).shape
 
     def dtype(self, key: str) -> str:
-        """Return the name of a tensor's dtype, such as "float32".
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """See `SavedState.dtype`."""
         return self._tensor(key).dtype
 
     def nbytes(self, key: str) -> int:
-        """Return the size of a tensor [bytes].
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """See `SavedState.nbytes`."""
         return self._tensor(key).nbytes
 
     def value(self, key: str) -> Any:
@@ -121,7 +100,7 @@ class CheckpointReader:
         return self._layout.values[key]
 
     def values(self, prefix: str = "") -> dict[str, Any]:
-        """Return the values whose key is `prefix` or begins with it and a dot; all of them for no prefix."""
+        """See `SavedState.values`."""
         values = self._layout.values
         return {k: v for k, v in values.items() if not prefix or k == prefix or k.startswith(f"{prefix}.")}
 
@@ -184,14 +163,7 @@ class CheckpointReader:
         return read_next
 
     def pieces(self, key: str) -> Iterator[NDArray[Any]]:
-        """Yield the elements of a tensor, row by row, `PIECE` at a time, the last ones only when all are verified.
-
-        Yields:
-            (n,) in the dtype of the tensor; the next piece is in the same place
-
-        Raises:
-            CheckpointError: there is no such tensor, or it is damaged
-        """
+        """See `SavedState.pieces`."""
         tensor = self._tensor(key)
         count, checksum = math.prod(tensor.shape), 0
         buffer = np.empty(min(PIECE, count), tensor.dtype)
@@ -205,11 +177,7 @@ class CheckpointReader:
             yield piece
 
     def verify_all(self, progress: Progress = no_progress) -> None:
-        """Verify what a run would refuse, then the checksums of all tensors, in bounded memory.
-
-        Raises:
-            DamagedCheckpointError: naming the first thing that is damaged
-        """
+        """See `SavedState.verify_all`."""
         sizes = check_state(self)
         meter = Meter(sum(map(self.nbytes, self._layout.tensors)), progress)
         for key in self._layout.tensors:

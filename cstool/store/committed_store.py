@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +22,13 @@ from cstool.store.extents import Extent, Extents
 from cstool.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
 from cstool.store.pending_file import FileRange
 from cstool.store.protocol import check_rows
-from cstool.store.saved_state import PIECE, Meter, Progress, no_progress
+from cstool.store.saved_state import PIECE, Meter, Progress, SavedState, no_progress
 from cstool.store.store_lock import StoreLock
 
 Array = NDArray[Any]
 
 
-class CommittedStore:
+class CommittedStore(SavedState):
     """A commit of a MemoryX file that no run uses, a context manager. It has the methods of `CheckpointReader`.
 
     Sparse weights are in the order of a checkpoint: by their position in the weight, not by panel.
@@ -70,72 +69,52 @@ class CommittedStore:
             undo.enter_context(self._file.in_order())
             self._undo = undo.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Let go of the file. Closing twice is fine."""
+        """See `Opened.close`."""
         self._undo.close()
 
     @property
     def format_version(self) -> str:
-        """Version of the format of the file."""
+        """See `SavedState.format_version`."""
         return f"MemoryX {VERSION}"
 
     @property
     def is_bound(self) -> bool:
-        """Whether something says that its parts belong together: the commit record has the checksums of them all."""
+        """See `SavedState.is_bound`."""
         return True
 
     @property
     def cstool_version(self) -> str:
-        """Version of cstool that wrote it."""
+        """See `SavedState.cstool_version`."""
         try:
             return str(self.record.values["__metadata__"][0]["version"])
         except (LookupError, TypeError):
             return "not said"
 
     def keys(self) -> list[str]:
-        """Return all keys, of tensors, links and values."""
+        """See `SavedState.keys`."""
         return [*self.record.arrays, *self.record.links, *self.record.values]
 
     def tensor_names(self) -> list[str]:
-        """Return the keys of all tensors that are stored (links aside)."""
+        """See `SavedState.tensor_names`."""
         return list(self.record.arrays)
 
     def link_of(self, key: str) -> str | None:
-        """Return the tensor that a key is a link to, or None."""
+        """See `SavedState.link_of`."""
         return self.record.links.get(key)
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape of a tensor or of what a link points to.
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """See `SavedState.shape`."""
         name = self._name(key)
         owner = self._owner(name)
         return self._places[name][0].shape if owner is None else (self._counts[owner],)
 
     def dtype(self, key: str) -> str:
-        """Return the name of a tensor's dtype.
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """See `SavedState.dtype`."""
         return self._places[self._name(key)][0].dtype
 
     def nbytes(self, key: str) -> int:
-        """Return the size of a tensor [bytes].
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """See `SavedState.nbytes`."""
         return int(np.prod(self.shape(key))) * np.dtype(self.dtype(key)).itemsize
 
     def value(self, key: str) -> Any:
@@ -149,7 +128,7 @@ class CommittedStore:
         return self.record.values[key]
 
     def values(self, prefix: str = "") -> dict[str, Any]:
-        """Return the values whose key is `prefix` or begins with it and a dot; all of them for no prefix."""
+        """See `SavedState.values`."""
         values = self.record.values
         return {k: v for k, v in values.items() if not prefix or k == prefix or k.startswith(f"{prefix}.")}
 
@@ -186,13 +165,7 @@ class CommittedStore:
         return lambda out, start, stop: self.read(key, out, start, stop)
 
     def pieces(self, key: str) -> Iterator[Array]:
-        """Yield the elements of a tensor, row by row, `PIECE` at a time, as `SavedState.pieces` says.
-
-        Raises:
-            CheckpointError: there is no such tensor
-            DamagedCheckpointError: it is damaged
-            StoreError: the disk fails
-        """
+        """See `SavedState.pieces`."""
         name = self._name(key)
         if self._owner(name) is None:
             for extent in self._extents[name].all():
@@ -223,12 +196,7 @@ class CommittedStore:
         return found
 
     def verify_all(self, progress: Progress = no_progress) -> None:
-        """Verify what a run would refuse, then the checksums of all tensors, in bounded memory.
-
-        Raises:
-            DamagedCheckpointError: naming the first thing that is damaged
-            StoreError: the disk fails
-        """
+        """See `SavedState.verify_all`."""
         check_state(self)
         meter = Meter(sum(self._places[name][0].nbytes for name in self._places), progress)
         for name, extents in self._extents.items():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
@@ -20,7 +21,23 @@ def no_progress(done: int, total: int) -> None:
     """Tell nobody."""
 
 
-class SavedState(Protocol):
+class Opened(ABC):
+    """Something that is open until it is closed; a context manager."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the files. Closing twice is fine."""
+
+
+class SavedState(Opened):
     """Tensors and values by key, open for reading; a context manager.
 
     Of a sparse weight `model.W`, its non-zeros are the tensor of that key, where they belong in the weight laid out
@@ -28,72 +45,65 @@ class SavedState(Protocol):
     `optimizer.W.*`, have the same order.
     """
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    path: Path
+    """the file"""
 
     @property
-    def path(self) -> Path:
-        """The file."""
-        ...
-
-    @property
+    @abstractmethod
     def format_version(self) -> str:
         """Version of the format of the file."""
-        ...
 
     @property
+    @abstractmethod
     def is_bound(self) -> bool:
-        """Whether something in it says that its parts belong together."""
-        ...
+        """Whether a digest or a commit record says that its parts belong together."""
 
     @property
+    @abstractmethod
     def cstool_version(self) -> str:
         """Version of cstool that wrote it."""
-        ...
 
+    @abstractmethod
     def keys(self) -> list[str]:
         """Return all keys, of tensors, links and values, in the order of writing."""
-        ...
 
+    @abstractmethod
     def tensor_names(self) -> list[str]:
         """Return the keys of all tensors that are stored (links aside), in the order of writing."""
-        ...
 
+    @abstractmethod
     def link_of(self, key: str) -> str | None:
         """Return the tensor that a key is a link to, or None."""
-        ...
 
-    def values(self) -> dict[str, Any]:
-        """Return all values, as JSON has them."""
-        ...
+    @abstractmethod
+    def values(self, prefix: str = "") -> dict[str, Any]:
+        """Return the values whose key is `prefix` or begins with it and a dot, as JSON has them; all for no prefix."""
 
+    @abstractmethod
     def shape(self, key: str) -> tuple[int, ...]:
         """Return the shape of a tensor or of what a link points to.
 
         Raises:
             CheckpointError: there is no such tensor
         """
-        ...
 
+    @abstractmethod
     def dtype(self, key: str) -> str:
         """Return the name of a tensor's dtype, such as "float32".
 
         Raises:
             CheckpointError: there is no such tensor
         """
-        ...
 
+    @abstractmethod
     def nbytes(self, key: str) -> int:
         """Return the size of a tensor [bytes].
 
         Raises:
             CheckpointError: there is no such tensor
         """
-        ...
 
+    @abstractmethod
     def pieces(self, key: str) -> Iterator[NDArray[Any]]:
         """Yield the elements of a tensor, row by row, `PIECE` at a time, the last ones only when all are verified.
 
@@ -103,15 +113,15 @@ class SavedState(Protocol):
         Raises:
             CheckpointError: there is no such tensor, or it is damaged
         """
-        ...
 
+    @abstractmethod
     def verify_all(self, progress: Progress = no_progress) -> None:
-        """Verify everything that can be, in bounded memory.
+        """Verify what a run would refuse, then the checksums of all tensors, in bounded memory.
 
         Raises:
             DamagedCheckpointError: naming the first thing that is damaged
+            StoreError: the disk fails
         """
-        ...
 
 
 class Meter:
