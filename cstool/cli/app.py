@@ -14,8 +14,7 @@ from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group
 from cstool.cli.compile import compile_app
 from cstool.cli.completion import VARIABLE, normalize_typed_flags
-from cstool.cli.config import config_app
-from cstool.cli.config_pull import PULL_EPILOG, pull
+from cstool.cli.config import PULL_EPILOG, config_app, pull
 from cstool.cli.data import data_app
 from cstool.cli.estimate import EPILOG as ESTIMATE_EPILOG
 from cstool.cli.estimate import estimate

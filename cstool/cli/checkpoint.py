@@ -5,12 +5,9 @@ from __future__ import annotations
 import typer
 
 from cstool.cli.checkpoint_convert import CONVERT_EPILOG, convert
-from cstool.cli.checkpoint_copy import copy
-from cstool.cli.checkpoint_delete import delete, prune
 from cstool.cli.checkpoint_diff import diff
+from cstool.cli.checkpoint_files import copy, delete, list_, prune, verify
 from cstool.cli.checkpoint_info import info
-from cstool.cli.checkpoint_list import list_
-from cstool.cli.checkpoint_verify import verify
 from cstool.cli.command import Command, Group
 
 checkpoint_app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cstool.cli.command import Command, Group
-from cstool.cli.completion import complete_params
+from cstool.cli.completion import complete_params, complete_stock
 from cstool.cli.render import print_line
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import RunCommand
@@ -119,6 +119,43 @@ def convert_legacy(
         print_line(f"Converted {file} to {target}")
         if mistakes is not None:
             print(f"warning: {target} needs mending:\n{mistakes}")
+
+
+PULL_EPILOG = """\
+Example: cstool config pull gpt_tiny
+Example: cstool config pull gpt_tiny --out mine.yaml --set trainer.init.loop.max_steps=300"""
+
+
+def pull(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Stock params file; `cstool model list` names them all.",
+            show_default=False,
+            autocompletion=complete_stock,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="OUT", help="File to write, or a folder for it, instead of NAME.yaml."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key, by its dotted path."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.", show_default=False)] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write a stock params file into the working directory, comments and all, to change it there.
+
+    Data is looked for in the working directory.
+    """
+    with errors_as_messages(debug):
+        from cstool.verbs.configs import pull_config
+
+        target = pull_config(name, out, set_ or (), replaces=force)
+        print(f"{target}: written. `cstool run --params {target}` trains it.")
 
 
 @config_app.command("keys", cls=Command, epilog="Example: cstool config keys > keys.md")

@@ -28,7 +28,6 @@ from cstool.cli.infer_options import (
     TruncatePromptOption,
 )
 from cstool.cli.report import DebugOption, errors_as_messages, missing_option
-from cstool.cli.trace_option import RunTraceOption
 from cstool.verbs.asked import load_trainers, typed
 from cstool.verbs.trace_file import check_trace_file
 
@@ -111,6 +110,18 @@ CompileDirOption = Annotated[
     Path | None,
     typer.Option(
         "--compile_dir", "-c", metavar="DIR", help="Folder of artifacts.", show_default="MODEL_DIR/cached_compile"
+    ),
+]
+
+
+RunTraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Record what happens on this host in steps 2 to 4 of the run (in all, if it has fewer than 4) into a "
+        ".json file that Perfetto opens.",
+        show_default=False,
     ),
 ]
 
