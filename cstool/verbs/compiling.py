@@ -24,13 +24,9 @@ RECOMPUTE = ("needed", "fastest")
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """How params are compiled, beside what they say themselves.
+    """How params are compiled, beside what they say themselves; what is not here is as for `compile_model`.
 
     Args:
-        system: name of a system, or a system file
-        execution_mode: "auto", "pipelined" or "weight_streaming"
-        recompute: "needed" or "fastest"
-        micro_batch_size: so many samples must fit; None for as many as fit
         out: the file of the artifact; None for the folder of the params, where what is there is taken
         show_after: names of passes after which the program is shown, or "all"
 

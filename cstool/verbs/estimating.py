@@ -23,17 +23,11 @@ SPARSITY_KEY = "trainer.init.sparsity"
 
 @dataclass(frozen=True)
 class EstimateRequest:
-    """What is estimated of a params file.
+    """What is estimated of a params file; what is not here is as for `estimate`.
 
     Args:
-        system: what each CSX is: cs1, cs2, cs3, or a system file
         num_csx: numbers of systems, ascending; none for that of the params
         sparsities: shares of zeros, ascending; none for those of the params
-        batch_per_csx: samples of each system; None shares the batch of the file out
-        memoryx: capacity of MemoryX, such as "12TB"; None for the largest there is
-        tokens: to train with, such as "300B"; None if nobody asks how long that takes
-        execution_mode: "auto", "pipelined" or "weight_streaming"
-        recompute: "needed" or "fastest"
 
     Raises:
         CstoolError: a word is none of those
