@@ -8,11 +8,11 @@ from typing import Any
 
 from cstool.compare.race import Finish
 from cstool.compare.verdict import Amounts, Cost, CostRow
-from cstool.ir import Graph, Op, OpKind, panels_of
+from cstool.ir import Graph, KernelKind, Op, panels_of, rules_of
 from cstool.kernels.sparse import KernelChoice
 from cstool.kernels.sparse.ceiling import Ceiling
 from cstool.kernels.sparse.pattern import AHEAD, block_width
-from cstool.models.statistics import PRODUCTS, Flops
+from cstool.models.statistics import Flops, op_flops
 from cstool.params import SparsityParams
 from cstool.run.report.sparsity_table import starred
 from cstool.sparsity import most_kept, sparsity_at
@@ -22,9 +22,9 @@ _PASSES = ("forward", "backward")
 """of the stream in a step, but for layers that are recomputed"""
 _FLOAT_BYTES = 4
 _KINDS = {
-    OpKind.ATTENTION: "attention",
-    OpKind.LINEAR: "dense linear layers",
-    OpKind.SOFTMAX_LOSS: "output and loss",
+    KernelKind.ATTENTION: "attention",
+    KernelKind.MATMUL: "dense linear layers",
+    KernelKind.LOSS: "output and loss",
 }
 """what rows of ops without a sparse weight are called; all others are one"""
 
@@ -124,7 +124,7 @@ def op_products(graph: Graph) -> dict[str, tuple[Flops, bool]]:
         if not op.weights and without_delta.issuperset(op.inputs):
             without_delta.update(op.outputs)
         wanted = frozenset(op.inputs) - without_delta
-        found[op.name] = PRODUCTS[op.kind](op, shapes, wanted), op.inputs[0] in wanted
+        found[op.name] = op_flops(op, shapes, wanted), op.inputs[0] in wanted
     return found
 
 
@@ -138,7 +138,8 @@ def _key(graph: Graph, op: Op, groups: Mapping[str, SparsityParams]) -> _Key:
     for name in op.weights:
         if name in groups:
             return _weight_key(graph, name, groups[name])
-    return _KINDS.get(op.kind, "other ops"), None, None
+    anchor = rules_of(op).anchor
+    return "other ops" if anchor is None else _KINDS.get(anchor, "other ops"), None, None
 
 
 def _weight_key(graph: Graph, name: str, group: SparsityParams) -> _Key:

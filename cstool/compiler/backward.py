@@ -7,48 +7,12 @@ inputs, its output and the logarithm of a sum per head and token.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cstool.compiler.program import Program
-from cstool.ir import FusedKernel, Op, OpKind
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What backward of an op needs.
-
-    Args:
-        inputs: whether its inputs
-        outputs: whether its output
-        statistics: numbers of 32 bits per token; attribute name for as many as it says
-        in_place: whether the delta of the first input takes the place of the output's
-        shares_all: whether those of the other inputs do, too
-    """
-
-    inputs: bool = False
-    outputs: bool = False
-    statistics: int | str = 0
-    in_place: bool = False
-    shares_all: bool = False
-
-
-KEPT: Mapping[OpKind, Kept] = {
-    OpKind.EMBEDDING: Kept(),
-    OpKind.POSITION_EMBEDDING: Kept(in_place=True),
-    OpKind.FIXED_POSITION_EMBEDDING: Kept(in_place=True),
-    OpKind.SCALE: Kept(in_place=True),
-    OpKind.LAYER_NORM: Kept(inputs=True, statistics=2),
-    OpKind.RMS_NORM: Kept(inputs=True, statistics=1),
-    OpKind.LINEAR: Kept(inputs=True),
-    OpKind.ROTARY: Kept(in_place=True),
-    OpKind.ATTENTION: Kept(inputs=True, outputs=True, statistics="heads"),
-    OpKind.ACTIVATION: Kept(inputs=True, in_place=True),
-    OpKind.GATED_ACTIVATION: Kept(inputs=True, in_place=True),
-    OpKind.RESIDUAL: Kept(in_place=True, shares_all=True),
-    OpKind.SOFTMAX_LOSS: Kept(inputs=True, statistics=4),
-}
-"""the loss keeps maximum, sum, logit of the label and count per token; its logits are computed twice"""
+from cstool.ir import FusedKernel, Op, read_backward, rules_of
 
 
 @dataclass(frozen=True)
@@ -69,15 +33,10 @@ class AddBackward:
 
 
 def _keeps(kernel: FusedKernel, ops: Mapping[str, Op], inputs: set[str]) -> tuple[str, ...]:
-    kept: dict[str, None] = {}
-    for name in kernel.ops:
-        op = ops[name]
-        needed = (*op.inputs * KEPT[op.kind].inputs, *op.outputs * KEPT[op.kind].outputs)
-        kept.update(dict.fromkeys(tensor for tensor in needed if tensor not in inputs))
-    return tuple(kept)
+    read = dict.fromkeys(tensor for name in kernel.ops for tensor in read_backward(ops[name]))
+    return tuple(tensor for tensor in read if tensor not in inputs)
 
 
 def statistics_width(op: Op) -> int:
-    """Return how many numbers per token the backward pass of an op needs beside tensors."""
-    statistics = KEPT[op.kind].statistics
-    return int(op.attributes[statistics]) if isinstance(statistics, str) else statistics
+    """Numbers of 32 bits per token that the backward pass of an op needs beside tensors."""
+    return sum(map(math.prod, rules_of(op).statistics_shapes(op.attributes, tokens=1).values()))

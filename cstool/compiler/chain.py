@@ -14,16 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cstool.compiler.backward import KEPT, statistics_width
+from cstool.compiler.backward import statistics_width
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.placement import NEVER
 from cstool.compiler.program import Program, op_of, segment_tensors
 from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
 from cstool.compiler.stage_sizes import all_cycles
-from cstool.ir import FusedKernel, Segment
-from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
+from cstool.ir import FusedKernel, Segment, read_backward
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
 from cstool.perf.wafer import UPDATE_OPS
-from cstool.perf.work import input_element_bytes
 
 _GRID = 20
 """widths and heights that an estimate tries"""
@@ -183,7 +182,7 @@ class Chain:
 def _needed_again(kernel: FusedKernel, segment: Segment) -> set[str]:
     """Return the inputs of a kernel from which what its ops keep can be made."""
     ops = [op_of(segment, name) for name in kernel.ops]
-    needed = {name for op in ops for name in (*op.inputs * KEPT[op.kind].inputs, *op.outputs * KEPT[op.kind].outputs)}
+    needed = {name for op in ops for name in read_backward(op)}
     for op in reversed(ops):
         if needed.intersection(op.outputs):
             needed.update(op.inputs)

@@ -11,16 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cstool.compiler.program import Program, op_of, outer_reads
-from cstool.ir import FusedKernel, KernelKind, Op, OpKind, Segment
-
-ANCHORS = {
-    OpKind.EMBEDDING: KernelKind.EMBEDDING,
-    OpKind.LINEAR: KernelKind.MATMUL,
-    OpKind.ATTENTION: KernelKind.ATTENTION,
-    OpKind.SOFTMAX_LOSS: KernelKind.LOSS,
-}
-"""kinds of op that a kernel is built around -> the kind of kernel"""
-_NORMS = (OpKind.LAYER_NORM, OpKind.RMS_NORM)
+from cstool.ir import FusedKernel, KernelKind, Op, Segment, rules_of
 
 
 @dataclass(frozen=True)
@@ -66,10 +57,10 @@ def group_ops(ops: Sequence[Op]) -> list[list[Op]]:
     for index, op in enumerate(ops):
         group = groups[-1] if groups else []
         follows = ops[index + 1] if index + 1 < len(ops) else None
-        opens = follows is not None and follows.kind in ANCHORS and op.outputs[0] in follows.inputs
-        if op.kind in _NORMS and opens:
+        opens = follows is not None and rules_of(follows).anchor and set(op.outputs).intersection(follows.inputs)
+        if rules_of(op).opens_kernel and opens:
             joins = False
-        elif op.kind in ANCHORS:
+        elif rules_of(op).anchor:
             joins = bool(group) and _takes_anchor(group, op)
         else:
             made = {name for other in group for name in other.outputs}
@@ -83,10 +74,10 @@ def group_ops(ops: Sequence[Op]) -> list[list[Op]]:
 
 def _takes_anchor(group: Sequence[Op], op: Op) -> bool:
     """Say whether a kernel takes one more anchor: after a norm that it reads, or beside those that read the same."""
-    if len(group) == 1 and group[0].kind in _NORMS:
-        return group[0].outputs[0] in op.inputs
+    if len(group) == 1 and rules_of(group[0]).opens_kernel:
+        return bool(set(group[0].outputs).intersection(op.inputs))
     last = group[-1]
-    return op.kind is OpKind.LINEAR and last.kind is OpKind.LINEAR and op.inputs == last.inputs
+    return rules_of(op).anchor is rules_of(last).anchor is KernelKind.MATMUL and op.inputs == last.inputs
 
 
 def _kernel(segment: Segment, ops: Sequence[Op], outer: frozenset[str], loss: str) -> FusedKernel:
@@ -104,8 +95,9 @@ def _kernel(segment: Segment, ops: Sequence[Op], outer: frozenset[str], loss: st
 
 
 def _matched(segment: Segment, kernel: FusedKernel) -> FusedKernel:
-    anchors = [op for name in kernel.ops if (op := op_of(segment, name)).kind in ANCHORS]
-    kinds = {ANCHORS[op.kind] for op in anchors}
+    ops = [op_of(segment, name) for name in kernel.ops]
+    anchors = [op for op in ops if rules_of(op).anchor]
+    kinds = {anchor for op in anchors if (anchor := rules_of(op).anchor)}
     if len(kinds) > 1 or (kinds - {KernelKind.MATMUL} and len(anchors) > 1):
         raise ValueError(f"{kernel.name}: no kernel does {', '.join(op.kind for op in anchors)} at once")
     return replace(kernel, name=anchors[0].name, kind=kinds.pop()) if anchors else kernel

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
-from cstool.ir import FusedKernel, Segment
+from cstool.ir import FusedKernel, Lookup, MatMul, OpWork, Pairs, Segment, matrix_of, work_of
 from cstool.perf.streaming import Stream
-from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, work_of
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,8 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
     for name in kernel.ops:
         op = op_of(segment, name)
         for item in work_of(op, shapes):
-            if isinstance(item, MatMul) and op.weights[0] in sparse:
-                item = replace(item, nonzeros=sparse[op.weights[0]])
+            if isinstance(item, MatMul) and (matrix := matrix_of(op)) is not None and matrix in sparse:
+                item = replace(item, nonzeros=sparse[matrix])
             products = [index for index, other in enumerate(work) if isinstance(other, MatMul)]
             if isinstance(item, MatMul) and products:
                 # They read the same activation: one product with the matrices below each other.

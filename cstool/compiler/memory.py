@@ -18,9 +18,20 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from cstool.compiler.backward import KEPT, statistics_width
+from cstool.compiler.backward import statistics_width
 from cstool.compiler.program import Life, Program, outer_reads, segment_tensors
-from cstool.ir import FusedKernel, Graph, OpKind, Recompute, Segment, Tensor
+from cstool.ir import (
+    Delta,
+    FusedKernel,
+    Graph,
+    Recompute,
+    Segment,
+    Tensor,
+    delta_source,
+    losses_of,
+    read_backward,
+    rules_of,
+)
 
 MOST_LEVELS = 4
 """of recomputation: beyond it, another forward pass saves next to nothing"""
@@ -94,6 +105,7 @@ class _SegmentLives:
         self.ops = segment.ops
         self.count = len(segment.ops)
         self.inputs = {tensor.name for tensor in graph.inputs}
+        self.loss_rank = len(graph.tensors[graph.loss].shape)
         self.tensors: Mapping[str, Tensor] = MappingProxyType(segment_tensors(graph, segment))
         self.kept = {name for kernel in kernels for name in kernel.keeps}
         self.stored = self.kept | {name for kernel in kernels for name in kernel.makes}
@@ -117,9 +129,7 @@ class _SegmentLives:
         return 2 * self.count - 1 - now
 
     def _width(self, name: str) -> int:
-        tensor = self.tensors[name]
-        loss_rank = len(self.tensors["labels"].shape)
-        return math.prod(tensor.shape[loss_rank:])
+        return math.prod(self.tensors[name].shape[self.loss_rank :])
 
     def _activation(self, name: str) -> Life | None:
         if name not in self.stored:
@@ -130,11 +140,7 @@ class _SegmentLives:
         if is_output:
             # The next segment keeps it until its own backward pass is over.
             stop = max(stop, self.count)
-        needed = [
-            now
-            for now, op in enumerate(self.ops)
-            if name in op.inputs * KEPT[op.kind].inputs or name in op.outputs * KEPT[op.kind].outputs
-        ]
+        needed = [now for now, op in enumerate(self.ops) if name in read_backward(op)]
         if needed:
             stop = max(stop, self._back(min(needed)))
         return Life(name, self._width(name), True, start, stop, name, is_output)
@@ -158,15 +164,14 @@ class _SegmentLives:
                 use(name, self.count)
         for now in reversed(range(self.count)):
             op, moment = self.ops[now], self._back(now)
-            rule = KEPT[op.kind]
-            output = op.outputs[0]
-            has_delta = op.kind is not OpKind.SOFTMAX_LOSS
-            where = use(output, moment) if has_delta else None
+            for output in op.outputs:
+                if output not in losses_of(op):
+                    use(output, moment)
             for index, name in enumerate(op.inputs):
                 if name in self.inputs:
                     continue
-                if where is not None and name not in place and rule.in_place and (index == 0 or rule.shares_all):
-                    place[name] = where
+                if name not in place and rules_of(op).wafer_delta(index) is not Delta.COMPUTED:
+                    place[name] = place[delta_source(op, index)]
                 use(name, moment)
                 if name not in self.made:
                     # It flows on to the segment before, when this one is through.

@@ -9,11 +9,10 @@ from typing import Any
 
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.placement import WAYS
-from cstool.ir import KernelCycles, SramEntry
+from cstool.ir import KernelCycles, Lookup, MatMul, Pairs, SramEntry
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 from cstool.perf.phases import Phases
 from cstool.perf.region import key_block, key_bytes, region_phases
-from cstool.perf.work import Lookup, MatMul, Pairs
 from cstool.system import System
 
 MASTER_BYTES = 4

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
 from cstool.compiler.program import Life, Program
-from cstool.ir import Recompute, SramEntry
-from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
+from cstool.ir import Pairs, Recompute, SramEntry
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
 from cstool.perf.region import key_block
 from cstool.perf.streaming import LEAST_OUTPUTS
-from cstool.perf.work import Pairs, input_element_bytes
 from cstool.system import System
 
 

@@ -25,7 +25,7 @@ import yaml
 from cstool.data import Sampler
 from cstool.data.dataset import Field
 from cstool.errors import EstimateError
-from cstool.ir import Graph
+from cstool.ir import OP_RULES, Graph, matrix_of
 from cstool.kernels.compile import compile_kernels
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.optimizer import adam_update, sgd_update
@@ -63,8 +63,6 @@ UPDATE_WEIGHTS = 1 << 22
 UPDATES = 4
 DISK_BYTES = 1 << 28
 BLOCK_BYTES = 1 << 23
-KINDS_ALIKE = {"scale": "residual", "fixed_position_embedding": "position_embedding"}
-"""kinds that no model below has -> what they take is that of another one"""
 Report = Callable[[str, int, int], None]
 """is told what is measured, how much is done, of how much"""
 
@@ -170,9 +168,10 @@ def calibrate(folder: Path, report: Report) -> HostRates:
 
 def _fit(measured: Mapping[str, list[tuple[Work, float]]]) -> dict[str, Cost]:
     costs = {name: fit_cost([work for work, _ in found], [s for _, s in found]) for name, found in measured.items()}
-    for kind, other in KINDS_ALIKE.items():
-        for direction in PASSES:
-            costs.setdefault(f"{kind} {direction}", costs[f"{other} {direction}"])
+    for kind, rules in OP_RULES.items():
+        if rules.measured_as is not None:
+            for direction in PASSES:
+                costs.setdefault(f"{kind.value} {direction}", costs[f"{rules.measured_as.value} {direction}"])
     return costs
 
 
@@ -238,7 +237,7 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> _R
                 break
         shapes = shapes_on_host(graph)
         for op in graph.ops:
-            sparse = appliance.memoryx.arrays.sparse.get(op.weights[0]) if op.weights else None
+            sparse = appliance.memoryx.arrays.sparse.get(matrix_of(op) or "")
             density = 1.0 if sparse is None else sparse.count / sparse.weight.size
             panels = panel_count(graph, op)
             for direction in PASSES:

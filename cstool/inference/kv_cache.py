@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cstool.ir import Graph, OpKind
+from cstool.ir import Graph, KernelKind, rules_of
 
 
 def cache_bytes(graph: Graph, sequences: int, capacity: int) -> int:
@@ -16,7 +16,7 @@ def cache_bytes(graph: Graph, sequences: int, capacity: int) -> int:
 
 def _widths(graph: Graph) -> dict[str, int]:
     """Return the width of a token's keys, and of its values, by op."""
-    attentions = [op for op in graph.ops if op.kind is OpKind.ATTENTION]
+    attentions = [op for op in graph.ops if rules_of(op).anchor is KernelKind.ATTENTION]
     return {op.name: graph.tensors[op.inputs[1]].shape[-1] for op in attentions}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from cstool.inference.kv_cache import KvCache
 from cstool.inference.team import Team
 from cstool.inference.weight_stream import WeightStream
-from cstool.ir import Graph, OpKind, Panel
+from cstool.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
 from cstool.kernels.attention import Attention
 from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
 from cstool.kernels.call import Call
@@ -140,7 +140,7 @@ class Walk:
     def _run(self, group: Sequence[tuple[PlannedOp, Call]], news: News) -> None:
         """Run a group of ops."""
         kind = group[0][0].op.kind
-        if kind is OpKind.LINEAR:
+        if _is_product(group[0][0].op):
             self._linear(group)
             return
         (planned, call), run_op = group[0], self._run_op.get(kind, self._as_in_training)
@@ -150,7 +150,7 @@ class Walk:
         """Return what runs a group of ops whose weights stay where they are: what never changes is looked up once."""
         planned, call = group[0]
         panels = planned.matrix_panels
-        if planned.op.kind is OpKind.LINEAR:
+        if _is_product(planned.op):
             every = [product for part in self._products(group) for product in part]
             return lambda news: self._multiply(every)
         if planned.op.kind in self._run_op or len(panels) > 1:
@@ -264,7 +264,11 @@ class Walk:
 def _group_of(op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
     """Return what ops of a group have in common."""
     found = op[0].op
-    return found.kind, found.inputs if found.kind is OpKind.LINEAR else found.outputs
+    return found.kind, found.inputs if _is_product(found) else found.outputs
+
+
+def _is_product(op: Op) -> bool:
+    return rules_of(op).anchor is KernelKind.MATMUL
 
 
 def _rows_of(bias: Weights | None, panel: Panel) -> Array | None:

@@ -18,8 +18,23 @@ from cstool.ir._artifact import (
     StreamingPlan,
 )
 from cstool.ir._artifact_file import artifact_digest, artifact_text, read_artifact, write_artifact
-from cstool.ir._graph import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
+from cstool.ir._graph import Graph, Initializer, Op, Segment, Tensor, Weight
 from cstool.ir._kernel import FusedKernel, KernelKind
+from cstool.ir._op_kinds import (
+    EXPONENTIAL_OPS,
+    OP_RULES,
+    Delta,
+    OpKind,
+    OpRules,
+    delta_source,
+    losses_of,
+    matrix_of,
+    read_backward,
+    rules_of,
+    vectors_of,
+    work_of,
+)
+from cstool.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, visible_pairs
 from cstool.ir._panel import PANEL_BYTES, Panel, panels_of
 from cstool.ir._plain_data import plain_data, plain_digest
 from cstool.ir._region import Region, Route
@@ -28,9 +43,11 @@ from cstool.ir._verify import verify
 from cstool.ir._verify_artifact import verify_artifact
 
 __all__ = [
-    "BOUNDS",
     "Alternative",
     "Artifact",
+    "BOUNDS",
+    "Delta",
+    "EXPONENTIAL_OPS",
     "ExecutionMode",
     "FusedKernel",
     "Graph",
@@ -38,16 +55,23 @@ __all__ = [
     "KernelCycles",
     "KernelKind",
     "Layout",
+    "Lookup",
+    "MatMul",
     "MemoryXNeed",
+    "OP_RULES",
     "Op",
     "OpKind",
+    "OpRules",
+    "OpWork",
     "PANEL_BYTES",
+    "Pairs",
     "Panel",
     "PhaseCycles",
     "PipelinedPlan",
     "Recompute",
     "Region",
     "Route",
+    "RowSums",
     "SCHEMA",
     "Segment",
     "SramEntry",
@@ -55,15 +79,24 @@ __all__ = [
     "StreamedKernel",
     "StreamingPlan",
     "Tensor",
+    "VectorOps",
     "Weight",
     "artifact_digest",
     "artifact_text",
+    "delta_source",
+    "losses_of",
+    "matrix_of",
     "panels_of",
     "plain_data",
     "plain_digest",
     "read_artifact",
+    "read_backward",
     "require_model",
+    "rules_of",
+    "vectors_of",
     "verify",
     "verify_artifact",
+    "visible_pairs",
+    "work_of",
     "write_artifact",
 ]

@@ -5,41 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-
-class OpKind(StrEnum):
-    """What an op computes. Each kind has one forward and one backward kernel."""
-
-    EMBEDDING = "embedding"
-    """ids -> rows of a table"""
-    POSITION_EMBEDDING = "position_embedding"
-    """x -> dropout(x + row of its position)"""
-    FIXED_POSITION_EMBEDDING = "fixed_position_embedding"
-    """x -> dropout(x + sinusoids of its position)"""
-    SCALE = "scale"
-    """x -> dropout(x * factor)"""
-    LAYER_NORM = "layer_norm"
-    """x -> mean taken away, normalised, scaled, shifted"""
-    RMS_NORM = "rms_norm"
-    """x -> normalised by its root mean square, scaled"""
-    LINEAR = "linear"
-    """x -> x weight^T (+ bias)"""
-    ROTARY = "rotary"
-    """query or key -> turned by the angle of its position, pair by pair of each head"""
-    ATTENTION = "attention"
-    """query, key, value -> context; a key and value head may serve several query heads"""
-    ACTIVATION = "activation"
-    """x -> dropout(function(x + bias))"""
-    GATED_ACTIVATION = "gated_activation"
-    """x, gate -> (x + bias) * function(gate + bias of the gate)"""
-    RESIDUAL = "residual"
-    """x, residual -> residual + dropout(x + bias)"""
-    SOFTMAX_LOSS = "softmax_loss"
-    """x, labels, mask -> loss: the output layer and its cross entropy in one, the classes by panels"""
+from cstool.ir._op_kinds import OpKind
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What makes a graph legal. Checked after it is built, and after each change."""
+"""What makes a graph legal. Checked when it is built, and when it is read with its artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runtime and the kernels know of each other: a call, and what a kernel says of itself.
+"""What the machine and the kernels know of each other: a call, and the pair of functions that take it.
 
 A `Call` is all that a kernel sees: the arrays of one op and one grain. Where the op has a matrix it is called once
 per panel of that matrix, in order, with rows `start` to `stop` of it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +42,8 @@ class Call:
     """what forward leaves for backward beside its outputs"""
     scratch: Scratch = lambda name, shape: np.empty(shape, np.float32)
     """work space by name and shape; a lane gives its own, which it keeps"""
-    delta_output: Array | None = None
-    """None for the loss, where backward begins"""
+    delta_outputs: tuple[Array | None, ...] = (None,)
+    """None for a loss, where backward begins, and where nobody sends one"""
     delta_inputs: tuple[Array | None, ...] = ()
     """where the deltas go; None where nobody wants one"""
     accumulate: tuple[bool, ...] = ()
@@ -76,8 +75,8 @@ class Call:
 
     @property
     def delta_y(self) -> Array:
-        """The delta of the output."""
-        return _given(self.delta_output)
+        """The delta of the first output."""
+        return _given(self.delta_outputs[0])
 
     def delta_x(self, index: int) -> Array:
         """Return where the delta of an input goes that wants one."""
@@ -107,31 +106,11 @@ def _given(array: Array | None) -> Array:
     return array
 
 
-class Delta(Enum):
-    """How the delta of an input comes from the delta of the output."""
-
-    COMPUTED = "computed"
-    """the kernel writes it into a buffer of its own"""
-    IN_PLACE = "in place"
-    """the kernel can write it over the delta of the output"""
-    SAME = "same"
-    """it is the delta of the output"""
-
-
 @dataclass(frozen=True)
 class Kernel:
-    """A forward/backward pair and what it needs kept."""
+    """A forward/backward pair."""
 
     forward: Callable[[Call], None]
     backward: Callable[[Call], None]
-    kept: Callable[[Mapping[str, Any], int], dict[str, tuple[int, ...]]] = lambda attributes, tokens: {}
-    """shapes of what forward leaves for backward, from the op's attributes and T"""
-    reads_inputs: bool = False
-    """whether backward reads the inputs"""
-    reads_outputs: bool = False
-    delta: Callable[[Mapping[str, Any], int], Delta] = lambda attributes, index: Delta.COMPUTED
-    """how the delta of an input comes from that of the output"""
     accumulates: bool = False
-    """whether backward can add to a delta; the runtime adds for the others"""
-    sparse_gradient: bool = False
-    """whether backward makes its own `Rows` for weight 0 instead of filling a buffer"""
+    """whether backward can add to a delta; the machine adds for the others"""

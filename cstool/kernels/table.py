@@ -1,14 +1,13 @@
-"""The kernels by op kind: what the runtime calls, and what it must keep for them."""
+"""The kernels by op kind, as the machine calls them; `ir` has what must be kept for them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from cstool.ir import OpKind
 from cstool.kernels.activation import activation_backward, activation_forward
 from cstool.kernels.attention import Attention, attention_backward, attention_forward
-from cstool.kernels.call import Call, Delta, Kernel, LossResult
+from cstool.kernels.call import Call, Kernel, LossResult
 from cstool.kernels.embedding import (
     embedding_backward,
     embedding_forward,
@@ -240,59 +239,18 @@ def _softmax_loss_backward(c: Call) -> None:
     )
 
 
-def _residual_delta(attributes: Mapping[str, Any], index: int) -> Delta:
-    return Delta.COMPUTED if index == 0 and attributes["dropout"] else Delta.SAME
-
-
 KERNELS: Mapping[OpKind, Kernel] = {
-    OpKind.EMBEDDING: Kernel(_embedding_forward, _embedding_backward, reads_inputs=True, sparse_gradient=True),
-    OpKind.POSITION_EMBEDDING: Kernel(
-        _position_forward, _position_backward, delta=lambda attributes, index: Delta.IN_PLACE
-    ),
-    OpKind.FIXED_POSITION_EMBEDDING: Kernel(
-        _fixed_position_forward,
-        _fixed_position_backward,
-        delta=lambda attributes, index: Delta.IN_PLACE if attributes["dropout"] else Delta.SAME,
-    ),
-    OpKind.SCALE: Kernel(_scale_forward, _scale_backward, delta=lambda attributes, index: Delta.IN_PLACE),
-    OpKind.LAYER_NORM: Kernel(
-        _layer_norm_forward,
-        _layer_norm_backward,
-        kept=lambda attributes, tokens: {"mean": (tokens,), "rstd": (tokens,)},
-        reads_inputs=True,
-        accumulates=True,
-    ),
-    OpKind.RMS_NORM: Kernel(
-        _rms_norm_forward,
-        _rms_norm_backward,
-        kept=lambda attributes, tokens: {"rstd": (tokens,)},
-        reads_inputs=True,
-        accumulates=True,
-    ),
-    OpKind.LINEAR: Kernel(_linear_forward, _linear_backward, reads_inputs=True, accumulates=True),
-    OpKind.ROTARY: Kernel(_rotary_forward, _rotary_backward, delta=lambda attributes, index: Delta.IN_PLACE),
-    OpKind.ATTENTION: Kernel(
-        _attention_forward,
-        _attention_backward,
-        kept=lambda attributes, tokens: {"logsumexp": (attributes["heads"], tokens)},
-        reads_inputs=True,
-        reads_outputs=True,
-    ),
-    OpKind.ACTIVATION: Kernel(
-        _activation_forward, _activation_backward, reads_inputs=True, delta=lambda attributes, index: Delta.IN_PLACE
-    ),
-    OpKind.GATED_ACTIVATION: Kernel(
-        _gated_activation_forward,
-        _gated_activation_backward,
-        reads_inputs=True,
-        delta=lambda attributes, index: Delta.IN_PLACE if index == 0 else Delta.COMPUTED,
-    ),
-    OpKind.RESIDUAL: Kernel(_residual_forward, _residual_backward, delta=_residual_delta),
-    OpKind.SOFTMAX_LOSS: Kernel(
-        _softmax_loss_forward,
-        _softmax_loss_backward,
-        kept=lambda attributes, tokens: {"state": (4, tokens)},
-        reads_inputs=True,
-        accumulates=True,
-    ),
+    OpKind.EMBEDDING: Kernel(_embedding_forward, _embedding_backward),
+    OpKind.POSITION_EMBEDDING: Kernel(_position_forward, _position_backward),
+    OpKind.FIXED_POSITION_EMBEDDING: Kernel(_fixed_position_forward, _fixed_position_backward),
+    OpKind.SCALE: Kernel(_scale_forward, _scale_backward),
+    OpKind.LAYER_NORM: Kernel(_layer_norm_forward, _layer_norm_backward, accumulates=True),
+    OpKind.RMS_NORM: Kernel(_rms_norm_forward, _rms_norm_backward, accumulates=True),
+    OpKind.LINEAR: Kernel(_linear_forward, _linear_backward, accumulates=True),
+    OpKind.ROTARY: Kernel(_rotary_forward, _rotary_backward),
+    OpKind.ATTENTION: Kernel(_attention_forward, _attention_backward),
+    OpKind.ACTIVATION: Kernel(_activation_forward, _activation_backward),
+    OpKind.GATED_ACTIVATION: Kernel(_gated_activation_forward, _gated_activation_backward),
+    OpKind.RESIDUAL: Kernel(_residual_forward, _residual_backward),
+    OpKind.SOFTMAX_LOSS: Kernel(_softmax_loss_forward, _softmax_loss_backward, accumulates=True),
 }

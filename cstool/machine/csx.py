@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cstool.ir import losses_of
 from cstool.kernels.call import Call, LossResult
 from cstool.kernels.random import Dropout
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, PlannedOp
@@ -60,6 +61,7 @@ class GrainSlot:
             for call, planned in zip(self.calls, plan.ops, strict=True)
             if planned.op.attributes.get("dropout")
         ]
+        self._loss_calls = [call for call, planned in zip(self.calls, plan.ops, strict=True) if losses_of(planned.op)]
         self.grain: int | None = None
         """number of the grain in the global batch; None while the slot is empty"""
 
@@ -71,7 +73,7 @@ class GrainSlot:
             inputs=tuple(self.arrays[name] for name in planned.op.inputs),
             outputs=tuple(self.arrays[name] for name in planned.op.outputs),
             kept={part: self.arrays[name] for part, name in planned.kept.items()},
-            delta_output=None if planned.delta_output is None else self.arrays[planned.delta_output],
+            delta_outputs=tuple(None if name is None else self.arrays[name] for name in planned.delta_outputs),
             delta_inputs=tuple(None if d is None else self.arrays[d.written] for d in deltas),
             accumulate=tuple(d is not None and d.accumulate for d in deltas),
         )
@@ -92,14 +94,14 @@ class GrainSlot:
         sample = grain * self.plan.samples
         for call, rate, key in self._dropouts:
             call.dropout = Dropout(rate, key, step, sample, self.plan.sequence) if dropout else None
-        self.calls[-1].scale = scale
+        for call in self._loss_calls:
+            call.scale = scale
 
     @property
     def loss(self) -> LossResult:
-        """The loss of the grain, once it has gone forward."""
-        loss = self.calls[-1].loss
-        assert loss is not None
-        return loss
+        """Sum of the losses of the grain, once its forward pass is over; the tokens counted are those of the last."""
+        found = [call.loss for call in self._loss_calls if call.loss is not None]
+        return LossResult(math.fsum(loss.total for loss in found), found[-1].correct)
 
     def settle(self, planned: PlannedOp) -> None:
         """Copy or add the deltas that an op's kernel wrote to where they belong."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from cstool.ir import Panel
+from cstool.ir import Panel, rules_of
 from cstool.kernels.payload import Payload, Weights
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import GrainSlot, Scratch
@@ -166,7 +166,7 @@ class Lane:
             return []
         if isinstance(weights, SparseMatrix):
             return [self.swarmx.buffers.take(weights.gradient_shape, weights.room)]
-        return [None if planned.kernel.sparse_gradient else self.swarmx.buffers.take(panel.shape)]
+        return [None if rules_of(planned.op).rows_by_data else self.swarmx.buffers.take(panel.shape)]
 
     def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:
         assert gradient is not None and slot.grain is not None

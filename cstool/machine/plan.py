@@ -13,8 +13,20 @@ from enum import Enum
 
 import numpy as np
 
-from cstool.ir import Graph, Op, Panel, panels_of
-from cstool.kernels.call import Delta, Kernel
+from cstool.ir import (
+    Delta,
+    Graph,
+    Op,
+    Panel,
+    delta_source,
+    losses_of,
+    matrix_of,
+    panels_of,
+    read_backward,
+    rules_of,
+    vectors_of,
+)
+from cstool.kernels.call import Kernel
 from cstool.kernels.table import KERNELS
 from cstool.machine.timeline import Timeline, make_timeline
 
@@ -68,8 +80,8 @@ class PlannedOp:
     vector_panels: tuple[Panel, ...]
     """the other weights, one panel each"""
     kept: Mapping[str, str]
-    delta_output: str | None = None
-    """buffer of the delta of the (only) output; None for the loss, where backward begins"""
+    delta_outputs: tuple[str | None, ...] = ()
+    """buffers of the deltas of the outputs; None for a loss, where backward begins, and for what nobody reads"""
     delta_inputs: tuple[InputDelta | None, ...] = ()
 
 
@@ -135,13 +147,13 @@ def make_plan(graph: Graph, samples: int, *, trains: bool, recomputes: bool = Fa
         kept = {}
         for name in op.outputs:
             lives[name] = _Life(shapes[name], graph.tensors[name].dtype)
-        for part, shape in kernel.kept(op.attributes, samples * sequence).items():
+        for part, shape in rules_of(op).statistics_shapes(op.attributes, samples * sequence).items():
             kept[part] = f"{op.name}/{part}"
             lives[kept[part]] = _Life(shape, "float32")
-        panels = [panels_of(graph.weights[name]) for name in op.weights]
-        has_matrix = bool(op.weights) and len(graph.weights[op.weights[0]].shape) > 1
-        vectors = tuple(p for vector in panels[has_matrix:] for p in vector)
-        planned.append(PlannedOp(op, kernel, panels[0] if has_matrix else (), vectors, kept))
+        matrix = matrix_of(op)
+        panels = () if matrix is None else panels_of(graph.weights[matrix])
+        vectors = tuple(panel for name in vectors_of(op) for panel in panels_of(graph.weights[name]))
+        planned.append(PlannedOp(op, kernel, panels, vectors, kept))
     _follow(planned, timeline, lives)
     if trains:
         planned = _Backward(graph, planned, timeline, lives, shapes).plan()
@@ -157,12 +169,8 @@ def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str
         if forward:
             for name in made:
                 lives[name].begin(moment)
-        if forward or p.kernel.reads_inputs:
-            for name in p.op.inputs:
-                lives[name].use(moment)
-        if not forward:
-            for name in made if p.kernel.reads_outputs else p.kept.values():
-                lives[name].use(moment)
+        for name in p.op.inputs if forward else (*read_backward(p.op), *p.kept.values()):
+            lives[name].use(moment)
 
 
 class _Backward:
@@ -176,9 +184,10 @@ class _Backward:
         lives: dict[str, _Life],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        self.graph, self.planned, self.lives, self.shapes = graph, planned, lives, shapes
+        self.planned, self.lives, self.shapes = planned, lives, shapes
         self.moments = timeline.backward
-        self.graph_inputs = {tensor.name for tensor in graph.inputs}
+        outer = {p.op.inputs[index] for p in planned for index in rules_of(p.op).outer_inputs}
+        self.without_delta = {tensor.name for tensor in graph.inputs} - outer
         self.maker = {name: now for now, p in enumerate(planned) for name in p.op.outputs}
         self.readers: dict[str, list[int]] = {}
         for now, p in enumerate(planned):
@@ -191,10 +200,11 @@ class _Backward:
         result = []
         for now in reversed(range(len(self.planned))):
             p = self.planned[now]
-            output = None if p.op.outputs[0] == self.graph.loss else self.place[p.op.outputs[0]]
-            self._use(output, now)
-            deltas = tuple(self._input_delta(now, index, output) for index in range(len(p.op.inputs)))
-            result.append(replace(p, delta_output=output, delta_inputs=deltas))
+            outputs = tuple(None if name in losses_of(p.op) else self.place.get(name) for name in p.op.outputs)
+            for output in outputs:
+                self._use(output, now)
+            deltas = tuple(self._input_delta(now, index) for index in range(len(p.op.inputs)))
+            result.append(replace(p, delta_outputs=outputs, delta_inputs=deltas))
         return result[::-1]
 
     def _use(self, buffer: str | None, now: int) -> None:
@@ -206,12 +216,13 @@ class _Backward:
         self.lives[buffer].begin(self.moments[now])
         return buffer
 
-    def _input_delta(self, now: int, index: int, output: str | None) -> InputDelta | None:
+    def _input_delta(self, now: int, index: int) -> InputDelta | None:
         p = self.planned[now]
         name = p.op.inputs[index]
-        if name in self.graph_inputs:
+        if name in self.without_delta:
             return None
-        how = p.kernel.delta(p.op.attributes, index)
+        how = _delta(p.op, index)
+        output = self.place.get(delta_source(p.op, index))
         arrived = name in self.place
         if not arrived and how is not Delta.COMPUTED and output is not None and self._may_share(now, index):
             self.place[name] = output
@@ -236,7 +247,11 @@ class _Backward:
         other way round.
         """
         p = self.planned[now]
-        sharing = [i for i in range(len(p.op.inputs)) if p.kernel.delta(p.op.attributes, i) is not Delta.COMPUTED]
+        sharing = [
+            i
+            for i in range(len(p.op.inputs))
+            if _delta(p.op, i) is not Delta.COMPUTED and delta_source(p.op, i) == delta_source(p.op, index)
+        ]
         if len(sharing) == 1:
             return True
         # The delta of the input that is made last is read first, by its maker alone, which must not write to it.
@@ -246,7 +261,7 @@ class _Backward:
         name = p.op.inputs[first]
         maker = self.planned[self.maker[name]]
         only_read = self.readers[name] == [now] and all(
-            maker.kernel.delta(maker.op.attributes, i) is Delta.COMPUTED for i in range(len(maker.op.inputs))
+            _delta(maker.op, i) is Delta.COMPUTED for i in range(len(maker.op.inputs))
         )
         others_write_later = all(
             reader < self.maker[name]
@@ -256,6 +271,10 @@ class _Backward:
             if reader != now
         )
         return only_read and others_write_later
+
+
+def _delta(op: Op, index: int) -> Delta:
+    return rules_of(op).delta(op.attributes, index)
 
 
 def _place(lives: Mapping[str, _Life]) -> tuple[dict[str, Buffer], int]:

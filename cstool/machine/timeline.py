@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from cstool.ir import Graph, Op
-from cstool.kernels.table import KERNELS
+from cstool.ir import Graph, Op, read_backward, rules_of
 
 _NUMBERED = re.compile(r".*?\.\d+(?=\.|$)")
 
@@ -95,12 +94,11 @@ def _runs_again(ops: Sequence[Op], layer: range) -> list[int]:
     crossing = {name for position, op in enumerate(ops) if position not in layer for name in op.inputs}
     read: set[str] = set()
     for op in (ops[position] for position in layer):
-        kernel = KERNELS[op.kind]
-        read.update(op.inputs if kernel.reads_inputs else (), op.outputs if kernel.reads_outputs else ())
+        read.update(read_backward(op))
     again = []
     for position in reversed(layer):
         op = ops[position]
-        is_read = read.intersection(op.outputs) or KERNELS[op.kind].kept(op.attributes, 1)
+        is_read = read.intersection(op.outputs) or rules_of(op).statistics
         if is_read and not crossing.intersection(op.outputs):
             again.append(position)
             read.update(op.inputs)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cstool.ir import Graph, Op, OpKind
+from cstool.ir import Graph, MatMul, Op, OpKind, Pairs, rules_of, work_of
 from cstool.params import SGD, Adam
 
 FLOAT32_BYTES = 4
@@ -109,7 +109,7 @@ def count_statistics(graph: Graph) -> Statistics:
                 without_delta.update(op.outputs)
             else:
                 without_delta.difference_update(op.outputs)
-            counted = PRODUCTS[op.kind](op, shapes, frozenset(op.inputs) - without_delta)
+            counted = op_flops(op, shapes, set(op.inputs) - without_delta)
             if counted.total:
                 flops[op.kind] = flops.get(op.kind, Flops()) + counted * segment.count
     return Statistics(_parts(graph), flops, tokens)
@@ -124,30 +124,14 @@ def optimizer_state_arrays(optimizer: SGD | Adam | None) -> int:
     return 1 if optimizer.momentum else 0
 
 
-def visible_pairs(tokens: int, window: int | None = None, sinks: int = 0) -> int:
-    """Return how many pairs of query and key the mask of attention lets through, per head of one sample.
-
-    A token sees itself and what came before it: all of it, or the last `window` tokens, itself included, and the first
-    `sinks` of the sample.
-    """
-    if window is None:
-        return _capped_sum(tokens, tokens)
-    return _capped_sum(tokens, window) + _capped_sum(tokens - window, sinks)
-
-
-def _capped_sum(last: int, cap: int) -> int:
-    """Return the sum of min(i, cap) for i from 1 to `last`."""
-    rising = max(0, min(last, cap))
-    return rising * (rising + 1) // 2 + max(0, last - rising) * cap
-
-
 def _parts(graph: Graph) -> tuple[Part, ...]:
     roles: dict[str, str] = {}
     for op in (op for segment in graph.segments for op in segment.ops):
-        if op.kind in (OpKind.EMBEDDING, OpKind.POSITION_EMBEDDING):
-            roles.update(dict.fromkeys(op.weights, "embedding"))
-        elif op.kind is OpKind.SOFTMAX_LOSS:
-            roles.update((name, "output") for name in op.weights if name not in roles)
+        role = rules_of(op).role
+        if role == "embedding":
+            roles.update(dict.fromkeys(op.weights, role))
+        elif role == "output":
+            roles.update((name, role) for name in op.weights if name not in roles)
     counts: Counter[str] = Counter()
     shapes: dict[str, Counter[tuple[int, ...]]] = {}
     part_roles: dict[str, str] = {}
@@ -166,49 +150,25 @@ def _module(weight: str) -> str:
     return weight.rpartition(".")[0]
 
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""of a sample's tensors, and of weights, by name"""
+def op_flops(op: Op, shapes: Mapping[str, tuple[int, ...]], with_delta: Collection[str]) -> Flops:
+    """Floating-point operations of the products of an op on one sample.
 
+    What is element by element, or rows looked up, is left out, as is usual; it is little beside the products of
+    matrices. What backward computes again (scores, logits) counts once: that is how it is done, not what is done.
 
-def _matrix(op: Op, shapes: Shapes, with_delta: frozenset[str]) -> Flops:
-    """Count x weight^T; backward the gradient of the weight, and the delta of x where somebody needs it."""
-    rows, columns = shapes[op.weights[0]]
-    # The output is (..., rows), but for the loss, which is one number per token.
-    tokens = math.prod(shapes[op.outputs[0]]) // (1 if op.kind is OpKind.SOFTMAX_LOSS else rows)
-    product = 2 * tokens * rows * columns
-    return Flops(product, product * (1 + (op.inputs[0] in with_delta)))
-
-
-def _attention(op: Op, shapes: Shapes, with_delta: frozenset[str]) -> Flops:
-    """Count query key^T and scores value, for the pairs that the mask lets through; backward each gives two deltas."""
-    tokens, width = shapes[op.outputs[0]]
-    product = 2 * visible_pairs(tokens, op.attributes["window"], op.attributes["sinks"]) * width
-    query, key, value = (name in with_delta for name in op.inputs)
-    return Flops(2 * product, product * (query + key + value + (query or key)))
-
-
-PRODUCTS: Mapping[OpKind, Callable[[Op, Shapes, frozenset[str]], Flops]] = {
-    OpKind.LINEAR: _matrix,
-    OpKind.ATTENTION: _attention,
-    OpKind.SOFTMAX_LOSS: _matrix,
-    # Element by element, or rows looked up: left out, as is usual; it is little beside the products of matrices.
-    **dict.fromkeys(
-        (
-            OpKind.EMBEDDING,
-            OpKind.POSITION_EMBEDDING,
-            OpKind.FIXED_POSITION_EMBEDDING,
-            OpKind.SCALE,
-            OpKind.LAYER_NORM,
-            OpKind.RMS_NORM,
-            OpKind.ROTARY,
-            OpKind.ACTIVATION,
-            OpKind.GATED_ACTIVATION,
-            OpKind.RESIDUAL,
-        ),
-        lambda op, shapes, with_delta: Flops(),
-    ),
-}
-"""for each kind of op, the products of one op on one sample, given which of its inputs need a delta
-
-What backward computes again (scores, logits) counts once: that is how it is done, not what is done.
-"""
+    Args:
+        op: of a graph
+        shapes: of its tensors, for one sample, and of its weights
+        with_delta: its inputs that need a delta
+    """
+    found = Flops()
+    for item in work_of(op, shapes):
+        if isinstance(item, MatMul):
+            # x weight^T; backward the gradient of the weight, and the delta of x where somebody needs it.
+            found += Flops(item.flops, item.flops * (1 + (op.inputs[0] in with_delta)))
+        elif isinstance(item, Pairs):
+            # query key^T and scores value, for the pairs that the mask lets through; backward each gives two deltas.
+            product = 2 * item.pairs * item.width
+            query, key, value = (name in with_delta for name in op.inputs)
+            found += Flops(2 * product, product * (query + key + value + (query or key)))
+    return found

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cstool.ir import Graph, Op, OpKind, panels_of
+from cstool.ir import Graph, Lookup, MatMul, Op, OpKind, Pairs, VectorOps, matrix_of, panels_of, rules_of, work_of
 from cstool.perf.cluster import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Section, StreamedOp, simulate
 from cstool.perf.pe import ceil_div
-from cstool.perf.work import Lookup, MatMul, Pairs, VectorOps, work_of
 
 PASSES = ("forward", "backward")
 SPARSE = "sparse"
@@ -171,7 +170,7 @@ class HostStep:
 
 def kind_of(op: Op, density: float) -> str:
     """Return under which kind an op is measured: its own, or "sparse" where sparse kernels compute."""
-    return SPARSE if op.kind is OpKind.LINEAR and density < 1.0 else str(op.kind.value)
+    return SPARSE if rules_of(op).can_be_sparse and density < 1.0 else str(op.kind.value)
 
 
 def shapes_on_host(graph: Graph) -> dict[str, tuple[int, ...]]:
@@ -182,7 +181,8 @@ def shapes_on_host(graph: Graph) -> dict[str, tuple[int, ...]]:
 
 def panel_count(graph: Graph, op: Op) -> int:
     """Return the calls of an op's kernel for a grain: one per panel of its matrix, or one."""
-    return len(panels_of(graph.weights[op.weights[0]])) if op.weights else 1
+    matrix = matrix_of(op)
+    return 1 if matrix is None else len(panels_of(graph.weights[matrix]))
 
 
 def work_on_host(
@@ -207,9 +207,11 @@ def work_on_host(
         lanes: that share the interpreter
     """
     flops = vector_ops = 0.0
+    size = 0
     for item in work_of(op, shapes):
         match item:
             case MatMul():
+                size += item.inputs * item.outputs
                 again = item.is_repeated and direction == "backward"
                 flops += samples * item.flops * density * (MATMUL_PRODUCTS[direction] + again)
             case Pairs():
@@ -220,8 +222,6 @@ def work_on_host(
             case VectorOps():
                 ops = item.forward if direction == "forward" else item.backward
                 vector_ops += samples * item.tokens * item.width * ops
-    has_product = op.kind in (OpKind.LINEAR, OpKind.SOFTMAX_LOSS)
-    size = math.prod(shapes[op.weights[0]]) if has_product else 0
     size = size if NUMBER_BYTES * size > CACHE_BYTES else 0
     times = MATMUL_PRODUCTS[direction]
     moved = sum(math.prod(shapes[name]) for name in (*op.inputs, *op.outputs))

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cstool.ir import Tensor
 from cstool.system import System
 
 SUM_BYTES = 4
 """of a partial sum, a statistic, a score, a delta on its way"""
+ID_BYTES = 4
+"""of a token's id, of a label"""
 IntArray = npt.NDArray[np.int64]
 
 
@@ -31,6 +34,11 @@ def maximum(*values: Any) -> Any:
 def minimum(*values: Any) -> Any:
     """Return the smallest, element by element."""
     return reduce(lambda a, b: min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b), values)
+
+
+def input_element_bytes(tensor: Tensor, operand_bits: int) -> int:
+    """Size of an element of an input on the wafer [bytes]: numbers as operands, ids and labels 32 bits."""
+    return operand_bits // 8 if tensor.dtype == "float32" else ID_BYTES
 
 
 class Pe:

@@ -28,9 +28,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cstool.ir import EXPONENTIAL_OPS, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, maximum, minimum
 from cstool.perf.phases import Phases
-from cstool.perf.work import EXPONENTIAL_OPS, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 
 KEYS_BYTES = 4096
 """that a PE gives to keys and values while they pass by, and their deltas: two blocks of each (chosen)"""

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cstool.ir import Artifact, FusedKernel, KernelKind, Segment, StreamedKernel
+from cstool.ir import Artifact, FusedKernel, KernelKind, Pairs, Segment, StreamedKernel, work_of
 from cstool.perf.cluster import NUMBER_BYTES
 from cstool.perf.wafer import input_bytes, useful_flops
-from cstool.perf.work import Pairs, work_of
 
 WHOLE_STEP = "step"
 """the phase that all of them make together"""

@@ -29,11 +29,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cstool.ir import Layout
+from cstool.ir import Layout, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Phases
 from cstool.perf.region import SOFTMAX_OPS, key_block, pair_cycles
-from cstool.perf.work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.system import System
 
 LEAST_OUTPUTS = 2

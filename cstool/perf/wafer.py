@@ -25,7 +25,7 @@ from cstool.perf.cluster import (
     StreamedOp,
     step_of,
 )
-from cstool.perf.work import input_element_bytes
+from cstool.perf.pe import input_element_bytes
 from cstool.system import System
 
 UPDATE_OPS: Mapping[int, int] = {0: 3, 1: 5, 2: 12}

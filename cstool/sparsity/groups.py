@@ -10,16 +10,11 @@ from itertools import accumulate
 
 from cstool.batch_split import nearest_divisors
 from cstool.errors import ParamsError
-from cstool.ir import Graph, OpKind, Weight
+from cstool.ir import Graph, Weight, rules_of
 from cstool.params.sections.sparsity import SparsityParams
 
 _DENSE_BY_DEFAULT = ("embedding", "norm", "lm_head", "pe_helper")
 """parts of names; source: cerebras.pytorch.sparse, 2.10 (default_sparse_param_filter)"""
-_IN_WORDS = {
-    OpKind.EMBEDDING: "a table of embeddings",
-    OpKind.POSITION_EMBEDDING: "a table of positions",
-    OpKind.SOFTMAX_LOSS: "the output layer",
-}
 _MOST_NEAREST = 3
 
 
@@ -133,12 +128,12 @@ class _Assignment:
 
 
 def _other_than_linear(graph: Graph) -> dict[str, str]:
-    """Return every weight that an op other than a linear one uses, with what it is."""
+    """Every weight that an op uses whose matrix cannot be sparse, with what it is."""
     found: dict[str, list[str]] = {}
     for op in graph.ops:
-        if op.kind is not OpKind.LINEAR:
+        if not rules_of(op).can_be_sparse:
             for name in op.weights:
-                found.setdefault(name, []).append(_IN_WORDS.get(op.kind, f"of {op.kind.value}"))
+                found.setdefault(name, []).append(rules_of(op).matrix_name or f"of {op.kind.value}")
     return {name: " and ".join(words) for name, words in found.items()}
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.compiler.compile import KERNEL_PASSES
-from cstool.compiler.fusion import ANCHORS, MatchKernels, group_ops
+from cstool.compiler.fusion import MatchKernels, group_ops
 from cstool.compiler.program import op_of, outer_reads
 from cstool.compiler.text import program_text
-from cstool.ir import Graph, KernelKind, Op, OpKind, Segment, Tensor
+from cstool.ir import Graph, KernelKind, Op, OpKind, Segment, Tensor, rules_of
 from tests.models import FAMILIES
 from tests.unit.compiler.programs import compiled, every_family
 
@@ -36,8 +36,8 @@ def test_every_kernel_has_one_kind_of_anchor(family: str) -> None:
     graph = every_family()[family]
     for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
         for kernel in kernels:
-            anchors = [op for name in kernel.ops if (op := op_of(segment, name)).kind in ANCHORS]
-            assert {ANCHORS[op.kind] for op in anchors} == {kernel.kind}
+            anchors = [op for name in kernel.ops if rules_of(op := op_of(segment, name)).anchor]
+            assert {rules_of(op).anchor for op in anchors} == {kernel.kind}
             assert anchors[0].name == kernel.name
             # Several products are one where they read the same.
             assert len({op.inputs for op in anchors}) == 1
@@ -94,7 +94,7 @@ def test_any_run_of_ops_is_cut_into_runs(kinds: list[OpKind], data: st.DataObjec
     assert [op for group in groups for op in group] == ops
     assert all(groups)
     for group in groups:
-        anchors = [op for op in group if op.kind in ANCHORS]
+        anchors = [op for op in group if rules_of(op).anchor]
         assert len({op.kind for op in anchors}) <= 1
         assert len(anchors) <= 1 or {op.kind for op in anchors} == {OpKind.LINEAR}
         assert len({op.inputs for op in anchors}) <= 1

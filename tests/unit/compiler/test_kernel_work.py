@@ -11,12 +11,11 @@ import pytest
 from cstool.compiler.compile import KERNEL_PASSES, run_passes
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.program import Program, segment_weights
-from cstool.ir import FusedKernel, Graph, KernelKind
+from cstool.ir import FusedKernel, Graph, KernelKind, Lookup, MatMul, Pairs, VectorOps
 from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
 from cstool.params import FcMnistParams
 from cstool.perf.streaming import Stream
-from cstool.perf.work import Lookup, MatMul, Pairs, VectorOps
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.compiler.programs import a_request, compiled, every_family
 

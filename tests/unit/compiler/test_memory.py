@@ -12,8 +12,7 @@ from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import MOST_LEVELS, live_at, recompute_options
 from cstool.compiler.program import Life, Program
 from cstool.compiler.stream_memory import StreamMemory
-from cstool.ir import Graph, Initializer, Op, OpKind, Recompute, Segment, Tensor, Weight
-from cstool.kernels.table import KERNELS
+from cstool.ir import Graph, Initializer, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import UP_TO_MEMORY, compiled, every_family
 
@@ -21,11 +20,9 @@ FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
 
 
 def backward_reads(op: Op, graph: Graph) -> list[str]:
-    """Return what an op's backward kernel reads, as the kernels of this host have it."""
-    kernel = KERNELS[op.kind]
+    """What other ops made of all that an op's backward reads."""
     inputs = {tensor.name for tensor in graph.inputs}
-    read = [*op.inputs * kernel.reads_inputs, *op.outputs * kernel.reads_outputs]
-    return [name for name in read if name not in inputs]
+    return [name for name in read_backward(op) if name not in inputs]
 
 
 def two_repetitions(family: str) -> Graph:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import OpKind
-from cstool.kernels.call import Call, Delta
+from cstool.ir import OpKind, losses_of, read_backward, rules_of
+from cstool.kernels.call import Call
 from cstool.kernels.table import KERNELS
 from cstool.machine.plan import make_plan
 from tests.models import FAMILIES, decoder, fc_mnist
@@ -27,33 +27,6 @@ def test_every_kind_of_op_has_a_kernel():
 
 def test_the_models_of_these_tests_use_every_kind():
     assert {op.kind for graph in GRAPHS.values() for op in graph.ops} == set(OpKind)
-
-
-@pytest.mark.parametrize("kind", OpKind)
-def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind):
-    expected: dict[OpKind, dict[str, tuple[int, ...]]] = {
-        OpKind.LAYER_NORM: {"mean": (24,), "rstd": (24,)},
-        OpKind.RMS_NORM: {"rstd": (24,)},
-        OpKind.ATTENTION: {"logsumexp": (2, 24)},
-        OpKind.SOFTMAX_LOSS: {"state": (4, 24)},
-    }
-    assert KERNELS[kind].kept({"heads": 2, "kv_heads": 1}, 24) == expected.get(kind, {})
-
-
-def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped():
-    kernel = KERNELS[OpKind.RESIDUAL]
-    found = [kernel.delta({"dropout": rate}, index) for rate in (0.0, 0.1) for index in (0, 1)]
-    assert found == [Delta.SAME, Delta.SAME, Delta.COMPUTED, Delta.SAME]
-
-
-def test_the_delta_of_a_sum_with_fixed_positions_is_that_of_the_sum_unless_some_of_it_is_dropped():
-    kernel = KERNELS[OpKind.FIXED_POSITION_EMBEDDING]
-    assert [kernel.delta({"dropout": rate}, 0) for rate in (0.0, 0.1)] == [Delta.SAME, Delta.IN_PLACE]
-
-
-def test_the_delta_of_a_gate_needs_a_buffer_of_its_own():
-    kernel = KERNELS[OpKind.GATED_ACTIVATION]
-    assert [kernel.delta({}, index) for index in (0, 1)] == [Delta.IN_PLACE, Delta.COMPUTED]
 
 
 @pytest.mark.parametrize("model", GRAPHS)
@@ -86,24 +59,22 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
         sequence=int(np.prod(loss)),
         inputs=inputs,
         outputs=outputs,
-        kept={k: np.zeros(s, np.float32) for k, s in kernel.kept(op.attributes, tokens).items()},
+        kept={k: np.zeros(s, np.float32) for k, s in rules_of(op).statistics_shapes(op.attributes, tokens).items()},
         weights=weights,
         stop=weights[0].shape[0] if weights else 0,
     )
     kernel.forward(call)
-    if poison and not kernel.reads_inputs:
-        for x in inputs:
+    for name, x in zip((*op.inputs, *op.outputs), (*inputs, *outputs), strict=True):
+        if poison and name not in read_backward(op):
             x.fill(7 if x.dtype == np.int32 else np.nan)
-    if poison and not kernel.reads_outputs:
-        for y in outputs:
-            y.fill(np.nan)
-    call.delta_output = (
-        None if op.outputs[0] == graph.loss else rng.standard_normal(outputs[0].shape).astype(np.float32)
+    call.delta_outputs = tuple(
+        None if name in losses_of(op) else rng.standard_normal(y.shape).astype(np.float32)
+        for name, y in zip(op.outputs, outputs, strict=True)
     )
     call.delta_inputs = tuple(np.zeros(x.shape, np.float32) if x.dtype == np.float32 else None for x in inputs)
     call.accumulate = tuple(False for _ in inputs)
     call.gradients = [np.zeros(w.shape, np.float32) for w in weights]
     kernel.backward(call)
-    values = call.gradients[0].values if kernel.sparse_gradient else None
+    values = call.gradients[0].values if rules_of(op).rows_by_data else None
     gradients = [values] if values is not None else call.gradients
     return [d for d in (*call.delta_inputs, *gradients) if isinstance(d, np.ndarray)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, verify
+from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.machine.machines import arrays_of, assert_gradients, machine, random_batch
@@ -102,10 +102,9 @@ def walk(graph: Graph, plan: Plan) -> Memory:
             memory.read(now, *p.op.inputs, *made)
             continue
         deltas = [delta for delta in p.delta_inputs if delta is not None]
-        memory.write(now, *(d.written for d in deltas if d.written != p.delta_output and not d.accumulate))
-        memory.read(now, *([] if p.delta_output is None else [p.delta_output]), *(d.written for d in deltas))
-        memory.read(now, *(p.op.inputs if p.kernel.reads_inputs else ()))
-        memory.read(now, *(made if p.kernel.reads_outputs else p.kept.values()))
+        memory.write(now, *(d.written for d in deltas if d.written not in p.delta_outputs and not d.accumulate))
+        memory.read(now, *(name for name in p.delta_outputs if name is not None), *(d.written for d in deltas))
+        memory.read(now, *read_backward(p.op), *p.kept.values())
         memory.write(now, *(d.target for d in deltas if d.after is After.COPY))
         memory.read(now, *(d.target for d in deltas))
     memory.read(now, *(tensor.name for tensor in graph.inputs))
@@ -150,7 +149,7 @@ def test_evaluation_needs_a_fraction_of_the_memory_of_training(dropout: float) -
 def test_without_dropout_the_residual_stream_has_one_buffer_for_its_deltas() -> None:
     plan = make_plan(decoder(layers=2), 2, trains=True)
     residuals = [p for p in plan.ops if p.op.kind == "residual"]
-    assert {p.delta_output for p in residuals} == {"delta/residual.2"}
+    assert {p.delta_outputs for p in residuals} == {("delta/residual.2",)}
     written = [(d.written, d.after) for p in residuals for d in p.delta_inputs if d is not None]
     assert set(written) == {("delta/residual.2", After.NOTHING)}
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.ir import Graph, OpKind
-from cstool.kernels.table import KERNELS
+from cstool.ir import OP_RULES, Graph, OpKind
 from cstool.machine.timeline import Visit, layers_of, make_timeline
 from tests.models import FAMILIES, decoder, fc_mnist
 
@@ -86,7 +85,7 @@ def test_an_op_whose_own_output_backward_reads_runs_again(monkeypatch: pytest.Mo
     graph = decoder(layers=2)
     end = f"{LAYER.format(0)}.ffn.ffn.1.linear_layer"
     assert end not in again(graph)
-    monkeypatch.setitem(KERNELS, OpKind.LINEAR, replace(KERNELS[OpKind.LINEAR], reads_outputs=True))  # type: ignore[misc]
+    monkeypatch.setitem(OP_RULES, OpKind.LINEAR, replace(OP_RULES[OpKind.LINEAR], reads_outputs=True))  # type: ignore[misc]
     assert end in again(graph)
 
 

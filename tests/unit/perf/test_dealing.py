@@ -7,11 +7,10 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import Layout
+from cstool.ir import Layout, MatMul
 from cstool.perf.pe import Pe
 from cstool.perf.region import region_phases
 from cstool.perf.streaming import busiest_axpys, stream_of, streamed_phases
-from cstool.perf.work import MatMul
 from cstool.system import load_system
 
 CS2 = load_system("cs2")

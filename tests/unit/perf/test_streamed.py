@@ -7,11 +7,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cstool.ir import Layout
+from cstool.ir import Layout, Lookup, MatMul, Pairs, RowSums, VectorOps
 from cstool.perf.pe import Pe
 from cstool.perf.phases import Phases
-from cstool.perf.streaming import Stream, busiest_axpys, edge_cycles, hop_latency_cycles, stream_of, streamed_phases
-from cstool.perf.work import Lookup, MatMul, Pairs, RowSums, VectorOps
+from cstool.perf.streaming import (
+    Stream,
+    busiest_axpys,
+    edge_cycles,
+    hop_latency_cycles,
+    stream_of,
+    streamed_phases,
+)
 from cstool.system import load_system
 
 CS2 = load_system("cs2")

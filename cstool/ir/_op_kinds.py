@@ -1,0 +1,371 @@
+"""The kinds of op, and all that is so of every op of a kind: one row for each, which compiler, model and machine read.
+
+The counts of vector instructions per element are those of the formulas written out beside them: a multiply-add, an
+addition, a comparison or a move is one. They are of this project's kernels; the vendor publishes none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any
+
+from cstool.ir._kernel import KernelKind
+from cstool.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, visible_pairs
+
+if TYPE_CHECKING:
+    from cstool.ir._graph import Op
+
+EXPONENTIAL_OPS = 8
+"""vector instructions of an exponential: range reduction (2), a polynomial of degree 5, the exponent put in place"""
+NONLINEAR_OPS = EXPONENTIAL_OPS + 6
+"""of a function with one exponential: the exponential, a reciprocal by two Newton steps (4), two products"""
+DROPOUT_OPS = 4
+"""of a mask from a counter: mix, compare, multiply, scale"""
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+"""of one sample's tensors, and of weights, by name"""
+
+
+class OpKind(StrEnum):
+    """What an op computes. Each kind has one forward and one backward kernel."""
+
+    EMBEDDING = "embedding"
+    """ids -> rows of a table"""
+    POSITION_EMBEDDING = "position_embedding"
+    """x -> dropout(x + row of its position)"""
+    FIXED_POSITION_EMBEDDING = "fixed_position_embedding"
+    """x -> dropout(x + sinusoids of its position)"""
+    SCALE = "scale"
+    """x -> dropout(x * factor)"""
+    LAYER_NORM = "layer_norm"
+    """x -> mean taken away, normalised, scaled, shifted"""
+    RMS_NORM = "rms_norm"
+    """x -> normalised by its root mean square, scaled"""
+    LINEAR = "linear"
+    """x -> x weight^T (+ bias)"""
+    ROTARY = "rotary"
+    """query or key -> turned by the angle of its position, pair by pair of each head"""
+    ATTENTION = "attention"
+    """query, key, value -> context; a key and value head may serve several query heads"""
+    ACTIVATION = "activation"
+    """x -> dropout(function(x + bias))"""
+    GATED_ACTIVATION = "gated_activation"
+    """x, gate -> (x + bias) * function(gate + bias of the gate)"""
+    RESIDUAL = "residual"
+    """x, residual -> residual + dropout(x + bias)"""
+    SOFTMAX_LOSS = "softmax_loss"
+    """x, labels, mask -> loss: the output layer and its cross entropy in one, the classes by panels"""
+
+
+class Delta(Enum):
+    """How the delta of an input comes from the delta of the output."""
+
+    COMPUTED = "computed"
+    """the kernel writes it into a buffer of its own"""
+    IN_PLACE = "in place"
+    """the kernel can write it over the delta of the output"""
+    SAME = "same"
+    """it is the delta of the output"""
+    MASKED = "masked"
+    """it is the delta of the output times the mask of the op's dropout; the wafer multiplies where it is read"""
+
+
+@dataclass(frozen=True)
+class OpRules:
+    """What is so of every op of a kind.
+
+    Args:
+        shapes: of the outputs, from an op and the shapes of its inputs and weights; ValueError where these do not go
+            together
+        work: what an op computes for one sample: its products with their dimensions, vector instructions per element
+        anchor: kind of the kernel that is built around it; None for what is element by element, which joins others
+        opens_kernel: whether it joins the anchor after it that reads it
+        has_matrix: whether its first weight is a matrix, or a table, that streams by panels; all others are vectors
+        matrix_name: what that is called in messages
+        role: of its weights where the parameters of a model are counted: `embedding`, `output` or `inner`
+        can_be_sparse: whether its matrix can
+        rows_by_data: whether its inputs choose the rows of the matrix that it reads; the gradient has these alone
+        statistics: what forward leaves for backward beside the outputs: name -> its shape per token; a string is the
+            attribute that says how many
+        reads_inputs: whether backward reads the inputs
+        reads_outputs: whether backward reads the outputs
+        deltas: how the deltas of the first inputs come from that of the output at the same place, or of the last
+            output; those of all others are computed
+        losses: which outputs are losses, where backward begins: no delta comes to them
+        outer_inputs: which inputs another graph may have made, and wants the deltas of
+        measured_as: kind whose measured costs on this host it takes, where no model of the calibration has it
+    """
+
+    shapes: Callable[[Op, Shapes], tuple[Shape, ...]]
+    work: Callable[[Op, Shapes], tuple[OpWork, ...]]
+    anchor: KernelKind | None = None
+    opens_kernel: bool = False
+    has_matrix: bool = False
+    matrix_name: str = ""
+    role: str = "inner"
+    can_be_sparse: bool = False
+    rows_by_data: bool = False
+    statistics: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    reads_inputs: bool = False
+    reads_outputs: bool = False
+    deltas: tuple[Delta, ...] = ()
+    losses: tuple[int, ...] = ()
+    outer_inputs: tuple[int, ...] = ()
+    measured_as: OpKind | None = None
+
+    def statistics_shapes(self, attributes: Mapping[str, Any], tokens: int) -> dict[str, Shape]:
+        """Shapes of the statistics of so many tokens, given an op's attributes."""
+        return {
+            name: (*(attributes[size] if isinstance(size, str) else size for size in sizes), tokens)
+            for name, sizes in self.statistics.items()
+        }
+
+    def delta(self, attributes: Mapping[str, Any], index: int) -> Delta:
+        """How the delta of an input is made here, where masks are multiplied at once; never `MASKED`."""
+        how = self.wafer_delta(index)
+        if how is not Delta.MASKED:
+            return how
+        if not attributes.get("dropout"):
+            return Delta.SAME
+        return Delta.IN_PLACE if len(self.deltas) == 1 else Delta.COMPUTED
+
+    def wafer_delta(self, index: int) -> Delta:
+        """How the delta of an input is made on the wafer."""
+        return self.deltas[index] if index < len(self.deltas) else Delta.COMPUTED
+
+
+def rules_of(op: Op) -> OpRules:
+    """What is so of every op of this one's kind."""
+    return OP_RULES[op.kind]
+
+
+def read_backward(op: Op) -> tuple[str, ...]:
+    """Names of the inputs and outputs that the backward pass of an op reads."""
+    rules = rules_of(op)
+    return (*op.inputs * rules.reads_inputs, *op.outputs * rules.reads_outputs)
+
+
+def matrix_of(op: Op) -> str | None:
+    """Name of the weight of an op that streams by panels; None where it has vectors alone."""
+    return op.weights[0] if rules_of(op).has_matrix else None
+
+
+def vectors_of(op: Op) -> tuple[str, ...]:
+    """Names of all other weights of an op."""
+    return op.weights[rules_of(op).has_matrix :]
+
+
+def losses_of(op: Op) -> tuple[str, ...]:
+    """Names of the outputs of an op that are losses."""
+    return tuple(op.outputs[index] for index in rules_of(op).losses)
+
+
+def delta_source(op: Op, index: int) -> str:
+    """Name of the output whose delta that of an input comes from, unless it is computed."""
+    return op.outputs[min(index, len(op.outputs) - 1)]
+
+
+def work_of(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    """What an op computes for one sample.
+
+    Args:
+        op: of a graph
+        shapes: of its tensors, for one sample, and of its weights
+    """
+    return rules_of(op).work(op, shapes)
+
+
+def _require(holds: bool, op: Op, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"{op.name}: {rule}")
+
+
+def _require_bias(op: Op, shapes: Shapes, outputs: int) -> None:
+    for name in vectors_of(op):
+        _require(shapes[name] == (outputs,), op, f"bias {shapes[name]} does not fit {outputs} outputs")
+
+
+def _matrix_shape(op: Op, shapes: Shapes) -> tuple[int, int]:
+    rows, columns = shapes[op.weights[0]]
+    return rows, columns
+
+
+def _embedding_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    return ((*shapes[op.inputs[0]], _matrix_shape(op, shapes)[1]),)
+
+
+def _position_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    (sequence, width), table = shapes[op.inputs[0]], _matrix_shape(op, shapes)
+    _require(table[1] == width and table[0] >= sequence, op, f"table {table} does not fit {sequence} positions")
+    return ((sequence, width),)
+
+
+def _same_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    first = shapes[op.inputs[0]]
+    for name in op.inputs[1:]:
+        _require(shapes[name] == first, op, f"inputs differ in shape, {first} and {shapes[name]}")
+    for name in op.weights:
+        _require(shapes[name] == first[-1:], op, f"weight {shapes[name]} does not fit inputs {first}")
+    return (first,)
+
+
+def _linear_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    (outputs, inputs), x = _matrix_shape(op, shapes), shapes[op.inputs[0]]
+    _require(x[-1] == inputs, op, f"weight {(outputs, inputs)} does not fit inputs {x}")
+    _require_bias(op, shapes, outputs)
+    return ((*x[:-1], outputs),)
+
+
+def _attention_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    query, key, value = (shapes[name] for name in op.inputs)
+    heads, kv_heads = op.attributes["heads"], op.attributes["kv_heads"]
+    _require(key == value and query[:-1] == key[:-1], op, f"keys {key} and values {value} do not fit queries {query}")
+    _require(
+        query[-1] % heads == 0 and key[-1] == query[-1] // heads * kv_heads, op, f"{heads} heads, {kv_heads} of keys"
+    )
+    return (query,)
+
+
+def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    (x, labels, mask), (classes, inputs) = (shapes[name] for name in op.inputs), _matrix_shape(op, shapes)
+    _require(
+        x[:-1] == labels == mask and x[-1] == inputs,
+        op,
+        f"inputs {x}, labels {labels}, mask {mask} and weight {(classes, inputs)} do not fit",
+    )
+    _require_bias(op, shapes, classes)
+    return (labels,)
+
+
+def _tokens_width(op: Op, shapes: Shapes) -> tuple[int, int]:
+    """Tokens and width of an op's first output; a sample without a sequence is one token."""
+    *tokens, width = shapes[op.outputs[0]]
+    return math.prod(tokens), width
+
+
+def _elements(forward: int, backward: int) -> Callable[[Op, Shapes], tuple[OpWork, ...]]:
+    def work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+        dropout = DROPOUT_OPS if op.attributes.get("dropout") else 0
+        return (VectorOps(*_tokens_width(op, shapes), forward + dropout, backward + dropout),)
+
+    return work
+
+
+def _norm_work(forward: int, backward: int, sums: int) -> Callable[[Op, Shapes], tuple[OpWork, ...]]:
+    def work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+        tokens, width = _tokens_width(op, shapes)
+        return VectorOps(tokens, width, forward, backward), RowSums(tokens, sums, sums)
+
+    return work
+
+
+def _lookup_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    tokens, width = _tokens_width(op, shapes)
+    return (Lookup(tokens, _matrix_shape(op, shapes)[0], width), *_elements(1, 1)(op, shapes))
+
+
+def _linear_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    tokens, outputs = _tokens_width(op, shapes)
+    product = MatMul(tokens, _matrix_shape(op, shapes)[1], outputs)
+    return (product, VectorOps(tokens, outputs, 1, 1)) if vectors_of(op) else (product,)
+
+
+def _attention_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    tokens, width = _tokens_width(op, shapes)
+    pairs = visible_pairs(tokens, op.attributes["window"], op.attributes["sinks"])
+    head_width = width // op.attributes["heads"]
+    return (Pairs(tokens, pairs, width, head_width * op.attributes["kv_heads"], head_width),)
+
+
+def _activation_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    cheap = op.attributes["function"] in ("relu", "squared_relu", "linear")
+    per_element = 2 if cheap else NONLINEAR_OPS
+    gate = 2 * (len(op.inputs) - 1)
+    # Bias, function (and product with the gate); backward the derivative, its product, and the sum for the bias.
+    return _elements(1 + per_element + gate, 2 + per_element + 2 * gate)(op, shapes)
+
+
+def _loss_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    tokens = math.prod(shapes[op.outputs[0]])
+    outputs, inputs = _matrix_shape(op, shapes)
+    # Forward: running maximum and sum of exponentials (3 + exponential). Backward: exponential, minus one, scaled (3).
+    softmax = VectorOps(tokens, outputs, EXPONENTIAL_OPS + 3, EXPONENTIAL_OPS + 3)
+    # Over the PEs that have logits of a token: their maximum and sum forward, the label's share of the sum backward.
+    return MatMul(tokens, inputs, outputs, is_repeated=True), softmax, RowSums(tokens, 2, 1)
+
+
+OP_RULES: Mapping[OpKind, OpRules] = {
+    OpKind.EMBEDDING: OpRules(
+        _embedding_shapes,
+        _lookup_work,
+        anchor=KernelKind.EMBEDDING,
+        has_matrix=True,
+        matrix_name="a table of embeddings",
+        role="embedding",
+        rows_by_data=True,
+        reads_inputs=True,
+    ),
+    OpKind.POSITION_EMBEDDING: OpRules(
+        _position_shapes,
+        _lookup_work,
+        has_matrix=True,
+        matrix_name="a table of positions",
+        role="embedding",
+        deltas=(Delta.IN_PLACE,),
+    ),
+    OpKind.FIXED_POSITION_EMBEDDING: OpRules(
+        _same_shape, _elements(1, 0), deltas=(Delta.MASKED,), measured_as=OpKind.POSITION_EMBEDDING
+    ),
+    OpKind.SCALE: OpRules(_same_shape, _elements(1, 1), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL),
+    # Sum, sum of squares, minus mean, times 1/std, times weight, plus bias; backward twice that but for one.
+    # Two sums over the token either way: of x and x^2, of what comes back and of that times x.
+    OpKind.LAYER_NORM: OpRules(
+        _same_shape,
+        _norm_work(6, 11, sums=2),
+        opens_kernel=True,
+        statistics={"mean": (), "rstd": ()},
+        reads_inputs=True,
+    ),
+    # Sum of squares, times 1/rms, times weight; backward as above without the mean.
+    OpKind.RMS_NORM: OpRules(
+        _same_shape, _norm_work(3, 7, sums=1), opens_kernel=True, statistics={"rstd": ()}, reads_inputs=True
+    ),
+    OpKind.LINEAR: OpRules(
+        _linear_shapes,
+        _linear_work,
+        anchor=KernelKind.MATMUL,
+        has_matrix=True,
+        can_be_sparse=True,
+        reads_inputs=True,
+    ),
+    # Two products and a sum per element.
+    OpKind.ROTARY: OpRules(_same_shape, _elements(3, 3), deltas=(Delta.IN_PLACE,)),
+    OpKind.ATTENTION: OpRules(
+        _attention_shapes,
+        _attention_work,
+        anchor=KernelKind.ATTENTION,
+        statistics={"logsumexp": ("heads",)},
+        reads_inputs=True,
+        reads_outputs=True,
+    ),
+    OpKind.ACTIVATION: OpRules(_same_shape, _activation_work, reads_inputs=True, deltas=(Delta.IN_PLACE,)),
+    OpKind.GATED_ACTIVATION: OpRules(_same_shape, _activation_work, reads_inputs=True, deltas=(Delta.IN_PLACE,)),
+    # Bias and sum; backward the sum for the bias.
+    OpKind.RESIDUAL: OpRules(_same_shape, _elements(2, 1), deltas=(Delta.MASKED, Delta.SAME)),
+    # Of each token the maximum, the sum, the logit of the label and a count; the logits are computed twice.
+    OpKind.SOFTMAX_LOSS: OpRules(
+        _loss_shapes,
+        _loss_work,
+        anchor=KernelKind.LOSS,
+        has_matrix=True,
+        matrix_name="the output layer",
+        role="output",
+        statistics={"state": (4,)},
+        reads_inputs=True,
+        losses=(0,),
+    ),
+}
