@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cstool.convert.hf_defaults import ACTIVATIONS, CLASSES, DEFAULTS, FAMILIES, NOT_COMPARED, SCALINGS
+from cstool.convert.hf_defaults import CLASSES, DEFAULTS, FAMILIES, HF_ACTIVATIONS, NOT_COMPARED, SCALINGS
 from cstool.errors import CheckpointError
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, FcMnistParams
 
@@ -141,9 +141,9 @@ def model_section(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     kind = _model_type(path, config)
     family, found = FAMILIES[kind], _completed(path, kind, config)
     activation = found["activation_function" if family == "gpt2" else "hidden_act"]
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise CheckpointError(f"{path}: the activation must be one of {', '.join(ACTIVATIONS)}, got {activation}")
-    function = ACTIVATIONS[activation]
+    if not isinstance(activation, str) or activation not in HF_ACTIVATIONS:
+        raise CheckpointError(f"{path}: the activation must be one of {', '.join(HF_ACTIVATIONS)}, got {activation}")
+    function = HF_ACTIVATIONS[activation]
     section: dict[str, Any] = {
         "name": kind,
         "vocab_size": found["vocab_size"],
@@ -315,12 +315,12 @@ def _scaling_section(scaling: Any) -> dict[str, Any]:
 
 
 def _theirs(function: str) -> str:
-    return next(name for name, ours in ACTIVATIONS.items() if ours == function)
+    return next(name for name, ours in HF_ACTIVATIONS.items() if ours == function)
 
 
 def _same(key: str, wanted: Any, got: Any) -> bool:
     if key in ("activation_function", "hidden_act"):
-        return ACTIVATIONS.get(wanted) == ACTIVATIONS.get(got) if isinstance(got, str) else False
+        return HF_ACTIVATIONS.get(wanted) == HF_ACTIVATIONS.get(got) if isinstance(got, str) else False
     return bool(wanted == got)
 
 

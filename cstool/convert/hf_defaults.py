@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cstool.activations import ACTIVATIONS
+
 CLASSES = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 """model type -> class there"""
 FAMILIES = {"gpt2": "gpt2", "llama": "llama", "mistral": "llama"}
 """model type -> the one with the same tensors: a Mistral is a Llama without biases that may have a window"""
 
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "gelu_pytorch_tanh": "gelu_new",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "relu2": "squared_relu",
-    "silu": "silu",
-    "swish": "silu",
-    "linear": "linear",
-}
+HF_ACTIVATIONS = {theirs: name for name, row in ACTIVATIONS.items() for theirs in row.hf_names}
 """their names of functions -> those of the kernels"""
 SCALINGS = ("default", "linear", "llama3")
 

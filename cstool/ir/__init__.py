@@ -21,7 +21,6 @@ from cstool.ir._artifact_file import artifact_digest, artifact_text, read_artifa
 from cstool.ir._graph import Graph, Initializer, Op, Segment, Tensor, Weight
 from cstool.ir._kernel import FusedKernel, KernelKind
 from cstool.ir._op_kinds import (
-    EXPONENTIAL_OPS,
     OP_RULES,
     Delta,
     OpKind,
@@ -47,7 +46,6 @@ __all__ = [
     "Artifact",
     "BOUNDS",
     "Delta",
-    "EXPONENTIAL_OPS",
     "ExecutionMode",
     "FusedKernel",
     "Graph",

@@ -12,16 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
+from cstool.activations import ACTIVATIONS, EXPONENTIAL_OPS
 from cstool.ir._kernel import KernelKind
 from cstool.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, visible_pairs
 
 if TYPE_CHECKING:
     from cstool.ir._graph import Op
 
-EXPONENTIAL_OPS = 8
-"""vector instructions of an exponential: range reduction (2), a polynomial of degree 5, the exponent put in place"""
-NONLINEAR_OPS = EXPONENTIAL_OPS + 6
-"""of a function with one exponential: the exponential, a reciprocal by two Newton steps (4), two products"""
 DROPOUT_OPS = 4
 """of a mask from a counter: mix, compare, multiply, scale"""
 
@@ -282,8 +279,7 @@ def _attention_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
 
 
 def _activation_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
-    cheap = op.attributes["function"] in ("relu", "squared_relu", "linear")
-    per_element = 2 if cheap else NONLINEAR_OPS
+    per_element = ACTIVATIONS[op.attributes["function"]].ops
     gate = 2 * (len(op.inputs) - 1)
     # Bias, function (and product with the gate); backward the derivative, its product, and the sum for the bias.
     return _elements(1 + per_element + gate, 2 + per_element + 2 * gate)(op, shapes)

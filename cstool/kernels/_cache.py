@@ -37,7 +37,8 @@ def sources_digest() -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     folder = Path(__file__).parent
-    for path in (*sorted(folder.rglob("*.py")), folder.parent / "random_keys.py"):
+    beside = (folder.parent / name for name in ("activations.py", "random_keys.py"))
+    for path in (*sorted(folder.rglob("*.py")), *beside):
         digest.update(f"{path.relative_to(folder.parent).as_posix()}\0".encode())
         digest.update(path.read_bytes())
     for package in ("numba", "llvmlite", "numpy"):

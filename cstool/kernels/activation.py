@@ -1,30 +1,21 @@
-"""Element-wise functions, with the bias before and the dropout after them.
-
-Source: Hendrycks, Gimpel, "Gaussian error linear units (GELUs)", 2016: gelu is the exact form with the error function,
-gelu_new that with tanh, quick_gelu that with the logistic function, and silu the plain one of the latter; So et al.,
-"Primer: searching for efficient transformers for language modeling", 2021: squared_relu.
-"""
+"""Element-wise functions, with the bias before and the dropout after them."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from cstool.kernels._jit import elementwise, inlined
-from cstool.kernels.exponential import normal, sigmoid
+from cstool.activations import ACTIVATIONS
+from cstool.kernels import exponential  # noqa: F401  (what formulas call compiles to its polynomials)
+from cstool.kernels._jit import Kernel, elementwise, inlined
 from cstool.kernels.random import Dropout, draws_of, mask_memory, mask_row
 
-FUNCTIONS = {"relu": 0, "gelu": 1, "silu": 2, "squared_relu": 3, "gelu_new": 4, "quick_gelu": 5, "linear": 6}
+FUNCTIONS = {name: number for number, name in enumerate(ACTIVATIONS)}
 """the functions by name, with the number by which the kernels know them"""
-
-RELU, GELU, SILU, _SQUARED_RELU, _GELU_NEW, _QUICK_GELU, _ = FUNCTIONS.values()
-
-_TANH_LINEAR, _TANH_CUBIC = 2.0 * math.sqrt(2.0 / math.pi), 0.044715
-"""gelu_new: (1 + tanh(z)) / 2 is the logistic function of 2 z; 2 z = linear * (u + cubic * u^3)"""
-
-_QUICK = 1.702
+_FORMULAS = {name: inlined(row.formula) for name, row in ACTIVATIONS.items()}
 
 
 @lru_cache(maxsize=64)
@@ -33,106 +24,62 @@ def zero_bias(width: int, dtype: np.dtype) -> np.ndarray:
     return np.zeros(width, dtype)
 
 
-@inlined
-def relu(u, like):  # type: ignore[no-untyped-def]
-    """Return value and slope at u, as all functions here do; `like` is an array of the type of u."""
-    zero = like.dtype.type(0)
-    # u - u: 0, or NaN where u is not finite
-    return (zero if u < zero else u), (like.dtype.type(1) if u > zero else u - u)
+def by_function(part: Callable[[int, Kernel, Kernel], Kernel], names: Iterable[str]) -> Kernel:
+    """One part of a kernel for several functions, to be told by number at each call which of them is meant.
+
+    Args:
+        part: makes that of one function from its number, its formula and the part of those that come after it
+        names: of the functions
+    """
+    found: Kernel = _no_function
+    for name in reversed(tuple(names)):
+        found = part(FUNCTIONS[name], _FORMULAS[name], found)
+    return found
 
 
 @inlined
-def gelu(u, _like):  # type: ignore[no-untyped-def]
-    """Return value and slope of u Phi(u)."""
-    below, density = normal(u)
-    return u * below, below + u * density
+def _no_function(*_arguments):  # type: ignore[no-untyped-def]
+    """End the chain: names become numbers where a name that is none is found."""
 
 
-@inlined
-def silu(u, like):  # type: ignore[no-untyped-def]
-    """Return value and slope of u sigmoid(u)."""
-    one = like.dtype.type(1)
-    s = sigmoid(u)
-    return u * s, s * (one + u * (one - s))
+def _value_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
+    @inlined
+    def value_part(function, x, bias, factor, y):  # type: ignore[no-untyped-def]
+        if function == number:
+            for j in range(x.shape[0]):
+                y[j] = factor[j] * formula(x[j] + bias[j], x)[0]
+        else:
+            others(function, x, bias, factor, y)
+
+    return value_part
 
 
-@inlined
-def _squared_relu(u, like):  # type: ignore[no-untyped-def]
-    zero = like.dtype.type(0)
-    positive = zero if u < zero else u
-    return positive * positive, positive + positive
+def _slope_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
+    @inlined
+    def slope_part(function, x, bias, factor, delta, y):  # type: ignore[no-untyped-def]
+        if function == number:
+            for j in range(x.shape[0]):
+                y[j] = factor[j] * delta[j] * formula(x[j] + bias[j], x)[1]
+        else:
+            others(function, x, bias, factor, delta, y)
+
+    return slope_part
 
 
-@inlined
-def _gelu_new(u, like):  # type: ignore[no-untyped-def]
-    one = like.dtype.type(1)
-    linear = like.dtype.type(_TANH_LINEAR)
-    cubic = like.dtype.type(_TANH_LINEAR * _TANH_CUBIC)
-    square = u * u
-    s = sigmoid(u * (linear + cubic * square))
-    return u * s, s * (one + u * (one - s) * (linear + like.dtype.type(3) * cubic * square))
-
-
-@inlined
-def _quick_gelu(u, like):  # type: ignore[no-untyped-def]
-    one = like.dtype.type(1)
-    steep = like.dtype.type(_QUICK) * u
-    s = sigmoid(steep)
-    return u * s, s * (one + steep * (one - s))
+_values: Any = by_function(_value_part, FUNCTIONS)
+_slopes: Any = by_function(_slope_part, FUNCTIONS)
 
 
 @elementwise
 def times_value(function, x, bias, factor, y):  # type: ignore[no-untyped-def]
     """Write factor * function(x + bias) to y, apart from the others; all are rows. To be called from kernels."""
-    width = x.shape[0]
-    if function == RELU:
-        for j in range(width):
-            y[j] = factor[j] * relu(x[j] + bias[j], x)[0]
-    elif function == GELU:
-        for j in range(width):
-            y[j] = factor[j] * gelu(x[j] + bias[j], x)[0]
-    elif function == SILU:
-        for j in range(width):
-            y[j] = factor[j] * silu(x[j] + bias[j], x)[0]
-    elif function == _SQUARED_RELU:
-        for j in range(width):
-            y[j] = factor[j] * _squared_relu(x[j] + bias[j], x)[0]
-    elif function == _GELU_NEW:
-        for j in range(width):
-            y[j] = factor[j] * _gelu_new(x[j] + bias[j], x)[0]
-    elif function == _QUICK_GELU:
-        for j in range(width):
-            y[j] = factor[j] * _quick_gelu(x[j] + bias[j], x)[0]
-    else:
-        for j in range(width):
-            y[j] = factor[j] * (x[j] + bias[j])
+    _values(function, x, bias, factor, y)
 
 
 @elementwise
 def _times_slope(function, x, bias, factor, delta, y):  # type: ignore[no-untyped-def]
     """Write factor * delta * (slope of function at x + bias) to y, apart from the others; all are rows."""
-    width = x.shape[0]
-    if function == RELU:
-        for j in range(width):
-            y[j] = factor[j] * delta[j] * relu(x[j] + bias[j], x)[1]
-    elif function == GELU:
-        for j in range(width):
-            y[j] = factor[j] * delta[j] * gelu(x[j] + bias[j], x)[1]
-    elif function == SILU:
-        for j in range(width):
-            y[j] = factor[j] * delta[j] * silu(x[j] + bias[j], x)[1]
-    elif function == _SQUARED_RELU:
-        for j in range(width):
-            y[j] = factor[j] * delta[j] * _squared_relu(x[j] + bias[j], x)[1]
-    elif function == _GELU_NEW:
-        for j in range(width):
-            y[j] = factor[j] * delta[j] * _gelu_new(x[j] + bias[j], x)[1]
-    elif function == _QUICK_GELU:
-        for j in range(width):
-            y[j] = factor[j] * delta[j] * _quick_gelu(x[j] + bias[j], x)[1]
-    else:
-        for j in range(width):
-            y[j] = factor[j] * delta[j]
+    _slopes(function, x, bias, factor, delta, y)
 
 
 @elementwise

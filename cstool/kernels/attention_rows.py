@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
+from cstool.activations import exp
 from cstool.kernels._jit import inlined, reduction
-from cstool.kernels.exponential import bent_tanh, exp, maximum
+from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.random import mask_elements, mask_memory
 
 

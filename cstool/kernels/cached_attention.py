@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cstool.activations import exp
 from cstool.kernels._jit import elementwise, reduction
 from cstool.kernels._vectors import FLOAT_BYTES
 from cstool.kernels.attention import Attention, slopes_of
 from cstool.kernels.attention_rows import bend
-from cstool.kernels.exponential import exp, maximum
+from cstool.kernels.exponential import maximum
 from cstool.kernels.rowwise import add_weighted, dots
 
 BLOCK_TOKENS = 32

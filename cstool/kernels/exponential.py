@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
+from cstool.activations import exp, normal, sigmoid, tanh
 from cstool.kernels._jit import CONTRACT, inlined
 
 _f = np.float32
@@ -28,38 +29,6 @@ _ROUND = _f(1.5 * 2**23)
 """x + _ROUND has the integer nearest to x in its low bits"""
 _SMALLEST, _LARGEST = _f(-86.6), _f(88.72283)
 """below: 0, before results are denormal; above: infinity"""
-
-
-def exp(x: float) -> float:
-    """Return e to the x, relative error below 2e-7; 0 below -86.6, infinity above 88.7, NaN for NaN.
-
-    Source: Cephes `expf` (polynomial and two-part ln 2).
-    """
-    return math.exp(x)
-
-
-def tanh(x: float) -> float:
-    """Return the hyperbolic tangent, relative error below 3e-7.
-
-    Source: Cephes `tanhf`.
-    """
-    return math.tanh(x)
-
-
-def sigmoid(x: float) -> float:
-    """Return the logistic function 1 / (1 + exp(-x)), relative error below 3e-7 from -87 on; 0 below -88.7."""
-    return 1.0 / (1.0 + math.exp(-x))
-
-
-def normal(x: float) -> tuple[float, float]:
-    """Return the cumulative distribution and the density of the standard normal distribution at x.
-
-    Their relative error is below 8e-7 for x between -4 and 4, mostly that of rounding x^2 / 2, and half of it between
-    -2 and 2.
-
-    Source: polynomial in t = 1 / (1 + 0.28 |x|), least maximum relative error (1.7e-7) to Phi(-|x|) exp(x^2 / 2) / t.
-    """
-    return 0.5 * math.erfc(-x * math.sqrt(0.5)), math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
 def maximum(x: float, y: float) -> float:

@@ -5,13 +5,16 @@ Source: Shazeer, "GLU variants improve Transformer", 2020.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from cstool.kernels._jit import elementwise
-from cstool.kernels.activation import FUNCTIONS, GELU, RELU, SILU, gelu, relu, silu, times_value, zero_bias
+from cstool.activations import ACTIVATIONS
+from cstool.kernels._jit import Kernel, elementwise, inlined
+from cstool.kernels.activation import FUNCTIONS, by_function, times_value, zero_bias
 from cstool.kernels.random import Dropout, draws_of, mask_memory, mask_row
 
-GATES = ("gelu", "relu", "silu", "linear")
+GATES = tuple(name for name, row in ACTIVATIONS.items() if row.gate is not None)
 """the functions that a gate may have"""
 
 _NUMBERS = {name: FUNCTIONS[name] for name in GATES}
@@ -29,29 +32,27 @@ def _forward(function, x, gate, bias, gate_bias, y, draws):  # type: ignore[no-u
         times_value(function, gate[t], gate_bias, row, y[t])
 
 
+def _deltas_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
+    @inlined
+    def deltas_part(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate):  # type: ignore[no-untyped-def]
+        if function == number:
+            for j in range(x.shape[0]):
+                value, slope = formula(gate[j] + gate_bias[j], x)
+                delta_x[j] = delta[j] * value
+                delta_gate[j] = delta[j] * (x[j] + bias[j]) * slope
+        else:
+            others(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate)
+
+    return deltas_part
+
+
+_deltas_of: Any = by_function(_deltas_part, GATES)
+
+
 @elementwise
 def _deltas(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate):  # type: ignore[no-untyped-def]
     """Write the deltas of a row of x and of the gate, both apart from the others."""
-    width = x.shape[0]
-    if function == GELU:
-        for j in range(width):
-            value, slope = gelu(gate[j] + gate_bias[j], x)
-            delta_x[j] = delta[j] * value
-            delta_gate[j] = delta[j] * (x[j] + bias[j]) * slope
-    elif function == RELU:
-        for j in range(width):
-            value, slope = relu(gate[j] + gate_bias[j], x)
-            delta_x[j] = delta[j] * value
-            delta_gate[j] = delta[j] * (x[j] + bias[j]) * slope
-    elif function == SILU:
-        for j in range(width):
-            value, slope = silu(gate[j] + gate_bias[j], x)
-            delta_x[j] = delta[j] * value
-            delta_gate[j] = delta[j] * (x[j] + bias[j]) * slope
-    else:
-        for j in range(width):
-            delta_x[j] = delta[j] * (gate[j] + gate_bias[j])
-            delta_gate[j] = delta[j] * (x[j] + bias[j])
+    _deltas_of(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate)
 
 
 @elementwise

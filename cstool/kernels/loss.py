@@ -16,8 +16,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cstool.activations import exp
 from cstool.kernels._jit import elementwise, reduction
-from cstool.kernels.exponential import bent_tanh, exp, maximum
+from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.gemm import matmul, matmul_add, quiet
 from cstool.kernels.linear import column_sum
 from cstool.kernels.scratch import Scratch

@@ -1,7 +1,7 @@
 """The host as a system: what its kernels, its memory and its disk take, and what a training step on it comes to.
 
 A call of a kernel on one grain takes a fixed time, more of it where other lanes want the interpreter too; and so much
-per floating-point operation of its products, per vector instruction of what is element by element (as `perf.work`
+per floating-point operation of its products, per vector instruction of what is element by element (as `ir`
 counts them, for the wafer), per byte of weights that it reads or makes gradients of, and per byte of activations:
 
     seconds = call_s + (shared_s) + flop_s x flops + vector_s x vector ops + weight_s x bytes + activation_s x bytes

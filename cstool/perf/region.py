@@ -28,7 +28,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cstool.ir import EXPONENTIAL_OPS, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
+from cstool.activations import EXPONENTIAL_OPS
+from cstool.ir import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, maximum, minimum
 from cstool.perf.phases import Phases
 

@@ -6,24 +6,15 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from cstool.activations import ACTIVATIONS
 from cstool.yaml_lines.section import Count, NotNegative, Positive, Section, rule_error
 
 PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
 """arithmetic is float32 throughout"""
 
-NONLINEARITIES = {
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "squared_relu": "squared_relu",
-    "gelu_new": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "quick_gelu": "quick_gelu",
-    "linear": "linear",
-}
+NONLINEARITIES = {theirs: name for name, row in ACTIVATIONS.items() for theirs in row.vendor_names}
 """the vendor's names of the functions of a feed-forward layer -> those of the kernels"""
-GATED_NONLINEARITIES = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "liglu": "linear"}
+GATED_NONLINEARITIES = {row.gate: name for name, row in ACTIVATIONS.items() if row.gate is not None}
 """the names of those with a gate -> the function of the gate"""
 
 WITHOUT_EFFECT = PRECISION_KEYS | {

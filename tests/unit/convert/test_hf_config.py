@@ -95,9 +95,9 @@ def test_other_names_of_functions_are_known():
         ({"model_type": "mixtral"}, "model_type must be one of gpt2, llama, mistral, got mixtral"),
         ({"model_type": None}, "model_type must be one of gpt2, llama, mistral, got null"),
         ({"model_type": ["gpt2"]}, "model_type must be one of gpt2, llama, mistral, got ['gpt2']"),
-        ({"hidden_act": "mish"}, "the activation must be one of gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, "
-         "quick_gelu, relu, relu2, silu, swish, linear, got mish"),
-        ({"hidden_act": "quick_gelu"}, "hidden_act must be one of silu, gelu, relu, linear, got quick_gelu"),
+        ({"hidden_act": "mish"}, "the activation must be one of gelu, relu, silu, swish, relu2, gelu_new, "
+         "gelu_fast, gelu_pytorch_tanh, quick_gelu, linear, got mish"),
+        ({"hidden_act": "quick_gelu"}, "hidden_act must be one of gelu, relu, silu, linear, got quick_gelu"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling must be of type default, linear, "
          "llama3, got yarn"),
         ({"rope_scaling": "twice"}, "rope_scaling must be of type default, linear, llama3, got twice"),
@@ -161,7 +161,7 @@ def test_models_of_other_families_are_refused_by_what_sets_them_apart(family, me
         ({"use_projection_bias_in_attention": True},
          "use_ffn_bias_in_attention must be true for LlamaForCausalLM, got false"),
         ({"nonlinearity": "gelu"},
-         "nonlinearity must be one of swiglu, geglu, reglu, liglu for LlamaForCausalLM, got gelu"),
+         "nonlinearity must be one of geglu, reglu, swiglu, liglu for LlamaForCausalLM, got gelu"),
         ({"use_bias_in_output": True}, "use_bias_in_output must be false for LlamaForCausalLM, got true"),
         ({"output_logits_scale": 2.0}, "logits_scale must be 1.0 for LlamaForCausalLM, got 2.0"),
     ],

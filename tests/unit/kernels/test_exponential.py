@@ -5,8 +5,9 @@ import pytest
 from numba import njit
 from scipy.special import expit, ndtr
 
+from cstool.activations import exp, normal, sigmoid, tanh
 from cstool.kernels import exponential
-from cstool.kernels.exponential import exp, maximum, normal, sigmoid, tanh
+from cstool.kernels.exponential import maximum
 
 
 @njit(error_model="numpy")

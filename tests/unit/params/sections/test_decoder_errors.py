@@ -196,7 +196,7 @@ def test_a_shared_expert_is_refused(failure):
 
 
 FUNCTIONS = (
-    "gelu, relu, silu, swish, squared_relu, gelu_new, gelu_fast, quick_gelu, linear, swiglu, geglu, reglu, liglu"
+    "gelu, relu, silu, swish, squared_relu, gelu_new, gelu_fast, quick_gelu, linear, geglu, reglu, swiglu, liglu"
 )
 
 
