@@ -20,9 +20,9 @@ from benchmarks.machine import alternate
 from benchmarks.step import SEQUENCE_LENGTH, random_batch
 from cstool.machine.appliance import Appliance
 from cstool.machine.kernel_choice import KernelChooser
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.machine.sparsity_rules import sparsity_rules
 from cstool.models import build_graph
+from cstool.optimizers import make_optimizer
 from cstool.params import Params, load_params
 
 FILE = Path(__file__).parent.parent / "params" / "gpt3_xl.yaml"

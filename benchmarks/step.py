@@ -26,9 +26,9 @@ import numpy as np
 from benchmarks.machine import alternate, gemm_limit_flops_per_s, report
 from cstool.machine.appliance import Appliance
 from cstool.machine.inputs import Batch
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
+from cstool.optimizers import make_optimizer
 from cstool.params import load_params
 
 FOLDER = Path(__file__).parent.parent / "params"

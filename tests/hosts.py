@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cstool.machine.grains import available_cores
 from cstool.machine.state import environment
+from cstool.optimizers import forms
 from cstool.perf.host import KINDS, PASSES, Cost, HostRates
 
 
@@ -13,7 +14,7 @@ def round_rates() -> HostRates:
         cpu=environment()["cpu"],
         cores=available_cores(),
         costs={f"{kind} {d}": Cost(1e-5, 1e-6, 1e-11, 1e-10, 1e-10, 1e-10) for kind in KINDS for d in PASSES},
-        update_s={0: 1e-9, 1: 1e-9, 2: 2e-9},
+        update_s={optimizer.name: 2e-9 if optimizer.name == "Adam" else 1e-9 for optimizer in forms()},
         step_s=1e-4,
         stage_s=1e-5,
         uneven=0.01,

@@ -41,6 +41,7 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "nesterov": {"SGD": {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True}},
     "Adam": {"Adam": {"learning_rate": 0.01, "weight_decay": 0.1}},
     "AdamW": {"AdamW": {"learning_rate": 0.01, "weight_decay": 0.1, "betas": [0.9, 0.95]}},
+    "Lion": {"Lion": {"learning_rate": 0.001, "weight_decay": 0.1}},
 }
 IN_FILE = {"memoryx": {"store": "file", "memory": "32MiB"}}
 AGAIN = {"activation_checkpointing": "always"}
@@ -239,10 +240,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{asked.file}: {len(found)} answers, {len(failed)} failed")
         return bool(failed)
     known = {name: a for name, a in json.loads(asked.file.read_text(encoding="utf-8")).items() if asked.only in name}
-    differing = [name for name in sorted({*known, *found}) if known.get(name) != found.get(name)]
+    differing = [name for name in sorted(known) if known[name] != found.get(name)]
     for name in differing:
-        print(f"{name}: {known.get(name, 'not recorded')} -> {found.get(name, 'not asked')}")
-    print(f"{len(known)} recorded, {len(found)} asked, {len(differing)} differ")
+        print(f"{name}: {known[name]} -> {found.get(name, 'not asked')}")
+    new = len(found.keys() - known.keys())
+    print(f"{len(known)} recorded, {len(found)} asked, {new} of them new, {len(differing)} differ")
     return bool(differing or failed)
 
 

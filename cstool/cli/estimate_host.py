@@ -84,12 +84,12 @@ def _facts(found: HostPrediction) -> Iterator[tuple[str, str]]:
 def _print_rates(rates: HostRates, path: Path) -> None:
     print(f"This host ({rates.cpu}, {rates.cores} cores), as it was measured; kept in {path}\n")
     read, write = rates.read_bytes_per_s / 1e9, rates.write_bytes_per_s / 1e9
-    adam, momentum = 1e9 * rates.update_s[2], 1e9 * rates.update_s[1]
+    updates = ", ".join(f"{1e9 * seconds:.2f} by {name}" for name, seconds in rates.update_s.items())
     print_facts(
         {
             "page cache": f"{rates.cached_bytes_per_s / 1e9:.2f} GB/s",
             "disk": f"reads {read:.2f} GB/s, writes {write:.2f} GB/s, synced",
-            "update": f"{adam:.2f} ns per weight by Adam, {momentum:.2f} by SGD with momentum",
+            "update": f"ns per weight: {updates}",
             "a step": f"{1e6 * rates.step_s:.0f} us, whatever is in it; with several lanes {1e6 * rates.stage_s:.0f} us"
             f" for an op more, and {rates.uneven:.1%} of the time",
         }

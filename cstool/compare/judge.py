@@ -19,7 +19,7 @@ from cstool.kernels.sparse.ceiling import Ceiling, measure_ceiling
 from cstool.machine.data_sets import check_data
 from cstool.machine.grains import available_cores
 from cstool.machine.state import environment
-from cstool.models.statistics import optimizer_state_arrays
+from cstool.optimizers import costed_optimizer, whole_arrays
 from cstool.params import Params, SparsityParams
 from cstool.progress import Progress
 from cstool.sparsity import assign_groups, starts_sparse
@@ -178,7 +178,7 @@ def _compare(
             sparse,
             batch_size=params.dataloaders("train")[0].batch_size,
             num_steps=num_steps,
-            optimizer_arrays=optimizer_state_arrays(params.optimizer),
+            optimizer_arrays=whole_arrays(costed_optimizer(params.optimizer)),
             ceiling_of=lambda rows, columns, density: measure(rows, columns, round(density, DENSITY_DIGITS)),
         )
         density = cost.matrices.density

@@ -22,7 +22,6 @@ from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
 from cstool.compiler.stage_sizes import all_cycles
 from cstool.ir import FusedKernel, Segment, read_backward
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
-from cstool.perf.wafer import UPDATE_OPS
 
 _GRID = 20
 """widths and heights that an estimate tries"""
@@ -223,7 +222,7 @@ def step_cycles(program: Program, stages: int, bottleneck_cycles: int, samples: 
 
 
 def update_cycles(
-    pe: Pe, weights: int, pes: int, replicas: tuple[int, int], size: tuple[int, int], optimizer_states: int
+    pe: Pe, weights: int, pes: int, replicas: tuple[int, int], size: tuple[int, int], update_ops: int
 ) -> int:
     """Return the cycles of the update of the weights that each PE has, with sums over replicas before it.
 
@@ -233,10 +232,10 @@ def update_cycles(
         pes: of a replica
         replicas: (columns, rows)
         size: (width, height) of a replica
-        optimizer_states: arrays beside each weight
+        update_ops: operations of the update of a weight
     """
     tile = int(ceil_div(weights, pes))
-    cycles = int(ceil_div(1000 * pe.vector_cycles(tile, UPDATE_OPS[optimizer_states]), pe.efficiency))
+    cycles = int(ceil_div(1000 * pe.vector_cycles(tile, update_ops), pe.efficiency))
     if replicas != (1, 1):
         # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back.
         hops = (replicas[0] - 1) * size[0] + (replicas[1] - 1) * size[1]

@@ -24,7 +24,7 @@ from cstool.compiler.streaming import PlanStreaming
 from cstool.errors import ArtifactError, CompileError
 from cstool.ir import Artifact, MemoryXNeed, read_artifact, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
-from cstool.models.statistics import optimizer_state_arrays
+from cstool.optimizers import costed_optimizer
 from cstool.params import DecoderParams, Params
 from cstool.system import System, load_system, system_names
 
@@ -214,7 +214,7 @@ def make_request(
         is_micro_batch_exact=micro_batch_size is not None,
         execution_mode=execution_mode,
         operand_bits=params.operand_bits,
-        optimizer_states=optimizer_state_arrays(params.optimizer),
+        optimizer=costed_optimizer(params.optimizer),
         recompute=recompute,
         waits_for_norm=params.precision.max_gradient_norm is not None,
     )

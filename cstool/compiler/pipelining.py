@@ -213,9 +213,9 @@ def _update(program: Program, replicas: tuple[int, int]) -> int:
     """Return the cycles of sums over replicas and of the update."""
     request, fabric = program.request, program.request.system.fabric
     size = fabric.width // replicas[0], fabric.height // replicas[1]
-    weights, states = program.graph.parameter_count, request.optimizer_states
+    weights, update_ops = program.graph.parameter_count, request.optimizer.update_ops
     pe = Pe(request.system, request.operand_bits)
-    return update_cycles(pe, weights, size[0] * size[1], replicas, size, states)
+    return update_cycles(pe, weights, size[0] * size[1], replicas, size, update_ops)
 
 
 def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:

@@ -20,6 +20,7 @@ from cstool.ir import (
     Tensor,
     Weight,
 )
+from cstool.optimizers import Optimizer, whole_arrays
 from cstool.system import System
 
 
@@ -34,7 +35,7 @@ class Request:
         micro_batch_size: at most so many samples; None to choose the largest that fits
         execution_mode: "auto", "pipelined" or "weight_streaming"
         operand_bits: of activations on the wafer, 16 or 32
-        optimizer_states: arrays that the optimizer keeps beside each weight
+        optimizer: its state and its costs count
         is_micro_batch_exact: whether fewer samples will not do
         waits_for_norm: whether updates need the norm of all gradients
         recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
@@ -47,7 +48,7 @@ class Request:
     micro_batch_size: int | None
     execution_mode: str
     operand_bits: int
-    optimizer_states: int
+    optimizer: Optimizer
     recompute: str = "fastest"
     is_micro_batch_exact: bool = False
     waits_for_norm: bool = False
@@ -56,6 +57,11 @@ class Request:
     def samples_per_csx(self) -> int:
         """Of a global batch."""
         return self.batch_size // self.num_csx
+
+    @property
+    def optimizer_states(self) -> int:
+        """Arrays of the shape of the weight that the optimizer keeps beside each matrix."""
+        return whole_arrays(self.optimizer)
 
     def considers(self, mode: str) -> bool:
         """Say whether a mode of execution is asked for, or may be chosen."""

@@ -7,7 +7,6 @@ run. Updates by themselves, memory and disk are measured as well.
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 import time
@@ -28,15 +27,14 @@ from cstool.errors import EstimateError
 from cstool.ir import OP_RULES, Graph, matrix_of
 from cstool.kernels.compile import compile_kernels
 from cstool.kernels.one_thread import one_blas_thread
-from cstool.kernels.optimizer import adam_update, sgd_update
 from cstool.machine.appliance import Appliance
 from cstool.machine.grains import available_cores, grain_samples, lanes_for
 from cstool.machine.inputs import InputWorker
 from cstool.machine.kernel_choice import KernelChooser
-from cstool.machine.memoryx.optimizer import Step, make_optimizer
 from cstool.machine.sparsity_rules import sparsity_rules
 from cstool.machine.state import environment
 from cstool.models import build_graph, declared_sequence_length
+from cstool.optimizers import Optimizer, Step, compile_updates, forms, make_optimizer
 from cstool.params import Params, parse_params
 from cstool.perf.host import (
     PASSES,
@@ -52,6 +50,8 @@ from cstool.perf.host import (
     work_on_host,
 )
 from cstool.store.block_file import BlockFile
+
+Array = np.ndarray[Any, Any]
 
 STEPS, MOST_STEPS = 5, 41
 """of each model, at least and at most; the first warms up, of every op the median of the others counts"""
@@ -114,16 +114,13 @@ class _Rest:
 class _NoUpdate:
     """An optimizer that does nothing."""
 
-    states: tuple[str, ...] = ()
+    name, artifact_key, update_ops = "none", "none", 0
 
-    def update(
-        self,
-        weight: np.ndarray[Any, Any],
-        gradient: np.ndarray[Any, Any],
-        states: Sequence[np.ndarray[Any, Any]],
-        step: Step,
-        decays: bool,
-    ) -> None:
+    def states(self, _shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
+        """Keep nothing."""
+        return {}
+
+    def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
         """Do nothing."""
 
 
@@ -137,7 +134,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     Raises:
         EstimateError: the folder cannot be written
     """
-    compile_kernels(lambda name, done, total: None)
+    compile_kernels(lambda name, done, total: None, {"updates": compile_updates})
     measured: dict[str, list[tuple[Work, float]]] = {}
     rests: list[_Rest] = []
     for number, probe in enumerate(PROBES):
@@ -279,26 +276,20 @@ class _Numbers:
         """See `Dataset.close`."""
 
 
-def _measure_updates() -> dict[int, float]:
-    """Return what the update of a weight takes on one thread while all cores update, by arrays of state [s]."""
-    cores = available_cores()
-
-    def arrays() -> list[np.ndarray[Any, Any]]:
-        return [np.full(UPDATE_WEIGHTS, 1e-3, np.float32) for _ in range(4)]
-
-    def adam(a: Sequence[np.ndarray[Any, Any]]) -> None:
-        adam_update(a[0], a[1], a[2], a[3], 1e-3, 0.9, 0.999, 1e-8, 0.01, True, 1.0, 1.0, 1.0, math.inf)
-
-    def momentum(a: Sequence[np.ndarray[Any, Any]]) -> None:
-        sgd_update(a[0], a[1], a[2], 1e-3, 0.9, 0.0, False, 0.01, 1.0, math.inf, False)
-
-    def plain(a: Sequence[np.ndarray[Any, Any]]) -> None:
-        sgd_update(a[0], a[1], None, 1e-3, 0.0, 0.0, False, 0.01, 1.0, math.inf, False)
-
-    rules = {0: plain, 1: momentum, 2: adam}
+def _measure_updates() -> dict[str, float]:
+    """Measure what the update of a weight takes on one thread while all cores update, by optimizer [s]."""
+    cores, step = available_cores(), Step(2, 1e-3, 1.0)
+    found = {}
     with ThreadPoolExecutor(cores) as threads, one_blas_thread():
-        sets = [arrays() for _ in range(cores)]
-        return {states: _fastest(threads, rule, sets) / UPDATE_WEIGHTS for states, rule in rules.items()}
+        for optimizer in forms():
+            shapes = [(UPDATE_WEIGHTS,), (UPDATE_WEIGHTS,), *optimizer.states((UPDATE_WEIGHTS,)).values()]
+            sets = [[np.full(shape, 1e-3, np.float32) for shape in shapes] for _ in range(cores)]
+
+            def update(arrays: Sequence[Array], optimizer: Optimizer = optimizer) -> None:
+                optimizer.update(arrays[0], arrays[1], arrays[2:], step, True)
+
+            found[optimizer.name] = _fastest(threads, update, sets) / UPDATE_WEIGHTS
+    return found
 
 
 def _fastest(threads: ThreadPoolExecutor, rule: Callable[[Any], None], sets: Sequence[Any]) -> float:

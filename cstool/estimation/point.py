@@ -9,6 +9,7 @@ from cstool.brief import Brief
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.request import Request, loader_of, samples_per_csx
 from cstool.ir import Artifact, MemoryXNeed
+from cstool.optimizers import costed_optimizer
 from cstool.params import Params
 from cstool.perf.cluster import COMPUTE, Step
 from cstool.perf.wafer import cluster_step, limit_shares, tree_stages, useful_flops, zero_weights
@@ -25,6 +26,7 @@ class Estimate(Brief):
     Args:
         artifact: compiled for so many systems; its step is the one that is estimated
         step: what its time is spent on, and the work of each resource
+        update_ops: operations of an update per weight
         limits: limit -> share of the kernels' time for which it counts
         flops: of the products of a step, all systems, zeros and repetitions left out [FLOP]
         peak_flops: of all systems [FLOP/s]
@@ -35,6 +37,7 @@ class Estimate(Brief):
 
     artifact: Artifact
     step: Step
+    update_ops: int
     limits: dict[str, float]
     flops: int
     peak_flops: float
@@ -150,10 +153,11 @@ class Estimator:
         request = self.request
         samples = samples_per_csx(request, num_csx)
         artifact = self.compiled(samples, request.execution_mode, num_csx=num_csx)
-        system = artifact.system
+        system, update_ops = artifact.system, costed_optimizer(request.params.optimizer).update_ops
         return Estimate(
             artifact=artifact,
-            step=cluster_step(artifact),
+            step=cluster_step(artifact, update_ops),
+            update_ops=update_ops,
             limits=limit_shares(artifact),
             flops=useful_flops(artifact),
             peak_flops=num_csx * system.peak_flops(artifact.operand_bits),

@@ -202,7 +202,8 @@ def _samples_per_s(result: Published) -> tuple[float, str]:
 
 
 def _forward_samples_per_s(result: Published) -> tuple[float, str]:
-    artifact = _estimator(replace(result, execution_mode="weight_streaming")).at(result.num_csx).artifact
+    found = _estimator(replace(result, execution_mode="weight_streaming")).at(result.num_csx)
+    artifact = found.artifact
     plan = artifact.streaming
     assert plan is not None
     forward = [
@@ -215,7 +216,7 @@ def _forward_samples_per_s(result: Published) -> tuple[float, str]:
         )
         for section in sections_of(artifact)
     ]
-    cluster = replace(cluster_of(artifact), waits_for_norm=False)
+    cluster = replace(cluster_of(artifact, found.update_ops), waits_for_norm=False)
     step = step_of(forward, cluster, plan.micro_batches, micro_batch_bytes(artifact))
     return artifact.batch_size / step.seconds, ""
 

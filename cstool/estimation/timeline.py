@@ -55,7 +55,7 @@ def _streamed(found: Estimate, title: str) -> Trace:
     artifact = found.artifact
     plan = artifact.streaming
     assert plan is not None
-    cluster = cluster_of(artifact)
+    cluster = cluster_of(artifact, found.update_ops)
     sections = sections_of(artifact)
     drawn = min(plan.micro_batches, max(1, MOST_TASKS // _tasks(sections)))
     steps = simulate(sections, cluster, drawn, micro_batch_bytes(artifact), steps=2)

@@ -36,10 +36,10 @@ def sources_digest() -> str:
     A kernel has compiled into it what it imports, so the source of the kernel alone would not do.
     """
     digest = hashlib.blake2b(digest_size=8)
-    folder = Path(__file__).parent
-    beside = (folder.parent / name for name in ("activations.py", "random_keys.py"))
-    for path in (*sorted(folder.rglob("*.py")), *beside):
-        digest.update(f"{path.relative_to(folder.parent).as_posix()}\0".encode())
+    rooms = Path(__file__).parents[1]
+    sources = [path for room in ("kernels", "optimizers") for path in sorted((rooms / room).rglob("*.py"))]
+    for path in (*sources, rooms / "activations.py", rooms / "random_keys.py"):
+        digest.update(f"{path.relative_to(rooms).as_posix()}\0".encode())
         digest.update(path.read_bytes())
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package} {version(package)}\n".encode())

@@ -73,7 +73,7 @@ class KernelCache(_Cache):
 
     def _find(self, sig: Any, codegen: Any) -> tuple[bytes, Path]:
         key = f"{self._name} {sig!r} {codegen.magic_tuple()!r}".encode()
-        return key, self._folder / f"{self._name.removeprefix('cstool.kernels.')}-{_digest(key).hex()}.kernel"
+        return key, self._folder / f"{self._name.removeprefix('cstool.')}-{_digest(key).hex()}.kernel"
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from cstool.kernels import (
     embedding,
     gated,
     loss,
+    magnitudes,
     norm,
-    optimizer,
     random,
     residual,
     rotary,
@@ -89,12 +90,9 @@ def _loss() -> None:
         loss.softmax_loss_backward(x, weight, None, 0, labels, mask, 1.0, state, *deltas, _lend, logits_softcap=softcap)
 
 
-def _optimizer() -> None:
-    one, two, three, four = (_float32(8) for _ in range(4))
-    optimizer.sgd_update(one, two, three, 0.1, 0.9, 0.0, False, 0.0, 1.0, np.inf, True)
-    optimizer.adam_update(one, two, three, four, 0.1, 0.9, 0.999, 1e-8, 0.0, True, 1.0, 1.0, 1.0, np.inf)
-    optimizer.sum_squares(one)
-    optimizer.first_non_finite(one)
+def _magnitudes() -> None:
+    magnitudes.sum_squares(_float32(8))
+    magnitudes.first_non_finite(_float32(8))
 
 
 def _sparse_linear() -> None:
@@ -139,12 +137,13 @@ _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("rotary positions", _rotary),
     ("embeddings", _embedding),
     ("softmax loss", _loss),
-    ("optimizer", _optimizer),
+    ("magnitudes", _magnitudes),
     ("sparse linear", _sparse_linear),
     ("inference", _inference),
 )
 
 
+_NO_OTHERS: Mapping[str, Callable[[], None]] = MappingProxyType({})
 _MARK = "complete"
 """the file in the folder of kernels that says that all of them are there"""
 
@@ -155,14 +154,18 @@ def kernels_cached() -> bool:
     return folder is not None and (folder / _MARK).exists()
 
 
-def compile_kernels(progress: Callable[[str, int, int], None]) -> None:
+def compile_kernels(
+    progress: Callable[[str, int, int], None], others: Mapping[str, Callable[[], None]] = _NO_OTHERS
+) -> None:
     """Call every kernel once with the types of a run, so that none is compiled while lanes wait for it.
 
     Args:
         progress: called with (what comes next, groups done, groups in all) before each group
+        others: groups of kernels that other rooms have, and what calls all of such a group
     """
-    for done, (name, call) in enumerate(_GROUPS):
-        progress(name, done, len(_GROUPS))
+    groups = (*_GROUPS, *others.items())
+    for done, (name, call) in enumerate(groups):
+        progress(name, done, len(groups))
         call()
     if (folder := kernel_folder().path) is not None:
         with contextlib.suppress(OSError):  # it is told where a kernel cannot be written

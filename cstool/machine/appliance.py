@@ -22,9 +22,9 @@ from cstool.machine.grains import check_systems, grain_samples, lanes_for
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.memoryx import MemoryX
-from cstool.machine.memoryx.optimizer import Optimizer
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.recorder import OFF, Recorder
+from cstool.optimizers import Optimizer
 from cstool.store import Store
 
 EVALUATION_PART = 4

@@ -7,8 +7,8 @@ from cstool.ir import Graph, Weight
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
-from cstool.machine.memoryx.optimizer import Optimizer
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.optimizers import Optimizer, state_numbers
 from cstool.params import Params
 from cstool.sparsity import most_kept
 
@@ -46,16 +46,19 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
 
 def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
     """Return what weights and optimizer state take [bytes]."""
-    weights_bytes = sum(_kept_bytes(weight, sparsity) for weight in graph.weights.values())
-    return weights_bytes * (1 + (len(optimizer.states) if optimizer else 0))
+    found = 0
+    for weight in graph.weights.values():
+        kept = _kept_numbers(weight, sparsity)
+        found += 4 * (kept + (state_numbers(optimizer, weight.shape, kept) if optimizer else 0))
+    return found
 
 
-def _kept_bytes(weight: Weight, sparsity: SparsityRules) -> int:
-    """Return what the numbers of a weight take, once: its non-zeros at the most [bytes]."""
+def _kept_numbers(weight: Weight, sparsity: SparsityRules) -> int:
+    """Numbers of a weight that are kept: its non-zeros at the most."""
     group = sparsity.groups.get(weight.name)
     if group is None:
-        return 4 * weight.size
-    return 4 * most_kept(group, weight.matrix_shape, sparsity.last_step)
+        return weight.size
+    return most_kept(group, weight.matrix_shape, sparsity.last_step)
 
 
 def streamed_activation_bytes(params: Params, graph: Graph) -> int:

@@ -13,9 +13,9 @@ from cstool.ir import Graph, panels_of
 from cstool.machine.budgets import state_bytes, update_threads
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
-from cstool.machine.memoryx.optimizer import Optimizer
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.machine.start import Start, is_whole, way_on_from_damage
+from cstool.optimizers import Optimizer, whole_arrays
 from cstool.params import ALL_STATES, Params
 from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints
 from cstool.store.file import TILE_BYTES
@@ -94,7 +94,7 @@ def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: 
     """
     sizes = [4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight)]
     threads = lanes or available_cores()
-    tiles_bytes = update_threads(lanes) * (2 + (len(optimizer.states) if optimizer else 0)) * TILE_BYTES
+    tiles_bytes = update_threads(lanes) * (2 + (whole_arrays(optimizer) if optimizer else 0)) * TILE_BYTES
     stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)
     largest = buffer_bytes(max(sizes))
     # Each lane has a panel, and what the slowest has yet to come for must not go; one more is on its way.

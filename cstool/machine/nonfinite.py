@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from cstool.kernels.optimizer import first_non_finite
+from cstool.kernels.magnitudes import first_non_finite
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import GrainSlot
 from cstool.machine.lanes import stages

@@ -9,11 +9,13 @@ from pathlib import Path
 from cstool.errors import CheckpointError
 from cstool.kernels import kernel_folder
 from cstool.kernels.compile import compile_kernels, kernels_cached
+from cstool.optimizers import compile_updates
 from cstool.progress import Progress
 from cstool.store import sweep_temporary
 
 log = logging.getLogger("cstool")
 COMPILING = "Compiling kernels"
+_OTHERS = {"updates": compile_updates}
 
 
 def prepare_model_dir(folder: Path) -> None:
@@ -34,7 +36,7 @@ def prepare_model_dir(folder: Path) -> None:
 def prepare_kernels(progress: Progress) -> None:
     """Compile the kernels for this machine, or load what an earlier run compiled."""
     if kernels_cached():
-        compile_kernels(lambda name, done, total: None)
+        compile_kernels(lambda name, done, total: None, _OTHERS)
         return
     began = time.perf_counter()
     problem = kernel_folder().problem
@@ -51,6 +53,6 @@ def prepare_kernels(progress: Progress) -> None:
             progress.start(COMPILING, total)
         progress.advance(COMPILING, done, name)
 
-    compile_kernels(show)
+    compile_kernels(show, _OTHERS)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")

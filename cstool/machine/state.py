@@ -16,10 +16,10 @@ import numpy as np
 import cstool
 from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
-from cstool.kernels.optimizer import first_non_finite
+from cstool.kernels.magnitudes import first_non_finite
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_state import add_indices, describe_sparsity, indices_bytes, load_sparse
-from cstool.params import SGD, Adam, DecoderParams, Params, written_states
+from cstool.params import DecoderParams, Params, written_states
 from cstool.store import (
     SPARSITY,
     CheckpointReader,
@@ -66,7 +66,7 @@ def forms(params: Params) -> dict[str, Any]:
     """Return how the params have computed what the vendor and PyTorch compute in different ways, where it matters."""
     found: dict[str, Any] = {}
     optimizer, model = params.optimizer, params.model
-    if isinstance(optimizer, Adam) or (isinstance(optimizer, SGD) and optimizer.dampening):
+    if optimizer is not None and optimizer.form_matters:
         found["optimizer_form"] = optimizer.form
     if isinstance(model, DecoderParams) and model.attention_sink_tokens:
         found["apply_attention_sinks"] = model.apply_attention_sinks

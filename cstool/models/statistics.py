@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cstool.ir import Graph, MatMul, Op, OpKind, Pairs, rules_of, work_of
-from cstool.params import SGD, Adam
 
 FLOAT32_BYTES = 4
 """of an element of weights, gradients and optimizer state"""
@@ -113,15 +112,6 @@ def count_statistics(graph: Graph) -> Statistics:
             if counted.total:
                 flops[op.kind] = flops.get(op.kind, Flops()) + counted * segment.count
     return Statistics(_parts(graph), flops, tokens)
-
-
-def optimizer_state_arrays(optimizer: SGD | Adam | None) -> int:
-    """Return how many arrays an optimizer keeps beside each weight, each of its shape: momentum, or both of Adam's."""
-    if optimizer is None:
-        return 0
-    if isinstance(optimizer, Adam):
-        return 2
-    return 1 if optimizer.momentum else 0
 
 
 def _parts(graph: Graph) -> tuple[Part, ...]:

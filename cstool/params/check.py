@@ -16,7 +16,7 @@ from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, FcMnistParams
-from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, SGD, Adam
+from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
 from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ChainedScheduler, ScalePerParamLR, SequentialLR
 from cstool.params.sections.trainer import (
@@ -254,7 +254,7 @@ class _Checker:
             raw = {**raw, "name": older}
         return {key: value for key, value in raw.items() if key != "model_name"}
 
-    def _optimizer(self, raw: Any) -> SGD | Adam | None:
+    def _optimizer(self, raw: Any) -> Optimizer | None:
         if raw is None:
             return None
         entry = self._problems.only_entry(raw, (*_INIT, "optimizer"), OPTIMIZERS, OTHER_OPTIMIZERS)

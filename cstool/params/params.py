@@ -14,7 +14,7 @@ from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.learning_rates import learning_rate_scale
 from cstool.params.sections.model import FcMnistParams
-from cstool.params.sections.optimizers import SGD, Adam
+from cstool.params.sections.optimizers import Optimizer
 from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import (
@@ -64,7 +64,7 @@ class Params:
     """
 
     model: FcMnistParams | DecoderParams
-    optimizer: SGD | Adam | None
+    optimizer: Optimizer | None
     schedulers: tuple[Schedule, ...]
     precision: PrecisionParams
     sparsity: tuple[SparsityParams, ...]
@@ -126,7 +126,7 @@ class Params:
         return learning_rate_scale(self.model, self.trained_by.adjust_learning_rate, weight)
 
     @property
-    def trained_by(self) -> SGD | Adam:
+    def trained_by(self) -> Optimizer:
         """The optimizer, for a run that trains.
 
         Raises:

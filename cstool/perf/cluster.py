@@ -115,7 +115,7 @@ class Cluster:
         io_bytes_per_s: onto and off a system, each direction
         hops_s: from MemoryX to a system, or back [s]
         prefetch_bytes: of weights that a system can hold ahead of their op
-        optimizer_states: arrays beside each weight
+        optimizer_states: numbers of its state per weight
         waits_for_norm: whether updates need the norm of all gradients
         updates_on: resource that updates weights
     """
@@ -126,7 +126,7 @@ class Cluster:
     io_bytes_per_s: float
     hops_s: float
     prefetch_bytes: int
-    optimizer_states: int
+    optimizer_states: float
     waits_for_norm: bool
     updates_on: str = PROCESSORS
 

@@ -94,7 +94,7 @@ class HostRates:
         cpu: its name
         cores: that were busy while it was measured
         costs: "kind pass" -> what it takes; kinds are those of ops, "sparse" is a linear op with sparse kernels
-        update_s: arrays of optimizer state -> of one weight's update on one thread [s]
+        update_s: name of an optimizer -> of one weight's update on one thread [s]
         step_s: of a step, whatever is in it [s]
         stage_s: of an op of a step more, where lanes wait for each other [s]
         uneven: by which share of its time the slowest of several lanes is behind
@@ -106,7 +106,7 @@ class HostRates:
     cpu: str
     cores: int
     costs: Mapping[str, Cost]
-    update_s: Mapping[int, float]
+    update_s: Mapping[str, float]
     step_s: float
     stage_s: float
     uneven: float
@@ -123,7 +123,8 @@ class HostSetup:
         grain_samples: samples of a grain
         grains: of the batch
         lanes: host threads
-        optimizer_states: arrays beside each weight
+        optimizer: name of its row in the rates
+        optimizer_states: numbers of its state per weight
         waits_for_norm: whether updates need the norm of all gradients
         densities: sparse weight -> share of non-zeros
         recomputed: ops that run forward again
@@ -136,7 +137,8 @@ class HostSetup:
     grain_samples: int
     grains: int
     lanes: int
-    optimizer_states: int
+    optimizer: str
+    optimizer_states: float
     waits_for_norm: bool
     densities: Mapping[str, float]
     recomputed: frozenset[str] = frozenset()
@@ -343,7 +345,7 @@ def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
     """Return this host as resources: memory without limit, or a file; updates on the lanes, or on cores beside them."""
     threads = max(1, rates.cores - setup.lanes)
     shared = rates.cores <= setup.lanes
-    each = rates.update_s[setup.optimizer_states]
+    each = rates.update_s[setup.optimizer]
     states = setup.optimizer_states
     memory = math.inf
     if setup.memoryx_in_file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel
 from cstool.models.statistics import count_statistics
@@ -28,10 +28,6 @@ from cstool.perf.cluster import (
 from cstool.perf.pe import input_element_bytes
 from cstool.system import System
 
-UPDATE_OPS: Mapping[int, int] = {0: 3, 1: 5, 2: 12}
-"""operations per weight of an update, by arrays of optimizer state: of SGD, with momentum (each with decay), of Adam:
-two averages (4), root and quotient (5), step, decay (3)"""
-
 
 def tree_stages(num_csx: int, fan_out: int) -> int:
     """Return how many stages of SwarmX lie between MemoryX and so many systems.
@@ -47,9 +43,14 @@ def tree_stages(num_csx: int, fan_out: int) -> int:
     return stages
 
 
-def cluster_of(artifact: Artifact) -> Cluster:
-    """Return the resources of the systems that an artifact for weight streaming is for."""
-    system, plan, states = artifact.system, artifact.streaming, _optimizer_states(artifact)
+def cluster_of(artifact: Artifact, update_ops: int) -> Cluster:
+    """Resources of the systems that an artifact for weight streaming is for.
+
+    Args:
+        artifact: with a plan for weight streaming
+        update_ops: operations of an update per weight
+    """
+    system, plan, need = artifact.system, artifact.streaming, artifact.memoryx
     memoryx, swarmx = system.memoryx, system.swarmx
     assert memoryx is not None
     assert plan is not None
@@ -57,12 +58,12 @@ def cluster_of(artifact: Artifact) -> Cluster:
     hops = 1 if swarmx is None else 1 + tree_stages(artifact.num_csx, swarmx.fan_out)
     return Cluster(
         memory_bytes_per_s=memoryx.bytes_per_s,
-        update_s_per_weight=UPDATE_OPS[states] / memoryx.flops,
+        update_s_per_weight=update_ops / memoryx.flops,
         link_bytes_per_s=system.io_bytes_per_s,
         io_bytes_per_s=system.io_bytes_per_s,
         hops_s=hops * (0.0 if swarmx is None else swarmx.hop_s),
         prefetch_bytes=plan.prefetch_bytes,
-        optimizer_states=states,
+        optimizer_states=need.optimizer_bytes / need.gradient_bytes if need.gradient_bytes else 0.0,
         waits_for_norm=artifact.waits_for_norm,
     )
 
@@ -114,21 +115,18 @@ def micro_batch_bytes(artifact: Artifact) -> int:
     return artifact.micro_batch_size * input_bytes(artifact)
 
 
-def _optimizer_states(artifact: Artifact) -> int:
-    """Return how many arrays the optimizer keeps beside each weight."""
-    gradients = artifact.memoryx.gradient_bytes
-    return round(artifact.memoryx.optimizer_bytes / gradients) if gradients else 0
+def cluster_step(artifact: Artifact, update_ops: int) -> Step:
+    """Time of a step on all systems that an artifact is for, with MemoryX and SwarmX around them.
 
-
-def cluster_step(artifact: Artifact) -> Step:
-    """Return what a step takes on all systems that an artifact is for, with MemoryX and SwarmX around them."""
-    return _pipelined_step(artifact) if artifact.pipelined is not None else _streamed_step(artifact)
-
-
-def _streamed_step(artifact: Artifact) -> Step:
-    plan = artifact.streaming
+    Args:
+        artifact: of any mode
+        update_ops: operations of an update per weight; of a pipelined model the artifact has what they take
+    """
+    if artifact.pipelined is not None:
+        return _pipelined_step(artifact)
+    plan, cluster = artifact.streaming, cluster_of(artifact, update_ops)
     assert plan is not None
-    return step_of(sections_of(artifact), cluster_of(artifact), plan.micro_batches, micro_batch_bytes(artifact))
+    return step_of(sections_of(artifact), cluster, plan.micro_batches, micro_batch_bytes(artifact))
 
 
 def _pipelined_step(artifact: Artifact) -> Step:

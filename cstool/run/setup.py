@@ -12,11 +12,11 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
 from cstool.machine.kernel_choice import KernelChooser
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels
 from cstool.machine.sparsity_rules import sparsity_rules
 from cstool.machine.start import Start
+from cstool.optimizers import make_optimizer
 from cstool.params import Params
 from cstool.progress import Progress
 from cstool.run.patience import Patience

@@ -90,14 +90,15 @@ def config_statistics(file: Path, overrides: Sequence[str] = ()) -> tuple[Config
     Raises:
         ParamsError: the file breaks rules
     """
-    from cstool.models.statistics import FLOAT32_BYTES, count_statistics, optimizer_state_arrays
+    from cstool.models.statistics import FLOAT32_BYTES, count_statistics
+    from cstool.optimizers import costed_optimizer, whole_arrays
     from cstool.params import load_all_params
 
     found = []
     for params in load_all_params(file, overrides=overrides):
         memory = {"weights": 1}
         if params.optimizer is not None:
-            memory |= {"gradients": 1, "optimizer state": optimizer_state_arrays(params.optimizer)}
+            memory |= {"gradients": 1, "optimizer state": whole_arrays(costed_optimizer(params.optimizer))}
         batch_size = None if params.train_dataloader is None else params.train_dataloader.batch_size
         counts = count_statistics(_graph(params))
         found.append(ConfigStatistics(params.model.name, batch_size, counts, memory, FLOAT32_BYTES))

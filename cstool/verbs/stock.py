@@ -53,13 +53,14 @@ def stock_model(name: str) -> StockModel:
         ParamsError: there is none of that name
     """
     from cstool.models import build_graph, declared_sequence_length
-    from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+    from cstool.models.statistics import FLOAT32_BYTES
+    from cstool.optimizers import costed_optimizer, whole_arrays
     from cstool.params import DecoderParams, load_params, stock_description, stock_file
 
     params = load_params(stock_file(name))
     model, loader = params.model, params.train_dataloader
     graph = build_graph(model, declared_sequence_length(params))
-    arrays = 2 + optimizer_state_arrays(params.optimizer)
+    arrays = 2 + whole_arrays(costed_optimizer(params.optimizer))
     if isinstance(model, DecoderParams):
         shape: dict[str, Any] = {
             "layers": model.num_hidden_layers,

@@ -9,9 +9,9 @@ import pytest
 
 from cstool.cli import main
 from cstool.machine.appliance import Appliance
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.machine.state import Position, save_state, state_values
 from cstool.models import build_graph
+from cstool.optimizers import make_optimizer
 from cstool.params import load_params
 
 PROJECT = Path(__file__).parents[2]

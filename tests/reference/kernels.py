@@ -258,6 +258,17 @@ def adam(
     return weight
 
 
+def lion(
+    weight: Array, grads: list[Array], lr: float, betas: tuple[float, float], decay: float, mean: float | Array = 0.0
+) -> Array:
+    """Return the weight after one step of Lion for each gradient (arXiv:2302.06675, algorithm 2)."""
+    for grad in grads:
+        towards = np.sign(betas[0] * mean + (1 - betas[0]) * grad)
+        mean = betas[1] * mean + (1 - betas[1]) * grad
+        weight = weight - lr * (towards + decay * weight)
+    return weight
+
+
 def sgd(
     weight: Array,
     grads: list[Array],

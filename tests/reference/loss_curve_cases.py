@@ -171,6 +171,14 @@ CASES: dict[str, Config] = {
         "schedulers": [{"ConstantLR": {"learning_rate": 3.0e-3}}],
         "precision": {"enabled": False, "max_gradient_value": 0.01},
     },
+    "lion": {
+        "seed": 25,
+        "batch_size": 8,
+        "model": GPT2 | NO_BIASES | {"share_embedding_weights": True, "loss_scaling": "num_tokens", "loss_weight": 1.0},
+        "optimizer": {"Lion": {"betas": [0.9, 0.99], "weight_decay": 0.1}},
+        "schedulers": [{"ConstantLR": {"learning_rate": 1.0e-3}}],
+        "precision": {"enabled": False, "max_gradient_norm": 1.0},
+    },
     "fc_mnist": {
         "seed": 3,
         "batch_size": 16,

@@ -129,6 +129,23 @@ def learning_rate(scheduler: Config, step: int) -> float:
     return float(begin + (end - begin) * progress)
 
 
+class Lion(torch.optim.Optimizer):
+    """Algorithm 2 of arXiv:2302.06675, which PyTorch has not."""
+
+    def __init__(self, groups: Any, betas: tuple[float, float]) -> None:
+        super().__init__(groups, {"lr": 0.1, "betas": betas})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            (inner, outer), rate = group["betas"], group["lr"]
+            for w in group["params"]:
+                mean = self.state[w].get("mean", torch.zeros_like(w))
+                direction = torch.sign(torch.lerp(w.grad, mean, inner))
+                w -= rate * (direction + group["weight_decay"] * w)
+                self.state[w]["mean"] = torch.lerp(w.grad, mean, outer)
+
+
 def make_optimizer(config: Config, w: Weights) -> torch.optim.Optimizer:
     """Return the optimizer of a case; weight decay spares biases and norms, `scale` multiplies the learning rate.
 
@@ -146,6 +163,8 @@ def make_optimizer(config: Config, w: Weights) -> torch.optim.Optimizer:
     ]
     if name == "SGD":
         return torch.optim.SGD(groups, lr=0.1, momentum=keys["momentum"], nesterov=keys.get("nesterov", False))
+    if name == "Lion":
+        return Lion(groups, tuple(keys["betas"]))
     kind = torch.optim.Adam if name == "Adam" else torch.optim.AdamW
     return kind(groups, lr=0.1, betas=tuple(keys["betas"]), eps=keys["eps"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor
 from typing import Any
 
@@ -13,6 +13,7 @@ from cstool.kernels.random import fill
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.dropconnect import DroppedWeight
 from cstool.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
+from cstool.optimizers import Optimizer, state_numbers
 from cstool.random_keys import key_of
 from cstool.store import FileStore, Store
 
@@ -25,19 +26,19 @@ class ModelArrays:
     Args:
         graph: names and shapes of the weights
         store: an empty store
-        states: names of the arrays of optimizer state beside each weight
+        optimizer: has arrays beside each weight; None for a run that only evaluates
         sparsity: which weights are sparse
         buffers: lend the numbers of weights that are dropped from
     """
 
     def __init__(
-        self, graph: Graph, store: Store, states: Sequence[str], sparsity: SparsityRules, buffers: BufferPool
+        self, graph: Graph, store: Store, optimizer: Optimizer | None, sparsity: SparsityRules, buffers: BufferPool
     ) -> None:
         self.graph = graph
         self.store = store
         self.file = store if isinstance(store, FileStore) else None
         """the store where it is a file, which can commit"""
-        self.states = tuple(states)
+        self._optimizer = optimizer
         self.panels = {name: panels_of(weight) for name, weight in graph.weights.items()}
         self.sparse: dict[str, SparseWeight] = {}
         """weights of which the non-zeros alone are kept"""
@@ -50,12 +51,17 @@ class ModelArrays:
                 continue
             if group is not None:
                 self.dropped[name] = DroppedWeight(weight, self.panels[name], sparsity, buffers.take)
-            for array in self.of(name):
-                store.create(array, weight.shape)
+            for array, shape in self._shapes(name).items():
+                store.create(array, shape)
 
     def of(self, weight: str) -> list[str]:
         """Names of a weight's arrays in the store, the weight itself first."""
-        return [f"model.{weight}", *(f"optimizer.{weight}.{state}" for state in self.states)]
+        return [*self._shapes(weight)]
+
+    def _shapes(self, weight: str) -> dict[str, tuple[int, ...]]:
+        shape = self.graph.weights[weight].shape
+        states = self._optimizer.states(shape) if self._optimizer else {}
+        return {f"model.{weight}": shape, **{f"optimizer.{weight}.{state}": of for state, of in states.items()}}
 
     @property
     def names(self) -> list[str]:
@@ -77,10 +83,18 @@ class ModelArrays:
         return self.graph.weights[weight].size if sparse is None else sparse.capacity or 0
 
     @property
+    def state_bytes(self) -> int:
+        """Size of the optimizer state, with the room that is made for more [bytes]."""
+        if self._optimizer is None:
+            return 0
+        return sum(4 * state_numbers(self._optimizer, w.shape, self.room(n)) for n, w in self.graph.weights.items())
+
+    @property
     def kept_bytes(self) -> int:
         """Size of all numbers, weights and optimizer state, without the room that is made for more [bytes]."""
         numbers = {n: s.count for n, s in self.sparse.items()}
-        return sum(4 * numbers.get(n, w.size) * len(self.of(n)) for n, w in self.graph.weights.items())
+        kept = ((w.shape, numbers.get(n, w.size)) for n, w in self.graph.weights.items())
+        return sum(4 * (n + (state_numbers(self._optimizer, s, n) if self._optimizer else 0)) for s, n in kept)
 
     def span(self, panel: Panel) -> tuple[int, int]:
         """Rows (of a sparse weight: elements) of a panel in the arrays of its weight: start and stop."""

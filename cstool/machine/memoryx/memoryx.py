@@ -21,13 +21,13 @@ from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
 from cstool.machine.memoryx.dropconnect import Draw
 from cstool.machine.memoryx.gradients import ArrivingGradients
-from cstool.machine.memoryx.optimizer import Optimizer, Step
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.stream import WeightStream
 from cstool.machine.memoryx.updates import Updates
 from cstool.machine.memoryx.waiting import Room, WaitingGradients
 from cstool.machine.recorder import Recorder
+from cstool.optimizers import Optimizer, Step
 from cstool.store import RamStore, Store
 
 
@@ -61,7 +61,7 @@ class MemoryX:
         store = RamStore() if store is None else store
         buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
         workers = ThreadPoolExecutor(threads, thread_name_prefix="memoryx")
-        self.arrays = ModelArrays(graph, store, optimizer.states if optimizer else (), sparsity, buffers)
+        self.arrays = ModelArrays(graph, store, optimizer, sparsity, buffers)
         self.optimizer = optimizer
         self.buffers = buffers
         """of gradients"""
@@ -198,7 +198,7 @@ class MemoryX:
         """Memory by purpose [bytes]."""
         arrays = self.arrays
         weights = 4 * sum(map(arrays.room, arrays.graph.weights))
-        in_memory = {"weights": weights, "optimizer_state": len(arrays.states) * weights}
+        in_memory = {"weights": weights, "optimizer_state": arrays.state_bytes}
         if arrays.file is not None:
             in_memory = {"memoryx_buffers": arrays.file.allocated_bytes}
         patterns = sum(sparse.pattern_bytes for sparse in arrays.sparse.values())

@@ -17,7 +17,7 @@ import numpy as np
 
 from cstool.errors import NonFiniteError
 from cstool.ir import Panel, Weight
-from cstool.kernels.optimizer import first_non_finite
+from cstool.kernels.magnitudes import first_non_finite
 from cstool.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern, positions
 from cstool.params import SparsityParams
 from cstool.sparsity import initial_mask, is_update_step, most_kept, next_mask

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.optimizer import sum_squares
+from cstool.kernels.magnitudes import sum_squares
 
 Array = np.ndarray[Any, Any]
 LAYER = re.compile(r".*layers\.(\d+)\.")

@@ -18,16 +18,16 @@ import numpy as np
 
 from cstool.errors import NonFiniteError
 from cstool.ir import Panel
-from cstool.kernels.optimizer import first_non_finite, sum_squares
+from cstool.kernels.magnitudes import first_non_finite, sum_squares
 from cstool.kernels.sparse import collect
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
-from cstool.machine.memoryx.optimizer import Optimizer, Step
 from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.waiting import Room, WaitingGradients
 from cstool.machine.recorder import OFF, Recorder
+from cstool.optimizers import Optimizer, Step
 
 Array = np.ndarray[Any, Any]
 

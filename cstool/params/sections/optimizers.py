@@ -38,8 +38,13 @@ class Optimizer(Section):
         "maximize": (),
     }
 
+    @property
+    def form_matters(self) -> bool:
+        """Whether an update depends on `form`."""
+        return False
+
     def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data, defaults filled in, what is null or empty or the vendor's left out."""
+        """The section as plain YAML data: defaults filled in, what is null or empty or the vendor's left out."""
         return {name: value for name, value in super().dump().items() if value != {} and (name, value) != _VENDORS}
 
     @field_validator("adjust_learning_rate")
@@ -56,6 +61,11 @@ class SGD(Optimizer):
     momentum: Rate = 0.0
     dampening: Annotated[float, Field(ge=0, le=1)] = 0.0
     nesterov: bool = False
+
+    @property
+    def form_matters(self) -> bool:
+        """Whether momentum begins in another way."""
+        return self.dampening > 0
 
     @field_validator("nesterov")
     @classmethod
@@ -78,11 +88,22 @@ class Adam(Optimizer):
     eps: Positive = 1e-6
     correct_bias: bool = True
 
+    @property
+    def form_matters(self) -> bool:
+        """Always: epsilon is added in another place."""
+        return True
+
 
 class AdamW(Adam):
     """Adam; weight decay is taken from the weight itself."""
 
 
-OTHER_OPTIMIZERS = "Adadelta Adafactor Adagrad Adamax ASGD Lamb Lion NAdam RAdam RMSprop Rprop".split()
+class Lion(Optimizer):
+    """Steps of one length, in the direction of a running mean of the gradient; decay is taken from the weight."""
+
+    betas: Annotated[tuple[Rate, Rate], BeforeValidator(_pair)] = (0.9, 0.99)
+
+
+OTHER_OPTIMIZERS = "Adadelta Adafactor Adagrad Adamax ASGD Lamb NAdam RAdam RMSprop Rprop".split()
 """the vendor's optimizers that cannot be had"""
-OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW}
+OPTIMIZERS: dict[str, type[Optimizer]] = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW, "Lion": Lion}

@@ -12,7 +12,8 @@ from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.memoryx_store import CACHED_SHARE, FILE_SHARE
 from cstool.machine.timeline import make_timeline
-from cstool.models.statistics import FLOAT32_BYTES, optimizer_state_arrays
+from cstool.models.statistics import FLOAT32_BYTES
+from cstool.optimizers import costed_optimizer, state_share
 from cstool.params import Params
 from cstool.perf.host import HostRates, HostSetup, predict_step
 from cstool.run.session import COMPARED_STEPS, Session
@@ -93,6 +94,8 @@ def setup_of(session: Session) -> HostSetup:
     arrays = appliance.memoryx.arrays
     in_file = arrays.file is not None
 
+    optimizer = costed_optimizer(params.optimizer)
+
     def computes_sparse(panels: tuple[Panel, ...], name: str) -> bool:
         return all(arrays.sparse[name].choice(panel).forward for panel in panels)
 
@@ -100,7 +103,8 @@ def setup_of(session: Session) -> HostSetup:
         grain_samples=cluster.plan.samples,
         grains=cluster.grains,
         lanes=len(cluster.lanes),
-        optimizer_states=optimizer_state_arrays(params.optimizer),
+        optimizer=optimizer.name,
+        optimizer_states=state_share(optimizer, session.graph),
         waits_for_norm=params.precision.max_gradient_norm is not None,
         densities={
             name: sparse.count / sparse.weight.size
@@ -122,7 +126,8 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
     """
     samples = grain_samples(graph, batch_size)
     grains = batch_size // samples
-    states = optimizer_state_arrays(params.optimizer)
+    optimizer = costed_optimizer(params.optimizer)
+    states = state_share(optimizer, graph)
     groups = assign_groups(params.sparsity, graph, params.sparsity_place) if params.sparsity else {}
     densities = {
         name: most_kept(params.sparsity[number], graph.weights[name].matrix_shape, params.loop.max_steps)
@@ -138,6 +143,7 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
         grain_samples=samples,
         grains=grains,
         lanes=lanes_for(graph, samples, grains),
+        optimizer=optimizer.name,
         optimizer_states=states,
         waits_for_norm=params.precision.max_gradient_norm is not None,
         densities={name: density for name, density in densities.items() if density < 1.0},

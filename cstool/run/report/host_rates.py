@@ -13,6 +13,7 @@ from cstool.errors import EstimateError
 from cstool.kernels import cache_root
 from cstool.machine.grains import available_cores
 from cstool.machine.state import environment
+from cstool.optimizers import forms
 from cstool.perf.host import KINDS, PASSES, Cost, HostRates
 
 HEAD = """# This host as a system, measured by `cstool estimate --system host`. All of it is of this machine alone.
@@ -57,9 +58,10 @@ def save_rates(rates: HostRates) -> Path:
 def _from_plain(data: dict[str, Any]) -> HostRates:
     costs = {name: Cost(**{key: float(value) for key, value in cost.items()}) for name, cost in data["costs"].items()}
     numbers = [value for cost in costs.values() for value in cost.row]
-    rates = HostRates(**{**data, "costs": costs, "update_s": {int(k): float(v) for k, v in data["update_s"].items()}})
+    rates = HostRates(**{**data, "costs": costs, "update_s": {str(k): float(v) for k, v in data["update_s"].items()}})
     positive = (rates.cached_bytes_per_s, rates.read_bytes_per_s, rates.write_bytes_per_s)
     missing = [name for name in KINDS if f"{name} {PASSES[0]}" not in costs or f"{name} {PASSES[1]}" not in costs]
+    missing += [optimizer.name for optimizer in forms() if optimizer.name not in rates.update_s]
     if missing or min([*numbers, rates.step_s]) < 0 or min(positive) <= 0:
         raise ValueError("a rate is missing, or negative")
     return rates

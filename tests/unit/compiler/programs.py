@@ -13,6 +13,8 @@ from cstool.compiler.memory import PlanMemory
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.streaming import PlanStreaming
 from cstool.ir import Graph, Op, Segment
+from cstool.optimizers import make_optimizer
+from cstool.params import AdamW
 from cstool.system import Fabric, System, load_system
 from tests.models import FAMILIES, decoder, fc_mnist
 
@@ -40,7 +42,7 @@ def a_request(system: System | None = None, batch_size: int = 4, **changes: Any)
         micro_batch_size=None,
         execution_mode="weight_streaming",
         operand_bits=16,
-        optimizer_states=2,
+        optimizer=make_optimizer(AdamW(), None),
     )
     return replace(request, **changes)
 

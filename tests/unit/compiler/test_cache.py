@@ -28,6 +28,9 @@ from cstool.compiler.program import Program, Request
 from cstool.errors import ArtifactError
 from cstool.ir import Artifact, artifact_text
 from cstool.models import build_graph
+from cstool.optimizers import make_optimizer
+from cstool.params import AdamW
+from cstool.params.sections.optimizers import Lion
 from cstool.system import System
 from tests.models import FAMILIES, decoder_params
 from tests.unit.ir.artifacts import SYSTEM, streaming_artifact
@@ -39,7 +42,7 @@ REQUEST = Request(
     micro_batch_size=None,
     execution_mode="auto",
     operand_bits=16,
-    optimizer_states=2,
+    optimizer=make_optimizer(AdamW(), None),
 )
 
 
@@ -73,7 +76,8 @@ OTHER = {
 @pytest.mark.parametrize("name", [field.name for field in fields(Request) if field.name != "system"])
 def test_all_that_is_requested_counts(name: str) -> None:
     value = getattr(REQUEST, name)
-    assert inputs_of(replace(REQUEST, **{name: OTHER[type(value)](value)})) != inputs_of()
+    other = make_optimizer(Lion(), None) if name == "optimizer" else OTHER[type(value)](value)
+    assert inputs_of(replace(REQUEST, **{name: other})) != inputs_of()
 
 
 def numbers_of(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -60,14 +60,18 @@ def package(monkeypatch, tmp_path) -> Path:
     """Return a folder of kernels in place of the true one."""
     folder = tmp_path / "kernels"
     (folder / "sparse").mkdir(parents=True)
-    (tmp_path / "random_keys.py").write_text("")
+    (tmp_path / "optimizers").mkdir()
+    for name in ("activations.py", "random_keys.py", "optimizers/lion.py"):
+        (tmp_path / name).write_text("")
     for name in ("norm.py", "sparse/linear.py"):
         (folder / name).write_text("epsilon = 1")
     monkeypatch.setattr("cstool.kernels._cache.__file__", str(folder / "_cache.py"))
     return folder
 
 
-@pytest.mark.parametrize("source", ["norm.py", "sparse/linear.py", "../random_keys.py"])
+@pytest.mark.parametrize(
+    "source", ["norm.py", "sparse/linear.py", "../activations.py", "../optimizers/lion.py", "../random_keys.py"]
+)
 def test_the_digest_changes_with_a_source(package, source):
     before = sources_digest()
     (package / source).write_text("epsilon = 2")
@@ -83,7 +87,9 @@ def test_the_digest_tells_sources_of_one_name_apart(package):
 def test_the_digest_does_not_depend_on_where_the_sources_lie(package, monkeypatch, tmp_path):
     before = sources_digest()
     shutil.copytree(package, tmp_path / "elsewhere" / "kernels")
-    shutil.copy(tmp_path / "random_keys.py", tmp_path / "elsewhere")
+    shutil.copytree(tmp_path / "optimizers", tmp_path / "elsewhere" / "optimizers")
+    for name in ("activations.py", "random_keys.py"):
+        shutil.copy(tmp_path / name, tmp_path / "elsewhere")
     monkeypatch.setattr("cstool.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py"))
     assert sources_digest() == before
 

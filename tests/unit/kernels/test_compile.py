@@ -18,7 +18,7 @@ GROUPS = [
     "rotary positions",
     "embeddings",
     "softmax loss",
-    "optimizer",
+    "magnitudes",
     "sparse linear",
     "inference",
 ]
@@ -53,7 +53,7 @@ def test_without_a_folder_kernels_are_not_cached(monkeypatch):
 def test_after_compilation_a_run_compiles_nothing_more():
     script = """
 import numpy as np
-from cstool.kernels import activation, attention, embedding, gated, loss, norm, optimizer, random, residual
+from cstool.kernels import activation, attention, embedding, gated, loss, magnitudes, norm, random, residual
 from cstool.kernels import rotary, scale, sparse
 from cstool.kernels.sparse import linear, pattern
 from cstool.kernels import compile as compiling
@@ -67,7 +67,7 @@ def lend(name, shape):
     return one(*shape)
 
 def compiled():
-    modules = activation, attention, embedding, gated, loss, norm, optimizer, random, residual, rotary, scale
+    modules = activation, attention, embedding, gated, loss, magnitudes, norm, random, residual, rotary, scale
     modules += linear, pattern
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
@@ -111,10 +111,8 @@ state, arguments = one(4, 6), (x, one(9, 8), one(9), 0, ids)
 for bend in (1, None), (2, None), (1, 2), (0.5, 2.5):
     loss.softmax_loss_forward(*arguments, state, lend, *bend)
     loss.softmax_loss_backward(*arguments, mask, 1, state, one(6, 8), True, one(9, 8), one(9), lend, *bend)
-optimizer.sgd_update(row, grad, None, 1, 0, 0, True, 1, 1, 1, False)
-optimizer.adam_update(row, grad, one(8), one(8), 1, 0, 0, 1, 1, False, 1, 1, 1, 1)
-optimizer.sum_squares(grad)
-optimizer.first_non_finite(grad)
+magnitudes.sum_squares(grad)
+magnitudes.first_non_finite(grad)
 for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:
     rows = outputs.shape[1]
     made, places = sparse.make_pattern(np.arange(0, 8 * rows, 3), (rows, 8))

@@ -11,7 +11,7 @@ import numpy as np
 from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.inputs import Batch
-from cstool.machine.memoryx.optimizer import Optimizer, Step
+from cstool.optimizers import Optimizer, Step
 from tests.reference import models as reference
 
 Array = np.ndarray
@@ -24,7 +24,10 @@ adds up some hundred of them, one after the other"""
 class GradientKeeper:
     """Stands in for an optimizer: keeps the gradient as its state and leaves the weights alone."""
 
-    states: tuple[str, ...] = ("gradient",)
+    name, artifact_key, update_ops = "keeper", "1", 1
+
+    def states(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        return {"gradient": shape}
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
         np.multiply(gradient, np.float32(step.gradient_scale), out=states[0])

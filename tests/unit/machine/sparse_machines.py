@@ -12,8 +12,8 @@ import numpy as np
 from cstool.ir import Graph, Panel
 from cstool.kernels.sparse import SparseMatrix, collect
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.optimizer import Optimizer, Step
 from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.optimizers import Optimizer, Step
 from cstool.params import SparsityParams
 from cstool.sparsity import initial_mask, next_mask
 from cstool.store import RamStore
@@ -104,7 +104,8 @@ class Twin:
             for name, weight in first.items()
         }
         self.arrays = {
-            name: [weight.copy(), *(np.zeros_like(weight) for _ in optimizer.states)] for name, weight in first.items()
+            name: [weight.copy(), *(np.zeros_like(weight) for _ in optimizer.states(weight.shape))]
+            for name, weight in first.items()
         }
         self._prune()
 

@@ -14,8 +14,8 @@ from cstool.kernels.tables import table_bytes
 from cstool.machine import appliance as appliance_module
 from cstool.machine.appliance import Appliance
 from cstool.machine.grains import grain_samples
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.machine.plan import make_plan
+from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.reference import models as reference

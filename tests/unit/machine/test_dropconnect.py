@@ -15,7 +15,7 @@ from cstool.ir import Panel, _panel
 from cstool.kernels.sparse import KernelChoice, SparseMatrix
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.optimizer import Optimizer, Step, make_optimizer
+from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import AdamW
 from cstool.run.evaluate import Evaluation, evaluate
 from cstool.run.stopping import StopRequest
@@ -97,7 +97,7 @@ class Twin:
 
     def __init__(self, optimizer: Optimizer, weight: Array) -> None:
         self.optimizer = optimizer
-        self.arrays = [weight.copy(), *(np.zeros_like(weight) for _ in optimizer.states)]
+        self.arrays = [weight.copy(), *(np.zeros_like(weight) for _ in optimizer.states(weight.shape))]
 
     def step(self, number: int, gradient: Array, mask: Array) -> None:
         weight, *states = (array.reshape(-1) for array in self.arrays)

@@ -15,8 +15,8 @@ from cstool.ir import _panel
 from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import update_threads
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.optimizer import Step, make_optimizer
 from cstool.machine.swarmx import InProcess
+from cstool.optimizers import Step, make_optimizer
 from cstool.params import AdamW
 from cstool.store import CommittedStore, FileStore
 from cstool.store.block_file import BlockFile

@@ -14,7 +14,7 @@ from cstool.errors import NonFiniteError
 from cstool.ir import Graph, _panel
 from cstool.kernels.payload import Rows
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.optimizer import Optimizer, Step, make_optimizer
+from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import SGD, AdamW
 from cstool.store import RamStore
 from tests.models import decoder, fc_mnist

@@ -14,8 +14,8 @@ import pytest
 from cstool.errors import CheckpointError
 from cstool.ir import Graph, _panel
 from cstool.machine.appliance import Appliance
-from cstool.machine.memoryx.optimizer import Optimizer, make_optimizer
 from cstool.machine.state import Position, load_state, save_state, state_values
+from cstool.optimizers import Optimizer, make_optimizer
 from cstool.params import SGD, AdamW, SparsityParams, parse_states
 from cstool.sparsity import keep_count
 from cstool.store import CheckpointReader, CheckpointWriter, read_mask, read_weight

@@ -12,8 +12,8 @@ import cstool
 from cstool.errors import CheckpointError, DamagedCheckpointError, NonFiniteError
 from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.machine.state import Position, environment, load_state, save_state, state_values
+from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW, parse_states
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.models import decoder, fc_mnist

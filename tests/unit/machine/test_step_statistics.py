@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.machine.memoryx.optimizer import make_optimizer
+from cstool.optimizers import make_optimizer
 from cstool.params import AdamW
 from cstool.run.report.sparsity_table import sparsity_scalars
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text

@@ -8,15 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import Graph, OpKind, visible_pairs
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.models.decoder import decoder_graph
 from cstool.models.statistics import (
     Flops,
     Statistics,
     count_statistics,
-    optimizer_state_arrays,
 )
-from cstool.params import SGD, Adam, AdamW, DecoderParams, ParallelDecoderParams
+from cstool.params import DecoderParams, ParallelDecoderParams
 from tests.models import decoder, fc_mnist
 
 LLAMA = {
@@ -168,12 +166,3 @@ def test_layers_that_are_alike_are_not_written_out():
     assert not {"ops", "tensors", "weights"} & vars(graph).keys()
     layer = 7_087_872
     assert found.parameters() - gpt2_small().parameters() == (1000 - 12) * layer
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [SGD(learning_rate=0.1), SGD(learning_rate=0.1, momentum=0.9), Adam(learning_rate=0.1), AdamW(learning_rate=0.1)],
-    ids=["SGD", "momentum", "Adam", "AdamW"],
-)
-def test_optimizer_state_is_what_the_optimizer_keeps(optimizer):
-    assert optimizer_state_arrays(optimizer) == len(make_optimizer(optimizer, None).states)

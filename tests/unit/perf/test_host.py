@@ -23,7 +23,7 @@ RATES = HostRates(
     cpu="one",
     cores=2,
     costs=COSTS,
-    update_s={0: 1e-9, 1: 2e-9, 2: 3e-9},
+    update_s={"SGD": 1e-9, "Adam": 3e-9},
     step_s=1e-4,
     stage_s=0.0,
     uneven=0.0,
@@ -31,7 +31,9 @@ RATES = HostRates(
     read_bytes_per_s=2e9,
     write_bytes_per_s=1e9,
 )
-SETUP = HostSetup(grain_samples=2, grains=4, lanes=2, optimizer_states=2, waits_for_norm=False, densities={})
+SETUP = HostSetup(
+    grain_samples=2, grains=4, lanes=2, optimizer="Adam", optimizer_states=2, waits_for_norm=False, densities={}
+)
 
 
 @given(
@@ -144,7 +146,7 @@ def test_of_a_matrix_only_what_no_cache_holds_counts():
 def test_several_lanes_share_an_interpreter_and_wait_for_each_other():
     graph = fc_mnist()
     shared = {name: Cost(0.0, CALL_S, 0.0, 0.0, 0.0, 0.0) for name in COSTS}
-    rates = replace(RATES, costs=shared, update_s={2: 0.0}, step_s=1.0, stage_s=0.1, uneven=0.5)
+    rates = replace(RATES, costs=shared, update_s={"Adam": 0.0}, step_s=1.0, stage_s=0.1, uneven=0.5)
     one, two = (predict_step(graph, rates, replace(SETUP, lanes=lanes)) for lanes in (1, 2))
     assert (one.forward_s, one.step_s) == (0.0, 1.0)
     ops, lane_s = len(graph.ops), 2 * 2 * len(graph.ops) * CALL_S

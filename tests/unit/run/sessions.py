@@ -11,8 +11,8 @@ import numpy as np
 import yaml
 
 from cstool.data import Field
-from cstool.machine.memoryx.optimizer import make_optimizer
 from cstool.machine.start import choose_start
+from cstool.optimizers import make_optimizer
 from cstool.params import Params, load_params, parse_states
 from cstool.run.restore import take_up
 from cstool.run.session import RunResult, Session

@@ -53,7 +53,8 @@ def without(document: dict[str, Any], key: str) -> dict[str, Any]:
         lambda d: yaml.safe_dump(d | {"read_bytes_per_s": 0}),
         lambda d: yaml.safe_dump(d | {"costs": without(d["costs"], "rotary forward")}),
         lambda d: yaml.safe_dump(d | {"costs": d["costs"] | {"linear forward": {"call_s": 1.0}}}),
-        lambda d: yaml.safe_dump(d | {"update_s": {"many": 1.0}}),
+        lambda d: yaml.safe_dump(d | {"update_s": {"Adam": 1.0}}),
+        lambda d: yaml.safe_dump(d | {"update_s": d["update_s"] | {"Lion": "fast"}}),
         lambda d: yaml.safe_dump(d | {"extra": 1}),
     ],
 )

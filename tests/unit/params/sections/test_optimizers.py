@@ -24,7 +24,12 @@ def test_adam_and_adamw_have_the_defaults_of_the_vendor(load, name) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_lion_has_the_defaults_of_the_vendor(load) -> None:
+    optimizer = load({"init.optimizer": {"Lion": {"lr": 0.1}}}).optimizer
+    assert optimizer.dump() == {"learning_rate": 0.1, "weight_decay": 0.0, "betas": [0.9, 0.99]}
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Lion"])
 def test_updates_are_in_the_vendors_form_unless_the_file_asks_for_pytorchs(load, name) -> None:
     assert load({"init.optimizer": {name: {"lr": 0.1}}}).optimizer.form == "vendor"
     asked = load({"init.optimizer": {name: {"lr": 0.1, "form": "pytorch"}}}).optimizer
@@ -56,14 +61,17 @@ O = "trainer.init.optimizer"  # noqa: E741
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        ("AdamW", f"x.yaml:7: {O} must be a mapping with one name, got 'AdamW'\nhint: the names are SGD, Adam, AdamW"),
+        (
+            "AdamW",
+            f"x.yaml:7: {O} must be a mapping with one name, got 'AdamW'\nhint: the names are SGD, Adam, AdamW, Lion",
+        ),
         (
             {"AdamW": {}, "SGD": {}},
-            f"x.yaml:7: {O} must hold one name, got ['AdamW', 'SGD']\nhint: the names are SGD, Adam, AdamW",
+            f"x.yaml:7: {O} must hold one name, got ['AdamW', 'SGD']\nhint: the names are SGD, Adam, AdamW, Lion",
         ),
         ({"AdamM": {}}, f"x.yaml:8: {O}.AdamM is not a known name\nhint: did you mean Adam?"),
-        ({"lion": {}}, f"x.yaml:8: not supported: {O}.lion\nhint: supported: SGD, Adam, AdamW"),
-        ({"Foo": {}}, f"x.yaml:8: {O}.Foo is not a known name\nhint: the names are SGD, Adam, AdamW"),
+        ({"lamb": {}}, f"x.yaml:8: not supported: {O}.lamb\nhint: supported: SGD, Adam, AdamW, Lion"),
+        ({"Foo": {}}, f"x.yaml:8: {O}.Foo is not a known name\nhint: the names are SGD, Adam, AdamW, Lion"),
         ({"SGD": None}, f"x.yaml:8: {O}.SGD.learning_rate is missing\nhint: or give schedulers"),
         ({"SGD": 5}, f"x.yaml:8: {O}.SGD must be a mapping, got 5"),
         (

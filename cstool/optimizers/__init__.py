@@ -1,0 +1,25 @@
+"""Optimizers: a module for each, with its state, its update and what that costs."""
+
+from cstool.optimizers.base import (
+    Optimizer,
+    Step,
+    compile_updates,
+    costed_optimizer,
+    forms,
+    make_optimizer,
+    state_numbers,
+    state_share,
+    whole_arrays,
+)
+
+__all__ = [
+    "Optimizer",
+    "Step",
+    "compile_updates",
+    "costed_optimizer",
+    "forms",
+    "make_optimizer",
+    "state_numbers",
+    "state_share",
+    "whole_arrays",
+]

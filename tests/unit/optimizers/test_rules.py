@@ -1,0 +1,202 @@
+"""The optimizers of the params: which state they keep, and their updates against a slow twin."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.compiler.chain import update_cycles
+from cstool.optimizers import (
+    Step,
+    costed_optimizer,
+    forms,
+    make_optimizer,
+    state_numbers,
+    state_share,
+    whole_arrays,
+)
+from cstool.params import SGD, Adam, AdamW
+from cstool.params.sections.optimizers import OPTIMIZERS, Lion
+from cstool.params.sections.optimizers import Optimizer as Settings
+from cstool.perf.pe import Pe
+from cstool.perf.wafer import cluster_of
+from cstool.system import load_system
+from tests.models import fc_mnist
+from tests.reference import kernels as reference
+from tests.unit.ir.artifacts import streaming_artifact
+
+TOLERANCE = 1e-6
+"""relative; some ten operations of 6e-8 each"""
+FORMS = pytest.mark.parametrize("form", ["vendor", "pytorch"])
+
+
+def train(params: Settings, *, steps: int = 3, clip: float | None = None, scale: float = 1.0, decays: bool = True):
+    """Return the weight before, its gradients, and the weight after `steps` updates."""
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal(50).astype(np.float32)
+    gradients = [rng.standard_normal(50).astype(np.float32) for _ in range(steps)]
+    optimizer = make_optimizer(params, clip)
+    after, states = before.copy(), [np.zeros(50, np.float32) for _ in optimizer.states((50,))]
+    for number, gradient in enumerate(gradients, start=1):
+        optimizer.update(after, gradient.copy(), states, Step(number, 0.01, scale), decays)
+    return before.astype(np.float64), [gradient.astype(np.float64) for gradient in gradients], after
+
+
+@pytest.mark.parametrize(
+    ("params", "states", "told"),
+    [
+        (SGD(), [], ("SGD", "0", 3)),
+        (SGD(momentum=0.9), ["momentum_buffer"], ("SGD with momentum", "1", 5)),
+        (Adam(), ["exp_avg", "exp_avg_sq"], ("Adam", "2", 12)),
+        (AdamW(), ["exp_avg", "exp_avg_sq"], ("Adam", "2", 12)),
+        (Lion(), ["exp_avg"], ("Lion", "1, of Lion", 8)),
+    ],
+)
+def test_state_and_costs(params, states, told):
+    optimizer = make_optimizer(params, None)
+    assert optimizer.states((4, 5)) == dict.fromkeys(states, (4, 5))
+    assert (optimizer.name, optimizer.artifact_key, optimizer.update_ops) == told
+    assert whole_arrays(optimizer) == len(states)
+    assert (state_numbers(optimizer, (4, 5)), state_numbers(optimizer, (4, 5), 7)) == (
+        20 * len(states),
+        7 * len(states),
+    )
+    assert state_share(optimizer, fc_mnist()) == len(states)
+
+
+def test_what_costs_differently_has_a_name_of_its_own():
+    names = [optimizer.name for optimizer in forms()]
+    assert names == ["SGD", "SGD with momentum", "Adam", "Lion"]
+    assert {make_optimizer(section.model_validate({}), None).name for section in OPTIMIZERS.values()} < set(names)
+
+
+def test_without_an_optimizer_plain_gradient_descent_is_costed():
+    assert (costed_optimizer(None).name, costed_optimizer(Lion()).name) == ("SGD", "Lion")
+
+
+@pytest.mark.parametrize("optimizer", [*forms()], ids=lambda optimizer: optimizer.name)
+@settings(deadline=None, max_examples=30)
+@given(cuts=st.lists(st.integers(0, 1000), max_size=6), seed=st.integers(0, 99))
+def test_any_cut_gives_the_same_bits(optimizer, cuts, seed):
+    rng = np.random.default_rng(seed)
+    weight, gradient, *states = rng.standard_normal((2 + whole_arrays(optimizer), 1000), np.float32)
+    states, edges, arrays = [abs(state) for state in states], [0, *sorted(cuts), 1000], []
+    for parts in ([slice(0, 1000)], [slice(*pair) for pair in itertools.pairwise(edges)]):
+        arrays.append([array.copy() for array in (weight, *states)])
+        for part in parts:
+            tiles = [array[part] for array in arrays[-1]]
+            optimizer.update(tiles[0], gradient[part], tiles[1:], Step(3, 0.1, 0.3), True)
+    np.testing.assert_array_equal(*arrays)
+
+
+@pytest.mark.parametrize("clip", [0.4, None])
+@pytest.mark.parametrize("section", [*OPTIMIZERS.values()])
+def test_nan_in_a_gradient_comes_out_in_the_weight(section, clip):
+    optimizer = make_optimizer(section.model_validate({}), clip)
+    weight, gradient = np.zeros((2, 1000), np.float32)
+    gradient[500] = np.nan
+    optimizer.update(weight, gradient, [np.zeros(1000, np.float32)] * whole_arrays(optimizer), Step(1, 0.1, 1.0), True)
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(weight)), [500])
+
+
+@pytest.mark.parametrize(
+    ("momentum", "dampening", "nesterov"), [(0.0, 0.0, False), (0.9, 0.0, False), (0.9, 0.5, False), (0.9, 0.0, True)]
+)
+@FORMS
+def test_sgd(momentum, dampening, nesterov, form):
+    options = {"momentum": momentum, "dampening": dampening, "nesterov": nesterov, "form": form}
+    before, gradients, after = train(SGD(weight_decay=0.1, **options))
+    expected = reference.sgd(before, gradients, 0.01, momentum, dampening, nesterov, 0.1, form)
+    np.testing.assert_allclose(after, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+@FORMS
+def test_adam(kind, form):
+    before, gradients, after = train(kind(betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1, form=form))
+    expected = reference.adam(before, gradients, 0.01, (0.8, 0.95), 1e-3, 0.1, kind is AdamW, form)
+    np.testing.assert_allclose(after, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_lion():
+    before, gradients, after = train(Lion(betas=(0.8, 0.95), weight_decay=0.1), steps=20)
+    expected = reference.lion(before, gradients, 0.01, (0.8, 0.95), 0.1)
+    np.testing.assert_allclose(after, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_lion_makes_no_step_where_the_gradient_is_zero():
+    weight, zero = np.ones(3, np.float32), np.zeros(3, np.float32)
+    make_optimizer(Lion(), None).update(weight, zero, [zero.copy()], Step(1, 0.1, 1.0), True)
+    np.testing.assert_array_equal(weight, 1.0)
+
+
+def test_the_vendors_early_epsilon_is_larger_by_the_root_of_the_correction():
+    before, [gradient], after = train(AdamW(betas=(0.9, 0.999), eps=1e-2), steps=1)
+    effective = 1e-2 / np.sqrt(1 - 0.999)
+    assert effective == pytest.approx(0.316, abs=1e-3)
+    # Relative: 1.3e-5, since the vendor's power of beta2 is a float32. Absolute: weights up to 2 are rounded.
+    np.testing.assert_allclose(before - after, 0.01 * gradient / (np.abs(gradient) + effective), rtol=5e-5, atol=2e-7)
+
+
+@pytest.mark.parametrize("beta", [0.9, 0.95, 0.999])
+def test_the_vendors_correction_of_the_bias_is_multiplied_up_in_float32(beta):
+    """Up to where nothing is left to correct, and beyond."""
+    power, factor = np.float32(beta), np.float32(beta)
+    optimizer, slow = make_optimizer(AdamW(betas=(0.0, beta), eps=1e-12), None), []
+    for _ in range(20_000):
+        slow.append(float(np.float32(1) - power))
+        power = power * factor
+    found = []
+    for step in (1, 2, 100, 10_000, 20_000):
+        weight, states = np.zeros(1, np.float32), [np.zeros(1, np.float32) for _ in range(2)]
+        optimizer.update(weight, np.ones(1, np.float32), states, Step(step, 1.0, 1.0), True)
+        found.append(-float(weight[0]) * np.sqrt(states[1][0]))
+    np.testing.assert_allclose(np.square(found), [slow[n - 1] for n in (1, 2, 100, 10_000, 20_000)], rtol=TOLERANCE)
+
+
+def test_adam_without_correction_of_the_bias_takes_smaller_first_steps():
+    before, [gradient], after = train(AdamW(betas=(0.8, 0.95), eps=1e-3, correct_bias=False), steps=1)
+    expected = before - 0.01 * 0.2 * gradient / (np.sqrt(0.05) * np.abs(gradient) + 1e-3)
+    np.testing.assert_allclose(after, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [SGD(weight_decay=0.5), Adam(weight_decay=0.5, form="pytorch"), AdamW(weight_decay=0.5), Lion(weight_decay=0.5)],
+)
+def test_a_weight_that_does_not_decay_is_updated_as_without_decay(params):
+    without = train(params.model_copy(update={"weight_decay": 0.0}))[2]
+    np.testing.assert_array_equal(train(params, decays=False)[2], without)
+
+
+def test_the_vendors_adam_spares_no_weight_its_decay():
+    params = Adam(weight_decay=0.5)
+    np.testing.assert_array_equal(train(params, decays=False)[2], train(params, decays=True)[2])
+
+
+@pytest.mark.parametrize("params", [SGD(), AdamW(eps=0.1)])
+def test_gradients_are_clipped_by_value_after_they_are_scaled(params):
+    before, gradients, after = train(params, clip=0.3, scale=0.5)
+    clipped = [np.clip(0.5 * gradient, -0.3, 0.3) for gradient in gradients]
+    if isinstance(params, SGD):
+        expected = reference.sgd(before, clipped, 0.01, 0.0, 0.0, False, 0.0)
+    else:
+        expected = reference.adam(before, clipped, 0.01, (0.9, 0.999), 0.1, 0.0, True, "vendor")
+    np.testing.assert_allclose(after, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("optimizer", [*forms()], ids=lambda optimizer: optimizer.name)
+def test_the_wafer_and_memoryx_take_the_operations_of_each(optimizer):
+    artifact = streaming_artifact()
+    assert artifact.system.memoryx is not None
+    expected = optimizer.update_ops / artifact.system.memoryx.flops
+    assert cluster_of(artifact, optimizer.update_ops).update_s_per_weight == expected
+
+
+def test_an_optimizer_with_more_operations_takes_longer_where_weights_stay_on_the_wafer():
+    lion, momentum = (make_optimizer(params, None) for params in (Lion(), SGD(momentum=0.9)))
+    pe = Pe(load_system("cs2"), 16)
+    cycles = [update_cycles(pe, 10**9, 10**5, (1, 1), (400, 250), each.update_ops) for each in (momentum, lion)]
+    assert cycles[0] < cycles[1]
