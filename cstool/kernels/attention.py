@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.kernels.attention_rows import softmax_rows, softmax_rows_backward
-from cstool.kernels.gemm import matmul, matmul_add, quiet
+from cstool.kernels.gemm import NUMPY, Gemm, quiet
 from cstool.kernels.random import Dropout, draws_of
 from cstool.kernels.scratch import Scratch
 from cstool.kernels.tables import shared_tables
@@ -125,6 +125,7 @@ def attention_forward(
     logsumexp: np.ndarray,
     dropout: Dropout | None,
     scratch: Scratch,
+    gemm: Gemm = NUMPY,
 ) -> None:
     """Compute softmax(scores) v, each token seeing itself and those before it, as far as the window reaches.
 
@@ -137,6 +138,7 @@ def attention_forward(
         dropout: of the probabilities, element (head * S + query) * S + key of a sample; None for none
         scratch: lends up to `SCORES_PER_CALL` elements, or those of one block of one pair; with sinks, a block's
             contexts in addition
+        gemm: provider of products
     """
     queries, contexts = _by_head(q, form, form.heads), _by_head(context, form, form.heads)
     keys, values = _by_head(k, form, form.kv_heads), _by_head(v, form, form.kv_heads)
@@ -153,9 +155,9 @@ def attention_forward(
         for group in _groups(queries.shape[0], form, rows * columns):
             here, kv_here = group[:3], group[:2]
             scores = scratch("attention.scores", (*group.size, rows, columns))
-            matmul(queries[*here, start:stop], keys[*kv_here, :, first:stop].swapaxes(3, 4), scores[..., apart:])
+            gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, first:stop].swapaxes(3, 4), scores[..., apart:])
             if apart:
-                matmul(queries[*here, start:stop], keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
+                gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
             softmax_rows(
                 scores.reshape(group.size[0], -1, rows, columns),
                 group.samples.start,
@@ -172,10 +174,10 @@ def attention_forward(
                 draws,
             )
             target = contexts[*here, start:stop]
-            matmul(scores[..., apart:], values[*kv_here, :, first:stop], target)
+            gemm.multiply(scores[..., apart:], values[*kv_here, :, first:stop], target)
             if apart:
                 product = scratch("attention.context", target.shape)
-                matmul_add(scores[..., :apart], values[*kv_here, :, :apart], target, product)
+                gemm.multiply_add(scores[..., :apart], values[*kv_here, :, :apart], target, product)
 
 
 @quiet
@@ -192,6 +194,7 @@ def attention_backward(
     delta_v: np.ndarray,
     dropout: Dropout | None,
     scratch: Scratch,
+    gemm: Gemm = NUMPY,
 ) -> None:
     """Compute the deltas of query, key and value.
 
@@ -201,6 +204,7 @@ def attention_backward(
         delta_q: (T, A * D) float32, written; apart from the inputs in memory
         delta_k, delta_v: (T, kv_heads * D) float32, written; apart from the inputs in memory
         scratch: lends twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition
+        gemm: provider of products
     """
     tokens = q.shape[0]
     queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (q, delta_context, delta_q))
@@ -220,8 +224,8 @@ def attention_backward(
             here = (*group[:2], slice(None), slice(start, stop))
             shape = (*group.size, rows, keys_here)
             scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
-            matmul(queries[below], keys[here].swapaxes(3, 4), scores)
-            matmul(deltas[below], values[here].swapaxes(3, 4), delta)
+            gemm.multiply(queries[below], keys[here].swapaxes(3, 4), scores)
+            gemm.multiply(deltas[below], values[here].swapaxes(3, 4), delta)
             softmax_rows_backward(
                 scores.reshape(group.size[0], -1, rows, keys_here),
                 delta.reshape(group.size[0], -1, rows, keys_here),
@@ -239,19 +243,21 @@ def attention_backward(
                 draws,
             )
             is_first = group.sharing.start == 0
-            _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, scratch)
-            _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, scratch)
+            _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, scratch, gemm)
+            _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, scratch, gemm)
             old = min(max(written - start, 0), rows)
             target = delta_queries[below]
             if old:
                 product = scratch("attention.delta_q", (*group.size, old, by_token[2]))
-                matmul_add(delta[..., :old, :], keys[here], target[..., :old, :], product)
+                gemm.multiply_add(delta[..., :old, :], keys[here], target[..., :old, :], product)
             if old < rows:
-                matmul(delta[..., old:, :], keys[here], target[..., old:, :])
+                gemm.multiply(delta[..., old:, :], keys[here], target[..., old:, :])
         written = max(written, last)
 
 
-def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, scratch: Scratch) -> None:
+def _sum_over_sharing(
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, scratch: Scratch, gemm: Gemm
+) -> None:
     """Write a^T b, summed over the heads that share a head of keys and values, or add it if others came first.
 
     Args:
@@ -260,10 +266,10 @@ def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: b
         out: (B, kv heads, 1, keys, D) float32
     """
     if is_first and a.shape[2] == 1:
-        matmul(a.swapaxes(3, 4), b, out)
+        gemm.multiply(a.swapaxes(3, 4), b, out)
         return
     product = scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
-    matmul(a.swapaxes(3, 4), b, product)
+    gemm.multiply(a.swapaxes(3, 4), b, product)
     if is_first:
         np.add.reduce(product, axis=2, keepdims=True, out=out)
         return

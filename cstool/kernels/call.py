@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.ir import Panel
+from cstool.kernels.gemm import NUMPY, Gemm
 from cstool.kernels.payload import Payload, Weights
 from cstool.kernels.random import Dropout
 from cstool.kernels.scratch import Scratch
@@ -42,6 +43,8 @@ class Call:
     """what forward leaves for backward beside its outputs"""
     scratch: Scratch = lambda name, shape: np.empty(shape, np.float32)
     """work space by name and shape; a lane gives its own, which it keeps"""
+    gemm: Gemm = NUMPY
+    """provider of products"""
     delta_outputs: tuple[Array | None, ...] = (None,)
     """None for a loss, where backward begins, and where nobody sends one"""
     delta_inputs: tuple[Array | None, ...] = ()

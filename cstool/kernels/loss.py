@@ -19,7 +19,7 @@ import numpy as np
 from cstool.activations import exp
 from cstool.kernels._jit import elementwise, reduction
 from cstool.kernels.exponential import bent_tanh, maximum
-from cstool.kernels.gemm import matmul, matmul_add, quiet
+from cstool.kernels.gemm import NUMPY, Gemm, quiet
 from cstool.kernels.linear import column_sum
 from cstool.kernels.scratch import Scratch
 
@@ -129,6 +129,7 @@ def bend_logits(logits: np.ndarray, logits_scale: float, logits_softcap: float |
         logits: (n, classes) float32
         logits_scale: a number; 1.0 for none
         logits_softcap: more than 0; None for none
+        gemm: provider of products
     """
     if logits_scale != 1.0 or logits_softcap is not None:
         _bend(logits, float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap))
@@ -142,9 +143,11 @@ def _chunks(classes: int) -> Iterator[slice]:
 
 
 @quiet
-def _logits(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, chunk: slice, scratch: Scratch) -> np.ndarray:
+def _logits(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, chunk: slice, scratch: Scratch, gemm: Gemm
+) -> np.ndarray:
     logits = scratch("loss.logits", (x.shape[0], chunk.stop - chunk.start))
-    matmul(x, weight[chunk].T, logits)
+    gemm.multiply(x, weight[chunk].T, logits)
     if bias is not None:
         np.add(logits, bias[chunk], out=logits)
     return logits
@@ -170,6 +173,7 @@ def softmax_loss_forward(
     scratch: Scratch,
     logits_scale: float = 1.0,
     logits_softcap: float | None = None,
+    gemm: Gemm = NUMPY,
 ) -> None:
     """Take the classes of one panel into the state; panels come in ascending order.
 
@@ -183,10 +187,11 @@ def softmax_loss_forward(
         scratch: lends (T, `CHUNK_CLASSES`)
         logits_scale: a number; 1.0 for none
         logits_softcap: more than 0; None for none
+        gemm: provider of products
     """
     bend = float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap)
     for chunk in _chunks(weight.shape[0]):
-        _forward(_logits(x, weight, bias, chunk, scratch), start + chunk.start, labels, state, *bend)
+        _forward(_logits(x, weight, bias, chunk, scratch, gemm), start + chunk.start, labels, state, *bend)
 
 
 @quiet
@@ -228,6 +233,7 @@ def softmax_loss_backward(
     scratch: Scratch,
     logits_scale: float = 1.0,
     logits_softcap: float | None = None,
+    gemm: Gemm = NUMPY,
 ) -> None:
     """Compute what one panel of classes contributes to the delta of x, and the panel's gradients.
 
@@ -241,21 +247,21 @@ def softmax_loss_backward(
         grad_weight: (rows, H) float32, written
         grad_bias: (rows,) float32, written, or None
         scratch: lends (T, `CHUNK_CLASSES`) and (T, H)
-        logits_scale, logits_softcap: as in forward
+        logits_scale, logits_softcap, gemm: as in forward
     """
     is_bent = logits_scale != 1.0 or logits_softcap is not None
     bend = float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap)
     for chunk in _chunks(weight.shape[0]):
-        delta = _logits(x, weight, bias, chunk, scratch)
+        delta = _logits(x, weight, bias, chunk, scratch, gemm)
         known = start + chunk.start, labels, mask, float(scale), state
         if is_bent:
             _delta_of_bent_logits(delta, *known, *bend)
         else:
             _delta_of_logits(delta, *known)
-        matmul(delta.T, x, grad_weight[chunk])
+        gemm.multiply(delta.T, x, grad_weight[chunk])
         if grad_bias is not None:
             column_sum(delta, grad_bias[chunk])
         if accumulate or chunk.start > 0:
-            matmul_add(delta, weight[chunk], delta_x, scratch("loss.delta_x", delta_x.shape))
+            gemm.multiply_add(delta, weight[chunk], delta_x, scratch("loss.delta_x", delta_x.shape))
         else:
-            matmul(delta, weight[chunk], delta_x)
+            gemm.multiply(delta, weight[chunk], delta_x)

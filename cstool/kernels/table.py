@@ -94,7 +94,7 @@ def _linear_forward(c: Call) -> None:
     if isinstance(weight, SparseMatrix):
         weight.forward(c.inputs[0], part, c.outputs[0][:, rows], c.scratch)
     else:
-        linear_forward(c.inputs[0], weight, part, c.outputs[0][:, rows])
+        linear_forward(c.inputs[0], weight, part, c.outputs[0][:, rows], c.gemm)
 
 
 def _linear_backward(c: Call) -> None:
@@ -104,8 +104,8 @@ def _linear_backward(c: Call) -> None:
         weight.backward(c.inputs[0], part, delta_x, accumulate, c.grad(0), c.scratch)
     else:
         if delta_x is not None:
-            linear_backward_delta(part, weight, delta_x, accumulate, c.scratch)
-        linear_backward_weight(c.inputs[0], part, c.grad(0))
+            linear_backward_delta(part, weight, delta_x, accumulate, c.scratch, c.gemm)
+        linear_backward_weight(c.inputs[0], part, c.grad(0), c.gemm)
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
         column_sum(c.delta_y, grad_bias)
@@ -118,7 +118,7 @@ def _attention_form(c: Call) -> Attention:
 
 def _attention_forward(c: Call) -> None:
     q, k, v = c.inputs
-    attention_forward(q, k, v, _attention_form(c), c.outputs[0], c.kept["logsumexp"], c.dropout, c.scratch)
+    attention_forward(q, k, v, _attention_form(c), c.outputs[0], c.kept["logsumexp"], c.dropout, c.scratch, c.gemm)
 
 
 def _attention_backward(c: Call) -> None:
@@ -136,6 +136,7 @@ def _attention_backward(c: Call) -> None:
         c.delta_x(2),
         c.dropout,
         c.scratch,
+        c.gemm,
     )
 
 
@@ -211,6 +212,7 @@ def _softmax_loss_forward(c: Call) -> None:
         c.scratch,
         c.attributes["logits_scale"],
         c.attributes["logits_softcap"],
+        c.gemm,
     )
     if c.last:
         c.loss = LossResult(*softmax_loss_end(labels, mask, state, c.outputs[0]))
@@ -236,6 +238,7 @@ def _softmax_loss_backward(c: Call) -> None:
         c.scratch,
         c.attributes["logits_scale"],
         c.attributes["logits_softcap"],
+        c.gemm,
     )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
+from cstool.kernels.gemm import Gemm, choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
 from cstool.machine.budgets import activation_budget_bytes, update_threads
@@ -103,6 +104,8 @@ class Appliance:
             threads=update_threads(lanes),
             waiting_bytes=waiting_bytes,
         )
+        self.gemm = choose_gemm()
+        """provider of products"""
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._one_thread = ExitStack()
         self._one_thread.enter_context(one_blas_thread())
@@ -207,6 +210,7 @@ class Appliance:
                 recompute=self._recompute,
                 apart=self._apart,
             )
+            found.multiply_with(self.gemm)
         return found
 
     def _room_bytes(self, trains: bool, kinds: int) -> int:
@@ -214,6 +218,12 @@ class Appliance:
         if not trains:
             return self._memory_bytes // (kinds if self.memoryx.optimizer is None else EVALUATION_PART * kinds)
         return self._memory_bytes - sum(other.activation_bytes for other in self._clusters.values())
+
+    def multiply_with(self, gemm: Gemm) -> None:
+        """Have all products computed by a provider, by systems that are prepared and those that will be."""
+        self.gemm = gemm
+        for cluster in self._clusters.values():
+            cluster.multiply_with(gemm)
 
     def record(self, recorder: Recorder) -> None:
         """Have what happens in training taken down from now on, or no longer: then what is under way still is."""

@@ -12,6 +12,7 @@ import numpy as np
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
+from cstool.kernels.gemm import Gemm
 from cstool.machine.csx import Csx, GrainSlot
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace
@@ -88,6 +89,13 @@ class Cluster:
         self._memoryx = memoryx
         self._apart = apart
         self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
+
+    def multiply_with(self, gemm: Gemm) -> None:
+        """Have all products computed by a provider."""
+        for csx in self.csx:
+            for slot in csx.slots:
+                for call in slot.calls:
+                    call.gemm = gemm
 
     @property
     def activation_bytes(self) -> int:

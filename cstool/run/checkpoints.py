@@ -24,7 +24,7 @@ def _sparse_choices(session: Session) -> dict[str, Any]:
 def values_of(session: Session) -> Callable[[], dict[str, Any]]:
     """Return what tells the state of a run beside its arrays, as of now, once all updates have been applied."""
     params, memoryx, position = session.params, session.appliance.memoryx, session.position
-    choices = {"grain_samples": session.result.grain_samples, "gemm": "numpy", **forms(params)}
+    choices = {"grain_samples": session.result.grain_samples, "gemm": session.appliance.gemm.name, **forms(params)}
     choices |= _sparse_choices(session)
     policy = policy_values(session)
     return lambda: {

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cstool.ir import Artifact
+from cstool.kernels.gemm import choose_gemm
 from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
@@ -126,7 +127,8 @@ def open_session(
 
 
 def settle_kernels(session: Session) -> None:
-    """Say by what the kernels of sparse weights are chosen: by what the run chose before, or by measuring."""
+    """Choose the provider of products and the kernels of sparse weights: as the run chose before, or anew."""
+    session.appliance.multiply_with(choose_gemm(session.kept_choices.get("gemm")))
     shapes = session.appliance.memoryx.arrays.sparse_shapes()
     if not shapes:
         return

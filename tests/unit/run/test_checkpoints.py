@@ -9,12 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cstool.kernels import gemm
+from cstool.kernels.gemm import NUMPY, NumpyGemm
 from cstool.machine import state
 from cstool.machine.state import Position, environment, forms
 from cstool.params import SGD, AdamW, DecoderParams
 from cstool.run import checkpoints, restore
 from cstool.run.checkpoints import save
 from cstool.run.session import Session
+from cstool.run.setup import settle_kernels
 from cstool.store import list_checkpoints
 from tests.unit.machine.machines import array_of, set_array
 from tests.unit.run.sessions import restored, session
@@ -224,3 +227,25 @@ def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(
         f"Not as it was in the checkpoint: numpy 1.0 -> {now['numpy']}; cpu z80 -> {now['cpu']}. "
         "Bits may differ from a straight run."
     )
+
+
+def test_products_are_computed_by_the_provider_of_the_checkpoint(tmp_path, monkeypatch):
+    class Counting(NumpyGemm):
+        name = "counting"
+        products = 0
+
+        def multiply(self, a, b, out):
+            self.products += 1
+            super().multiply(a, b, out)
+
+    counting = Counting()
+    monkeypatch.setattr(gemm, "PROVIDERS", (NUMPY, counting))
+    with session(tmp_path) as found:
+        found.appliance.multiply_with(counting)
+        save_at(found, 7, 1.0)
+    with session(tmp_path) as found:
+        restored(found, None, "all", strict=True)
+        settle_kernels(found)
+        assert found.appliance.gemm is counting
+        [cluster] = found.appliance.clusters
+        assert {call.gemm for csx in cluster.csx for slot in csx.slots for call in slot.calls} == {counting}
