@@ -85,7 +85,7 @@ def test_a_run_multiplies_with_what_it_began_with_or_the_first_there_is(kept):
 def test_a_provider_that_this_machine_lacks_is_named():
     with pytest.raises(ClusterError) as caught:
         choose_gemm("onednn")
-    assert (str(caught.value), caught.value.hint) == (
+    assert (caught.value.message, caught.value.hint) == (
         "the run multiplies matrices with onednn, which must be one of numpy on this machine",
         "go on where it began, or load its weights alone: --load_checkpoint_states model",
     )
