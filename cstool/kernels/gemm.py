@@ -1,4 +1,4 @@
-"""Providers of matrix products: a run chooses one and keeps it."""
+"""Matrix products: what kernels ask of a provider, and the one that NumPy is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-
-from cstool.errors import ClusterError
 
 Array = np.ndarray[Any, Any]
 
@@ -69,26 +67,3 @@ class NumpyGemm:
 
 
 NUMPY = NumpyGemm()
-PROVIDERS: tuple[Gemm, ...] = (NUMPY,)
-"""that there are here, the one to choose first"""
-
-
-def choose_gemm(kept: object = None) -> Gemm:
-    """Choose the provider of a run.
-
-    Args:
-        kept: name of the one with which the run began; None where it begins now
-
-    Raises:
-        ClusterError: this machine lacks that provider
-    """
-    if not isinstance(kept, str):
-        return PROVIDERS[0]
-    found = next((provider for provider in PROVIDERS if provider.name == kept), None)
-    if found is None:
-        raise ClusterError(
-            f"the run multiplies matrices with {kept}, which must be one of "
-            f"{', '.join(provider.name for provider in PROVIDERS)} on this machine",
-            "go on where it began, or load its weights alone: --load_checkpoint_states model",
-        )
-    return found

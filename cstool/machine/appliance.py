@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
-from cstool.kernels.gemm import Gemm, choose_gemm
+from cstool.kernels.gemm import Gemm
+from cstool.kernels.gemm_providers import choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
 from cstool.machine.budgets import activation_budget_bytes, update_threads

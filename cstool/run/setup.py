@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cstool.ir import Artifact
-from cstool.kernels.gemm import choose_gemm
+from cstool.kernels.gemm_providers import choose_gemm
 from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cstool.errors import ClusterError
-from cstool.kernels.gemm import NUMPY, choose_gemm
+from cstool.kernels.gemm import NUMPY
+from cstool.kernels.gemm_providers import choose_gemm
 from tests.unit.kernels.tolerances import assert_close
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cstool.kernels import gemm
+from cstool.kernels import gemm_providers
 from cstool.kernels.gemm import NUMPY, NumpyGemm
 from cstool.machine import state
 from cstool.machine.state import Position, environment, forms
@@ -239,7 +239,7 @@ def test_products_are_computed_by_the_provider_of_the_checkpoint(tmp_path, monke
             super().multiply(a, b, out)
 
     counting = Counting()
-    monkeypatch.setattr(gemm, "PROVIDERS", (NUMPY, counting))
+    monkeypatch.setattr(gemm_providers, "PROVIDERS", (NUMPY, counting))
     with session(tmp_path) as found:
         found.appliance.multiply_with(counting)
         save_at(found, 7, 1.0)
