@@ -19,8 +19,7 @@ from statistics import median
 from benchmarks.machine import alternate
 from benchmarks.step import SEQUENCE_LENGTH, random_batch
 from cstool.machine.appliance import Appliance
-from cstool.machine.kernel_choice import KernelChooser
-from cstool.machine.sparsity_rules import sparsity_rules
+from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.models import build_graph
 from cstool.optimizers import make_optimizer
 from cstool.params import Params, load_params

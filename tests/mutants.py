@@ -48,7 +48,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "run/checkpoints": ("tests/unit/run/test_checkpoints.py", "tests/end_to_end/test_model_dir.py"),
     "machine/grains": ("tests/unit/machine/test_grains.py", "tests/unit/machine/test_appliance.py"),
     "machine/lanes": ("tests/unit/machine/test_lanes.py", "tests/end_to_end/test_recompute.py"),
-    "machine/memoryx/memoryx": ("tests/unit/machine/test_memoryx.py", "tests/unit/machine/test_sparse_weights.py"),
+    "machine/memoryx/updates": ("tests/unit/machine/test_memoryx.py", "tests/unit/machine/test_sparse_weights.py"),
     "machine/swarmx": ("tests/unit/machine/test_swarmx.py", "tests/unit/machine/test_appliance.py"),
     "sparsity/schedules": ("tests/unit/sparsity",),
     "store/checkpoint_index": ("tests/unit/store/test_checkpoint_index.py", "tests/end_to_end/test_model_dir.py"),

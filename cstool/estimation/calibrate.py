@@ -30,8 +30,7 @@ from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.appliance import Appliance
 from cstool.machine.grains import available_cores, grain_samples, lanes_for
 from cstool.machine.inputs import InputWorker
-from cstool.machine.kernel_choice import KernelChooser
-from cstool.machine.sparsity_rules import sparsity_rules
+from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.state import environment
 from cstool.models import build_graph, declared_sequence_length
 from cstool.optimizers import Optimizer, Step, compile_updates, forms, make_optimizer

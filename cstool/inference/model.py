@@ -15,11 +15,10 @@ from cstool.inference.weight_stream import WeightStream
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
-from cstool.machine.kernel_choice import KernelChooser
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels, prepare_model_dir
-from cstool.machine.sparsity_rules import sparsity_rules
+from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import choose_start, restore
 from cstool.models import build_graph
 from cstool.params import DecoderParams, Params

@@ -18,12 +18,12 @@ are recomputed, and beyond that a batch goes in waves"""
 
 
 def update_threads(lanes: int | None) -> int:
-    """Return how many threads apply updates beside so many lanes: at least two, one computes while one waits."""
+    """Number of threads that apply updates beside the lanes: at least two, one computes while one waits."""
     return max(2, lanes or available_cores())
 
 
 def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
-    """Return what activations may take once everything else has its memory [bytes].
+    """Memory for activations once everything else has its own [bytes].
 
     Raises:
         ClusterError: everything else does not fit
@@ -45,7 +45,7 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
 
 
 def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
-    """Return what weights and optimizer state take [bytes]."""
+    """Size of weights and optimizer state [bytes]."""
     found = 0
     for weight in graph.weights.values():
         kept = _kept_numbers(weight, sparsity)
@@ -62,6 +62,6 @@ def _kept_numbers(weight: Weight, sparsity: SparsityRules) -> int:
 
 
 def streamed_activation_bytes(params: Params, graph: Graph) -> int:
-    """Return what activations may take beside a MemoryX in a file [bytes]."""
+    """Memory for activations beside a MemoryX in a file [bytes]."""
     taken = params.memoryx.memory + in_flight_bytes(graph)
     return max(0, int((available_memory_bytes() - taken) * ACTIVATION_SHARE))

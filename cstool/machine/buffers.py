@@ -41,7 +41,7 @@ class BufferPool:
         return len(self._out)
 
     def take(self, shape: tuple[int, ...], room: int = 0) -> Array:
-        """Return a float32 buffer with arbitrary contents.
+        """Lend a float32 buffer with arbitrary contents.
 
         Args:
             shape: of the buffer
@@ -78,5 +78,5 @@ class BufferPool:
 
 
 def in_flight_bytes(graph: Graph) -> int:
-    """Return what gradients that lanes and SwarmX have at a time may take, about [bytes]."""
+    """Size of the gradients that lanes and SwarmX have at a time, about [bytes]."""
     return PANELS_IN_FLIGHT * max(4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cached_property
 
 import numpy as np
@@ -13,11 +14,12 @@ from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
 from cstool.kernels.gemm import Gemm
+from cstool.kernels.magnitudes import first_non_finite
+from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import Csx, GrainSlot
 from cstool.machine.inputs import Batch
-from cstool.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace
+from cstool.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace, stages
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.nonfinite import first_bad_tensor
 from cstool.machine.plan import Plan, make_plan
 from cstool.machine.recorder import Recorder
 from cstool.machine.swarmx import InProcess
@@ -241,3 +243,27 @@ class Cluster:
         for error in errors:
             if error is not None and not isinstance(error, LaneStopped):
                 raise error
+
+
+def first_bad_tensor(plan: Plan, slots: Sequence[GrainSlot], memoryx: MemoryX) -> str:
+    """Name the first weight or activation, in the order of the forward pass, that is not finite everywhere."""
+    for position, planned in enumerate(plan.ops):
+        with ExitStack() as stack:
+            vectors = [stack.enter_context(memoryx.held(panel)) for panel in planned.vector_panels]
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                matrix = [] if panel is None else [stack.enter_context(memoryx.held(panel))]
+                for name, weights in zip(planned.op.weights, [*matrix, *vectors], strict=True):
+                    array = weights.values if isinstance(weights, SparseMatrix) else weights
+                    if first_non_finite(array.reshape(-1)) >= 0:
+                        return f"weight {name}"
+                for slot in slots:
+                    slot.calls[position].hold(matrix + vectors, panel, is_first, is_last)
+                    planned.kernel.forward(slot.calls[position])
+        for slot in slots:
+            for name, array in zip(planned.op.inputs, slot.calls[position].inputs, strict=True):
+                if array.dtype == np.float32 and first_non_finite(array.reshape(-1)) >= 0:
+                    return f"input {name}"
+            for name, array in zip(planned.op.outputs, slot.calls[position].outputs, strict=True):
+                if first_non_finite(array.reshape(-1)) >= 0:
+                    return f"activation {name}, the output of {planned.op.name}"
+    return "the sum of the losses"

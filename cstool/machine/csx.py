@@ -24,7 +24,7 @@ class Scratch:
         self._memory: dict[str, Array] = {}
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Return a float32 array with arbitrary contents."""
+        """Lend a float32 array with arbitrary contents."""
         size = math.prod(shape)
         memory = self._memory.get(name)
         if memory is None or memory.size < size:
@@ -38,7 +38,7 @@ class Scratch:
 
 
 def aligned_empty(size_bytes: int) -> Array:
-    """Return (size_bytes,) uint8 that begins on a cache line."""
+    """(size_bytes,) uint8 that begins on a cache line."""
     raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
     offset = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[offset : offset + size_bytes]

@@ -125,7 +125,7 @@ def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> 
 
 
 def _sequence_length(params: Params, data: Sequence[DataSet]) -> int | None:
-    """Return the tokens of a sample, or None where a sample is not a sequence.
+    """Tokens of a sample, or None where a sample is not a sequence.
 
     Raises:
         DataError: a data set is for another kind of model, too long for it, or two differ in length
@@ -163,6 +163,6 @@ def _sequence_length(params: Params, data: Sequence[DataSet]) -> int | None:
 
 
 def _added_tokens(data: Sequence[DataSet]) -> int:
-    """Return by how many tokens sinks make the samples longer, at the most."""
+    """Most tokens that sinks add to the samples."""
     sinks = (found.samples for found in data if isinstance(found.samples, SinkTokensDataset))
     return max((samples.added_tokens for samples in sinks), default=0)

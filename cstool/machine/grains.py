@@ -28,7 +28,7 @@ LANE_WORTH_FLOPS = 4_000_000
 
 
 def grain_samples(graph: Graph, batch_size: int) -> int:
-    """Return the samples of a grain: the largest divisor of the batch that keeps within the limits above."""
+    """Samples of a grain: the largest divisor of the batch within the limits above."""
     sequence = graph.sequence_length or 1
     fewest = min(batch_size, FEWEST_GRAINS)
     if 4 * _mean_matrix(graph) > CACHE_BYTES:
@@ -58,16 +58,16 @@ def check_systems(num_csx: int, batch_size: int, grain: int, where: str) -> None
 
 
 def lanes_for(graph: Graph, grain: int, grains: int) -> int:
-    """Return how many lanes to use: one per core, but one only where the ops are too small to share."""
+    """Number of lanes: one per core, but one only where the ops are too small to share."""
     mean_flops = 2 * grain * (graph.sequence_length or 1) * _mean_matrix(graph)
     return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(available_cores(), grains))
 
 
 def _mean_matrix(graph: Graph) -> float:
-    """Return how many elements a matrix of a model has on average."""
+    """Mean number of elements of a model's matrices."""
     return fmean(weight.size for weight in graph.weights.values() if len(weight.shape) > 1)
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

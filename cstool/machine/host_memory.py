@@ -25,7 +25,7 @@ _V2 = [_Kind(root, "memory.max", "memory.current", "") for root in ("", "unified
 
 
 def available_memory_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int:
-    """Return the memory that can be used without swapping [bytes].
+    """Memory that can be used without swapping [bytes].
 
     Args:
         proc: where the system tells about this process
@@ -62,14 +62,14 @@ def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
 
 
 def _kinds(controllers: str) -> list[_Kind]:
-    """Return where to look for the memory of a group: those of version 2 name no controllers."""
+    """Folders of a group's memory files: those of version 2 name no controllers."""
     if not controllers:
         return _V2
     return [_V1] if "memory" in controllers.split(",") else []
 
 
 def _left(folder: Path, kind: _Kind) -> int | None:
-    """Return what a group leaves; None where it has no limit, or is not to be seen from here."""
+    """Memory that a group leaves [bytes]; None where it has no limit, or is not to be seen from here."""
     try:
         limit = (folder / kind.limit).read_text().strip()
         if limit == "max":

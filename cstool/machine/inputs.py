@@ -68,7 +68,7 @@ class InputWorker:
         self._thread.join()
 
     def next(self) -> Batch:
-        """Return the next batch."""
+        """The next batch, once it is read."""
         began = time.perf_counter()
         item = self._ready.get()
         self.waited_s += time.perf_counter() - began

@@ -43,7 +43,7 @@ class Backing(NamedTuple):
 def open_backing(
     params: Params, graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, start: Start, lanes: int | None
 ) -> Backing:
-    """Return the store of a run.
+    """Open the store of a run.
 
     Args:
         params: of the run; its model_dir is there
@@ -87,7 +87,7 @@ def open_backing(
 
 
 def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None) -> tuple[int, int]:
-    """Return what of the memory of a file rows may take, and what gradients that wait [bytes].
+    """Share the memory of a file out: for rows, and for gradients that wait [bytes].
 
     Raises:
         ClusterError: it is too little for the largest panels

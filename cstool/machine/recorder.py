@@ -134,7 +134,7 @@ class Recorder:
         return self._steps.span("Appliance", "steps", f"step {step}", {"step": step})
 
     def here(self) -> Tape:
-        """Return the tape of this thread."""
+        """The tape of this thread."""
         tape: Tape | None = getattr(self._of_thread, "tape", None)
         if tape is None:
             tape = self._of_thread.tape = self._new(Tape(threading.current_thread().name.replace("_", " ")))
@@ -279,7 +279,7 @@ OFF = Recorder(0, 0)
 
 
 def _streamed_bytes(weights: Weights) -> int:
-    """Return what was sent out when a panel was acquired [bytes]."""
+    """Size of a panel as it streams [bytes]."""
     if isinstance(weights, np.ndarray):
         return weights.nbytes
     return 4 * weights.pattern.count + weights.pattern.size_bytes

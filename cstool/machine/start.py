@@ -92,7 +92,7 @@ def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str]
 
 
 def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozenset[str] | None) -> list[Start]:
-    """Return the checkpoints to evaluate, all of which are there.
+    """List the checkpoints to evaluate, all of which are there.
 
     Args:
         params: of the run
@@ -214,7 +214,7 @@ class _Restoring:
                 return self._load(reader)
 
     def _reading(self) -> BytesProgress:
-        """Return what shows how far the reading of a MemoryX file has come."""
+        """Progress of the reading of a MemoryX file."""
 
         def advance(done_bytes: int, total_bytes: int) -> None:
             if done_bytes and not started:
@@ -227,7 +227,7 @@ class _Restoring:
 
 
 def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | None]:
-    """Return the latest checkpoint of a folder by what it holds, or its MemoryX file if its commit is not older."""
+    """Latest checkpoint of a folder by its content, or its MemoryX file if its commit is not older."""
     naming = template.replace("{step}", "(step)")
     log.info(
         f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '

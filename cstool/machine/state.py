@@ -51,7 +51,7 @@ class Position:
 
 
 def environment() -> dict[str, str]:
-    """Return what the bits of a run depend on beside the params: versions and the CPU."""
+    """Versions and the CPU, which the bits of a run depend on beside the params."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "cstool": cstool.__version__,
@@ -63,7 +63,7 @@ def environment() -> dict[str, str]:
 
 
 def forms(params: Params) -> dict[str, Any]:
-    """Return how the params have computed what the vendor and PyTorch compute in different ways, where it matters."""
+    """The form, the vendor's or PyTorch's, of whatever the two compute in different ways, where it matters."""
     found: dict[str, Any] = {}
     optimizer, model = params.optimizer, params.model
     if optimizer is not None and optimizer.form_matters:
@@ -76,7 +76,7 @@ def forms(params: Params) -> dict[str, Any]:
 def state_values(
     memoryx: MemoryX, position: Position, *, model_name: str, seed: int, choices: dict[str, Any], params: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what the state of a run is beside its arrays.
+    """The state of a run beside its arrays.
 
     Args:
         memoryx: with all updates applied
@@ -241,7 +241,7 @@ def _check_layout(reader: CheckpointReader | CommittedStore, name: str, memoryx:
 
 
 def _position(path: Path, values: Mapping[str, Any]) -> Position:
-    """Return where a run is, as the values of its saved state say it."""
+    """Position of a run by the values of its saved state."""
     streamed = streamed_of(path, values)
     return Position(step_of(path, values), streamed.batches, streamed.batch_size)
 

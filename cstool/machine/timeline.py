@@ -76,7 +76,7 @@ def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
 
 
 def layers_of(ops: Sequence[Op]) -> list[range]:
-    """Return the layers of a model, as ranges of positions: consecutive ops whose names begin with the same number."""
+    """Layers of a model, as ranges of positions: consecutive ops whose names begin with the same number."""
 
     def layer(position: int) -> str | None:
         found = _NUMBERED.match(ops[position].name)
@@ -87,7 +87,7 @@ def layers_of(ops: Sequence[Op]) -> list[range]:
 
 
 def _runs_again(ops: Sequence[Op], layer: range) -> list[int]:
-    """Return which ops must run forward again for the backward of a layer.
+    """Positions of the ops that must run forward again for the backward of a layer.
 
     Those that make something that is read then, but for what crosses the boundary, which is still there.
     """

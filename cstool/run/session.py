@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from cstool.brief import Brief
 from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
-from cstool.machine.kernel_choice import KernelChooser
+from cstool.machine.sparsity import KernelChooser
 from cstool.machine.state import Position
 from cstool.params import Params
 from cstool.progress import Progress

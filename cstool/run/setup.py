@@ -12,10 +12,9 @@ from cstool.kernels.gemm_providers import choose_gemm
 from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
-from cstool.machine.kernel_choice import KernelChooser
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels
-from cstool.machine.sparsity_rules import sparsity_rules
+from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start
 from cstool.optimizers import make_optimizer
 from cstool.params import Params

@@ -15,7 +15,7 @@ import pytest
 
 from cstool.kernels.sparse import SparseMatrix, matrix
 from cstool.kernels.sparse.crossover import Crossover
-from cstool.machine import kernel_choice
+from cstool.machine import sparsity as kernel_choice
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.params import load_params

@@ -53,7 +53,7 @@ class DroppedWeight:
         self._patterns: dict[Panel, Pattern] = {}
 
     def as_streamed(self, panel: Panel, rows: Array, draw: Draw) -> SparseMatrix:
-        """Return what a panel is without what is left out; its values are lent."""
+        """A panel without the weights that are left out; its values are lent."""
         pattern = self.pattern(panel, draw)
         values = self._lend((pattern.count,), panel.size)
         collect(pattern, rows.reshape(pattern.shape), values)
@@ -62,7 +62,7 @@ class DroppedWeight:
         return SparseMatrix(pattern, values, choice, False, panel.size, lambda shape: self._lend(shape, 0))
 
     def gradient(self, panel: Panel, numbers: Array, draw: Draw) -> Array:
-        """Return the gradient of a panel from that of what streamed: zero where the weight was left out; it is lent."""
+        """The gradient of a panel from that of its streamed numbers: zero where the weight was left out; it is lent."""
         pattern = self.pattern(panel, draw)
         whole = self._lend(panel.shape, 0)
         expand(pattern, numbers, whole.reshape(pattern.shape))
@@ -70,7 +70,7 @@ class DroppedWeight:
         return whole
 
     def pattern(self, panel: Panel, draw: Draw) -> Pattern:
-        """Return what is kept of a panel; the masks of one draw are kept until the next."""
+        """Pattern of the weights of a panel that are not left out; the masks of one draw are kept until the next."""
         if draw != self._drawn:
             shape = self.weight.matrix_shape
             mask = dropconnect_mask(shape, self.group.sparsity, self._rules.seed, self.weight.name, *draw)

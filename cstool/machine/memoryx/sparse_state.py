@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def indices_bytes(sparse: SparseWeight) -> int:
-    """Return what the indices of a weight take in a checkpoint [bytes]."""
+    """Size of the indices of a weight in a checkpoint [bytes]."""
     return sparse.count * index_kind(sparse.weight.size).itemsize
 
 
@@ -33,7 +33,7 @@ def add_indices(writer: CheckpointWriter, sparse: SparseWeight) -> None:
 
 
 def describe_sparsity(memoryx: MemoryX) -> dict[str, Any]:
-    """Return what a checkpoint says of the sparse weights."""
+    """Description of the sparse weights for a checkpoint."""
     return {
         name: {
             "shape": list(sparse.shape),

@@ -102,7 +102,7 @@ class SparseWeight:
         return f"{self.arrays[0]}{INDICES}"
 
     def count_of(self, panel: Panel) -> int:
-        """Return the non-zeros of a panel."""
+        """Number of non-zeros of a panel."""
         return self._patterns[panel].count
 
     @property
@@ -116,20 +116,20 @@ class SparseWeight:
         return self.weight.matrix_shape
 
     def pattern(self, panel: Panel) -> Pattern:
-        """Return where the non-zeros of a panel are."""
+        """Pattern of the non-zeros of a panel."""
         return self._patterns[panel]
 
     def span(self, panel: Panel) -> tuple[int, int]:
-        """Return which elements of the arrays in the store are those of a panel."""
+        """Elements of a panel in the arrays of the store: start and stop."""
         return self._starts[panel], self._starts[panel] + self._patterns[panel].count
 
     def room(self, panel: Panel) -> int:
-        """Return how many non-zeros a panel may come to have, if they stay about evenly spread over the weight."""
+        """Most non-zeros of a panel, if they stay about evenly spread over the weight."""
         share = math.ceil((self.capacity or 0) * panel.size / self.weight.size * UNEVEN)
         return min(panel.size, self.capacity or 0, share)
 
     def choice(self, panel: Panel) -> KernelChoice:
-        """Return which kernels compute with a panel."""
+        """Kernels that compute with a panel."""
         return self._rules.choose(self._patterns[panel])
 
     @property
@@ -214,7 +214,7 @@ class SparseWeight:
             self._store.give_back(array, start, stop, part, changed=True)
 
     def dense(self, array: str) -> Array:
-        """Return an array with its zeros, (rows, columns) float32."""
+        """An array with its zeros, (rows, columns) float32."""
         whole = np.empty(self.shape, np.float32)
         for panel in self.panels:
             whole[panel.start : panel.stop] = self._written_out(array, panel)

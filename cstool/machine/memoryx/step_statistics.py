@@ -60,14 +60,14 @@ class StepStatistics:
             self._gradient_squares[panel] = squares
 
     def streamed_numbers(self) -> dict[str, int]:
-        """Return how many numbers of each weight streamed, at the beginning of the step."""
+        """Count of the streamed numbers of each weight, at the beginning of the step."""
         found: dict[str, int] = {}
         for panel, count in self._numbers.items():
             found[panel.weight] = found.get(panel.weight, 0) + count
         return found
 
     def norms(self) -> dict[str, float]:
-        """Return the norms of the step by tag: of all, of each layer and of each weight; nothing if none were wanted.
+        """Norms of the step by tag: of all, of each layer and of each weight; none if none were wanted.
 
         Gradients are those before clipping; weights are those that the gradients belong to.
 
@@ -90,7 +90,7 @@ class StepStatistics:
 
 
 def _by_weight(squares: Mapping[Panel, float]) -> dict[str, float]:
-    """Return the sums of panels by weight, both in an order that does not depend on threads."""
+    """Sums of panels by weight, both in an order that does not depend on threads."""
 
     def sums() -> Iterator[tuple[str, float]]:
         panels: dict[str, list[Panel]] = {}

@@ -109,14 +109,14 @@ class WaitingGradients:
         self._in_store[panel] = span, self._workers.submit(self._write, panel, span, gradient)
 
     def sources(self, panel: Panel) -> tuple[str, ...]:
-        """Return the array of the store in which a gradient waits; nothing if it waits in memory."""
+        """Name of the array of the store in which a gradient waits; none if it waits in memory."""
         if panel not in self._in_store:
             return ()
         self._in_store[panel][1].result()
         return (_array(panel.weight),)
 
     def take(self, panel: Panel) -> Array | None:
-        """Return a gradient that waits in memory, and let go of it; None where it waits in the store."""
+        """Hand out a gradient that waits in memory; None where it waits in the store."""
         return self._in_memory.pop(panel, None)
 
     def drop(self, panel: Panel) -> None:
@@ -124,7 +124,7 @@ class WaitingGradients:
         del self._in_store[panel]
 
     def fetch(self, panel: Panel) -> Array:
-        """Return a gradient, wherever it waits, and let go of it."""
+        """Hand out a gradient, wherever it waits."""
         gradient = self._in_memory.pop(panel, None)
         if gradient is not None:
             self._room.give_back(gradient.nbytes)

@@ -10,8 +10,8 @@ import pytest
 
 from cstool.kernels.sparse import KernelChoice, Pattern, make_pattern
 from cstool.kernels.sparse.crossover import Crossover
-from cstool.machine import kernel_choice
-from cstool.machine.kernel_choice import SPARSE_KERNELS, KernelChooser
+from cstool.machine import sparsity as kernel_choice
+from cstool.machine.sparsity import SPARSE_KERNELS, KernelChooser
 
 MEASURED = Crossover(forward=0.5, delta=0.25, gradient=0.1)
 
@@ -124,7 +124,7 @@ def test_where_nothing_was_kept_it_measures(calls: list[tuple[Any, ...]], kept: 
 )
 def test_what_is_no_measurement_is_measured(kept, monkeypatch) -> None:
     measured = Crossover(0.1, 0.2, 0.3)
-    monkeypatch.setattr("cstool.machine.kernel_choice.crossover", lambda *_shape, refresh: measured)
+    monkeypatch.setattr("cstool.machine.sparsity.crossover", lambda *_shape, refresh: measured)
     chooser = KernelChooser("auto")
     chooser.settle([(8, 4)], 64, kept)
     assert chooser.as_dict()["crossovers"] == {"8x4": {"forward": 0.1, "delta": 0.2, "gradient": 0.3}}

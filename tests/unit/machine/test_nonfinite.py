@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cstool.ir import Graph, _panel
-from cstool.machine.nonfinite import first_bad_tensor
+from cstool.machine.cluster import first_bad_tensor
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import array_of, machine, random_batch, set_array
 

@@ -13,9 +13,9 @@ from cstool.ir import Graph, _panel
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine import budgets
 from cstool.machine.appliance import Appliance
+from cstool.machine.cluster import first_bad_tensor
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import UNEVEN
-from cstool.machine.nonfinite import first_bad_tensor
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW, SparsityParams
 from cstool.params.sections.sparsity import CosineShare, CyclingShare, LinearShare

@@ -1,4 +1,4 @@
-"""Which kernels compute with a sparse panel, dense or sparse ones: settled once per run, and kept when it goes on."""
+"""The sparsity of a run: which weights are sparse, and which kernels compute with them, settled once and kept."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any
 
+from cstool.ir import Graph
 from cstool.kernels.sparse import KernelChoice, Pattern
 from cstool.kernels.sparse.crossover import Crossover, choose, crossover
+from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.params import Params
+from cstool.sparsity import assign_groups
+from cstool.store import read_mask, read_weight
 
 log = logging.getLogger("cstool")
 SPARSE_KERNELS = ("auto", "always", "never", "measure")
@@ -57,17 +62,17 @@ class KernelChooser:
             log.info(f"Measured up to which density sparse kernels pay here, in {seconds:.1f} seconds; it is kept.")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON, as a checkpoint keeps it."""
+        """The choices ready for JSON, as a checkpoint keeps them."""
         crossovers = {_written(shape): asdict(found) for shape, found in self._crossovers.items()}
         return {"mode": self.mode, "crossovers": crossovers}
 
     def __call__(self, pattern: Pattern) -> KernelChoice:
-        """Return the kernels for a panel."""
+        """The kernels for a panel."""
         return _FORCED.get(self.mode) or choose(self._crossovers[pattern.shape], pattern.density)
 
 
 def _crossover(stored: Any) -> Crossover | None:
-    """Return what a checkpoint says, None where that is nothing of the kind."""
+    """The measurement that a checkpoint keeps, None where it is nothing of the kind."""
     names = [field.name for field in fields(Crossover)]
     if not isinstance(stored, dict) or sorted(stored) != sorted(names):
         return None
@@ -76,3 +81,20 @@ def _crossover(stored: Any) -> Crossover | None:
 
 def _written(shape: tuple[int, int]) -> str:
     return f"{shape[0]}x{shape[1]}"
+
+
+def sparsity_rules(params: Params, graph: Graph, chooser: KernelChooser) -> SparsityRules:
+    """The sparse weights of a model, and the rules of each.
+
+    Args:
+        params: with the groups
+        graph: the model
+        chooser: says which kernels compute with them
+
+    Raises:
+        ParamsError: a group matches no weight, or one that cannot be sparse
+    """
+    numbers = assign_groups(params.sparsity, graph, params.sparsity_place)
+    groups = {name: params.sparsity[number] for name, number in numbers.items()}
+    last_step = params.loop.max_steps if params.loop.num_steps is None else None
+    return SparsityRules(groups, params.seed, last_step, chooser, read_weight, read_mask)
