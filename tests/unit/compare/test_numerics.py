@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from cstool.store import CheckpointWriter
 
 
 @pytest.fixture
-def finish(tmp_path: Path):
+def finish(tmp_path):
     """Write a checkpoint and return the end of a run that left it."""
     written = iter("abc")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -14,7 +12,7 @@ from tests.unit.cli.test_compile import TRAINER
 
 
 @pytest.fixture
-def load(tmp_path: Path):
+def load(tmp_path):
     """Load a params file with a sparsity section and other keys of `trainer.init`."""
 
     def load_with(sparsity: object = None, **init: object) -> Params:

@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -57,7 +56,7 @@ def artifact_of(inputs: Mapping[str, str], **changes: Any) -> Artifact:
     return streaming_artifact(inputs=MappingProxyType(dict(inputs)), **changes)
 
 
-def test_inputs_are_short_texts_under_dotted_keys(golden: Any) -> None:
+def test_inputs_are_short_texts_under_dotted_keys(golden):
     inputs = inputs_of()
     golden("compiler/inputs.json", json.dumps(dict(inputs), indent=1) + "\n")
     assert all(isinstance(value, str) and len(value) <= 64 for value in inputs.values())
@@ -74,7 +73,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Request) if field.name != "system"])
-def test_all_that_is_requested_counts(name: str) -> None:
+def test_all_that_is_requested_counts(name):
     value = getattr(REQUEST, name)
     other = make_optimizer(Lion(), None) if name == "optimizer" else OTHER[type(value)](value)
     assert inputs_of(replace(REQUEST, **{name: other})) != inputs_of()
@@ -99,36 +98,36 @@ def changed(value: Any, path: tuple[str, ...]) -> Any:
 
 
 @pytest.mark.parametrize("path", numbers_of(SYSTEM), ids=".".join)
-def test_all_numbers_of_a_system_count(path: tuple[str, ...]) -> None:
+def test_all_numbers_of_a_system_count(path):
     assert inputs_of(replace(REQUEST, system=changed(SYSTEM, path))) != inputs_of()
 
 
-def test_what_a_cluster_lacks_counts() -> None:
+def test_what_a_cluster_lacks_counts():
     for name in ("memoryx", "swarmx"):
         assert inputs_of(replace(REQUEST, system=replace(SYSTEM, **{name: None}))) != inputs_of()
 
 
-def test_sources_of_numbers_do_not_count() -> None:
+def test_sources_of_numbers_do_not_count():
     told: System = replace(SYSTEM, sources={"clock_hz": ("X", "someone")})
     assert inputs_of(replace(REQUEST, system=told)) == inputs_of()
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if FAMILIES[family]])
-def test_models_count(family: str) -> None:
+def test_models_count(family):
     assert inputs_of(**FAMILIES[family])["graph"] != inputs_of()["graph"]
 
 
-def test_the_length_of_samples_counts() -> None:
+def test_the_length_of_samples_counts():
     assert inputs_of(sequence=4) != inputs_of()
 
 
-def test_the_program_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_counts(monkeypatch):
     before = inputs_of()
     monkeypatch.setattr(cstool, "__version__", "9.0")
     assert inputs_of() != before
 
 
-def test_names_are_those_of_the_real_machine(tmp_path: Path) -> None:
+def test_names_are_those_of_the_real_machine(tmp_path):
     path = artifact_path(tmp_path, inputs_of())
     assert path.parent == tmp_path
     assert re.fullmatch(r"cs_[0-9]{19}\.json", path.name)
@@ -136,11 +135,11 @@ def test_names_are_those_of_the_real_machine(tmp_path: Path) -> None:
     assert path != artifact_path(tmp_path, inputs_of(layers=2))
 
 
-def test_a_name_never_changes(tmp_path: Path) -> None:
+def test_a_name_never_changes(tmp_path):
     assert artifact_path(tmp_path, {"num_csx": "1"}).name == "cs_6396979161628405267.json"
 
 
-def test_what_is_kept_is_found(tmp_path: Path) -> None:
+def test_what_is_kept_is_found(tmp_path):
     folder = tmp_path / "new" / "folder"
     inputs = inputs_of()
     assert find_cached(folder, inputs) is None
@@ -151,7 +150,7 @@ def test_what_is_kept_is_found(tmp_path: Path) -> None:
     assert [p.name for p in folder.iterdir()] == [path.name]
 
 
-def test_what_is_damaged_is_a_miss_and_is_written_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_damaged_is_a_miss_and_is_written_anew(tmp_path, caplog):
     artifact = artifact_of(inputs_of())
     path = keep_artifact(tmp_path, artifact)
     path.write_text(path.read_text()[:-100])
@@ -167,7 +166,7 @@ def test_what_is_damaged_is_a_miss_and_is_written_anew(tmp_path: Path, caplog: p
     assert find_cached(tmp_path, artifact.inputs) == artifact
 
 
-def test_anothers_artifact_is_a_miss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_anothers_artifact_is_a_miss(tmp_path, caplog):
     kept = keep_artifact(tmp_path, artifact_of(inputs_of(layers=2)))
     path = artifact_path(tmp_path, inputs_of())
     kept.rename(path)
@@ -177,7 +176,7 @@ def test_anothers_artifact_is_a_miss(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [record.getMessage() for record in caplog.records] == [message]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     for folder, why in ((file, "File exists"), (file / "below", "Not a directory")):
@@ -187,7 +186,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         assert (caught.value.hint, caught.value.exit_code) == ("name another folder with --compile_dir", 2)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     def refuse(*_: Any) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -201,7 +200,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_writers_of_one_artifact_do_no_harm(tmp_path: Path) -> None:
+def test_many_writers_of_one_artifact_do_no_harm(tmp_path):
     artifact = artifact_of(inputs_of())
     failures: list[Exception] = []
 
@@ -251,12 +250,12 @@ MORE_SRAM = replace(SYSTEM, pe=replace(SYSTEM.pe, sram_bytes=65536))
         ),
     ],
 )
-def test_a_miss_is_explained(new: Mapping[str, str], text: str, tmp_path: Path) -> None:
+def test_a_miss_is_explained(new, text, tmp_path):
     path = keep_artifact(tmp_path, artifact_of(inputs_of()))
     assert explain_miss(tmp_path, new) == f"Not compiled before. Since {path.name} was, there changed: {text}"
 
 
-def test_the_nearest_artifact_explains(tmp_path: Path) -> None:
+def test_the_nearest_artifact_explains(tmp_path):
     keep_artifact(tmp_path, artifact_of(inputs_of(vocab_size=12)))
     near = keep_artifact(tmp_path, artifact_of(inputs_of()))
     keep_artifact(tmp_path, artifact_of(inputs_of(replace(REQUEST, batch_size=32))))
@@ -264,7 +263,7 @@ def test_the_nearest_artifact_explains(tmp_path: Path) -> None:
     assert explain_miss(tmp_path, new) == f"Not compiled before. Since {near.name} was, there changed: num_csx 1 -> 2"
 
 
-def test_where_nothing_can_be_compared_there_is_no_explanation(tmp_path: Path) -> None:
+def test_where_nothing_can_be_compared_there_is_no_explanation(tmp_path):
     assert explain_miss(tmp_path / "missing", inputs_of()) is None
     assert explain_miss(tmp_path, inputs_of()) is None
     for number, text in enumerate(("", "[]", "{}", '{"inputs": 3}', "[" * 100_000, "\xff")):
@@ -276,7 +275,7 @@ def test_where_nothing_can_be_compared_there_is_no_explanation(tmp_path: Path) -
     assert explain_miss(tmp_path, inputs_of()) is None, "it is there"
 
 
-def test_of_many_the_latest_are_compared(tmp_path: Path) -> None:
+def test_of_many_the_latest_are_compared(tmp_path):
     old = keep_artifact(tmp_path, artifact_of(inputs_of()))
     os.utime(old, (1, 1))
     for number in range(MOST_COMPARED):

@@ -66,7 +66,7 @@ PLACES = [(file, system) for system in ("cs2", "cs3") for file in FILES if (file
 
 
 @pytest.mark.parametrize(("file", "system"), PLACES, ids=[f"{file.stem}-{system}" for file, system in PLACES])
-def test_every_account_of_every_artifact_adds_up(file: Path, system: str) -> None:
+def test_every_account_of_every_artifact_adds_up(file, system):
     artifact = compile_model(load_params(file), load_system(system))
     verify_artifact(artifact)
     sums = [sum(entry.bytes for entry in account) for account in accounts(artifact)]
@@ -86,11 +86,11 @@ def test_every_account_of_every_artifact_adds_up(file: Path, system: str) -> Non
         ("gpt_120t", ExecutionMode.WEIGHT_STREAMING),
     ],
 )
-def test_a_small_model_is_pipelined_and_a_large_one_streamed(file: str, mode: ExecutionMode) -> None:
+def test_a_small_model_is_pipelined_and_a_large_one_streamed(file, mode):
     assert compile_model(load_params(ROOT / "params" / f"{file}.yaml"), load_system("cs2")).mode is mode
 
 
-def test_a_small_model_gets_replicas_and_says_why() -> None:
+def test_a_small_model_gets_replicas_and_says_why():
     tiny, cs2 = load_params(ROOT / "params" / "gpt_tiny.yaml"), load_system("cs2")
     artifact = compile_model(tiny, cs2, execution_mode="pipelined")
     assert artifact.pipelined is not None
@@ -100,7 +100,7 @@ def test_a_small_model_gets_replicas_and_says_why() -> None:
     assert why in artifact.reasons
 
 
-def test_a_model_beyond_the_memory_of_the_wafer_is_streamed_and_says_why() -> None:
+def test_a_model_beyond_the_memory_of_the_wafer_is_streamed_and_says_why():
     params = load_params(ROOT / "params" / "gpt3_13b.yaml")
     artifact = compile_model(params, load_system("cs2"), recompute="needed")
     assert artifact.mode is ExecutionMode.WEIGHT_STREAMING
@@ -112,7 +112,7 @@ def test_a_model_beyond_the_memory_of_the_wafer_is_streamed_and_says_why() -> No
     )
 
 
-def test_three_wafers_give_three_answers() -> None:
+def test_three_wafers_give_three_answers():
     """WSE-1 has no MemoryX; WSE-3 has more PEs, so its tiles are smaller and larger micro-batches fit."""
     tiny, xl = (load_params(ROOT / "params" / f"{name}.yaml") for name in ("gpt_tiny", "gpt3_xl"))
     found = {name: compile_model(tiny, load_system(name), execution_mode="pipelined") for name in system_names()}
@@ -124,7 +124,7 @@ def test_three_wafers_give_three_answers() -> None:
 
 
 @pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
-def test_artifacts_do_not_depend_on_the_process_or_the_hash_seed(mode: str) -> None:
+def test_artifacts_do_not_depend_on_the_process_or_the_hash_seed(mode):
     program = (
         "import hashlib, sys; from cstool.system import load_system; from cstool.compiler import compile_model; "
         "from cstool.ir import artifact_text; from cstool.params import load_params; "
@@ -145,13 +145,13 @@ def test_artifacts_do_not_depend_on_the_process_or_the_hash_seed(mode: str) -> N
     assert len(found) == 1
 
 
-def test_the_text_of_an_artifact_is_that_of_an_equal_one(tmp_path: Path) -> None:
+def test_the_text_of_an_artifact_is_that_of_an_equal_one(tmp_path):
     one, other = (artifact_text(compile_model(small_gpt(tmp_path), load_system("cs2"))) for _ in range(2))
     assert one == other
 
 
 @pytest.mark.parametrize(("num_csx", "nearest"), [(5, "4 and 6 are the nearest"), (32, "24 and 48 are the nearest")])
-def test_systems_must_divide_the_batch(tmp_path: Path, num_csx: int, nearest: str) -> None:
+def test_systems_must_divide_the_batch(tmp_path, num_csx, nearest):
     file = small_gpt(tmp_path).path
     params = load_params(file, overrides=[f"trainer.init.backend.cluster_config.num_csx={num_csx}"])
     with pytest.raises(CompileError) as raised:
@@ -159,7 +159,7 @@ def test_systems_must_divide_the_batch(tmp_path: Path, num_csx: int, nearest: st
     assert str(raised.value) == f"{file}: num_csx must divide batch_size (48), got {num_csx}\nhint: {nearest}"
 
 
-def test_a_cluster_has_so_many_systems(tmp_path: Path) -> None:
+def test_a_cluster_has_so_many_systems(tmp_path):
     file = small_gpt(tmp_path).path
     params = load_params(file, overrides=["trainer.init.backend.cluster_config.num_csx=2"])
     with pytest.raises(CompileError) as raised:
@@ -167,7 +167,7 @@ def test_a_cluster_has_so_many_systems(tmp_path: Path) -> None:
     assert str(raised.value) == (f"{file}: num_csx must be at most 1, the systems of a cluster of cs1, got 2")
 
 
-def test_a_micro_batch_is_of_what_a_system_has(tmp_path: Path) -> None:
+def test_a_micro_batch_is_of_what_a_system_has(tmp_path):
     params = small_gpt(tmp_path)
     with pytest.raises(CompileError) as raised:
         compile_model(params, load_system("cs2"), micro_batch_size=49)
@@ -175,7 +175,7 @@ def test_a_micro_batch_is_of_what_a_system_has(tmp_path: Path) -> None:
     assert str(raised.value) == message
 
 
-def test_micro_batches_that_are_asked_for_are_cut_evenly(tmp_path: Path) -> None:
+def test_micro_batches_that_are_asked_for_are_cut_evenly(tmp_path):
     asked: dict[str, Any] = {"execution_mode": "weight_streaming", "micro_batch_size": 10}
     artifact = compile_model(small_gpt(tmp_path, batch_size=47), load_system("cs2"), **asked)
     assert artifact.streaming is not None
@@ -187,7 +187,7 @@ def test_micro_batches_that_are_asked_for_are_cut_evenly(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
-def test_a_prime_batch_is_nearly_as_fast_as_its_neighbours(tmp_path: Path, mode: str) -> None:
+def test_a_prime_batch_is_nearly_as_fast_as_its_neighbours(tmp_path, mode):
     """A replica or a micro-batch more than 96 samples need is all that 97 may cost."""
 
     def per_s(batch_size: int) -> float:
@@ -207,7 +207,7 @@ def write_system(path: Path, width: int, height: int, **pe: int) -> Path:
     return path
 
 
-def test_colors_of_their_own_are_kept_for_what_moves_within_regions(tmp_path: Path) -> None:
+def test_colors_of_their_own_are_kept_for_what_moves_within_regions(tmp_path):
     params, file = small_gpt(tmp_path), tmp_path / "few.yaml"
 
     def with_colors(count: int) -> System:
@@ -226,13 +226,13 @@ def test_colors_of_their_own_are_kept_for_what_moves_within_regions(tmp_path: Pa
     )
 
 
-def test_a_large_prime_batch_takes_no_longer(tmp_path: Path) -> None:
+def test_a_large_prime_batch_takes_no_longer(tmp_path):
     artifact = compile_model(small_gpt(tmp_path, batch_size=2**31 - 1), load_system("cs2"))
     assert artifact.pipelined is not None
     assert artifact.pipelined.replicas[0] * artifact.pipelined.replicas[1] > 1
 
 
-def test_a_wafer_of_one_pe_is_too_small(tmp_path: Path) -> None:
+def test_a_wafer_of_one_pe_is_too_small(tmp_path):
     params = small_gpt(tmp_path)
     with pytest.raises(CompileError) as raised:
         compile_model(params, load_system(write_system(tmp_path / "one.yaml", 1, 1)))
@@ -244,7 +244,7 @@ def test_a_wafer_of_one_pe_is_too_small(tmp_path: Path) -> None:
     )
 
 
-def test_memoryx_has_a_capacity() -> None:
+def test_memoryx_has_a_capacity():
     """20 bytes a weight are what the vendor's largest MemoryX of 2021 has for 120 trillion; we need 16."""
     params = load_params(ROOT / "params" / "gpt_120t.yaml")
     assert compile_model(params, load_system("cs2")).memoryx.total_bytes == 16 * 120_006_530_700_000
@@ -266,7 +266,7 @@ def test_memoryx_has_a_capacity() -> None:
         ("gpt3_xl", "cs1", {"execution_mode": "weight_streaming"}, "this fits: --system cs3"),
     ],
 )
-def test_the_changes_that_an_error_names_do_fit(file: str, system: str, asked: dict[str, Any], hint: str) -> None:
+def test_the_changes_that_an_error_names_do_fit(file, system, asked, hint):
     params = load_params(ROOT / "params" / f"{file}.yaml")
     with pytest.raises(CompileError) as raised:
         compile_model(params, load_system(system), **asked)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ FALLING = {"algorithm": "set", "sparsity": [0.875, 0.75, 0.5], "update": {"freq"
 
 
 @pytest.fixture
-def params(tmp_path: Path) -> Make:
+def params(tmp_path) -> Make:
     """Params of a small decoder of two layers with these groups of sparsity."""
 
     def make(*groups: dict[str, Any], max_steps: int = 10) -> Params:
@@ -79,16 +78,16 @@ def counted(params: Params) -> dict[str, int]:
     return {name.removeprefix(prefix).removesuffix(ending): count for name, count in layer.items()}
 
 
-def test_a_static_share_leaves_the_rest_of_each_matrix(params: Make) -> None:
+def test_a_static_share_leaves_the_rest_of_each_matrix(params):
     assert counted(params({"sparsity": 0.75})) == {name: rows * columns // 4 for name, (rows, columns) in LAYER.items()}
 
 
-def test_without_sparsity_nothing_is_counted(params: Make) -> None:
+def test_without_sparsity_nothing_is_counted(params):
     assert count_nonzeros(params(), graph_of(params())) == ()
     assert counted(params({"sparsity": 0.0})) == {}
 
 
-def test_layers_that_differ_count_with_their_mean(params: Make) -> None:
+def test_layers_that_differ_count_with_their_mean(params):
     """A quarter of layer 0 and all of layer 1; then an eighth of it."""
     found = counted(params({"sparsity": 0.75, "param_filter": "*layers.0.ffn*.weight"}))
     assert found == dict.fromkeys(FFN, 256 * 64 * 5 // 8)
@@ -111,14 +110,12 @@ def test_layers_that_differ_count_with_their_mean(params: Make) -> None:
         ({"init_method": "from_zeros", "sparsity": 0.5}, 9, None),
     ],
 )
-def test_what_changes_counts_with_the_most_that_it_keeps(
-    params: Make, group: dict[str, Any], max_steps: int, share: float | None
-) -> None:
+def test_what_changes_counts_with_the_most_that_it_keeps(params, group, max_steps, share):
     expected = {} if share is None else {name: rows * columns * share for name, (rows, columns) in LAYER.items()}
     assert counted(params(group, max_steps=max_steps)) == expected
 
 
-def test_a_group_that_matches_nothing_is_an_error(params: Make) -> None:
+def test_a_group_that_matches_nothing_is_an_error(params):
     wrong = params({"sparsity": 0.5, "param_filter": "*nothing*"})
     with pytest.raises(ParamsError, match=r"nothing"):
         compile_model(wrong, CS2)
@@ -131,7 +128,7 @@ def streamed(params: Params) -> Artifact:
     return compile_model(params, CS2, execution_mode="weight_streaming")
 
 
-def test_of_a_sparse_model_the_non_zeros_are_streamed_each_with_its_place(params: Make) -> None:
+def test_of_a_sparse_model_the_non_zeros_are_streamed_each_with_its_place(params):
     dense, sparse = streamed(params()), streamed(params({"sparsity": 0.875}))
     assert dense.streaming is not None
     assert sparse.streaming is not None
@@ -155,7 +152,7 @@ def test_of_a_sparse_model_the_non_zeros_are_streamed_each_with_its_place(params
     assert sparse.step_cycles < dense.step_cycles
 
 
-def test_memoryx_holds_what_is_not_zero_and_where_it_is(params: Make) -> None:
+def test_memoryx_holds_what_is_not_zero_and_where_it_is(params):
     dense, sparse = streamed(params()).memoryx, streamed(params({"sparsity": 0.75})).memoryx
     kept, zeros = 2 * ELEMENTS // 4, 2 * ELEMENTS * 3 // 4
     assert dense.weights_bytes - sparse.weights_bytes == 4 * zeros - 4 * kept
@@ -163,22 +160,20 @@ def test_memoryx_holds_what_is_not_zero_and_where_it_is(params: Make) -> None:
     assert dense.gradient_bytes - sparse.gradient_bytes == 4 * zeros
 
 
-def test_zeros_are_no_work(params: Make) -> None:
+def test_zeros_are_no_work(params):
     """Forward, delta and gradient: three products, of two operations per weight and token."""
     dense, sparse = streamed(params()), streamed(params({"sparsity": 0.75}))
     zeros = 2 * ELEMENTS * 3 // 4
     assert useful_flops(dense) - useful_flops(sparse) == 48 * 128 * zeros * 3 * 2
 
 
-def test_pipelined_keeps_zeros(params: Make) -> None:
+def test_pipelined_keeps_zeros(params):
     dense, sparse = (compile_model(p, CS2, execution_mode="pipelined") for p in (params(), params({"sparsity": 0.75})))
     assert dense.pipelined == sparse.pipelined
     assert dense.step_cycles == sparse.step_cycles
 
 
-def test_a_sparse_model_is_kept_beside_the_dense_one(
-    params: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sparse_model_is_kept_beside_the_dense_one(params, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="cstool")
     kept = tmp_path / "kept"
     dense, first = compile_or_load(params(), CS2, kept)
@@ -221,9 +216,7 @@ def test_a_sparse_model_is_kept_beside_the_dense_one(
         ),
     ],
 )
-def test_what_is_modelled_is_said_where_the_share_does_not_say_it(
-    params: Make, groups: list[dict[str, Any]], notes: list[str]
-) -> None:
+def test_what_is_modelled_is_said_where_the_share_does_not_say_it(params, groups, notes):
     made = params(*groups)
     assert sparsity_notes(made, streamed(made)) == notes
     pipelined = compile_model(made, CS2, execution_mode="pipelined")

@@ -46,22 +46,22 @@ def plan(artifact: Artifact, **changes: Any) -> Artifact:
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
-def test_equal_artifacts_have_no_differences(artifact: Artifact) -> None:
+def test_equal_artifacts_have_no_differences(artifact):
     assert differences(artifact, artifact) == []
     with_sources = replace(SYSTEM, sources=MappingProxyType({"clock_hz": ("X", "someone")}))
     assert differences(artifact, replace(artifact, system=with_sources)) == []
 
 
-def test_a_change_reads_as_a_line() -> None:
+def test_a_change_reads_as_a_line():
     assert str(Change("mode", "pipelined", "weight_streaming")) == "mode: pipelined -> weight_streaming"
 
 
-def test_another_mode(golden: Any) -> None:
+def test_another_mode(golden):
     graph = decoder(layers=1)
     golden("compiler/difference_mode.txt", text(streaming_artifact(graph), pipelined_artifact(graph)))
 
 
-def test_another_plan_in_weight_streaming(golden: Any) -> None:
+def test_another_plan_in_weight_streaming(golden):
     streaming = STREAMING.streaming
     segment, *others = streaming.kernels
     faster = replace(segment[0], cycles=replace(segment[0].cycles, recomputes=0), sram_bytes=1)
@@ -86,7 +86,7 @@ def test_another_plan_in_weight_streaming(golden: Any) -> None:
     golden("compiler/difference_streaming.txt", text(STREAMING, changed))
 
 
-def test_stages_that_are_moved_and_resized(golden: Any) -> None:
+def test_stages_that_are_moved_and_resized(golden):
     stages = list(PIPELINED.pipelined.stages)
     stages[0] = replace(stages[0], region=replace(stages[0].region, height=14))
     stages[1] = replace(stages[1], region=Region(30, 0, 4, 15), in_flight=9, is_recomputed=True)
@@ -106,7 +106,7 @@ def test_stages_that_are_moved_and_resized(golden: Any) -> None:
     golden("compiler/difference_pipelined.txt", text(PIPELINED, changed))
 
 
-def test_what_comes_first_matters_most() -> None:
+def test_what_comes_first_matters_most():
     inputs = MappingProxyType({**STREAMING.inputs, "num_csx": "4"})
     changed = replace(plan(STREAMING, streamed_bytes=1), inputs=inputs, step_cycles=1, sram_used_bytes=2)
     assert [change.what for change in differences(STREAMING, changed)] == [
@@ -117,7 +117,7 @@ def test_what_comes_first_matters_most() -> None:
     ]
 
 
-def test_numbers_are_in_words_that_fit_them() -> None:
+def test_numbers_are_in_words_that_fit_them():
     one = replace(STREAMING, micro_batch_size=1, step_cycles=850_000)
     slow = replace(STREAMING, micro_batch_size=2, step_cycles=6 * 10**12)
     assert text(one, slow) == (
@@ -126,7 +126,7 @@ def test_numbers_are_in_words_that_fit_them() -> None:
     )
 
 
-def test_what_has_no_words_is_named_by_its_path() -> None:
+def test_what_has_no_words_is_named_by_its_path():
     odd = replace(STREAMING, system=replace(SYSTEM, links=replace(SYSTEM.links, hop_cycles=3)))
     assert differences(STREAMING, odd) == [Change("system.links.hop_cycles", "1", "3")]
     none = replace(STREAMING, system=replace(SYSTEM, swarmx=None))
@@ -161,7 +161,7 @@ LEAVES = {
 
 
 @given(st.data())
-def test_whatever_differs_is_found(data: st.DataObject) -> None:
+def test_whatever_differs_is_found(data):
     name = data.draw(st.sampled_from(sorted(ARTIFACTS)))
     *path, last = data.draw(st.sampled_from(LEAVES[name]))
     if path == ["pipelined"] and last == "bottleneck":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,7 +22,7 @@ FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_every_op_is_in_one_kernel_in_the_order_of_the_stream(family: str, dropout: float) -> None:
+def test_every_op_is_in_one_kernel_in_the_order_of_the_stream(family, dropout):
     graph = every_family(dropout=dropout)[family]
     program = compiled(graph, KERNEL_PASSES)
     for segment, kernels in zip(graph.segments, program.kernels, strict=True):
@@ -32,7 +31,7 @@ def test_every_op_is_in_one_kernel_in_the_order_of_the_stream(family: str, dropo
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_every_kernel_has_one_kind_of_anchor(family: str) -> None:
+def test_every_kernel_has_one_kind_of_anchor(family):
     graph = every_family()[family]
     for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
         for kernel in kernels:
@@ -45,7 +44,7 @@ def test_every_kernel_has_one_kind_of_anchor(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_what_kernels_read_and_make_is_what_crosses_between_them(family: str) -> None:
+def test_what_kernels_read_and_make_is_what_crosses_between_them(family):
     """Against all repetitions written out: an activation is made for others just where another kernel reads it."""
     graph = every_family()[family]
     program = compiled(graph, KERNEL_PASSES)
@@ -74,7 +73,7 @@ def test_what_kernels_read_and_make_is_what_crosses_between_them(family: str) ->
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_kernels_have_the_weights_of_their_ops(family: str) -> None:
+def test_kernels_have_the_weights_of_their_ops(family):
     graph = every_family()[family]
     for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
         for kernel in kernels:
@@ -85,7 +84,7 @@ KINDS = st.lists(st.sampled_from(list(OpKind)), max_size=12)
 
 
 @given(KINDS, st.data())
-def test_any_run_of_ops_is_cut_into_runs(kinds: list[OpKind], data: st.DataObject) -> None:
+def test_any_run_of_ops_is_cut_into_runs(kinds, data):
     ops = []
     for n, kind in enumerate(kinds):
         read = data.draw(st.lists(st.sampled_from(["x", *(f"t{m}" for m in range(n))]), min_size=1, max_size=2))
@@ -100,7 +99,7 @@ def test_any_run_of_ops_is_cut_into_runs(kinds: list[OpKind], data: st.DataObjec
         assert len({op.inputs for op in anchors}) <= 1
 
 
-def test_what_others_read_is_found_whichever_repetition_reads_it() -> None:
+def test_what_others_read_is_found_whichever_repetition_reads_it():
     """Of three repetitions, one activation goes on to the next, one to what follows the last, one nowhere."""
 
     def op(name: str, *inputs: str) -> Op:
@@ -117,7 +116,7 @@ def test_what_others_read_is_found_whichever_repetition_reads_it() -> None:
     assert [set(names) for names in outer_reads(graph)] == [{"state.0"}, {"state.{n+1}", "late.{n}"}, set()]
 
 
-def test_a_kernel_of_two_kinds_is_refused() -> None:
+def test_a_kernel_of_two_kinds_is_refused():
     program = compiled(every_family()["gpt2"], KERNEL_PASSES)
     first, *others = program.kernels[1]
     both = replace(first, ops=tuple(name for kernel in program.kernels[1][:2] for name in kernel.ops))
@@ -128,7 +127,7 @@ def test_a_kernel_of_two_kinds_is_refused() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "falcon, one norm", "gemma2", "bloom", "fc_mnist"])
-def test_kernels_in_words(family: str, golden: Callable[[str, str], None]) -> None:
+def test_kernels_in_words(family, golden):
     graph: Graph = every_family(layers=2)[family]
     name = family.replace(", ", "_").replace(" ", "_")
     golden(f"compiler/kernels_{name}.txt", program_text(compiled(graph, KERNEL_PASSES)))

@@ -28,7 +28,7 @@ def program_of(graph: Graph) -> Program:
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_kernels_together_hold_each_weight_where_it_is_used(family: str) -> None:
+def test_kernels_together_hold_each_weight_where_it_is_used(family):
     """A tied weight counts in every kernel that names it; matrices, tables and vectors, told apart by their shapes."""
     program = program_of(every_family()[family])
     for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
@@ -44,7 +44,7 @@ def test_kernels_together_hold_each_weight_where_it_is_used(family: str) -> None
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_putting_products_together_leaves_their_sum(family: str) -> None:
+def test_putting_products_together_leaves_their_sum(family):
     program = program_of(every_family()[family])
     flops = 0
     for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
@@ -57,7 +57,7 @@ def test_putting_products_together_leaves_their_sum(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_only_what_reads_the_batch_passes_no_delta_on(family: str) -> None:
+def test_only_what_reads_the_batch_passes_no_delta_on(family):
     program = program_of(every_family()[family])
     inputs = {tensor.name for tensor in program.graph.inputs}
     without = [work.kernel for works in kernel_works(program) for work in works if not work.needs_delta]
@@ -67,7 +67,7 @@ def test_only_what_reads_the_batch_passes_no_delta_on(family: str) -> None:
     assert all(set(kernel.reads) - inputs for kernel in with_delta)
 
 
-def test_a_layer_of_fc_mnist_by_hand() -> None:
+def test_a_layer_of_fc_mnist_by_hand():
     first, *_ = kernel_works(program_of(fc_mnist(50)))[0]
     assert first.work[0] == MatMul(tokens=1, inputs=784, outputs=50)
     assert (first.inputs, first.outputs, first.matrix_elements, first.vectors) == (784, 50, 784 * 50, (50,))
@@ -75,7 +75,7 @@ def test_a_layer_of_fc_mnist_by_hand() -> None:
     assert not first.needs_delta
 
 
-def test_shapes_in_words() -> None:
+def test_shapes_in_words():
     def text(*work: MatMul | Pairs | Lookup | VectorOps) -> str:
         return KernelWork(KERNEL, work, True, 0, ()).shape_text
 
@@ -86,14 +86,14 @@ def test_shapes_in_words() -> None:
     assert text(vector) == "(no products)"
 
 
-def test_what_a_kernel_without_products_has() -> None:
+def test_what_a_kernel_without_products_has():
     work = KernelWork(KERNEL, (VectorOps(5, 12, 3, 4),), True, 0, (12, 12))
     assert (work.inputs, work.outputs, work.weight_elements, work.pairs) == (0, 0, 24, None)
     pairs = Pairs(4, 10, 8, 4, 4)
     assert KernelWork(KERNEL, (VectorOps(5, 12, 3, 4), pairs), True, 0, ()).pairs is pairs
 
 
-def test_what_a_sparse_kernel_streams() -> None:
+def test_what_a_sparse_kernel_streams():
     """Of 96 weights 10 are not zero: 2 bytes and an index of 2 for each, 2 bytes for each bias."""
     stream = Stream(weight_bytes=2, nonzero_bytes=4, gradient_bytes=4)
     dense = KernelWork(KERNEL, (MatMul(3, 8, 12), VectorOps(3, 12, 1, 1)), True, 96, (12,))
@@ -105,7 +105,7 @@ def test_what_a_sparse_kernel_streams() -> None:
     assert sparse.weight_elements == dense.weight_elements == 108
 
 
-def test_products_put_together_have_the_non_zeros_of_all() -> None:
+def test_products_put_together_have_the_non_zeros_of_all():
     """Keys and values are dense, queries have 20 of 64."""
     graph = decoder()
     layer = next(number for number, segment in enumerate(graph.segments) if "layers" in segment.ops[0].name)
@@ -119,7 +119,7 @@ def test_products_put_together_have_the_non_zeros_of_all() -> None:
     assert {name for name, product in products.items() if product.nonzeros is not None} == {"proj_q_dense_layer"}
 
 
-def test_weights_come_again_for_a_delta_or_a_product_that_is_repeated() -> None:
+def test_weights_come_again_for_a_delta_or_a_product_that_is_repeated():
     """A network without hidden layers: nothing before the loss wants its delta, but its gradient needs the logits."""
     (work,) = kernel_works(program_of(build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=()), None)))[0]
     assert (work.needs_delta, work.streams_for_delta) == (False, True)
@@ -128,7 +128,7 @@ def test_weights_come_again_for_a_delta_or_a_product_that_is_repeated() -> None:
     assert (second.needs_delta, second.streams_for_delta) == (True, True)
 
 
-def test_of_a_tables_gradient_only_the_rows_leave_that_were_asked_for() -> None:
+def test_of_a_tables_gradient_only_the_rows_leave_that_were_asked_for():
     work = KernelWork(KERNEL, (Lookup(tokens=3, rows=10, width=8), MatMul(3, 5, 7)), True, 80 + 35, (6,))
     assert work.gradient_elements(2) == 6 * 8 + 5 * 7 + 6
     assert work.gradient_elements(100) == 10 * 8 + 5 * 7 + 6

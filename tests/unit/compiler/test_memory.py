@@ -34,7 +34,7 @@ def two_repetitions(family: str) -> Graph:
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_lives_of_activations_against_a_step_executed_op_by_op(family: str) -> None:
+def test_lives_of_activations_against_a_step_executed_op_by_op(family):
     """Forward is moments 0 to n - 1 of all n ops, backward n to 2 n - 1: when is each first made, when last needed?"""
     graph = two_repetitions(family)
     program = compiled(graph, UP_TO_MEMORY)
@@ -91,7 +91,7 @@ def _kernel_of(program: Program) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_kernels_keep_what_their_backward_reads(family: str) -> None:
+def test_kernels_keep_what_their_backward_reads(family):
     graph = two_repetitions(family)
     program = compiled(graph, UP_TO_MEMORY)
     for segment, kernels in zip(graph.segments, program.kernels, strict=True):
@@ -102,7 +102,7 @@ def test_kernels_keep_what_their_backward_reads(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_deltas_that_differ_never_share_memory(family: str) -> None:
+def test_deltas_that_differ_never_share_memory(family):
     """Backward of one repetition in symbols: a delta is the set of contributions it is the sum of.
 
     After each op, those deltas that are still to be read need memory, equal ones once.
@@ -133,7 +133,7 @@ def _width(widths: dict[str, int], name: str) -> int:
     return widths.get(name) or widths["residual.0"]
 
 
-def test_a_delta_for_the_segment_before_waits_until_this_one_is_through() -> None:
+def test_a_delta_for_the_segment_before_waits_until_this_one_is_through():
     """A segment that reads two activations of the one before: the delta of the one it reads last is done first."""
 
     def op(kind: OpKind, name: str, inputs: tuple[str, ...], weights: tuple[str, ...] = ()) -> Op:
@@ -189,7 +189,7 @@ def all_spans(blocks: int, levels: int) -> Iterator[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("blocks", range(2, 21))
-def test_no_spans_hold_fewer_inputs(blocks: int) -> None:
+def test_no_spans_hold_fewer_inputs(blocks):
     options = recompute_options(blocks)
     assert options[0] == Recompute(0)
     assert options[1] == Recompute(1, (1,), blocks)
@@ -201,7 +201,7 @@ def test_no_spans_hold_fewer_inputs(blocks: int) -> None:
         assert option.kept_blocks == most <= best + 1
 
 
-def test_each_level_of_recomputation_holds_fewer_inputs() -> None:
+def test_each_level_of_recomputation_holds_fewer_inputs():
     for blocks in (1, 2, 3, 12, 96, 500, 12_321):
         options = recompute_options(blocks)
         assert [option.levels for option in options] == list(range(len(options)))
@@ -309,7 +309,7 @@ class Step:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES])
-def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family: str) -> None:
+def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family):
     layers = 10
     program = compiled(decoder(layers=layers, **FAMILIES[family]), UP_TO_MEMORY)
     works = kernel_works(program)

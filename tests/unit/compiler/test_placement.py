@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -61,7 +60,7 @@ def assert_sound(stages: Sequence[MadeUp], placement: Placement, width: int, hei
 @example(stages=[MadeUp()], width=1, height=1)
 @example(stages=[MadeUp(work=100)] * 30, width=30, height=1)
 @example(stages=[MadeUp(work=100)] * 30, width=1, height=30)
-def test_placements_are_sound(stages: list[MadeUp], width: int, height: int) -> None:
+def test_placements_are_sound(stages, width, height):
     try:
         placement = place(stages, width, height)
     except NoPlacement as error:
@@ -85,7 +84,7 @@ def assert_honest(error: NoPlacement, stages: Sequence[MadeUp], width: int, heig
 
 @settings(deadline=None)
 @given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60), number=st.integers(0, 29))
-def test_a_stage_that_does_not_fit_alone_is_named(stages: list[MadeUp], width: int, height: int, number: int) -> None:
+def test_a_stage_that_does_not_fit_alone_is_named(stages, width, height, number):
     number %= len(stages)
     assume(all(stage.slow_cycles(width, height) < NEVER for stage in stages[:number]))
     stages[number] = MadeUp(spread_bytes=1000 * width * height + 1)
@@ -94,7 +93,7 @@ def test_a_stage_that_does_not_fit_alone_is_named(stages: list[MadeUp], width: i
     assert error.value.stage == number
 
 
-def test_more_stages_than_pes_do_not_fit_together() -> None:
+def test_more_stages_than_pes_do_not_fit_together():
     assert place([MadeUp()] * 6, 2, 3).bottleneck_cycles == 4
     with pytest.raises(NoPlacement, match="^the stages together$"):
         place([MadeUp()] * 7, 2, 3)
@@ -143,7 +142,7 @@ def least_cycles(stages: Sequence[MadeUp], width: int, height: int) -> int:
     width=st.integers(1, 6),
     height=st.integers(1, 6),
 )
-def test_none_of_all_serpentines_is_much_faster(stages: list[MadeUp], width: int, height: int) -> None:
+def test_none_of_all_serpentines_is_much_faster(stages, width, height):
     best = least_cycles(stages, width, height)
     try:
         placement = place(stages, width, height)
@@ -155,7 +154,7 @@ def test_none_of_all_serpentines_is_much_faster(stages: list[MadeUp], width: int
     assert placement.bottleneck_cycles <= bound + bound // 20
 
 
-def test_the_twin_tries_all_serpentines() -> None:
+def test_the_twin_tries_all_serpentines():
     # Two stages on 2 x 2: one column of 1 + 1 rows, two columns.
     assert sorted(serpentines(2, 2, 2)) == [[(1, 2), (1, 2)], [(2, 1), (2, 1)]]
     # Three on 2 x 3: one column 1 + 1 + 1; two columns with 1 and 2 stages, of 1 + 2 or 2 + 1 rows, or the reverse.
@@ -172,7 +171,7 @@ ACROSS = [
 
 
 @pytest.mark.parametrize(("before", "after", "columns"), ACROSS)
-def test_stages_across_the_columns_touch_the_next(before: int, after: int, columns: int) -> None:
+def test_stages_across_the_columns_touch_the_next(before, after, columns):
     # Two stages per column, of 3 + 2 rows; the others have one row each.
     stacked = [Column(before + 2 * n, before + 2 * n + 2, 2) for n in range(columns)]
     count = before + 2 * columns + after
@@ -181,13 +180,13 @@ def test_stages_across_the_columns_touch_the_next(before: int, after: int, colum
     assert_tiles(regions, 2 * columns, before + 5 + after)
 
 
-def test_regions_are_in_proportion_to_work() -> None:
+def test_regions_are_in_proportion_to_work():
     placement = place([MadeUp(work=60_000), MadeUp(work=30_000)], 3, 100)
     assert placement.regions == (Region(0, 0, 2, 100), Region(2, 0, 1, 100))
     assert placement.bottleneck_cycles == 304
 
 
-def test_a_memory_bound_stage_has_more_rows_than_its_time_asks_for() -> None:
+def test_a_memory_bound_stage_has_more_rows_than_its_time_asks_for():
     # The table needs 40 of the 100 PEs of its one column; its time asks for next to none.
     stages = [MadeUp(work=600), MadeUp(spread_bytes=40 * 996, work=4), MadeUp(work=600)]
     placement = place(stages, 1, 100)
@@ -197,19 +196,19 @@ def test_a_memory_bound_stage_has_more_rows_than_its_time_asks_for() -> None:
 
 
 @pytest.fixture(scope="module", params=[FC_MNIST, GPT_100M], ids=lambda path: path.stem)
-def artifact(request: Any) -> Artifact:
+def artifact(request) -> Artifact:
     """A real model on cs2."""
     return compile_model(load_params(request.param), load_system("cs2"), execution_mode="pipelined")
 
 
-def test_the_gpt_is_of_about_100_million_parameters_and_512_tokens() -> None:
+def test_the_gpt_is_of_about_100_million_parameters_and_512_tokens():
     graph = compile_model(load_params(GPT_100M), load_system("cs2"), execution_mode="pipelined").graph
     assert graph.parameter_count == pytest.approx(100e6, rel=0.02)
     assert {tensor.shape for tensor in graph.inputs} == {(512,)}
     assert [segment.count for segment in graph.segments if segment.count > 1] == [12]
 
 
-def test_nine_tenths_of_the_pes_of_cs2_work_for_a_stage(artifact: Artifact) -> None:
+def test_nine_tenths_of_the_pes_of_cs2_work_for_a_stage(artifact):
     plan = artifact.pipelined
     assert plan is not None
     replicas = plan.replicas[0] * plan.replicas[1]
@@ -217,7 +216,7 @@ def test_nine_tenths_of_the_pes_of_cs2_work_for_a_stage(artifact: Artifact) -> N
     assert assigned >= 0.9 * artifact.system.fabric.pes
 
 
-def test_the_slowest_stage_is_within_a_tenth_of_the_mean(artifact: Artifact) -> None:
+def test_the_slowest_stage_is_within_a_tenth_of_the_mean(artifact):
     """Of the stages whose size time has set: not memory, nor that a region has no less than one row."""
     plan = artifact.pipelined
     assert plan is not None
@@ -230,7 +229,7 @@ def test_the_slowest_stage_is_within_a_tenth_of_the_mean(artifact: Artifact) -> 
     assert plan.stages[plan.bottleneck].cycles.total <= 1.1 * sum(totals) / len(totals)
 
 
-def test_cycles_either_way_round_are_those_of_plain_numbers() -> None:
+def test_cycles_either_way_round_are_those_of_plain_numbers():
     stage = MadeUp(inputs=100, outputs=7, work=30, spread_bytes=100, samples_bytes=300)
     for width, height in itertools.product(range(1, 12), repeat=2):
         found = int(stage_cycles(stage, width, height))

@@ -72,9 +72,7 @@ def assert_legal(
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), floor=floors())
-def test_routes_are_legal_or_colors_do_not_suffice(
-    data: st.DataObject, floor: tuple[tuple[Region, ...], int, int]
-) -> None:
+def test_routes_are_legal_or_colors_do_not_suffice(data, floor):
     regions, width, height = floor
     routed = data.draw(edges(len(regions), 300))
     try:
@@ -89,9 +87,7 @@ def test_routes_are_legal_or_colors_do_not_suffice(
 
 @settings(deadline=None)
 @given(data=st.data(), count=st.integers(2, 20), width=st.integers(20, 60), height=st.integers(20, 60))
-def test_narrow_edges_along_a_chain_always_have_colors(
-    data: st.DataObject, count: int, width: int, height: int
-) -> None:
+def test_narrow_edges_along_a_chain_always_have_colors(data, count, width, height):
     """As they come in models: each stage to the next and back, and residual connections over three of them."""
     regions = place([MadeUp(work=data.draw(st.integers(500, 5_000))) for _ in range(count)], width, height).regions
     routed = [RoutedEdge(f"{n}", n, n + 1, "activation", 1) for n in range(count - 1)]
@@ -103,7 +99,7 @@ def test_narrow_edges_along_a_chain_always_have_colors(
 
 
 @pytest.mark.parametrize("path", [FC_MNIST, GPT_100M], ids=lambda path: path.stem)
-def test_routes_of_real_models_are_legal(path: Any) -> None:
+def test_routes_of_real_models_are_legal(path):
     plan = compile_model(load_params(path), load_system("cs2"), execution_mode="pipelined").pipelined
     assert plan is not None
     regions = [stage.region for stage in plan.stages]
@@ -122,7 +118,7 @@ def one(source: int, target: int, wavelets: int = 1, kind: str = "activation") -
     return RoutedEdge(f"{source} to {target}", source, target, kind, wavelets)
 
 
-def test_neighbours_are_connected_across_their_border() -> None:
+def test_neighbours_are_connected_across_their_border():
     (east, west, south) = route(SQUARES, [one(0, 1, 2), one(1, 0), one(1, 2)], 1, COLORS)
     assert east == Route("0 to 1", 0, 1, "activation", 10, 2, east.path)
     for found, (start, end) in zip((east, west), ((4, 5), (5, 4)), strict=True):
@@ -131,32 +127,32 @@ def test_neighbours_are_connected_across_their_border() -> None:
     assert [y for _, y in south.path] == [4, 5]
 
 
-def test_opposite_corners_are_connected_with_one_bend() -> None:
+def test_opposite_corners_are_connected_with_one_bend():
     (found,) = route(SQUARES, [one(0, 2)], 1, COLORS)
     assert len(found.path) == 3
     assert faults(SQUARES, [found], (10, 10), COLORS, {}) == []
 
 
-def test_inputs_come_from_the_west_edge() -> None:
+def test_inputs_come_from_the_west_edge():
     found = route(SQUARES, [one(-1, 0, kind="input"), one(-1, 1, kind="input")], 1, COLORS)
     assert [(route.path[0][0], route.path[-1][0]) for route in found] == [(0, 0), (0, 5)]
     assert [len(route.path) for route in found] == [1, 2]
 
 
-def test_inputs_of_more_lanes_than_the_first_region_has_rows_come_from_above_or_below() -> None:
+def test_inputs_of_more_lanes_than_the_first_region_has_rows_come_from_above_or_below():
     low = (Region(0, 0, 20, 2), Region(0, 2, 20, 8))
     (found,) = route(low, [one(-1, 0, 5, kind="input")], 1, COLORS)
     assert (found.lanes, len(found.path)) == (5, 3)
     assert faults(low, [found], (20, 10), COLORS, {}) == []
 
 
-def test_a_bundle_wider_than_a_border_is_an_error() -> None:
+def test_a_bundle_wider_than_a_border_is_an_error():
     with pytest.raises(NoColors) as error:
         route(SQUARES[:2], [one(0, 1, 6)], 1, COLORS)
     assert str(error.value) == "0 to 1 takes 6 lanes, more than its regions have PEs side by side"
 
 
-def test_routes_that_all_meet_need_a_color_each() -> None:
+def test_routes_that_all_meet_need_a_color_each():
     row = (Region(0, 0, 1, 1), Region(1, 0, 1, 1))
     routed = [RoutedEdge(f"{n}", n % 2, 1 - n % 2, "activation", 1) for n in range(4)]
     assert sorted(found.color for found in route(row, routed, 1, range(4))) == [0, 1, 2, 3]
@@ -191,7 +187,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("neighbours", "needed"), KNOWN.values(), ids=KNOWN)
-def test_known_graphs_take_as_many_colors_as_they_need(neighbours: list[set[int]], needed: int) -> None:
+def test_known_graphs_take_as_many_colors_as_they_need(neighbours, needed):
     found = color_graph(neighbours, range(100, 100 + needed))
     assert len(set(found)) == needed
     assert all(found[a] != found[b] for a, others in enumerate(neighbours) for b in others)
@@ -201,7 +197,7 @@ def test_known_graphs_take_as_many_colors_as_they_need(neighbours: list[set[int]
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=12, max_size=12), min_size=2, max_size=12), st.booleans())
-def test_graphs_with_two_sides_take_two_colors(rows: list[list[bool]], reverse: bool) -> None:
+def test_graphs_with_two_sides_take_two_colors(rows, reverse):
     """Proven of DSATUR in the article that it comes from."""
     count = len(rows)
     pairs = [(a, count + b) for a, row in enumerate(rows) for b, meets in enumerate(row) if meets]
@@ -215,7 +211,7 @@ def legal(*, path: tuple[tuple[int, int], ...] = ((4, 1), (5, 1)), **changes: An
     return replace(Route("a", 0, 1, "activation", 10, 1, path), **changes)
 
 
-def test_lanes_keep_to_the_right() -> None:
+def test_lanes_keep_to_the_right():
     spiral = legal(lanes=2, path=((0, 0), (3, 0), (3, 3), (0, 3), (0, 2)))
     first, second = lanes_of(replace(spiral, path=spiral.path[:3]))
     assert first == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (3, 3)]
@@ -287,5 +283,5 @@ PLANTED: dict[str, tuple[list[Route], list[str]]] = {
 
 
 @pytest.mark.parametrize(("routes", "expected"), PLANTED.values(), ids=PLANTED)
-def test_the_checker_finds_what_is_planted(routes: list[Route], expected: list[str]) -> None:
+def test_the_checker_finds_what_is_planted(routes, expected):
     assert faults(SQUARES, routes, (10, 10), COLORS, KERNEL_COLORS) == expected

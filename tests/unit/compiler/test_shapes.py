@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -24,13 +23,13 @@ def infer(graph: Graph) -> Program:
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_every_family_goes_together(family: str) -> None:
+def test_every_family_goes_together(family):
     graph = every_family(dropout=0.1)[family]
     assert infer(graph).graph is graph
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_no_tensor_of_any_family_may_have_one_element_more(family: str) -> None:
+def test_no_tensor_of_any_family_may_have_one_element_more(family):
     """Slow on purpose: each declared shape, each of its sizes, made wrong one at a time."""
     graph = every_family(layers=2)[family]
     for segment in graph.segments:
@@ -85,7 +84,7 @@ def test_no_tensor_of_any_family_may_have_one_element_more(family: str) -> None:
         ),
     ],
 )
-def test_a_shape_that_does_not_fit_is_named(name: str, shape: tuple[int, ...], message: str) -> None:
+def test_a_shape_that_does_not_fit_is_named(name, shape, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         infer(with_shape(decoder(), name, shape))
 
@@ -113,6 +112,6 @@ def test_a_shape_that_does_not_fit_is_named(name: str, shape: tuple[int, ...], m
         ),
     ],
 )
-def test_inputs_that_do_not_go_together_are_named(op: str, changes: dict[str, Any], message: str) -> None:
+def test_inputs_that_do_not_go_together_are_named(op, changes, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         infer(with_op(decoder(), op, **changes))

@@ -93,9 +93,7 @@ def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) ->
 )
 @example(graph=GRAPHS[0], width=8, height=3, data_bytes=40_000, batch_size=5, operand_bits=16)
 @example(graph=GRAPHS[0], width=6, height=1, data_bytes=40_000, batch_size=5, operand_bits=16)
-def test_the_choice_is_that_of_trying_everything(
-    graph: Graph, width: int, height: int, data_bytes: int, batch_size: int, operand_bits: int
-) -> None:
+def test_the_choice_is_that_of_trying_everything(graph, width, height, data_bytes, batch_size, operand_bits):
     """As little recomputation as can be; of the largest micro-batches that fit then, the one that is fastest."""
     whole = small_system(width, height)
     system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
@@ -122,7 +120,7 @@ def test_the_choice_is_that_of_trying_everything(
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("data_bytes", [1800, 3000, 40000])
-def test_the_account_is_that_of_the_fullest_kernel(graph: Graph, data_bytes: int) -> None:
+def test_the_account_is_that_of_the_fullest_kernel(graph, data_bytes):
     whole = small_system(20, 30)
     system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
     plan = plan_of(compiled(graph, UP_TO_STREAMING, a_request(system, 12)))
@@ -133,7 +131,7 @@ def test_the_account_is_that_of_the_fullest_kernel(graph: Graph, data_bytes: int
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("width", [8, 24])
-def test_fastest_is_never_slower(graph: Graph, width: int) -> None:
+def test_fastest_is_never_slower(graph, width):
     """What could be had for the asking is what is had when asked for."""
     whole = small_system(width, 10)
     gains = 0
@@ -162,7 +160,7 @@ def test_fastest_is_never_slower(graph: Graph, width: int) -> None:
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("size", [(12, 18), (60, 40)])
-def test_a_faster_machine_is_never_slower(graph: Graph, size: tuple[int, int]) -> None:
+def test_a_faster_machine_is_never_slower(graph, size):
     # So slow a link that both it and the datapath count.
     slow = with_links(small_system(*size, io_bytes_per_s=2e9), hop_cycles=4, ramp_cycles=8)
 
@@ -178,7 +176,7 @@ def test_a_faster_machine_is_never_slower(graph: Graph, size: tuple[int, int]) -
     assert step_s(with_links(slow, ramp_cycles=1)) < base
 
 
-def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece() -> None:
+def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece():
     """10^10 weights are streamed past activations, row by row of the matrix: no blocks, whatever its size."""
     cs2 = load_system("cs2")
     program = compiled(fc_mnist(100_000, 100_000), UP_TO_STREAMING, a_request(cs2, 900))
@@ -212,7 +210,7 @@ def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece() -> None:
     }
 
 
-def test_streamed_bytes_are_those_of_every_pass_of_every_weight() -> None:
+def test_streamed_bytes_are_those_of_every_pass_of_every_weight():
     graph = decoder(layers=4, **FAMILIES["llama"])
     whole = small_system(10, 10)
     system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + 350)
@@ -238,7 +236,7 @@ def test_streamed_bytes_are_those_of_every_pass_of_every_weight() -> None:
     assert plan.gradient_bytes == plan.micro_batches * 4 * sent
 
 
-def test_a_network_without_hidden_layers_streams_its_weights_for_logits_twice() -> None:
+def test_a_network_without_hidden_layers_streams_its_weights_for_logits_twice():
     """Nothing wants the delta of the images, but the gradient needs the logits again."""
     graph = build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=()), None)
     plan = plan_of(compiled(graph, UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
@@ -249,7 +247,7 @@ def test_a_network_without_hidden_layers_streams_its_weights_for_logits_twice() 
 
 
 @pytest.mark.parametrize("free_bytes", [0, 3, 4, 64])
-def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes: int) -> None:
+def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes):
     """A token to a PE: an accumulator takes 4 bytes; where weights are dense, two are enough."""
     graph = decoder()
     nonzeros = tuple(
@@ -267,7 +265,7 @@ def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes: int) -
     assert in_flight == {False: 2, True: 2 + free_bytes // 4}
 
 
-def test_all_groups_of_columns_use_each_weight() -> None:
+def test_all_groups_of_columns_use_each_weight():
     """4 samples of 8 tokens: each group has one of them, a token in each of 8 rows."""
     plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
     assert plan.layout == Layout(groups=4, columns=10, rows=8, tokens_per_pe=1)
@@ -285,7 +283,7 @@ def misfit_of(graph: Graph, **request: Any) -> Misfit:
     return program.misfits[STREAMING]
 
 
-def test_a_micro_batch_that_does_not_fit_is_named_with_what_it_needs() -> None:
+def test_a_micro_batch_that_does_not_fit_is_named_with_what_it_needs():
     system = with_pe(small_system(6, 8), sram_bytes=8_000)
     asked: dict[str, Any] = {"batch_size": 64, "micro_batch_size": 64}
     found = misfit_of(decoder(layers=3), system=system, is_micro_batch_exact=True, **asked)
@@ -305,7 +303,7 @@ def test_a_micro_batch_that_does_not_fit_is_named_with_what_it_needs() -> None:
     assert wished.streaming == free.streaming
 
 
-def test_a_wafer_of_one_pe_holds_what_it_can() -> None:
+def test_a_wafer_of_one_pe_holds_what_it_can():
     one = small_system(1, 1)
     plan = plan_of(compiled(fc_mnist(4, 3), UP_TO_STREAMING, a_request(one, 2)))
     assert plan.layout == Layout(1, 1, 1, 2)
@@ -319,7 +317,7 @@ def test_a_wafer_of_one_pe_holds_what_it_can() -> None:
 
 
 @pytest.mark.parametrize("graph", [decoder(layers=2), fc_mnist(40, 30)], ids=lambda graph: graph.name)
-def test_operands_of_32_bits_take_twice_the_memory_of_activations(graph: Graph) -> None:
+def test_operands_of_32_bits_take_twice_the_memory_of_activations(graph):
     def account(bits: int) -> dict[str, int]:
         plan = plan_of(compiled(graph, UP_TO_STREAMING, a_request(small_system(8, 8), 1, operand_bits=bits)))
         return {entry.name: entry.bytes for entry in plan.sram}
@@ -351,7 +349,7 @@ def test_operands_of_32_bits_take_twice_the_memory_of_activations(graph: Graph) 
         (1, 12, 6, ("micro-batches of 6: those of 12 that the file asks for do not fit",)),
     ],
 )
-def test_what_a_file_asks_for_is_a_wish(num_csx: int, asked: int | None, size: int, notes: tuple[str, ...]) -> None:
+def test_what_a_file_asks_for_is_a_wish(num_csx, asked, size, notes):
     whole = small_system(3, 8)
     system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + 1400)
     request = a_request(system, 12, num_csx=num_csx, micro_batch_size=asked)
@@ -359,7 +357,7 @@ def test_what_a_file_asks_for_is_a_wish(num_csx: int, asked: int | None, size: i
     assert (program.micro_batches[STREAMING], program.notes[STREAMING]) == (size, notes)
 
 
-def test_weights_that_memoryx_cannot_hold() -> None:
+def test_weights_that_memoryx_cannot_hold():
     whole = small_system(20, 20)
     assert whole.memoryx is not None
     graph = fc_mnist(6)
@@ -372,12 +370,12 @@ def test_weights_that_memoryx_cannot_hold() -> None:
     )
 
 
-def test_a_mode_that_is_not_asked_for_is_not_planned() -> None:
+def test_a_mode_that_is_not_asked_for_is_not_planned():
     program = compiled(decoder(), UP_TO_MEMORY, a_request(execution_mode="pipelined"))
     assert PlanStreaming()(program) is program
 
 
-def test_colors_of_their_own_for_what_moves() -> None:
+def test_colors_of_their_own_for_what_moves():
     whole = small_system(8, 8)
     colors = 9 + whole.links.io_colors
     plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(with_links(whole, colors=colors))))

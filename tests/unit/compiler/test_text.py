@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from cstool.compiler.compile import PASSES, run_passes
@@ -12,7 +11,7 @@ from tests.models import decoder
 from tests.unit.compiler.programs import a_request, small_system
 
 
-def test_what_each_pass_adds_in_words(golden: Callable[[str, str], None]) -> None:
+def test_what_each_pass_adds_in_words(golden):
     texts: list[tuple[str, str]] = []
     request = a_request(small_system(40, 60), execution_mode="auto")
     run_passes(
@@ -29,7 +28,7 @@ def test_what_each_pass_adds_in_words(golden: Callable[[str, str], None]) -> Non
     golden("compiler/print_after_all.txt", "\n".join(parts) + "\n")
 
 
-def test_what_does_not_fit_in_words() -> None:
+def test_what_does_not_fit_in_words():
     request = a_request(replace(small_system(8, 8), memoryx=None))
     program = run_passes(Program(decoder(), request), PASSES[:-3], None)
     assert program_text(program).splitlines()[-1] == (

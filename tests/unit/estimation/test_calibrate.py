@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cstool.errors import EstimateError
@@ -18,7 +16,7 @@ PROBES = module.PROBES
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch):
     monkeypatch.setattr(
         module,
         "PROBES",
@@ -36,7 +34,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 18)
 
 
-def test_every_kind_of_op_has_a_cost_and_every_rate_is_more_than_nothing(tmp_path: Path) -> None:
+def test_every_kind_of_op_has_a_cost_and_every_rate_is_more_than_nothing(tmp_path):
     told: list[tuple[str, int, int]] = []
     found = calibrate(tmp_path, lambda *about: told.append(about))
     assert set(found.costs) == {f"{kind} {direction}" for kind in KINDS for direction in PASSES}
@@ -53,7 +51,7 @@ def test_every_kind_of_op_has_a_cost_and_every_rate_is_more_than_nothing(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_models_that_a_user_waits_for_have_every_kind_of_op() -> None:
+def test_the_models_that_a_user_waits_for_have_every_kind_of_op():
     kinds = set()
     for probe in PROBES:
         params = module._params(probe)
@@ -63,7 +61,7 @@ def test_the_models_that_a_user_waits_for_have_every_kind_of_op() -> None:
     assert kinds | alike == set(KINDS)
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_a_folder_that_is_none(tmp_path):
     with pytest.raises(EstimateError) as found:
         module._measure_disk(tmp_path / "none")
     assert str(found.value) == (

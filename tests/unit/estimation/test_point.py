@@ -40,7 +40,7 @@ def at(num_csx: int = 1, system: str = "cs2", asked: dict[str, Any] | None = Non
 
 @pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
 @pytest.mark.parametrize("num_csx", [1, 4])
-def test_no_resource_is_busy_more_than_all_the_time(mode: str, num_csx: int) -> None:
+def test_no_resource_is_busy_more_than_all_the_time(mode, num_csx):
     found = at(num_csx, asked={"execution_mode": mode})
     assert set(found.busy) == set(RESOURCES)
     assert all(0 <= share <= 1 for share in found.busy.values())
@@ -60,14 +60,14 @@ def test_no_resource_is_busy_more_than_all_the_time(mode: str, num_csx: int) -> 
         ("max_position_embeddings", (64, 128, 256, 512)),
     ],
 )
-def test_time_never_falls_when_work_grows(what: str, values: tuple[int, ...]) -> None:
+def test_time_never_falls_when_work_grows(what, values):
     """A larger batch may be laid out better, so a token may take less; a step never does."""
     found = [at(**{what: value}) for value in values]
     assert all(a.step_s <= b.step_s for a, b in pairwise(found))
     assert all(a.flops < b.flops for a, b in pairwise(found))
 
 
-def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_alone() -> None:
+def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_alone():
     rows = scale(estimator(gpt(), batch_per_csx=16), [1, 2, 4, 8, 16, 64])
     found = [row.estimate for row in rows if row.estimate is not None]
     assert [each.stages for each in found] == [0, 1, 1, 2, 2, 3]
@@ -83,7 +83,7 @@ def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_a
         assert 0 <= more <= 8 * 2 * swarmx.hop_s * (after.stages - before.stages)
 
 
-def test_a_density_cuts_compute_to_no_less_than_that_density() -> None:
+def test_a_density_cuts_compute_to_no_less_than_that_density():
     shares = [0.0, 0.5, 0.75, 0.9]
     rows = sweep_sparsity({share: estimator(gpt(sparsity=share)) for share in shares}, 1)
     dense = rows[0].estimate
@@ -99,7 +99,7 @@ def test_a_density_cuts_compute_to_no_less_than_that_density() -> None:
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "params").glob("*.yaml")), ids=lambda file: file.stem)
-def test_compiling_and_estimating_are_one_answer(file: Path) -> None:
+def test_compiling_and_estimating_are_one_answer(file):
     """Whatever is left to their defaults."""
     found = cstool.estimate(file, num_csx=4)
     assert found.artifact == cstool.compile_model(file, num_csx=4)
@@ -108,9 +108,7 @@ def test_compiling_and_estimating_are_one_answer(file: Path) -> None:
 
 @pytest.mark.parametrize("system", ["cs2", "cs3"])
 @pytest.mark.parametrize(("file", "counts"), [("fc_mnist", (1, 2, 8)), ("gpt_tiny", (1, 4))])
-def test_what_is_left_to_the_compiler_is_the_faster_of_both_modes(
-    file: str, counts: tuple[int, ...], system: str
-) -> None:
+def test_what_is_left_to_the_compiler_is_the_faster_of_both_modes(file, counts, system):
     """By the step of all systems: several that exchange gradients may stream faster than they pipeline."""
     params = load_params(ROOT / "params" / f"{file}.yaml")
     modes = ("pipelined", "weight_streaming", "auto")
@@ -121,7 +119,7 @@ def test_what_is_left_to_the_compiler_is_the_faster_of_both_modes(
 
 @pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
 @pytest.mark.parametrize("num_csx", [1, 16])
-def test_what_a_step_is_spent_on_adds_up_to_it(mode: str, num_csx: int) -> None:
+def test_what_a_step_is_spent_on_adds_up_to_it(mode, num_csx):
     found = at(num_csx, asked={"execution_mode": mode})
     spent = found.step.spent_s
     assert sum(spent.values()) == pytest.approx(found.step_s, rel=1e-5)
@@ -132,7 +130,7 @@ def test_what_a_step_is_spent_on_adds_up_to_it(mode: str, num_csx: int) -> None:
     assert found.bound == max(spent, key=spent.__getitem__)
 
 
-def test_useful_flops_are_those_of_the_statistics_and_zeros_are_none() -> None:
+def test_useful_flops_are_those_of_the_statistics_and_zeros_are_none():
     params = gpt()
     dense, sparse = estimator(params).at(2), estimator(gpt(sparsity=0.9)).at(2)
     flops = count_statistics(dense.artifact.graph).sample_flops
@@ -141,25 +139,25 @@ def test_useful_flops_are_those_of_the_statistics_and_zeros_are_none() -> None:
     assert dense.flops - sparse.flops == pytest.approx(64 * 256 * 6 * 0.9 * linear, rel=1e-6)
 
 
-def test_power_is_that_of_waiting_and_working_systems() -> None:
+def test_power_is_that_of_waiting_and_working_systems():
     found = at(4)
     system = found.artifact.system
     assert 4 * system.idle_power_w < found.power_w <= 4 * system.power_w
     assert found.joules_per_token == pytest.approx(found.power_w * found.step_s / (64 * 256))
 
 
-def test_days_are_tokens_over_their_rate() -> None:
+def test_days_are_tokens_over_their_rate():
     found = at(asked={"tokens": "1B"})
     assert found.days == pytest.approx(1e9 / found.tokens_per_s / 86_400)
     assert at().days is None
 
 
-def test_the_smallest_memoryx_that_holds_the_model() -> None:
+def test_the_smallest_memoryx_that_holds_the_model():
     assert at().memoryx_unit_bytes == 1_500_000_000_000
     assert at(system="cs3").memoryx_unit_bytes == 24_000_000_000_000
 
 
-def test_links_bound_a_system_whose_links_are_slow() -> None:
+def test_links_bound_a_system_whose_links_are_slow():
     """A weight takes the links longer than an AXPY of a few tokens takes a column of PEs."""
     fast = estimator(gpt(batch_size=512))
     slow = Estimator(replace(fast.request, system=replace(fast.request.system, io_bytes_per_s=50e9)))
@@ -178,7 +176,7 @@ def test_links_bound_a_system_whose_links_are_slow() -> None:
     assert fewest < samples
 
 
-def test_pipelined_systems_exchange_gradients_once_a_step() -> None:
+def test_pipelined_systems_exchange_gradients_once_a_step():
     one, four = (at(n, asked={"execution_mode": "pipelined", "batch_per_csx": 16}, hidden_size=256) for n in (1, 4))
     assert one.step.busy_s[REDUCE] == 0.0
     exchange = 4 * four.artifact.graph.parameter_count / 150e9
@@ -186,7 +184,7 @@ def test_pipelined_systems_exchange_gradients_once_a_step() -> None:
     assert four.step_s == pytest.approx(one.step_s + exchange + 2 * 2 * 5e-6)
 
 
-def test_rows_without_an_estimate_say_why_and_a_table_without_any_is_an_error() -> None:
+def test_rows_without_an_estimate_say_why_and_a_table_without_any_is_an_error():
     rows = scale(estimator(gpt(batch_size=48)), [1, 3, 5])
     assert [row.estimate is None for row in rows] == [False, False, True]
     assert rows[2].why == "--num_csx: must divide batch_size (48), got 5"
@@ -196,5 +194,5 @@ def test_rows_without_an_estimate_say_why_and_a_table_without_any_is_an_error() 
         scale(estimator(gpt(), "cs1"), [1])
 
 
-def test_capacities_are_told_in_decimal_units() -> None:
+def test_capacities_are_told_in_decimal_units():
     assert [size_text(n) for n in (24 * 10**12, 1_200 * 10**12, 2_400 * 10**12)] == ["24TB", "1200TB", "2400TB"]

@@ -35,7 +35,7 @@ HEADLINES = {
 }
 
 
-def test_every_result_says_where_it_stands_and_how_it_is_used() -> None:
+def test_every_result_says_where_it_stands_and_how_it_is_used():
     assert len(BY_NAME) == len(RESULTS)
     for result in RESULTS:
         assert result.use in USES
@@ -51,7 +51,7 @@ def test_every_result_says_where_it_stands_and_how_it_is_used() -> None:
             assert result.assumed, f"{result.name}: slides never say all conditions"
 
 
-def test_every_headline_of_the_seeds_is_there() -> None:
+def test_every_headline_of_the_seeds_is_there():
     for name, words in HEADLINES.items():
         result = BY_NAME[name]
         said = f"{result.says} {result.num_csx} {result.system}"
@@ -59,7 +59,7 @@ def test_every_headline_of_the_seeds_is_there() -> None:
         assert words in said or words == "192 CS-2" and "192 cs2" in said
 
 
-def test_one_result_is_fitted_and_the_system_file_names_it() -> None:
+def test_one_result_is_fitted_and_the_system_file_names_it():
     fitted = [result for result in RESULTS if result.use == "fitted"]
     assert [result.name for result in fitted] == ["llama_7b_cs2"]
     found = {
@@ -78,7 +78,7 @@ def test_one_result_is_fitted_and_the_system_file_names_it() -> None:
     assert abs(error) < 0.01
 
 
-def test_models_are_named_once_and_all_are_used() -> None:
+def test_models_are_named_once_and_all_are_used():
     document = yaml.safe_load(Path(FILE).read_text(encoding="utf-8"))
     used = {entry[key] for entry in document["results"] for key in ("model",) if key in entry}
     used |= {entry["relative_to"]["model"] for entry in document["results"] if "relative_to" in entry}
@@ -86,13 +86,13 @@ def test_models_are_named_once_and_all_are_used() -> None:
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.name)
-def test_every_result_is_predicted(result: Published) -> None:
+def test_every_result_is_predicted(result):
     found = predict(result)
     assert found.predicted is not None, found.note
     assert found.predicted > 0
 
 
-def test_a_model_that_does_not_fit_is_no_prediction_and_says_why() -> None:
+def test_a_model_that_does_not_fit_is_no_prediction_and_says_why():
     wide = dict(BY_NAME["gpt2_small_cs2"].model or {}) | {"hidden_size": 3_000_000, "num_heads": 3_000}
     found = predict(replace(BY_NAME["gpt2_small_cs2"], model=wide))
     assert found.predicted is None
@@ -102,7 +102,7 @@ def test_a_model_that_does_not_fit_is_no_prediction_and_says_why() -> None:
     )
 
 
-def test_errors_have_no_signs_and_name_the_largest() -> None:
+def test_errors_have_no_signs_and_name_the_largest():
     def off(name: str, predicted: float | None, use: str = "held out") -> Prediction:
         return Prediction(Published(name, "", "", "R1", use, "days", 10.0, "cs2"), predicted)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,12 +25,12 @@ from tests.unit.estimation.requests import estimator, gpt
         (" 1 , 5..11", [1, 5, 10, 11]),
     ],
 )
-def test_counts(text: str, counts: list[int]) -> None:
+def test_counts(text, counts):
     assert parse_counts(text) == counts
 
 
 @pytest.mark.parametrize("text", ["0", "a", "1,,2", "-4", "1.5", "1..2..3", "0..4", ""])
-def test_counts_that_are_none(text: str) -> None:
+def test_counts_that_are_none(text):
     with pytest.raises(CstoolError) as found:
         parse_counts(text)
     assert str(found.value) == (
@@ -40,14 +39,14 @@ def test_counts_that_are_none(text: str) -> None:
 
 
 @given(st.integers(1, 500), st.integers(0, 500))
-def test_a_range_doubles_from_its_first_to_its_last(first: int, more: int) -> None:
+def test_a_range_doubles_from_its_first_to_its_last(first, more):
     found = parse_counts(f"{first}..{first + more}")
     assert found[0] == first
     assert found[-1] == first + more
     assert all(b == 2 * a for a, b in zip(found[:-2], found[1:-1], strict=True))
 
 
-def test_shares_of_zeros() -> None:
+def test_shares_of_zeros():
     assert parse_sparsities("0.5,0,.9,0.5") == [0.0, 0.5, 0.9]
     for text in ("-0.1", "1", "0.5,1.5", "x", "nan"):
         with pytest.raises(CstoolError) as found:
@@ -61,12 +60,12 @@ def test_shares_of_zeros() -> None:
 @pytest.mark.parametrize(
     ("text", "tokens"), [("300B", 300 * 10**9), ("1.5T", 1_500 * 10**9), ("20_000", 20_000), ("7k", 7_000)]
 )
-def test_tokens(text: str, tokens: int) -> None:
+def test_tokens(text, tokens):
     assert parse_tokens(text) == tokens
 
 
 @pytest.mark.parametrize("text", ["0", "-3B", "B", "many", "inf", "nan", "1e400"])
-def test_tokens_that_are_none(text: str) -> None:
+def test_tokens_that_are_none(text):
     with pytest.raises(CstoolError) as found:
         parse_tokens(text)
     rule = "must be more than zero" if text in ("0", "-3B") else "must be a number"
@@ -83,18 +82,18 @@ def test_tokens_that_are_none(text: str) -> None:
          "hint: 4 and 8 are the nearest; --batch_per_csx gives each system a batch of its own"),
     ],
 )  # fmt: skip
-def test_systems_that_there_are_not(num_csx: int, system: str, asked: dict[str, Any], message: str) -> None:
+def test_systems_that_there_are_not(num_csx, system, asked, message):
     with pytest.raises(CstoolError) as found:
         estimator(gpt(), system, **asked).at(num_csx)
     assert str(found.value) == message
 
 
-def test_a_batch_of_its_own_for_each_system_is_never_shared_out() -> None:
+def test_a_batch_of_its_own_for_each_system_is_never_shared_out():
     found = estimator(gpt(), batch_per_csx=5).at(7)
     assert (found.samples_per_csx, found.batch_size) == (5, 35)
 
 
-def test_memoryx_that_is_too_small() -> None:
+def test_memoryx_that_is_too_small():
     """51.7 million weights are 16 bytes each: the weight, its gradient, and two numbers of Adam's."""
     with pytest.raises(CstoolError) as found:
         estimator(gpt(), memoryx="0.5GB").at(1)
@@ -114,6 +113,6 @@ def test_memoryx_that_is_too_small() -> None:
          "hint: cs2 and cs3 have it"),
     ],
 )  # fmt: skip
-def test_requests_that_cannot_be_had(asked: dict[str, Any], message: str) -> None:
+def test_requests_that_cannot_be_had(asked, message):
     with pytest.raises(CstoolError, match=re.escape(message)):
         make_request(gpt(), **{"system_name": "cs2", **asked})

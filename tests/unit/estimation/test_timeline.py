@@ -34,7 +34,7 @@ def events(
     return document["otherData"], spans
 
 
-def test_a_step_on_systems_that_share_a_tree(tmp_path: Path) -> None:
+def test_a_step_on_systems_that_share_a_tree(tmp_path):
     found = estimator(gpt(batch_size=64, num_hidden_layers=2)).at(16)
     other, spans = events(found, tmp_path)
     assert other["title"] == "gpt3 on 16 x cs2, weight streaming"
@@ -68,7 +68,7 @@ def test_a_step_on_systems_that_share_a_tree(tmp_path: Path) -> None:
     assert up[0] - up[1] == pytest.approx(5.0, abs=0.01)
 
 
-def test_repetitions_of_two_segments_have_names_of_their_own(tmp_path: Path) -> None:
+def test_repetitions_of_two_segments_have_names_of_their_own(tmp_path):
     """Gemma 2 with windows in every other layer, and an odd number of layers."""
     shape = {"name": "gemma2", "num_hidden_layers": 3, "attention_sliding_window_length": 64}
     found = estimator(gpt(sliding_window_every_other_decoder_layer=True, **shape)).at(1)
@@ -79,7 +79,7 @@ def test_repetitions_of_two_segments_have_names_of_their_own(tmp_path: Path) -> 
     assert not any("{" in name for name in forward)
 
 
-def test_nothing_overlaps_on_a_lane_and_links_carry_no_more_than_they_can(tmp_path: Path) -> None:
+def test_nothing_overlaps_on_a_lane_and_links_carry_no_more_than_they_can(tmp_path):
     for mode in ("weight_streaming", "pipelined"):
         found = estimator(gpt(num_hidden_layers=2), execution_mode=mode).at(1)
         _, spans = events(found, tmp_path)
@@ -91,7 +91,7 @@ def test_nothing_overlaps_on_a_lane_and_links_carry_no_more_than_they_can(tmp_pa
             assert all(a["ts"] + a["dur"] <= b["ts"] + 0.002 for a, b in pairwise(ordered)), lane
 
 
-def test_of_many_micro_batches_the_first_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_micro_batches_the_first_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_TASKS", 1)
     found = estimator(gpt(batch_size=4096)).at(1)
     plan = found.artifact.streaming
@@ -101,7 +101,7 @@ def test_of_many_micro_batches_the_first_are_drawn(tmp_path: Path, monkeypatch: 
     assert other["title"].endswith(f", 1 of {plan.micro_batches} micro-batches")
 
 
-def test_pipelined_samples_meet_in_every_stage(tmp_path: Path) -> None:
+def test_pipelined_samples_meet_in_every_stage(tmp_path):
     found = estimator(gpt(num_hidden_layers=2, hidden_size=256), execution_mode="pipelined").at(1)
     plan = found.artifact.pipelined
     assert plan is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_cache_changes_no_token(name: str, temperature: float) -> None:
+def test_the_cache_changes_no_token(name, temperature):
     with walking(one_token(layers=2, sequence=16, **FAMILIES[name]), sequences=3, capacity=16) as (walk, _):
         sampling = Sampling(temperature)
         cached = made(walk, PROMPTS, 9, sampling=sampling)
@@ -32,7 +31,7 @@ def test_the_cache_changes_no_token(name: str, temperature: float) -> None:
 
 
 @given(st.permutations(range(3)), st.integers(1, 7))
-def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(order: list[int], rows: int) -> None:
+def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(order, rows):
     sampling = Sampling(1.0, seed=3)
     with walking(one_token(layers=1, sequence=16), sequences=3, capacity=16) as (walk, _):
         alone = [made(walk, [prompt], 5, first_prompt=k, sampling=sampling)[0] for k, prompt in enumerate(PROMPTS)]
@@ -44,7 +43,7 @@ def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(order: list
         assert made(walk, [PROMPTS[k] for k in order], 5) == [greedy[k] for k in order]
 
 
-def test_each_token_is_the_likeliest_after_all_before_it() -> None:
+def test_each_token_is_the_likeliest_after_all_before_it():
     with walking(one_token(layers=2, sequence=16), capacity=16) as (walk, _):
         (tokens,) = made(walk, [[1, 2, 3]], 6)
         ids = np.array([1, 2, 3, *tokens], np.int32)
@@ -52,13 +51,13 @@ def test_each_token_is_the_likeliest_after_all_before_it() -> None:
     assert logits[2:-1].argmax(axis=1).tolist() == tokens
 
 
-def test_prompts_are_read_in_wide_passes_then_all_go_on_together() -> None:
+def test_prompts_are_read_in_wide_passes_then_all_go_on_together():
     with walking(one_token(sequence=16), sequences=3, capacity=16) as (walk, _):
         made(walk, PROMPTS, 4)
         assert walk.passes == 1 + 3
 
 
-def test_why_sequences_end() -> None:
+def test_why_sequences_end():
     def ends(prompt: int, tokens: Sequence[int]) -> str | None:
         return "stop" if prompt == 6 and len(tokens) == 2 else None
 
@@ -77,7 +76,7 @@ def test_why_sequences_end() -> None:
     ]
 
 
-def test_a_file_streams_all_weights_in_each_pass(tmp_path: Path) -> None:
+def test_a_file_streams_all_weights_in_each_pass(tmp_path):
     graph = one_token(sequence=16)
     with walking(graph, capacity=16) as (walk, _):
         resident = made(walk, [[1, 2]], 3)
@@ -89,7 +88,7 @@ def test_a_file_streams_all_weights_in_each_pass(tmp_path: Path) -> None:
         assert walk.stream.streamed_bytes == 3 * 4 * (graph.parameter_count + words)
 
 
-def test_logits_that_are_not_finite_are_an_error() -> None:
+def test_logits_that_are_not_finite_are_an_error():
     with walking(one_token(sequence=16), capacity=16) as (walk, _):
         walk.stream._memoryx.arrays.load(
             "model.transformer_decoder.norm.weight", lambda out, start, stop: out.fill(np.nan)

@@ -22,7 +22,7 @@ def shares(found: tuple[np.ndarray, np.ndarray]) -> dict[int, float]:
     return {int(t): float(w) for t, w in zip(tokens, weights / weights.sum(), strict=True)}
 
 
-def test_at_temperature_0_it_is_the_first_of_the_likeliest() -> None:
+def test_at_temperature_0_it_is_the_first_of_the_likeliest():
     assert Sampling(0.0).choose(np.array([1.0, 3.0, 3.0], np.float32), 0, 0) == 1
 
 
@@ -40,18 +40,18 @@ def test_at_temperature_0_it_is_the_first_of_the_likeliest() -> None:
         (Sampling(temperature=0.5, top_k=2), {1: 0.16 / 0.2225, 3: 0.0625 / 0.2225}),
     ],
 )
-def test_what_is_drawn_from(chosen: Sampling, expected: dict[int, float]) -> None:
+def test_what_is_drawn_from(chosen, expected):
     assert shares(chosen.distribution(LOGITS)) == pytest.approx(expected, abs=1e-6)
 
 
-def test_of_equally_likely_tokens_the_first_are_in() -> None:
+def test_of_equally_likely_tokens_the_first_are_in():
     level = np.zeros(6, np.float32)
     assert set(shares(Sampling(top_k=2).distribution(level))) == {0, 1}
     assert set(shares(Sampling(top_p=0.49).distribution(level))) == {0, 1, 2}
 
 
 @given(st.lists(st.integers(-6, 6), min_size=1, max_size=40), st.floats(0.01, 1.0), st.integers(1, 45))
-def test_looking_at_the_likeliest_few_first_changes_nothing(levels: list[int], top_p: float, top_k: int) -> None:
+def test_looking_at_the_likeliest_few_first_changes_nothing(levels, top_p, top_k):
     logits = np.array(levels, np.float32)
     chosen = Sampling(top_p=top_p, top_k=top_k)
     whole = chosen.distribution(logits)
@@ -62,11 +62,11 @@ def test_looking_at_the_likeliest_few_first_changes_nothing(levels: list[int], t
         np.testing.assert_array_equal(a, b)
 
 
-def test_next_to_no_temperature_leaves_the_likeliest() -> None:
+def test_next_to_no_temperature_leaves_the_likeliest():
     assert [Sampling(1e-310).choose(LOGITS, 0, position) for position in range(5)] == [1] * 5
 
 
-def test_draws_have_the_shares_of_the_distribution() -> None:
+def test_draws_have_the_shares_of_the_distribution():
     chosen = Sampling(top_k=3, seed=5)
     drawn = np.bincount([chosen.choose(LOGITS, 0, position) for position in range(4000)], minlength=5) / 4000
     expected = shares(chosen.distribution(LOGITS))
@@ -74,7 +74,7 @@ def test_draws_have_the_shares_of_the_distribution() -> None:
     assert drawn == pytest.approx([expected.get(t, 0.0) for t in range(5)], abs=4 * 0.5 / 4000**0.5)
 
 
-def test_a_draw_depends_on_seed_prompt_and_position_alone() -> None:
+def test_a_draw_depends_on_seed_prompt_and_position_alone():
     def draws(seed: int, prompt: int) -> list[int]:
         return [Sampling(seed=seed).choose(LOGITS, prompt, position) for position in range(30)]
 
@@ -100,7 +100,7 @@ def test_a_draw_depends_on_seed_prompt_and_position_alone() -> None:
         ({"top_p": 1.5}, "top_p: must be above 0 and at most 1, got 1.5\nhint: 1 draws from all tokens"),
     ],
 )
-def test_a_number_out_of_range_is_refused(keys: dict[str, float], message: str) -> None:
+def test_a_number_out_of_range_is_refused(keys, message):
     with pytest.raises(InferenceError) as caught:
         Sampling(**keys)  # type: ignore[arg-type]
     assert str(caught.value) == message

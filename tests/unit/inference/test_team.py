@@ -15,7 +15,7 @@ from cstool.kernels.rowwise import linear_by_turns, rowwise_linear
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("spins", [0, 1000])
-def test_every_member_works_once_each_time(size: int, spins: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_member_works_once_each_time(size, spins, monkeypatch):
     monkeypatch.setattr(team_module, "SPINS", spins)
     team = Team(size)
     seen: list[tuple[int, int]] = []
@@ -26,7 +26,7 @@ def test_every_member_works_once_each_time(size: int, spins: int, monkeypatch: p
     team.close()
 
 
-def test_little_work_stays_with_the_caller() -> None:
+def test_little_work_stays_with_the_caller():
     threads = []
     team = Team(3)
     team.run(lambda member, members: threads.append((threading.get_ident(), member, members)), WORTH_SHARING - 1)
@@ -35,7 +35,7 @@ def test_little_work_stays_with_the_caller() -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_an_error_is_the_callers_once_all_are_done(failing: int) -> None:
+def test_an_error_is_the_callers_once_all_are_done(failing):
     done = []
 
     def work(member: int, _members: int) -> None:
@@ -54,7 +54,7 @@ def test_an_error_is_the_callers_once_all_are_done(failing: int) -> None:
     team.close()
 
 
-def test_threads_end_when_the_team_is_closed() -> None:
+def test_threads_end_when_the_team_is_closed():
     before = set(threading.enumerate())
     team = Team(3)
     ours = set(threading.enumerate()) - before
@@ -65,7 +65,7 @@ def test_threads_end_when_the_team_is_closed() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 1000])
-def test_a_product_by_turns_has_the_bits_of_the_whole(rows: int) -> None:
+def test_a_product_by_turns_has_the_bits_of_the_whole(rows):
     rng = np.random.default_rng(rows)
     x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 300), (rows, 300)))
     bias = rng.standard_normal(rows).astype(np.float32)

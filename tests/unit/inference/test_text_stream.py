@@ -21,18 +21,18 @@ def told(text: str, stops: tuple[str, ...] = (), prompt: str = "x") -> tuple[lis
     return [*pieces, stream.finish()], stream
 
 
-def test_characters_come_when_they_are_whole() -> None:
+def test_characters_come_when_they_are_whole():
     pieces, stream = told("aä€")
     assert pieces == ["a", "", "ä", "", "", "€", ""]
     assert stream.text == "aä€"
 
 
-def test_half_a_character_at_the_end_is_said_to_be_one() -> None:
+def test_half_a_character_at_the_end_is_said_to_be_one():
     stream = TextStream(ByteTokenizer(), [120])
     assert [stream.add(0xE2), stream.add(0x82), stream.finish()] == ["", "", "\ufffd"]
 
 
-def test_bytes_that_are_no_character_do_not_hold_back_what_follows() -> None:
+def test_bytes_that_are_no_character_do_not_hold_back_what_follows():
     stream = TextStream(ByteTokenizer(), [120])
     assert [stream.add(0xFF), stream.add(ord("a")), stream.finish()] == ["", "\ufffda", ""]
 
@@ -50,13 +50,13 @@ def test_bytes_that_are_no_character_do_not_hold_back_what_follows() -> None:
         (".", (".",), ""),
     ],
 )
-def test_a_stop_ends_the_text_and_is_no_part_of_it(text: str, stops: tuple[str, ...], expected: str) -> None:
+def test_a_stop_ends_the_text_and_is_no_part_of_it(text, stops, expected):
     pieces, stream = told(text, stops)
     assert stream.text == "".join(pieces) == expected
 
 
 @given(st.text(alphabet="ab\n€", max_size=30), st.lists(st.text(alphabet="ab\n€", min_size=1, max_size=3), max_size=3))
-def test_the_pieces_are_the_text_up_to_the_first_stop(text: str, stops: list[str]) -> None:
+def test_the_pieces_are_the_text_up_to_the_first_stop(text, stops):
     pieces, stream = told(text, tuple(stops))
     ends = [place for stop in stops if (place := text.find(stop)) >= 0]
     # Characters come one by one, so the stop that is complete first ends the text, wherever others begin.

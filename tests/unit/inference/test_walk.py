@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ def losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_logits_give_the_loss_of_the_slow_twin(name: str) -> None:
+def test_logits_give_the_loss_of_the_slow_twin(name):
     rng = np.random.default_rng(4)
     ids, labels = rng.integers(0, 11, (2, LENGTH)).astype(np.int32)
     with walking(one_token(**DECODERS[name]), capacity=LENGTH) as (walk, weights):
@@ -50,12 +49,12 @@ def test_logits_give_the_loss_of_the_slow_twin(name: str) -> None:
     assert losses(logits, labels).sum() == pytest.approx(expected, rel=LOSS)
 
 
-def test_every_kind_of_op_is_met_by_these_models() -> None:
+def test_every_kind_of_op_is_met_by_these_models():
     graphs = [decoder(**keys) for keys in DECODERS.values()]
     assert {op.kind for graph in graphs for op in graph.ops} == set(OpKind)
 
 
-def test_a_classifier_gives_the_loss_of_the_slow_twin() -> None:
+def test_a_classifier_gives_the_loss_of_the_slow_twin():
     graph, rng = fc_mnist(), np.random.default_rng(4)
     x, labels = rng.random((5, 784), np.float32), rng.integers(0, 10, 5).astype(np.int32)
     with walking(graph) as (walk, weights):
@@ -66,7 +65,7 @@ def test_a_classifier_gives_the_loss_of_the_slow_twin() -> None:
     np.testing.assert_array_equal(np.concatenate(alone), logits)
 
 
-def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(tmp_path, monkeypatch):
     monkeypatch.setattr("cstool.inference.team.WORTH_SHARING", 1)
     graph = one_token(**FAMILIES["gemma2"], vocab_size=5003, layers=2)
     ids = np.arange(LENGTH, dtype=np.int32) * 611
@@ -79,7 +78,7 @@ def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(tmp_path: Path, mon
         np.testing.assert_array_equal(other, found[0])
 
 
-def test_only_rows_that_are_wanted_reach_the_output_layer() -> None:
+def test_only_rows_that_are_wanted_reach_the_output_layer():
     with walking(one_token(), capacity=LENGTH) as (walk, _):
         ids = np.arange(LENGTH, dtype=np.int32)
         every = walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
@@ -88,7 +87,7 @@ def test_only_rows_that_are_wanted_reach_the_output_layer() -> None:
 
 
 @pytest.mark.parametrize("density", [0.25, 0.75])
-def test_sparse_weights_count_whichever_kernel_computes(density: float) -> None:
+def test_sparse_weights_count_whichever_kernel_computes(density):
     graph = one_token(hidden_size=16, filter_size=64, layers=2)
     sparse = [name for name, weight in graph.weights.items() if len(weight.shape) > 1 and "layers" in name]
     groups = {name: SparsityParams.model_validate({"sparsity": 1 - density}) for name in sparse}
@@ -104,7 +103,7 @@ def test_sparse_weights_count_whichever_kernel_computes(density: float) -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
-def test_layouts_of_passes_of_many_sizes_do_not_pile_up() -> None:
+def test_layouts_of_passes_of_many_sizes_do_not_pile_up():
     with walking(one_token(), capacity=LENGTH) as (walk, _):
         for length in range(1, LENGTH + 1):
             walk.run({"input_ids": np.zeros(length, np.int32)}, whole_news(length), np.arange(1))

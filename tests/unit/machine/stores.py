@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ def make_store() -> Store:
 
 
 @pytest.fixture(params=["ram", "file"])
-def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def each_store(request, tmp_path) -> Iterator[str]:
     """Run a test once with each kind of store."""
     numbers = itertools.count()
     kind: str = request.param

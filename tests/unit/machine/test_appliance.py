@@ -111,7 +111,7 @@ LOSS = 1e-6
 
 @pytest.mark.parametrize("recompute", ["never", "always"])
 @pytest.mark.parametrize("model", MODELS)
-def test_every_gradient_is_the_derivative_of_the_loss(model: str, recompute: str) -> None:
+def test_every_gradient_is_the_derivative_of_the_loss(model, recompute):
     graph = MODELS[model]()
     batch = random_batch(graph, 8)
     with machine(graph, 8, recompute=recompute) as appliance:
@@ -121,7 +121,7 @@ def test_every_gradient_is_the_derivative_of_the_loss(model: str, recompute: str
 
 
 @pytest.mark.parametrize("model", DECODERS)
-def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_lanes(model: str) -> None:
+def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_lanes(model):
     graph = decoder(dropout=0.1, sequence=6, **DECODERS[model])
     batch = random_batch(graph, 4)
     memory = 2 * make_plan(graph, 1, trains=True).slot_bytes
@@ -137,9 +137,7 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
 
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
 @pytest.mark.parametrize("model", [*FAMILIES, "every other window", "scores by layer", "fc_mnist"])
-def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(
-    monkeypatch: pytest.MonkeyPatch, model: str, max_gradient_norm: float | None
-) -> None:
+def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(monkeypatch, model, max_gradient_norm):
     """Weights are in several panels, and learn between steps."""
     monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
@@ -169,9 +167,7 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(
 
 
 @pytest.mark.parametrize("model", ["decoder", "decoder, untied, biases", "fc_mnist"])
-def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(
-    monkeypatch: pytest.MonkeyPatch, model: str
-) -> None:
+def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(monkeypatch, model):
     """Without clipping a panel is updated while backward goes on, and layers are still running forward again."""
     monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
     graph = MODELS[model]()
@@ -194,7 +190,7 @@ def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_loss_of_a_step_is_the_mean_over_the_unmasked_tokens(model: str) -> None:
+def test_the_loss_of_a_step_is_the_mean_over_the_unmasked_tokens(model):
     graph = MODELS[model]()
     batch = random_batch(graph, 8)
     with machine(graph, 8) as appliance:
@@ -204,7 +200,7 @@ def test_the_loss_of_a_step_is_the_mean_over_the_unmasked_tokens(model: str) -> 
     assert trained.loss == pytest.approx(expected, rel=LOSS)
 
 
-def test_evaluation_has_no_dropout_and_sums_the_losses() -> None:
+def test_evaluation_has_no_dropout_and_sums_the_losses():
     graph = decoder(dropout=0.5)
     batch = random_batch(graph, 4)
     with machine(graph, 4) as appliance:
@@ -213,7 +209,7 @@ def test_evaluation_has_no_dropout_and_sums_the_losses() -> None:
     assert found.total == pytest.approx(reference.loss(graph, weights, batch.arrays, 3, None), rel=LOSS)
 
 
-def test_the_global_norm_is_the_length_of_all_gradients_together() -> None:
+def test_the_global_norm_is_the_length_of_all_gradients_together():
     graph = decoder()
     batch = random_batch(graph, 4)
     with machine(graph, 4, max_gradient_norm=1e9) as appliance:
@@ -223,13 +219,13 @@ def test_the_global_norm_is_the_length_of_all_gradients_together() -> None:
     assert trained.gradient_norm == pytest.approx(expected, rel=1e-7)
 
 
-def test_without_clipping_nobody_computes_the_norm() -> None:
+def test_without_clipping_nobody_computes_the_norm():
     graph = fc_mnist()
     with machine(graph, 4) as appliance:
         assert appliance.train_step(random_batch(graph, 4), 1, 0.1).gradient_norm is None
 
 
-def test_clipped_gradients_have_the_length_that_was_asked_for() -> None:
+def test_clipped_gradients_have_the_length_that_was_asked_for():
     graph = decoder()
     with machine(graph, 4, max_gradient_norm=0.01) as appliance:
         trained = appliance.train_step(random_batch(graph, 4), 1, 0.1)
@@ -247,7 +243,7 @@ def test_clipped_gradients_have_the_length_that_was_asked_for() -> None:
         ({"loss_scaling": "num_tokens", "loss_weight": 0.5}, 2.0 * 25),
     ],
 )
-def test_a_loss_is_scaled_as_the_params_ask(settings: dict[str, object], divisor: float) -> None:
+def test_a_loss_is_scaled_as_the_params_ask(settings, divisor):
     graph = decoder()
     batch = random_batch(graph, 4, masked=0.2)
     assert batch.tokens == 25
@@ -256,7 +252,7 @@ def test_a_loss_is_scaled_as_the_params_ask(settings: dict[str, object], divisor
         assert loss == pytest.approx(appliance.evaluate(batch, 0).total / divisor, rel=LOSS)
 
 
-def test_a_batch_whose_tokens_are_all_masked_has_no_loss_and_no_gradient() -> None:
+def test_a_batch_whose_tokens_are_all_masked_has_no_loss_and_no_gradient():
     graph = decoder()
     batch = random_batch(graph, 4, masked=1.1)
     with machine(graph, 4) as appliance:
@@ -266,9 +262,7 @@ def test_a_batch_whose_tokens_are_all_masked_has_no_loss_and_no_gradient() -> No
 
 
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
-def test_weights_in_several_panels_learn_as_weights_in_one(
-    monkeypatch: pytest.MonkeyPatch, max_gradient_norm: float | None
-) -> None:
+def test_weights_in_several_panels_learn_as_weights_in_one(monkeypatch, max_gradient_norm):
     """Only the sums over panels have other bits: the delta that a linear layer or the loss makes of its panels."""
     found = {}
     for panel_bytes in (2**25, 3 * 4 * 8):
@@ -285,9 +279,7 @@ def test_weights_in_several_panels_learn_as_weights_in_one(
 @pytest.mark.parametrize(
     "model", ["decoder", "decoder, untied, biases", "fc_mnist", "llama", "gemma2", "jais", "capped logits, bias"]
 )
-def test_gradients_of_weights_in_several_panels_are_derivatives_too(
-    monkeypatch: pytest.MonkeyPatch, model: str
-) -> None:
+def test_gradients_of_weights_in_several_panels_are_derivatives_too(monkeypatch, model):
     monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
     graph = decoder(**DECODERS[model]) if model in DECODERS else MODELS[model]()
     batch = random_batch(graph, 8)
@@ -297,7 +289,7 @@ def test_gradients_of_weights_in_several_panels_are_derivatives_too(
     assert_gradients(graph, weights, gradients, batch, 1 / batch.tokens, 5, directions=1)
 
 
-def test_rows_of_an_untied_embedding_that_no_token_reads_have_no_gradient() -> None:
+def test_rows_of_an_untied_embedding_that_no_token_reads_have_no_gradient():
     graph = decoder(share_embedding_weights=False)
     batch = random_batch(graph, 4)
     with machine(graph, 4) as appliance:
@@ -306,7 +298,7 @@ def test_rows_of_an_untied_embedding_that_no_token_reads_have_no_gradient() -> N
     assert set(np.flatnonzero(gradient.any(axis=1))) == set(batch.arrays["input_ids"].ravel())
 
 
-def test_a_weight_whose_learning_rate_is_scaled_to_0_stays_as_it_is() -> None:
+def test_a_weight_whose_learning_rate_is_scaled_to_0_stays_as_it_is():
     graph = decoder()
     scales = {name: 0.0 for name in graph.weights if "ffn" in name}
     optimizer = make_optimizer(AdamW(learning_rate=0.1, weight_decay=0.1), None)
@@ -318,7 +310,7 @@ def test_a_weight_whose_learning_rate_is_scaled_to_0_stays_as_it_is() -> None:
     assert still == scales.keys()
 
 
-def test_another_step_drops_other_elements() -> None:
+def test_another_step_drops_other_elements():
     graph = decoder(dropout=0.5)
     batch = random_batch(graph, 4)
     with machine(graph, 4) as appliance:
@@ -326,14 +318,14 @@ def test_another_step_drops_other_elements() -> None:
     assert losses[0] == losses[2] != losses[1]
 
 
-def test_systems_are_laid_out_once_for_each_size_and_purpose() -> None:
+def test_systems_are_laid_out_once_for_each_size_and_purpose():
     graph = fc_mnist()
     with machine(graph, 4) as appliance:
         again = [appliance.prepare(4, trains=trains, where="x") for trains in (True, False, True)]
     assert again[0] is again[2] is not again[1]
 
 
-def test_systems_that_do_not_divide_the_grains_are_refused_where_the_params_say() -> None:
+def test_systems_that_do_not_divide_the_grains_are_refused_where_the_params_say():
     settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}
     with (
         Appliance(decoder(), optimizer=None, num_csx=3, **settings) as appliance,  # type: ignore[arg-type]
@@ -346,7 +338,7 @@ def test_systems_that_do_not_divide_the_grains_are_refused_where_the_params_say(
     )
 
 
-def test_the_account_of_memory_counts_what_was_allocated() -> None:
+def test_the_account_of_memory_counts_what_was_allocated():
     graph = decoder(position_embedding_type="fixed")
     optimizer = make_optimizer(AdamW(learning_rate=0.01), None)
     with machine(graph, 8, optimizer=optimizer) as appliance:
@@ -364,7 +356,7 @@ def test_the_account_of_memory_counts_what_was_allocated() -> None:
     assert min(account.values()) > 0
 
 
-def test_later_steps_allocate_no_gradients() -> None:
+def test_later_steps_allocate_no_gradients():
     graph = decoder()
     with machine(graph, 8, max_gradient_norm=1.0) as appliance:
         allocated = []
@@ -375,7 +367,7 @@ def test_later_steps_allocate_no_gradients() -> None:
     assert allocated[0] == allocated[1] == allocated[2]
 
 
-def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory() -> None:
+def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory():
     graph = decoder()
     slot_bytes = make_plan(graph, 1, trains=False).slot_bytes
     settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}

@@ -73,7 +73,7 @@ Waves = list[list[list[int | None]]]
 
 
 @pytest.fixture
-def waves(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Waves]:
+def waves(monkeypatch) -> Callable[[Cluster], Waves]:
     """Run a batch forward, and return the grains in the slots of each system, wave by wave."""
 
     def look(found: Cluster) -> Waves:
@@ -91,23 +91,23 @@ def waves(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Waves]:
     return look
 
 
-def test_grains_are_dealt_to_the_systems_in_order(waves: Callable[[Cluster], Waves]) -> None:
+def test_grains_are_dealt_to_the_systems_in_order(waves):
     with systems(grains=6, num_csx=3) as found:
         assert waves(found) == [[[0, 1], [2, 3], [4, 5]]]
 
 
-def test_a_system_takes_its_grains_in_waves_when_memory_is_short(waves: Callable[[Cluster], Waves]) -> None:
+def test_a_system_takes_its_grains_in_waves_when_memory_is_short(waves):
     with systems(grains=6, num_csx=2, memory_bytes=4 * SLOT_BYTES) as found:
         assert waves(found) == [[[0, 1], [2, 3]], [[4, None], [5, None]]]
 
 
-def test_waves_are_of_nearly_equal_size() -> None:
+def test_waves_are_of_nearly_equal_size():
     """Five slots fit, but two waves of three leave none nearly empty."""
     with systems(grains=6, memory_bytes=5 * SLOT_BYTES) as found:
         assert (found.waves, found.slots_per_csx) == (2, 3)
 
 
-def test_memory_that_holds_all_grains_makes_one_wave() -> None:
+def test_memory_that_holds_all_grains_makes_one_wave():
     with systems(grains=6, num_csx=2, memory_bytes=6 * SLOT_BYTES) as found:
         assert (found.waves, found.activation_bytes) == (1, 6 * SLOT_BYTES)
 
@@ -125,8 +125,8 @@ def test_memory_that_holds_all_grains_makes_one_wave() -> None:
     ],
 )
 def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_there_are_waves(
-    recompute: str, memory_bytes: int, layers: int, waves: int
-) -> None:
+    recompute, memory_bytes, layers, waves
+):
     with systems(grains=6, num_csx=1, memory_bytes=memory_bytes, recompute=recompute) as found:
         assert (len(found.plan.timeline.recomputed), found.waves) == (layers, waves)
         slot_bytes = RECOMPUTED_BYTES if layers else SLOT_BYTES
@@ -135,7 +135,7 @@ def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_t
 
 
 @pytest.mark.parametrize("recompute", ["auto", "always", "never"])
-def test_evaluation_has_nothing_to_recompute(recompute: str) -> None:
+def test_evaluation_has_nothing_to_recompute(recompute):
     slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
     with systems(memory_bytes=2 * slot_bytes, recompute=recompute, trains=False) as found:
         assert (found.plan.timeline.recomputed, found.plan.slot_bytes, found.waves) == ((), slot_bytes, 3)
@@ -153,7 +153,7 @@ def test_evaluation_has_nothing_to_recompute(recompute: str) -> None:
         ("always", RECOMPUTED_BYTES, "a smaller max_sequence_length or fewer systems need less"),
     ],
 )
-def test_memory_that_does_not_hold_one_grain_per_system_is_an_error(recompute: str, slot_bytes: int, hint: str) -> None:
+def test_memory_that_does_not_hold_one_grain_per_system_is_an_error(recompute, slot_bytes, hint):
     memory_bytes = 3 * slot_bytes - 1
     with pytest.raises(ClusterError) as caught, systems(num_csx=3, memory_bytes=memory_bytes, recompute=recompute):
         pass
@@ -165,9 +165,7 @@ def test_memory_that_does_not_hold_one_grain_per_system_is_an_error(recompute: s
 
 
 @pytest.mark.parametrize("waves", [1, 3])
-def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(
-    monkeypatch: pytest.MonkeyPatch, waves: int
-) -> None:
+def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(monkeypatch, waves):
     """A lane alone acquires exactly what streams."""
     memory_bytes = 6 // waves * RECOMPUTED_BYTES
     with systems(memory_bytes=memory_bytes, recompute="always") as found, monkeypatch.context() as patch:
@@ -189,7 +187,7 @@ def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(
     assert times["embedding_layer.word_embeddings.weight"] == 4, "twice as the embedding, twice as the output layer"
 
 
-def test_the_second_forward_of_an_op_has_a_time_of_its_own() -> None:
+def test_the_second_forward_of_an_op_has_a_time_of_its_own():
     with systems(recompute="always", lanes=2) as found:
         run(found, random_batch(GRAPH, 6), step=1, scale=1.0)
         seconds = found.op_seconds
@@ -201,12 +199,12 @@ def test_the_second_forward_of_an_op_has_a_time_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("lanes", "shares"), [(1, [6]), (2, [3, 3]), (4, [1, 2, 1, 2]), (9, [1] * 6)])
-def test_lanes_share_the_slots_and_none_is_idle(lanes: int, shares: list[int]) -> None:
+def test_lanes_share_the_slots_and_none_is_idle(lanes, shares):
     with systems(grains=6, num_csx=3, lanes=lanes) as found:
         assert [len(lane.slots) for lane in found.lanes] == shares
 
 
-def test_the_loss_of_a_batch_is_the_sum_over_its_grains() -> None:
+def test_the_loss_of_a_batch_is_the_sum_over_its_grains():
     batch = random_batch(GRAPH, 6)
     with systems(grains=6, lanes=2) as found, systems(grains=1) as alone:
         whole = run(found, batch, step=1, scale=1.0)
@@ -237,9 +235,7 @@ def run_in_time(found: Cluster) -> BaseException | None:
 
 @pytest.mark.parametrize("walk", ["forward", "backward"])
 @pytest.mark.parametrize("lane", [0, 1, 2])
-def test_the_error_of_one_lane_is_raised_and_the_others_stop(
-    monkeypatch: pytest.MonkeyPatch, walk: str, lane: int
-) -> None:
+def test_the_error_of_one_lane_is_raised_and_the_others_stop(monkeypatch, walk, lane):
     good, ended = getattr(Lane, walk), []
 
     def bad(self: Lane, pace: Pace) -> None:
@@ -257,7 +253,7 @@ def test_the_error_of_one_lane_is_raised_and_the_others_stop(
     assert sorted(ended) == [i for i in range(3) if i != lane]
 
 
-def test_systems_run_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_run_again_after_an_error(monkeypatch):
     good, broken = Lane.forward, []
 
     def bad_once(self: Lane, pace: Pace) -> None:
@@ -271,7 +267,7 @@ def test_systems_run_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> No
         assert [str(run_in_time(found)) for _ in range(2)] == ["once", "None"]
 
 
-def test_a_loss_that_is_not_finite_stops_the_step_before_any_update() -> None:
+def test_a_loss_that_is_not_finite_stops_the_step_before_any_update():
     graph = decoder()
     with machine(graph, 4) as appliance:
         norm = "transformer_decoder.norm.bias"

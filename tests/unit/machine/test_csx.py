@@ -20,19 +20,19 @@ def plan_of(dropout: float = 0.0, trains: bool = True) -> Plan:
 
 
 @pytest.mark.parametrize("size_bytes", [1, 63, 64, 1000])
-def test_memory_begins_on_a_cache_line(size_bytes: int) -> None:
+def test_memory_begins_on_a_cache_line(size_bytes):
     memory = aligned_empty(size_bytes)
     assert (memory.ctypes.data % ALIGNMENT_BYTES, memory.nbytes) == (0, size_bytes)
 
 
-def test_scratch_lends_the_same_memory_for_the_same_name() -> None:
+def test_scratch_lends_the_same_memory_for_the_same_name():
     scratch = Scratch()
     scratch("a", (2, 3)).fill(7)
     assert scratch("a", (3, 2)).tolist() == [[7, 7]] * 3
     assert scratch("a", (4,)).tolist() == [7] * 4
 
 
-def test_scratch_keeps_names_apart() -> None:
+def test_scratch_keeps_names_apart():
     scratch = Scratch()
     first, second = scratch("a", (2, 3)), scratch("b", (2, 3))
     first.fill(1)
@@ -40,21 +40,21 @@ def test_scratch_keeps_names_apart() -> None:
     assert first.tolist() == [[1, 1, 1]] * 2
 
 
-def test_scratch_grows_to_the_largest_array_of_a_name() -> None:
+def test_scratch_grows_to_the_largest_array_of_a_name():
     scratch = Scratch()
     for size in (4, 9, 2):
         scratch("a", (size,))
     assert scratch.allocated_bytes == 4 * 9
 
 
-def test_scratch_knows_what_it_allocated() -> None:
+def test_scratch_knows_what_it_allocated():
     scratch = Scratch()
     for name, shape in [("a", (2, 3)), ("a", (2, 3)), ("b", (5,))]:
         scratch(name, shape)
     assert scratch.allocated_bytes == 4 * (6 + 5)
 
 
-def test_slots_lie_side_by_side_in_the_arena() -> None:
+def test_slots_lie_side_by_side_in_the_arena():
     plan = plan_of()
     csx = Csx(0, plan, 3, seed=1)
     name = next(iter(plan.buffers))
@@ -63,7 +63,7 @@ def test_slots_lie_side_by_side_in_the_arena() -> None:
     assert csx.arena.nbytes == 3 * plan.slot_bytes
 
 
-def test_every_array_of_a_slot_is_where_the_plan_says() -> None:
+def test_every_array_of_a_slot_is_where_the_plan_says():
     plan = plan_of()
     memory = aligned_empty(plan.slot_bytes)
     arrays = GrainSlot(plan, memory, 1).arrays
@@ -71,7 +71,7 @@ def test_every_array_of_a_slot_is_where_the_plan_says() -> None:
     assert found == {name: (b.offset_bytes, b.shape, b.dtype) for name, b in plan.buffers.items()}
 
 
-def test_a_slot_is_empty_until_it_is_loaded() -> None:
+def test_a_slot_is_empty_until_it_is_loaded():
     plan = plan_of()
     assert GrainSlot(plan, aligned_empty(plan.slot_bytes), 1).grain is None
 
@@ -82,17 +82,17 @@ def loaded(plan: Plan, *, grain: int = 3, dropout: bool = True, seed: int = 7) -
     return slot
 
 
-def test_loading_copies_the_samples_token_by_token() -> None:
+def test_loading_copies_the_samples_token_by_token():
     slot = loaded(plan_of())
     for name, array in random_batch(decoder(), 2).arrays.items():
         np.testing.assert_array_equal(slot.arrays[name], array.reshape(16))
 
 
-def test_loading_tells_the_loss_its_scale() -> None:
+def test_loading_tells_the_loss_its_scale():
     assert loaded(plan_of()).calls[-1].scale == 0.5
 
 
-def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample() -> None:
+def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample():
     plan = plan_of(dropout=0.25)
     drops = {
         planned.op.name: call.dropout
@@ -104,20 +104,20 @@ def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample() -> Non
     assert drops == {name: Dropout(0.25, key_of(7, name), 9, 3 * 2, 8) for name in names}
 
 
-def test_evaluation_drops_nothing() -> None:
+def test_evaluation_drops_nothing():
     slot = loaded(plan_of(dropout=0.25), dropout=True)
     slot.load(3, random_batch(decoder(), 2).arrays, 9, 0.5, dropout=False)
     assert [call.dropout for call in slot.calls] == [None] * len(slot.calls)
 
 
-def test_the_deltas_of_graph_inputs_are_wanted_by_nobody() -> None:
+def test_the_deltas_of_graph_inputs_are_wanted_by_nobody():
     plan = make_plan(fc_mnist(), 2, trains=True)
     slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), 1)
     assert slot.calls[0].delta_inputs == (None,)
 
 
 @pytest.mark.parametrize(("after", "expected"), [(After.NOTHING, 1.0), (After.COPY, 10.0), (After.ADD, 11.0)])
-def test_settling_copies_or_adds_what_a_kernel_wrote(after: After, expected: float) -> None:
+def test_settling_copies_or_adds_what_a_kernel_wrote(after, expected):
     plan = plan_of()
     slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), 1)
     written, target = "words", "final"  # any two of one shape

@@ -57,9 +57,7 @@ def whole(memoryx: MemoryX, array: str) -> Array:
 
 
 @CUTS
-def test_what_streams_is_the_masked_weight_divided_by_the_share_that_is_kept(
-    monkeypatch: pytest.MonkeyPatch, panel_bytes: int
-) -> None:
+def test_what_streams_is_the_masked_weight_divided_by_the_share_that_is_kept(monkeypatch, panel_bytes):
     monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: DROPPED}) as memoryx:
         weight = whole(memoryx, f"model.{WIDE}")
@@ -76,7 +74,7 @@ def test_what_streams_is_the_masked_weight_divided_by_the_share_that_is_kept(
     assert all((masks[i] != masks[j]).any() for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
-def test_on_average_it_is_the_weight() -> None:
+def test_on_average_it_is_the_weight():
     with sparse_memory(fc_mnist(12, 8), None, {SMALL: DROPPED}) as memoryx:
         weight = whole(memoryx, f"model.{SMALL}")
         total, draws = np.zeros((8, 12)), 2000
@@ -108,8 +106,8 @@ class Twin:
 @CUTS
 @pytest.mark.parametrize("max_gradient_norm", [None, 1e9], ids=["at once", "after the norm"])
 def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_left_out(
-    monkeypatch: pytest.MonkeyPatch, panel_bytes: int, max_gradient_norm: float | None
-) -> None:
+    monkeypatch, panel_bytes, max_gradient_norm
+):
     monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
     graph, groups = fc_mnist(12, 8), {WIDE: DROPPED, SMALL: DROPPED}
     with sparse_memory(graph, ADAMW, groups, max_gradient_norm) as memoryx:
@@ -130,9 +128,7 @@ def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_
 
 @CUTS
 @pytest.mark.parametrize(each_store.__name__, ["ram"], indirect=True)
-def test_gradients_that_wait_for_the_norm_use_buffers_again_however_many_numbers_a_mask_keeps(
-    monkeypatch: pytest.MonkeyPatch, panel_bytes: int
-) -> None:
+def test_gradients_that_wait_for_the_norm_use_buffers_again_however_many_numbers_a_mask_keeps(monkeypatch, panel_bytes):
     """In memory, where they all wait at once: else how many are out depends on how fast the updates are."""
     monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
     graph, allocated = fc_mnist(12, 8), []
@@ -143,7 +139,7 @@ def test_gradients_that_wait_for_the_norm_use_buffers_again_however_many_numbers
     assert allocated[1:] == [allocated[1]] * 4
 
 
-def test_an_evaluation_takes_all_weights_or_one_of_its_own_masks() -> None:
+def test_an_evaluation_takes_all_weights_or_one_of_its_own_masks():
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: DROPPED}) as memoryx:
         weight = whole(memoryx, f"model.{WIDE}")
         memoryx.begin_step(7, 0.1)
@@ -172,7 +168,7 @@ def dropping(**settings: Any) -> Iterator[Appliance]:
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_gradients_are_those_of_the_network_that_streamed(sparse: bool) -> None:
+def test_gradients_are_those_of_the_network_that_streamed(sparse):
     """A dense network with the weights that streamed has the same loss, and the same gradient where they were kept."""
     batch = random_batch(fc_mnist(12, 8), BATCH_SIZE)
     choice = KernelChoice(sparse, sparse, sparse)
@@ -200,9 +196,7 @@ def look(appliance: Appliance, folder: Path, masks: int) -> Evaluation:
     return found
 
 
-def test_an_evaluation_over_masks_is_their_mean_and_says_how_far_they_differ(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_evaluation_over_masks_is_their_mean_and_says_how_far_they_differ(tmp_path, caplog):
     caplog.set_level("INFO", "cstool")
     with dropping() as appliance:
         weight = array_of(appliance, f"model.{WIDE}")

@@ -39,7 +39,7 @@ class Broken(Exception):
 
 
 @pytest.fixture(autouse=True)
-def _many_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+def _many_panels(monkeypatch):
     monkeypatch.setattr(_panel, "PANEL_BYTES", PANEL_BYTES)
 
 
@@ -84,8 +84,8 @@ def train(path: Path, *, steps: int = 3, before: Callable[[], object] = lambda: 
 @LANES
 @pytest.mark.parametrize("algorithm", ["set", "rigl", "dropconnect"])
 def test_gradients_of_a_weight_whose_mask_changes_need_no_more_room_than_others(
-    tmp_path: Path, max_gradient_norm: float | None, lanes: int, algorithm: str
-) -> None:
+    tmp_path, max_gradient_norm, lanes, algorithm
+):
     update = {} if algorithm == "dropconnect" else {"update": {"freq": 2}}
     name = "transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight"
     sparsity = rules({name: group(0.5, algorithm=algorithm, **update)})
@@ -121,15 +121,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, after: i
         pytest.param(MemoryX, "receive", id="a lane with the sum of a gradient"),
     ],
 )
-def test_what_fails_ends_the_step(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: type,
-    method: str,
-    after: int,
-    max_gradient_norm: float | None,
-    lanes: int,
-) -> None:
+def test_what_fails_ends_the_step(tmp_path, monkeypatch, owner, method, after, max_gradient_norm, lanes):
     def before() -> None:
         breaking(monkeypatch, owner, method, after)
 
@@ -140,14 +132,7 @@ def test_what_fails_ends_the_step(
 @CLIPPING
 @pytest.mark.parametrize("after", [0, 2])
 @pytest.mark.parametrize(("owner", "method"), [(BlockFile, "sync"), (FileStore, "commit")])
-def test_a_commit_that_fails_ends_the_run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: type,
-    method: str,
-    after: int,
-    max_gradient_norm: float | None,
-) -> None:
+def test_a_commit_that_fails_ends_the_run(tmp_path, monkeypatch, owner, method, after, max_gradient_norm):
     def before() -> None:
         breaking(monkeypatch, owner, method, after)
 
@@ -155,7 +140,7 @@ def test_a_commit_that_fails_ends_the_run(
         train(tmp_path / "m.h5", steps=6, before=before, max_gradient_norm=max_gradient_norm)
 
 
-def test_a_commit_under_way_is_made_when_the_next_step_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_under_way_is_made_when_the_next_step_fails(tmp_path, monkeypatch):
     """Nothing of the step that failed is in it."""
     train(tmp_path / "two.h5", steps=2, max_gradient_norm=1.0)
 
@@ -193,9 +178,7 @@ class Gated(GradientKeeper):
         assert self.gate.wait(PATIENCE_S)
 
 
-def test_updates_of_a_step_that_will_not_be_finished_are_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_of_a_step_that_will_not_be_finished_are_not_waited_for(tmp_path, monkeypatch):
     """But for one in each thread, which has begun."""
     optimizer, lanes = Gated(), 1
 

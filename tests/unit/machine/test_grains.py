@@ -12,9 +12,7 @@ from tests.models import decoder, fc_mnist
 @pytest.mark.parametrize(
     ("batch_size", "sequence", "samples"), [(48, 128, 4), (4, 512, 1), (2, 512, 1), (4, 2048, 1), (7, 64, 1)]
 )
-def test_a_grain_has_some_500_tokens_and_a_batch_at_least_four_grains(
-    batch_size: int, sequence: int, samples: int
-) -> None:
+def test_a_grain_has_some_500_tokens_and_a_batch_at_least_four_grains(batch_size, sequence, samples):
     assert grain_samples(decoder(sequence=sequence), batch_size) == samples
 
 
@@ -22,19 +20,17 @@ def test_a_grain_has_some_500_tokens_and_a_batch_at_least_four_grains(
     ("batch_size", "small", "large"),
     [(1, 1, 1), (2, 1, 1), (8, 2, 4), (48, 12, 24), (64, 16, 32), (72, 18, 24), (120, 30, 30), (2048, 512, 512)],
 )
-def test_of_large_matrices_a_grain_has_at_least_24_tokens_where_there_are_two_such_grains(
-    batch_size: int, small: int, large: int
-) -> None:
+def test_of_large_matrices_a_grain_has_at_least_24_tokens_where_there_are_two_such_grains(batch_size, small, large):
     assert grain_samples(fc_mnist(), batch_size) == small
     assert grain_samples(fc_mnist(1024, 1024), batch_size) == large
 
 
 @pytest.mark.parametrize("num_csx", [1, 2, 3, 4, 6, 12])
-def test_systems_that_divide_the_grains_are_accepted(num_csx: int) -> None:
+def test_systems_that_divide_the_grains_are_accepted(num_csx):
     check_systems(num_csx, 48, 4, "train_dataloader")
 
 
-def test_the_error_names_the_nearest_counts_that_divide() -> None:
+def test_the_error_names_the_nearest_counts_that_divide():
     with pytest.raises(ClusterError) as caught:
         check_systems(5, 48, 4, "train_dataloader")
     assert str(caught.value) == (
@@ -43,7 +39,7 @@ def test_the_error_names_the_nearest_counts_that_divide() -> None:
     )
 
 
-def test_the_error_for_too_many_systems_names_the_most() -> None:
+def test_the_error_for_too_many_systems_names_the_most():
     with pytest.raises(ClusterError) as caught:
         check_systems(9, 8, 2, "train_dataloader")
     assert str(caught.value) == (

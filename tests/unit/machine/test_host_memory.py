@@ -18,7 +18,7 @@ def write(folder: Path, **files: object) -> None:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Path:
+def host(tmp_path) -> Path:
     """A host with 8 GiB free, seen from two groups, one within the other, of either version."""
     write(tmp_path / "proc", meminfo=f"MemTotal: 99 kB\nMemAvailable: {MACHINE // 1024} kB")
     write(tmp_path / "proc" / "self", cgroup="4:cpu,memory:/jobs/mine\n1:cpu:/else\n0::/jobs/mine")
@@ -29,19 +29,17 @@ def free(host: Path) -> int:
     return available_memory_bytes(host / "proc", host / "groups")
 
 
-def test_there_is_memory_on_this_host() -> None:
+def test_there_is_memory_on_this_host():
     assert available_memory_bytes() > 2**24
 
 
-def test_without_groups_it_is_what_the_machine_has(host: Path) -> None:
+def test_without_groups_it_is_what_the_machine_has(host):
     assert free(host) == MACHINE
 
 
 @pytest.mark.parametrize("root", ["", "unified"])
 @pytest.mark.parametrize("group", ["", "jobs", "jobs/mine"])
-def test_a_group_of_version_2_leaves_its_limit_without_what_is_in_use_and_cannot_go(
-    host: Path, root: str, group: str
-) -> None:
+def test_a_group_of_version_2_leaves_its_limit_without_what_is_in_use_and_cannot_go(host, root, group):
     stat = "anon 100\nactive_file 30\ninactive_file 7\nshmem 5"
     for parent in ("", "jobs", "jobs/mine"):
         limit = 1000 if parent == group else "max"
@@ -50,7 +48,7 @@ def test_a_group_of_version_2_leaves_its_limit_without_what_is_in_use_and_cannot
 
 
 @pytest.mark.parametrize("group", ["", "jobs", "jobs/mine"])
-def test_a_group_of_version_1_leaves_the_same(host: Path, group: str) -> None:
+def test_a_group_of_version_1_leaves_the_same(host, group):
     stat = "active_file 1\ntotal_active_file 30\ntotal_inactive_file 7"
     for parent in ("", "jobs", "jobs/mine"):
         limits = {"memory__limit_in_bytes": 1000 if parent == group else 2**63 - 4096}
@@ -58,21 +56,21 @@ def test_a_group_of_version_1_leaves_the_same(host: Path, group: str) -> None:
     assert free(host) == 1000 - 400 + 37
 
 
-def test_the_group_of_another_controller_does_not_count(host: Path) -> None:
+def test_the_group_of_another_controller_does_not_count(host):
     write(host / "groups/cpu/else", memory__limit_in_bytes=1, memory__usage_in_bytes=0, memory__stat="")
     assert free(host) == MACHINE
 
 
-def test_a_group_that_is_over_its_limit_leaves_nothing(host: Path) -> None:
+def test_a_group_that_is_over_its_limit_leaves_nothing(host):
     write(host / "groups", memory__max=100, memory__current=400, memory__stat="active_file 7")
     assert free(host) == 0
 
 
 @pytest.mark.parametrize("limit", ["many", ""])
-def test_what_cannot_be_understood_does_not_count(host: Path, limit: str) -> None:
+def test_what_cannot_be_understood_does_not_count(host, limit):
     write(host / "groups", memory__max=limit, memory__current=400, memory__stat="active_file 7")
     assert free(host) == MACHINE
 
 
-def test_without_any_word_of_the_system_it_is_half_of_what_is_there(tmp_path: Path) -> None:
+def test_without_any_word_of_the_system_it_is_half_of_what_is_there(tmp_path):
     assert free(tmp_path) > 2**24

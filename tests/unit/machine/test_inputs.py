@@ -55,7 +55,7 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "input-worker"]
 
 
-def test_batches_come_in_order_over_all_epochs() -> None:
+def test_batches_come_in_order_over_all_epochs():
     with worker(Numbers(8), first=1) as found:
         batches = [found.next() for _ in range(4)]
     assert [(batch.number, batch.arrays["x"][:, 0].tolist()) for batch in batches] == [
@@ -66,7 +66,7 @@ def test_batches_come_in_order_over_all_epochs() -> None:
     ]
 
 
-def test_a_part_of_a_batch_is_filled_with_its_last_sample_masked() -> None:
+def test_a_part_of_a_batch_is_filled_with_its_last_sample_masked():
     with worker(Numbers(6), first=1) as found:
         batch = found.next()
     assert batch.arrays["x"][:, 0].tolist() == [4, 5, 5, 5]
@@ -74,13 +74,13 @@ def test_a_part_of_a_batch_is_filled_with_its_last_sample_masked() -> None:
     assert (batch.samples, batch.tokens) == (2, 2)
 
 
-def test_tokens_are_those_that_the_mask_counts() -> None:
+def test_tokens_are_those_that_the_mask_counts():
     with worker(Numbers(8)) as found:
         batch = found.next()
     assert (batch.samples, batch.tokens) == (4, 3)
 
 
-def test_arrays_have_the_types_of_the_data_set() -> None:
+def test_arrays_have_the_types_of_the_data_set():
     with worker(Numbers(8)) as found:
         arrays = found.next().arrays
     assert {name: (array.shape, array.dtype.name) for name, array in arrays.items()} == {
@@ -89,7 +89,7 @@ def test_arrays_have_the_types_of_the_data_set() -> None:
     }
 
 
-def test_an_error_of_the_data_set_is_raised_by_next_in_its_turn() -> None:
+def test_an_error_of_the_data_set_is_raised_by_next_in_its_turn():
     with worker(Numbers(12, fails_at=5)) as found:
         assert found.next().number == 0
         with pytest.raises(DataError) as caught:
@@ -97,7 +97,7 @@ def test_an_error_of_the_data_set_is_raised_by_next_in_its_turn() -> None:
     assert str(caught.value) == "sample 5: must be whole, got half of it"
 
 
-def test_it_reads_as_many_batches_as_were_asked_for() -> None:
+def test_it_reads_as_many_batches_as_were_asked_for():
     dataset = Numbers(100)
     with worker(dataset, count=3) as found:
         for _ in range(3):
@@ -105,7 +105,7 @@ def test_it_reads_as_many_batches_as_were_asked_for() -> None:
     assert dataset.reads == 3
 
 
-def test_it_reads_only_a_few_batches_ahead() -> None:
+def test_it_reads_only_a_few_batches_ahead():
     dataset = Numbers(100)
     with worker(dataset) as found:
         found.next()
@@ -114,7 +114,7 @@ def test_it_reads_only_a_few_batches_ahead() -> None:
         assert dataset.reads <= 1 + BATCHES_AHEAD + 1
 
 
-def test_the_time_spent_waiting_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_spent_waiting_is_counted(monkeypatch):
     """By a clock that goes on by a second whenever somebody looks at it: before a wait, and after it."""
     seconds = itertools.count()
     monkeypatch.setattr("cstool.machine.inputs.time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
@@ -125,7 +125,7 @@ def test_the_time_spent_waiting_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("batches", [0, 1, 5])
-def test_its_thread_ends_with_the_context_however_far_it_came(batches: int) -> None:
+def test_its_thread_ends_with_the_context_however_far_it_came(batches):
     with worker(Numbers(100)) as found:
         for _ in range(batches):
             found.next()
@@ -133,7 +133,7 @@ def test_its_thread_ends_with_the_context_however_far_it_came(batches: int) -> N
     assert (during, threads()) == (["input-worker"], [])
 
 
-def test_its_thread_ends_after_an_error_too() -> None:
+def test_its_thread_ends_after_an_error_too():
     with worker(Numbers(8, fails_at=0)) as found, pytest.raises(DataError):
         found.next()
     assert threads() == []

@@ -21,7 +21,7 @@ def pattern(density: float, shape: tuple[int, int] = (8, 25)) -> Pattern:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def calls(monkeypatch) -> list[tuple[Any, ...]]:
     """What was measured: (rows, columns, tokens, anew)."""
     found: list[tuple[Any, ...]] = []
 
@@ -39,15 +39,13 @@ def settled(mode: str, *shapes: tuple[int, int], kept: Any = None) -> KernelChoo
     return chooser
 
 
-def test_these_are_the_modes() -> None:
+def test_these_are_the_modes():
     assert SPARSE_KERNELS == ("auto", "always", "never", "measure")
 
 
 @pytest.mark.parametrize(("mode", "sparse"), [("always", True), ("never", False)])
 @pytest.mark.parametrize("density", [0.0, 0.01, 1.0])
-def test_forced_kernels_need_no_measurement(
-    calls: list[tuple[Any, ...]], mode: str, sparse: bool, density: float
-) -> None:
+def test_forced_kernels_need_no_measurement(calls, mode, sparse, density):
     chooser = settled(mode, (8, 25), kept={"crossovers": {"8x25": {"forward": 1, "delta": 1, "gradient": 1}}})
     assert chooser(pattern(density)) == KernelChoice(sparse, sparse, sparse)
     assert chooser.as_dict() == {"mode": mode, "crossovers": {}}
@@ -55,7 +53,7 @@ def test_forced_kernels_need_no_measurement(
 
 
 @pytest.mark.parametrize(("mode", "anew"), [("auto", False), ("measure", True)])
-def test_each_shape_is_measured_once(calls: list[tuple[Any, ...]], mode: str, anew: bool) -> None:
+def test_each_shape_is_measured_once(calls, mode, anew):
     settled(mode, (8, 25), (25, 8), (8, 25))
     assert calls == [(8, 25, 512, anew), (25, 8, 512, anew)]
 
@@ -72,21 +70,19 @@ def test_each_shape_is_measured_once(calls: list[tuple[Any, ...]], mode: str, an
     ],
 )
 @pytest.mark.usefixtures("calls")
-def test_a_product_is_sparse_up_to_its_crossover(density: float, expected: KernelChoice) -> None:
+def test_a_product_is_sparse_up_to_its_crossover(density, expected):
     assert settled("auto", (8, 25))(pattern(density)) == expected
 
 
 @pytest.mark.usefixtures("calls")
-def test_what_was_measured_is_ready_for_a_checkpoint() -> None:
+def test_what_was_measured_is_ready_for_a_checkpoint():
     kept = settled("measure", (8, 25)).as_dict()
     assert kept == {"mode": "measure", "crossovers": {"8x25": {"forward": 0.5, "delta": 0.25, "gradient": 0.1}}}
     assert json.loads(json.dumps(kept)) == kept
 
 
 @pytest.mark.parametrize("before", ["auto", "measure"])
-def test_a_run_that_goes_on_keeps_what_was_measured_and_measures_what_is_new(
-    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, before: str
-) -> None:
+def test_a_run_that_goes_on_keeps_what_was_measured_and_measures_what_is_new(calls, monkeypatch, before):
     kept = settled(before, (8, 25)).as_dict()
     calls.clear()
     slower = Crossover(forward=0.0, delta=0.0, gradient=0.0)
@@ -101,13 +97,13 @@ def test_a_run_that_goes_on_keeps_what_was_measured_and_measures_what_is_new(
     }
 
 
-def test_who_asks_to_measure_measures_again(calls: list[tuple[Any, ...]]) -> None:
+def test_who_asks_to_measure_measures_again(calls):
     settled("measure", (8, 25), kept=settled("auto", (8, 25)).as_dict())
     assert calls == [(8, 25, 512, False), (8, 25, 512, True)]
 
 
 @pytest.mark.parametrize("kept", [None, "auto", {}, {"mode": "always", "crossovers": {}}])
-def test_where_nothing_was_kept_it_measures(calls: list[tuple[Any, ...]], kept: Any) -> None:
+def test_where_nothing_was_kept_it_measures(calls, kept):
     settled("auto", (8, 25), kept=kept)
     assert calls == [(8, 25, 512, False)]
 
@@ -122,7 +118,7 @@ def test_where_nothing_was_kept_it_measures(calls: list[tuple[Any, ...]], kept: 
         {"crossovers": {"8x4": {"forward": 0.5, "delta": "0.5", "gradient": 0.5}}},
     ],
 )
-def test_what_is_no_measurement_is_measured(kept, monkeypatch) -> None:
+def test_what_is_no_measurement_is_measured(kept, monkeypatch):
     measured = Crossover(0.1, 0.2, 0.3)
     monkeypatch.setattr("cstool.machine.sparsity.crossover", lambda *_shape, refresh: measured)
     chooser = KernelChooser("auto")

@@ -21,7 +21,7 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 
 
 @pytest.mark.parametrize("apart", [1, STAGES_APART])
-def test_the_fastest_lane_waits_when_it_is_too_far_ahead(apart: int) -> None:
+def test_the_fastest_lane_waits_when_it_is_too_far_ahead(apart):
     pace, reached = Pace(2, apart), []
 
     def fast() -> None:
@@ -38,7 +38,7 @@ def test_the_fastest_lane_waits_when_it_is_too_far_ahead(apart: int) -> None:
     assert reached == list(range(10))
 
 
-def test_a_waiting_lane_goes_on_as_the_slowest_does() -> None:
+def test_a_waiting_lane_goes_on_as_the_slowest_does():
     pace = Pace(2, STAGES_APART)
     passed = threading.Event()
 
@@ -56,7 +56,7 @@ def test_a_waiting_lane_goes_on_as_the_slowest_does() -> None:
 
 
 @pytest.mark.parametrize("lanes", [2, 3])
-def test_lanes_are_never_further_apart_than_allowed(lanes: int) -> None:
+def test_lanes_are_never_further_apart_than_allowed(lanes):
     pace, at, apart = Pace(lanes, STAGES_APART), [0] * lanes, []
 
     def walk(lane: int) -> None:
@@ -75,14 +75,14 @@ def test_lanes_are_never_further_apart_than_allowed(lanes: int) -> None:
     assert max(apart) <= STAGES_APART + 1
 
 
-def test_a_lane_alone_waits_for_nobody() -> None:
+def test_a_lane_alone_waits_for_nobody():
     pace = Pace(1, 1)
     thread = in_thread(lambda: [pace.step(0) for _ in range(1000)])
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
-def test_stopping_releases_a_lane_that_waits() -> None:
+def test_stopping_releases_a_lane_that_waits():
     pace, errors = Pace(2, 1), []
 
     def fast() -> None:
@@ -98,18 +98,18 @@ def test_stopping_releases_a_lane_that_waits() -> None:
     assert [type(error) for error in errors] == [LaneStopped]
 
 
-def test_a_stopped_pass_lets_no_lane_begin_another_stage() -> None:
+def test_a_stopped_pass_lets_no_lane_begin_another_stage():
     pace = Pace(2, 1)
     pace.stop()
     with pytest.raises(LaneStopped):
         pace.step(0)
 
 
-def test_an_op_without_a_matrix_has_one_stage() -> None:
+def test_an_op_without_a_matrix_has_one_stage():
     assert list(stages([])) == [(None, True, True)]
 
 
-def test_an_op_with_a_matrix_has_a_stage_for_each_panel() -> None:
+def test_an_op_with_a_matrix_has_a_stage_for_each_panel():
     a, b, c = (Panel("w", i, i, i + 1, (1, 4)) for i in range(3))
     assert list(stages([a, b, c])) == [(a, True, False), (b, False, False), (c, False, True)]
     assert list(stages([b])) == [(b, True, True)]

@@ -106,7 +106,7 @@ def first_values(graph: Graph) -> dict[str, Array]:
         return {name: values(memoryx, f"model.{name}").astype(np.float64) for name in graph.weights}
 
 
-def test_the_arrays_are_the_weights_each_followed_by_its_state() -> None:
+def test_the_arrays_are_the_weights_each_followed_by_its_state():
     with memory(fc_mnist(3, use_bias=False), make_optimizer(ADAMW, None)) as memoryx:
         assert memoryx.arrays.names == [
             "model.fc_layers.0.weight",
@@ -118,13 +118,13 @@ def test_the_arrays_are_the_weights_each_followed_by_its_state() -> None:
         ]
 
 
-def test_evaluation_keeps_no_state() -> None:
+def test_evaluation_keeps_no_state():
     with memory(fc_mnist(3, use_bias=False)) as memoryx:
         assert memoryx.arrays.names == ["model.fc_layers.0.weight", "model.last_layer.weight"]
 
 
 @PATHS
-def test_adamw_updates_every_weight_as_its_twin_does(max_gradient_norm: float | None) -> None:
+def test_adamw_updates_every_weight_as_its_twin_does(max_gradient_norm):
     memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
     for name, before in first_values(memoryx.arrays.graph).items():
         gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
@@ -134,7 +134,7 @@ def test_adamw_updates_every_weight_as_its_twin_does(max_gradient_norm: float | 
 
 
 @PATHS
-def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm: float | None) -> None:
+def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm):
     memoryx, _ = trained(make_optimizer(SGD(momentum=0.9), None), max_gradient_norm)
     for name, before in first_values(memoryx.arrays.graph).items():
         gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
@@ -143,7 +143,7 @@ def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm: float | No
 
 
 @PATHS
-def test_the_learning_rate_of_a_weight_is_scaled_and_with_it_its_decay(max_gradient_norm: float | None) -> None:
+def test_the_learning_rate_of_a_weight_is_scaled_and_with_it_its_decay(max_gradient_norm):
     scales = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
     memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm, scales=scales)
     for name, before in first_values(memoryx.arrays.graph).items():
@@ -154,7 +154,7 @@ def test_the_learning_rate_of_a_weight_is_scaled_and_with_it_its_decay(max_gradi
         np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_the_norm_is_that_of_all_gradients_before_clipping() -> None:
+def test_the_norm_is_that_of_all_gradients_before_clipping():
     memoryx, norms = trained(GradientKeeper(), 0.5, steps=2)
     assert norms == [
         pytest.approx(np.sqrt(sum(np.sum(g.astype(np.float64) ** 2) for g in gradients.values())), rel=1e-12)
@@ -162,7 +162,7 @@ def test_the_norm_is_that_of_all_gradients_before_clipping() -> None:
     ]
 
 
-def test_gradients_are_clipped_to_the_norm_as_pytorch_does() -> None:
+def test_gradients_are_clipped_to_the_norm_as_pytorch_does():
     memoryx, [norm] = trained(GradientKeeper(), 0.5, steps=1)
     assert norm is not None
     factor = np.float32(0.5 / (norm + 1e-6))
@@ -170,7 +170,7 @@ def test_gradients_are_clipped_to_the_norm_as_pytorch_does() -> None:
         np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient * factor)
 
 
-def test_gradients_within_the_norm_are_left_as_they_are() -> None:
+def test_gradients_within_the_norm_are_left_as_they_are():
     memoryx, _ = trained(GradientKeeper(), 1e9, steps=1)
     for name, gradient in random_gradients(memoryx.arrays.graph, 1).items():
         np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient)
@@ -178,9 +178,7 @@ def test_gradients_within_the_norm_are_left_as_they_are() -> None:
 
 @PATHS
 @pytest.mark.parametrize("first", ["lm_head", "embedding_layer.word_embeddings"])
-def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(
-    max_gradient_norm: float | None, first: str
-) -> None:
+def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(max_gradient_norm, first):
     graph = decoder()
     with memory(graph, GradientKeeper(), max_gradient_norm) as memoryx:
         [panel] = memoryx.arrays.panels[WORDS]
@@ -201,7 +199,7 @@ def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(
     np.testing.assert_array_equal(found, head)
 
 
-def test_a_tied_weight_waits_for_both_of_its_sums() -> None:
+def test_a_tied_weight_waits_for_both_of_its_sums():
     with memory(decoder(), GradientKeeper()) as memoryx:
         [panel] = memoryx.arrays.panels[WORDS]
         memoryx.begin_step(1, 0.1)
@@ -209,7 +207,7 @@ def test_a_tied_weight_waits_for_both_of_its_sums() -> None:
         assert not values(memoryx, f"optimizer.{WORDS}.gradient").any()
 
 
-def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere() -> None:
+def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere():
     with memory(decoder(share_embedding_weights=False), GradientKeeper()) as memoryx:
         [panel] = memoryx.arrays.panels[WORDS]
         memoryx.buffers.give_back(filled(memoryx, np.full(panel.shape, 7.0)))
@@ -231,7 +229,7 @@ class Held(GradientKeeper):
         weight[:] = 5.0
 
 
-def test_acquire_waits_for_the_update_of_its_panel() -> None:
+def test_acquire_waits_for_the_update_of_its_panel():
     optimizer, acquired = Held(), threading.Event()
     graph = fc_mnist(3, use_bias=False)
     with memory(graph, optimizer) as memoryx:
@@ -253,7 +251,7 @@ def test_acquire_waits_for_the_update_of_its_panel() -> None:
     assert memoryx.waited_s >= 0.04
 
 
-def test_acquire_does_not_wait_for_the_update_of_another_panel() -> None:
+def test_acquire_does_not_wait_for_the_update_of_another_panel():
     optimizer = Held()
     with memory(fc_mnist(3, use_bias=False), optimizer) as memoryx:
         [updated], [other] = memoryx.arrays.panels["last_layer.weight"], memoryx.arrays.panels["fc_layers.0.weight"]
@@ -266,7 +264,7 @@ def test_acquire_does_not_wait_for_the_update_of_another_panel() -> None:
     assert not waits
 
 
-def test_lanes_share_a_panel_and_the_last_gives_it_back() -> None:
+def test_lanes_share_a_panel_and_the_last_gives_it_back():
     with memory(fc_mnist(3, use_bias=False)) as memoryx:
         [panel] = memoryx.arrays.panels["last_layer.weight"]
         first, second = memoryx.acquire(panel), memoryx.acquire(panel)
@@ -282,7 +280,7 @@ class Failing(GradientKeeper):
         raise OSError("disk full")
 
 
-def test_drain_raises_what_went_wrong_in_an_update() -> None:
+def test_drain_raises_what_went_wrong_in_an_update():
     with memory(fc_mnist(3, use_bias=False), Failing()) as memoryx:
         [panel] = memoryx.arrays.panels["last_layer.weight"]
         memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
@@ -291,9 +289,7 @@ def test_drain_raises_what_went_wrong_in_an_update() -> None:
 
 
 @pytest.mark.parametrize("initializer", ["normal", "truncated_normal", "uniform"])
-def test_first_weights_have_the_same_bits_however_they_are_cut(
-    monkeypatch: pytest.MonkeyPatch, initializer: str
-) -> None:
+def test_first_weights_have_the_same_bits_however_they_are_cut(monkeypatch, initializer):
     begin = {"name": initializer, **({"a": -0.1, "b": 0.1} if initializer != "normal" else {})}
     whole = first_values(decoder(initializer=begin, embedding_initializer=begin))
     monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
@@ -304,7 +300,7 @@ def test_first_weights_have_the_same_bits_however_they_are_cut(
         np.testing.assert_array_equal(cut[name], whole[name])
 
 
-def test_first_weights_are_those_of_the_seed() -> None:
+def test_first_weights_are_those_of_the_seed():
     graph = fc_mnist()
     with memory(graph) as memoryx:
         found = []
@@ -316,9 +312,7 @@ def test_first_weights_are_those_of_the_seed() -> None:
 
 
 @PATHS
-def test_updates_have_the_same_bits_however_weights_are_cut(
-    monkeypatch: pytest.MonkeyPatch, max_gradient_norm: float | None
-) -> None:
+def test_updates_have_the_same_bits_however_weights_are_cut(monkeypatch, max_gradient_norm):
     found = []
     for panel_bytes in (2**25, 2 * 4 * 784):
         monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
@@ -332,7 +326,7 @@ def test_updates_have_the_same_bits_however_weights_are_cut(
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_gradient_that_is_not_finite_is_named_and_nothing_is_updated(bad: float) -> None:
+def test_a_gradient_that_is_not_finite_is_named_and_nothing_is_updated(bad):
     graph = fc_mnist()
     with memory(graph, GradientKeeper(), 1.0) as memoryx:
         memoryx.begin_step(7, 0.1)
@@ -346,7 +340,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_nothing_is_updated(bad: floa
     assert str(caught.value) == "step 7: the gradient of fc_layers.1.weight is not finite"
 
 
-def test_a_norm_of_finite_gradients_is_finite_however_large_they_are() -> None:
+def test_a_norm_of_finite_gradients_is_finite_however_large_they_are():
     """The squares are summed in float64, which holds those of any float32."""
     graph = fc_mnist()
     with memory(graph, GradientKeeper(), 1.0) as memoryx:
@@ -356,7 +350,7 @@ def test_a_norm_of_finite_gradients_is_finite_however_large_they_are() -> None:
     assert norm == pytest.approx(3e38 * np.sqrt(graph.parameter_count))
 
 
-def test_an_array_can_be_read_and_written_by_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_can_be_read_and_written_by_panels(monkeypatch):
     monkeypatch.setattr(_panel, "PANEL_BYTES", 2 * 4 * 784)
     with memory(fc_mnist(), make_optimizer(ADAMW, None)) as memoryx:
         name = "optimizer.fc_layers.0.weight.exp_avg"

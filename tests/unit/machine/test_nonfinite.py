@@ -17,7 +17,7 @@ WORDS = "embedding_layer.word_embeddings.weight"
 
 
 @pytest.fixture(params=["never", "always"])
-def look(request: pytest.FixtureRequest) -> Callable[..., str]:
+def look(request) -> Callable[..., str]:
     """Look with the activations of all layers at hand, and where layers keep only what crosses their boundaries."""
     return partial(look_in, recompute=request.param)
 
@@ -55,28 +55,28 @@ def look_in(
         "transformer_decoder.norm.bias",
     ],
 )
-def test_a_poisoned_weight_is_named(look, name: str, value: float) -> None:
+def test_a_poisoned_weight_is_named(look, name, value):
     assert look(decoder(layers=2), poison=name, value=value) == f"weight {name}"
 
 
-def test_a_weight_that_is_poisoned_in_a_later_panel_is_named(look, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_that_is_poisoned_in_a_later_panel_is_named(look, monkeypatch):
     monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
     assert look(decoder(), poison=WORDS, at=-1) == f"weight {WORDS}"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_poisoned_input_is_named(look, value: float) -> None:
+def test_a_poisoned_input_is_named(look, value):
     assert look(fc_mnist(), pixel=value) == "input x"
 
 
-def test_an_activation_that_overflows_is_named_with_its_op(look) -> None:
+def test_an_activation_that_overflows_is_named_with_its_op(look):
     name = "transformer_decoder.layers.0.norm1"
     assert look(decoder(), poison=f"{name}.weight", value=3e38) == f"activation {name}.y, the output of {name}"
 
 
-def test_the_first_of_several_is_named(look) -> None:
+def test_the_first_of_several_is_named(look):
     assert look(fc_mnist(), poison="fc_layers.1.weight", pixel=np.nan) == "input x"
 
 
-def test_where_everything_is_finite_only_the_sum_can_be_at_fault(look) -> None:
+def test_where_everything_is_finite_only_the_sum_can_be_at_fault(look):
     assert look(decoder()) == "the sum of the losses"

@@ -27,7 +27,7 @@ lives = st.lists(
 
 
 @given(lives)
-def test_buffers_that_are_alive_together_never_overlap(lives: list[_Life]) -> None:
+def test_buffers_that_are_alive_together_never_overlap(lives):
     buffers, slot_bytes = _place({str(i): life for i, life in enumerate(lives)})
     for i, a in enumerate(lives):
         place = buffers[str(i)].offset_bytes
@@ -40,7 +40,7 @@ def test_buffers_that_are_alive_together_never_overlap(lives: list[_Life]) -> No
             assert not (alive_together and overlap)
 
 
-def test_a_buffer_shares_its_place_with_what_lives_between_its_two_spans() -> None:
+def test_a_buffer_shares_its_place_with_what_lives_between_its_two_spans():
     found, slot_bytes = _place(
         {"kept": _Life((16,), "float32", [(0, 9)])}
         | {name: _Life((16,), "float32", [(i, i), (9 - i, 9 - i)]) for i, name in enumerate("abcd")}
@@ -113,13 +113,13 @@ def walk(graph: Graph, plan: Plan) -> Memory:
 
 @pytest.mark.parametrize("recomputes", [False, True])
 @pytest.mark.parametrize("model", GRAPHS)
-def test_nothing_is_overwritten_that_is_read_later_and_no_byte_is_wasted(model: str, recomputes: bool) -> None:
+def test_nothing_is_overwritten_that_is_read_later_and_no_byte_is_wasted(model, recomputes):
     plan = make_plan(GRAPHS[model], 2, trains=True, recomputes=recomputes)
     assert walk(GRAPHS[model], plan).most_alive_bytes() == plan.slot_bytes
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_layer_more_takes_no_more_than_what_crosses_its_boundary(family: str) -> None:
+def test_a_layer_more_takes_no_more_than_what_crosses_its_boundary(family):
     """Of 2 samples of 8 tokens, that is one residual of float32."""
     graphs = {layers: decoder(layers=layers, dropout=0.1, **FAMILIES[family]) for layers in (6, 7, 20)}
     hidden = graphs[6].tensors["residual.1"].shape[-1]
@@ -128,7 +128,7 @@ def test_a_layer_more_takes_no_more_than_what_crosses_its_boundary(family: str) 
     assert sizes[20] - sizes[6] == 14 * 2 * 8 * hidden * 4
 
 
-def test_of_a_fully_connected_network_the_activations_stay_and_the_products_do_not() -> None:
+def test_of_a_fully_connected_network_the_activations_stay_and_the_products_do_not():
     """16 samples and 9 layers of 16: a product, an activation or a delta has 1,024 bytes."""
     graph = fc_mnist(*[16] * 9)
     inputs, statistics_of_loss = 4 * 16 * (784 + 1 + 1), 4 * 16 * 4
@@ -140,13 +140,13 @@ def test_of_a_fully_connected_network_the_activations_stay_and_the_products_do_n
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_evaluation_needs_a_fraction_of_the_memory_of_training(dropout: float) -> None:
+def test_evaluation_needs_a_fraction_of_the_memory_of_training(dropout):
     graph = decoder(dropout=dropout)
     training, evaluation = (make_plan(graph, 4, trains=trains).slot_bytes for trains in (True, False))
     assert evaluation < training / 2
 
 
-def test_without_dropout_the_residual_stream_has_one_buffer_for_its_deltas() -> None:
+def test_without_dropout_the_residual_stream_has_one_buffer_for_its_deltas():
     plan = make_plan(decoder(layers=2), 2, trains=True)
     residuals = [p for p in plan.ops if p.op.kind == "residual"]
     assert {p.delta_outputs for p in residuals} == {("delta/residual.2",)}
@@ -154,7 +154,7 @@ def test_without_dropout_the_residual_stream_has_one_buffer_for_its_deltas() -> 
     assert set(written) == {("delta/residual.2", After.NOTHING)}
 
 
-def test_the_deltas_of_query_key_and_value_are_added_in_a_fixed_order() -> None:
+def test_the_deltas_of_query_key_and_value_are_added_in_a_fixed_order():
     plan = make_plan(decoder(), 2, trains=True)
     found = {
         p.op.name.rpartition("proj_")[2]: p.delta_inputs[0].accumulate
@@ -164,7 +164,7 @@ def test_the_deltas_of_query_key_and_value_are_added_in_a_fixed_order() -> None:
     assert found == {"q_dense_layer": True, "k_dense_layer": True, "v_dense_layer": False, "output_dense_layer": False}
 
 
-def test_graph_inputs_get_no_delta() -> None:
+def test_graph_inputs_get_no_delta():
     plan = make_plan(fc_mnist(), 5, trains=True)
     assert plan.ops[0].delta_inputs == (None,)
     assert plan.ops[-1].delta_inputs[1:] == (None, None)
@@ -256,21 +256,21 @@ def afters(graph: Graph, name: str) -> list[tuple[bool, After]]:
     ]
 
 
-def test_a_kernel_that_cannot_accumulate_writes_elsewhere_and_the_runtime_adds() -> None:
+def test_a_kernel_that_cannot_accumulate_writes_elsewhere_and_the_runtime_adds():
     """t0 feeds two linear layers and, before them, an activation."""
     graph = wire([(OpKind.ACTIVATION, [0], 0.0), (OpKind.LINEAR, [1], 0.0), (OpKind.LINEAR, [2], 0.0)])
     assert afters(graph, "t0") == [(False, After.NOTHING), (True, After.NOTHING), (False, After.ADD)]
     check_gradients(graph)
 
 
-def test_a_delta_that_two_inputs_of_a_residual_may_not_share_is_copied() -> None:
+def test_a_delta_that_two_inputs_of_a_residual_may_not_share_is_copied():
     """t1 = activation(t0) is joined with t0: the activation writes over the delta of t1, which t0 still needs."""
     graph = wire([(OpKind.ACTIVATION, [0], 0.0), (OpKind.RESIDUAL, [0, 1], 0.0)])
     assert (False, After.COPY) in afters(graph, "t0") + afters(graph, "t1")
     check_gradients(graph)
 
 
-def test_a_residual_of_a_tensor_with_itself_counts_twice() -> None:
+def test_a_residual_of_a_tensor_with_itself_counts_twice():
     check_gradients(wire([(OpKind.RESIDUAL, [0, 0], 0.0)]))
 
 
@@ -279,18 +279,18 @@ IN_PLACE = [OpKind.SCALE, OpKind.ROTARY, OpKind.FIXED_POSITION_EMBEDDING, OpKind
 
 @pytest.mark.parametrize("kind", IN_PLACE)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_a_delta_written_over_that_of_the_output_is_not_needed_by_anyone_else(kind: OpKind, dropout: float) -> None:
+def test_a_delta_written_over_that_of_the_output_is_not_needed_by_anyone_else(kind, dropout):
     """t1 = op(t0) is joined with t0, then with what another op makes of t0."""
     joined = (OpKind.RESIDUAL, [0, 1], 0.0)
     check_gradients(wire([(kind, [0, 0], dropout), joined]))
     check_gradients(wire([(kind, [0, 0], dropout), joined, (kind, [2, 1], dropout), joined]))
 
 
-def test_a_gate_of_the_same_tensor_counts_twice() -> None:
+def test_a_gate_of_the_same_tensor_counts_twice():
     check_gradients(wire([(OpKind.LINEAR, [0], 0.0), (OpKind.GATED_ACTIVATION, [0, 0], 0.3)]))
 
 
-def test_a_chain_of_ops_in_place_has_one_buffer_for_its_deltas() -> None:
+def test_a_chain_of_ops_in_place_has_one_buffer_for_its_deltas():
     graph = wire([(OpKind.SCALE, [0], 0.3), (OpKind.ROTARY, [0], 0.0), (OpKind.FIXED_POSITION_EMBEDDING, [0], 0.3)])
     chain = make_plan(graph, 2, trains=True).ops[1:-1]
     places = {delta.target for p in chain for delta in p.delta_inputs if delta is not None}
@@ -306,13 +306,13 @@ steps = st.tuples(
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.lists(steps, min_size=1, max_size=7))
-def test_gradients_are_right_whoever_reads_what(steps: list[tuple[OpKind, list[int], float]]) -> None:
+def test_gradients_are_right_whoever_reads_what(steps):
     check_gradients(wire(steps))
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.lists(steps, min_size=3, max_size=11))
-def test_recomputing_changes_no_bit_whoever_reads_what(steps: list[tuple[OpKind, list[int], float]]) -> None:
+def test_recomputing_changes_no_bit_whoever_reads_what(steps):
     graph = wire(steps)
     walk(graph, make_plan(graph, 2, trains=True, recomputes=True))
     batch, found = random_batch(graph, 2), []

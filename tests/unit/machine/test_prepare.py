@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from cstool.progress import Silent
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):  # type: ignore[no-untyped-def]
+def said(monkeypatch, caplog):  # type: ignore[no-untyped-def]
     """Return what the log says of a run with this folder of kernels, times left out."""
 
     def prepare(folder: KernelFolder) -> list[str]:
@@ -29,7 +28,7 @@ def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):  # 
     return prepare
 
 
-def test_kernels_are_compiled_once(said, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_kernels_are_compiled_once(said, tmp_path):  # type: ignore[no-untyped-def]
     folder = KernelFolder(tmp_path)
     assert said(folder) == [
         "Compiling the kernels for this machine. This happens once and may take a minute.",
@@ -38,7 +37,7 @@ def test_kernels_are_compiled_once(said, tmp_path: Path) -> None:  # type: ignor
     assert said(folder) == []
 
 
-def test_why_they_are_not_kept_is_said_in_each_run(said) -> None:  # type: ignore[no-untyped-def]
+def test_why_they_are_not_kept_is_said_in_each_run(said):  # type: ignore[no-untyped-def]
     for _ in range(2):
         assert said(KernelFolder(None, "/home/ada/.cache: it belongs to bob (uid 1001)")) == [
             "Compiling the kernels, which may take a minute, for this run alone: no folder keeps them that is private "

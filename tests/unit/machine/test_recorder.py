@@ -21,15 +21,13 @@ PANEL = Panel("w", 1, 0, 3, (3, 2))
     ("start", "last", "window"),
     [(0, 1, (1, 1)), (0, 3, (1, 3)), (0, 4, (2, 4)), (0, 900, (2, 4)), (7, 9, (8, 9)), (7, 11, (9, 11))],
 )
-def test_steps_2_to_4_of_a_run_are_recorded_or_all_of_a_short_one(
-    start: int, last: int, window: tuple[int, int]
-) -> None:
+def test_steps_2_to_4_of_a_run_are_recorded_or_all_of_a_short_one(start, last, window):
     recorder = Recorder(start, last)
     assert (recorder.first, recorder.last) == window
     assert [recorder.covers(step) for step in (window[0] - 1, *window, window[1] + 1)] == [False, True, True, False]
 
 
-def test_batches_are_recorded_from_the_first_step_of_the_window_on() -> None:
+def test_batches_are_recorded_from_the_first_step_of_the_window_on():
     recorder = Recorder(0, 9)
     assert recorder.batch(0) is NOTHING
     with recorder.step_span(2), recorder.batch(1):
@@ -39,14 +37,14 @@ def test_batches_are_recorded_from_the_first_step_of_the_window_on() -> None:
     assert names(recorder) == ["step 2", "read"]
 
 
-def test_batches_of_a_short_run_are_recorded_before_its_first_step() -> None:
+def test_batches_of_a_short_run_are_recorded_before_its_first_step():
     recorder = Recorder(0, 3)
     with recorder.batch(0):
         pass
     assert names(recorder) == ["read"]
 
 
-def test_updates_and_commits_count_by_their_step_even_after_the_window() -> None:
+def test_updates_and_commits_count_by_their_step_even_after_the_window():
     recorder = Recorder(0, 9)
     with recorder.step_span(2):
         pass
@@ -64,7 +62,7 @@ def test_updates_and_commits_count_by_their_step_even_after_the_window() -> None
     assert [span.arguments for span in spans] == [{"bytes": 4096}, {"step": 4}, {"step": 4, "panel": 1}]
 
 
-def test_what_fails_is_taken_down_as_far_as_it_came() -> None:
+def test_what_fails_is_taken_down_as_far_as_it_came():
     tape = Tape("lane 0")
     with pytest.raises(ZeroDivisionError), tape.span("CSX 0", "compute", "op forward", {"grain": 3}):
         raise ZeroDivisionError
@@ -72,7 +70,7 @@ def test_what_fails_is_taken_down_as_far_as_it_came() -> None:
     assert tape.depth == 0
 
 
-def test_a_wait_is_taken_down_for_every_system_of_the_lane_unless_it_is_short() -> None:
+def test_a_wait_is_taken_down_for_every_system_of_the_lane_unless_it_is_short():
     recorder = Recorder(0, 3)
     tape = recorder.lane(1, [2, 3])
     tape.keep(lambda lane: time.sleep(2 * SHORTEST_WAIT_S))
@@ -81,7 +79,7 @@ def test_a_wait_is_taken_down_for_every_system_of_the_lane_unless_it_is_short() 
     assert len(tape.spans) == 2
 
 
-def test_every_thread_has_a_tape_of_its_own_and_a_lane_that_of_the_lane() -> None:
+def test_every_thread_has_a_tape_of_its_own_and_a_lane_that_of_the_lane():
     recorder, found = Recorder(0, 3), []
 
     def work(tape: LaneTape | None) -> None:
@@ -96,7 +94,7 @@ def test_every_thread_has_a_tape_of_its_own_and_a_lane_that_of_the_lane() -> Non
     assert found == ["memoryx 1", "lane 5"]
 
 
-def test_lanes_of_a_trace_are_in_the_order_of_the_machine(tmp_path: Path) -> None:
+def test_lanes_of_a_trace_are_in_the_order_of_the_machine(tmp_path):
     recorder = Recorder(0, 3)
     for process, kind, thread in [
         ("CSX 10", "compute", "lane 0"),

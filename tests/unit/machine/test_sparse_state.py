@@ -122,7 +122,7 @@ def rewritten(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_checkpoint_holds_these_tensors(tmp_path: Path) -> None:
+def test_a_checkpoint_holds_these_tensors(tmp_path):
     saved(tmp_path / "c.mdl")
     with CheckpointReader(tmp_path / "c.mdl") as reader:
         found = {name: (reader.shape(name), reader.dtype(name)) for name in reader.tensor_names()}
@@ -141,7 +141,7 @@ def test_a_checkpoint_holds_these_tensors(tmp_path: Path) -> None:
     assert sparsity == {SPARSE: {"shape": [8, 12], "algorithm": "static", "density": 0.25, "non_zeros": 24}}
 
 
-def test_plain_h5py_makes_the_dense_matrix_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_h5py_makes_the_dense_matrix_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(_panel, "PANEL_BYTES", 2 * 4 * 12)  # four panels
     before = saved(tmp_path / "c.mdl", group(0.75, algorithm="set"))
     with h5py.File(tmp_path / "c.mdl") as file:
@@ -158,9 +158,7 @@ def test_plain_h5py_makes_the_dense_matrix_of_it(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("panel_bytes", [2**25, 2 * 4 * 12])
-def test_loading_brings_back_every_bit_however_weights_are_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panel_bytes: int
-) -> None:
+def test_loading_brings_back_every_bit_however_weights_are_cut(tmp_path, monkeypatch, panel_bytes):
     algorithm = group(0.75, algorithm="rigl", update={"freq": 2})
     before = saved(tmp_path / "c.mdl", algorithm)
     monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
@@ -170,7 +168,7 @@ def test_loading_brings_back_every_bit_however_weights_are_cut(
         np.testing.assert_array_equal(after[name], array)
 
 
-def test_a_weight_that_has_only_just_grown_is_still_there_after_loading(tmp_path: Path) -> None:
+def test_a_weight_that_has_only_just_grown_is_still_there_after_loading(tmp_path):
     """Step 2 changed the mask: what is new is zero, and in the mask."""
     algorithm = group(0.75, algorithm="set", update={"freq": 2})
     before = saved(tmp_path / "c.mdl", algorithm)
@@ -180,7 +178,7 @@ def test_a_weight_that_has_only_just_grown_is_still_there_after_loading(tmp_path
         assert appliance.memoryx.arrays.sparse[SPARSE].count == COUNT
 
 
-def test_saving_returns_the_bytes_of_the_tensors(tmp_path: Path) -> None:
+def test_saving_returns_the_bytes_of_the_tensors(tmp_path):
     with appliance_of() as appliance:
         appliance.memoryx.initialize(SEED)
         found = save(tmp_path / "c.mdl", appliance)
@@ -188,7 +186,7 @@ def test_saving_returns_the_bytes_of_the_tensors(tmp_path: Path) -> None:
         assert found == sum(tensor.nbytes for tensor in file.values()) == 4 * (3 * COUNT + 2 * (12 * 784 + 10 * 8))
 
 
-def test_a_dense_checkpoint_does_not_go_on_as_a_sparse_run(tmp_path: Path) -> None:
+def test_a_dense_checkpoint_does_not_go_on_as_a_sparse_run(tmp_path):
     path = tmp_path / "c.mdl"
     saved(path, None)
     assert refusal(path) == (
@@ -198,7 +196,7 @@ def test_a_dense_checkpoint_does_not_go_on_as_a_sparse_run(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("optimizer", [MOMENTUM, ADAMW, None], ids=["momentum", "adamw", "evaluation"])
-def test_its_weights_alone_do_and_topk_keeps_the_largest(tmp_path: Path, optimizer: Optimizer | None) -> None:
+def test_its_weights_alone_do_and_topk_keeps_the_largest(tmp_path, optimizer):
     before = saved(tmp_path / "c.mdl", None)
     after = loaded(tmp_path / "c.mdl", TOPK, optimizer, "model")
     whole = before[KEY]
@@ -209,7 +207,7 @@ def test_its_weights_alone_do_and_topk_keeps_the_largest(tmp_path: Path, optimiz
     assert not any(array.any() for name, array in after.items() if name.startswith("optimizer."))
 
 
-def test_a_sparse_checkpoint_does_not_go_on_as_a_dense_run(tmp_path: Path) -> None:
+def test_a_sparse_checkpoint_does_not_go_on_as_a_dense_run(tmp_path):
     path = tmp_path / "c.mdl"
     saved(path)
     assert refusal(path, None) == (
@@ -220,9 +218,7 @@ def test_a_sparse_checkpoint_does_not_go_on_as_a_dense_run(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("optimizer", "states"), [(MOMENTUM, "model"), (None, "all"), (None, "model")], ids=["train", "eval", "eval model"]
 )
-def test_its_weights_alone_do_with_their_zeros(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: Optimizer | None, states: str
-) -> None:
+def test_its_weights_alone_do_with_their_zeros(tmp_path, monkeypatch, optimizer, states):
     before = saved(tmp_path / "c.mdl")
     monkeypatch.setattr(_panel, "PANEL_BYTES", 2 * 4 * 12)
     after = loaded(tmp_path / "c.mdl", None, optimizer, states)
@@ -231,14 +227,14 @@ def test_its_weights_alone_do_with_their_zeros(
     assert not any(array.any() for name, array in after.items() if name.startswith("optimizer."))
 
 
-def test_the_mask_of_a_checkpoint_takes_the_place_of_the_first_one(tmp_path: Path) -> None:
+def test_the_mask_of_a_checkpoint_takes_the_place_of_the_first_one(tmp_path):
     before = saved(tmp_path / "c.mdl")
     after = loaded(tmp_path / "c.mdl", group(0.75), states="model")
     np.testing.assert_array_equal(after[KEY], before[KEY])
 
 
 @pytest.mark.parametrize("optimizer", [MOMENTUM, None], ids=["train", "eval"])
-def test_more_non_zeros_than_a_run_has_made_room_for_are_refused(tmp_path: Path, optimizer: Optimizer | None) -> None:
+def test_more_non_zeros_than_a_run_has_made_room_for_are_refused(tmp_path, optimizer):
     path = tmp_path / "c.mdl"
     saved(path)
     assert refusal(path, group(0.9), optimizer, "model") == (
@@ -248,9 +244,7 @@ def test_more_non_zeros_than_a_run_has_made_room_for_are_refused(tmp_path: Path,
 
 
 @pytest.mark.parametrize("sparsity", [TOPK, None], ids=["sparse", "dense"])
-def test_optimizer_state_without_the_weights_that_it_goes_with_is_refused(
-    tmp_path: Path, sparsity: SparsityParams | None
-) -> None:
+def test_optimizer_state_without_the_weights_that_it_goes_with_is_refused(tmp_path, sparsity):
     path = tmp_path / "c.mdl"
     saved(path)
     assert refusal(path, sparsity, states="optimizer,dataloader") == (
@@ -318,13 +312,13 @@ STATE = f"optimizer.{SPARSE}.momentum_buffer"
         ),
     ],
 )
-def test_what_no_run_would_write_is_refused(tmp_path: Path, changes: dict[str, Any], rule: str) -> None:
+def test_what_no_run_would_write_is_refused(tmp_path, changes, rule):
     path = rewritten(tmp_path / "c.mdl", **changes)
     assert refusal(path) == f"{path}: {rule}"
 
 
 @pytest.mark.parametrize("sparsity", [TOPK, None])
-def test_damaged_indices_are_found(tmp_path: Path, sparsity: SparsityParams | None) -> None:
+def test_damaged_indices_are_found(tmp_path, sparsity):
     path = tmp_path / "c.mdl"
     saved(path)
     with h5py.File(path) as file:
@@ -342,9 +336,7 @@ def ticket(folder: Path, mask: str = "mask.mdl", **keys: Any) -> SparsityParams:
 
 
 @pytest.mark.parametrize("mask_is_sparse", [True, False])
-def test_a_lottery_ticket_has_the_mask_of_one_checkpoint_and_the_weights_of_another(
-    tmp_path: Path, mask_is_sparse: bool
-) -> None:
+def test_a_lottery_ticket_has_the_mask_of_one_checkpoint_and_the_weights_of_another(tmp_path, mask_is_sparse):
     first = saved(tmp_path / "first.mdl", None, steps=1)
     mask = saved(tmp_path / "mask.mdl", group(0.75))[KEY] != 0
     if not mask_is_sparse:
@@ -361,7 +353,7 @@ def test_a_lottery_ticket_has_the_mask_of_one_checkpoint_and_the_weights_of_anot
     np.testing.assert_array_equal(found[KEY], np.where(mask, first[KEY], 0))
 
 
-def test_without_a_checkpoint_to_rewind_to_the_weights_are_the_first_ones(tmp_path: Path) -> None:
+def test_without_a_checkpoint_to_rewind_to_the_weights_are_the_first_ones(tmp_path):
     mask = saved(tmp_path / "mask.mdl", group(0.75))[KEY] != 0
     first = saved(tmp_path / "first.mdl", None, steps=0)
     with appliance_of(ticket(tmp_path)) as appliance:
@@ -371,7 +363,7 @@ def test_without_a_checkpoint_to_rewind_to_the_weights_are_the_first_ones(tmp_pa
     assert found[KEY].any()
 
 
-def test_a_ticket_keeps_what_had_only_just_grown(tmp_path: Path) -> None:
+def test_a_ticket_keeps_what_had_only_just_grown(tmp_path):
     saved(tmp_path / "mask.mdl", group(0.75, algorithm="set", update={"freq": 2}))
     with appliance_of(ticket(tmp_path)) as appliance:
         appliance.memoryx.initialize(SEED)
@@ -387,9 +379,7 @@ def test_a_ticket_keeps_what_had_only_just_grown(tmp_path: Path) -> None:
         ({INDICES: None, KEY: np.zeros((4, 24), np.float32)}, "4 x 24"),
     ],
 )
-def test_a_checkpoint_for_a_ticket_must_have_the_weight(
-    tmp_path: Path, changes: dict[str, Any], got: str, role: str, purpose: str
-) -> None:
+def test_a_checkpoint_for_a_ticket_must_have_the_weight(tmp_path, changes, got, role, purpose):
     path = rewritten(tmp_path / "other.mdl", **changes)
     saved(tmp_path / "good.mdl", None)
     if role == "mask":
@@ -401,7 +391,7 @@ def test_a_checkpoint_for_a_ticket_must_have_the_weight(
     assert str(caught.value) == f"{path}: must have the weight {SPARSE}, 8 x 12, {purpose}, got {got}"
 
 
-def test_the_numbers_of_a_checkpoint_to_rewind_to_must_be_as_many_as_their_places(tmp_path: Path) -> None:
+def test_the_numbers_of_a_checkpoint_to_rewind_to_must_be_as_many_as_their_places(tmp_path):
     path = rewritten(tmp_path / "other.mdl", **{KEY: np.zeros(COUNT - 1, np.float32)})
     found = ticket(tmp_path, "other.mdl", rewind_checkpoint=str(path))
     with appliance_of(found) as appliance, pytest.raises(CheckpointError) as caught:

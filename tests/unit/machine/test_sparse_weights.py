@@ -131,22 +131,20 @@ def run_both(
 @ALL
 @NORMS
 @CUTS
-def test_it_is_its_twin_to_the_last_bit(
-    monkeypatch: pytest.MonkeyPatch, name: str, max_gradient_norm: float | None, panel_bytes: int
-) -> None:
+def test_it_is_its_twin_to_the_last_bit(monkeypatch, name, max_gradient_norm, panel_bytes):
     monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
     found, updates = GROUPS[name]
     run_both({WIDE: found, SMALL: found}, updates, max_gradient_norm)
 
 
 @CUTS
-def test_with_momentum_what_is_new_begins_without_any(monkeypatch: pytest.MonkeyPatch, panel_bytes: int) -> None:
+def test_with_momentum_what_is_new_begins_without_any(monkeypatch, panel_bytes):
     monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
     found, updates = GROUPS["rigl"]
     run_both({WIDE: found, SMALL: found}, updates, None, SGD(momentum=0.9, weight_decay=0.1))
 
 
-def test_every_weight_goes_by_its_own_group() -> None:
+def test_every_weight_goes_by_its_own_group():
     groups = {WIDE: GROUPS["rigl"][0], SMALL: GROUPS["gmp"][0]}
     graph, rule = fc_mnist(12, 8), make_optimizer(ADAMW, None)
     twin = Twin(graph, rule, groups, first_weights(graph), None)
@@ -161,19 +159,17 @@ def test_every_weight_goes_by_its_own_group() -> None:
 
 
 @NORMS
-def test_a_panel_may_be_without_any_non_zero(monkeypatch: pytest.MonkeyPatch, max_gradient_norm: float | None) -> None:
+def test_a_panel_may_be_without_any_non_zero(monkeypatch, max_gradient_norm):
     monkeypatch.setattr(_panel, "PANEL_BYTES", 4 * 12)  # a row of the small weight
     run_both({SMALL: group(0.97, algorithm="set", update={"freq": 2})}, [2, 4, 6, 8], max_gradient_norm)
 
 
-def test_a_weight_may_be_without_any_non_zero() -> None:
+def test_a_weight_may_be_without_any_non_zero():
     run_both({SMALL: group(0.999)}, [], None)
 
 
 @CUTS
-def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(
-    monkeypatch: pytest.MonkeyPatch, panel_bytes: int
-) -> None:
+def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(monkeypatch, panel_bytes):
     """Without a global norm a weight is updated as soon as its last gradient is in, and lanes release it after that."""
     monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
     graph = fc_mnist(12, 8)
@@ -197,7 +193,7 @@ def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(
             )
 
 
-def test_a_zero_whose_gradient_is_not_finite_is_named_before_it_can_grow() -> None:
+def test_a_zero_whose_gradient_is_not_finite_is_named_before_it_can_grow():
     graph = fc_mnist(12, 8)
     with sparse_memory(graph, make_optimizer(ADAMW, None), {SMALL: group(0.75, algorithm="rigl")}) as memoryx:
         gradients = random_gradients(graph, 1)
@@ -210,7 +206,7 @@ def test_a_zero_whose_gradient_is_not_finite_is_named_before_it_can_grow() -> No
     assert str(caught.value) == f"step 1: the gradient of {SMALL} is not finite where the weight is zero"
 
 
-def test_what_a_mask_leaves_out_may_have_any_gradient() -> None:
+def test_what_a_mask_leaves_out_may_have_any_gradient():
     """The gradient of a zero counts neither for the norm nor for the update."""
     graph = fc_mnist(12, 8)
     with sparse_memory(graph, GradientKeeper(), {SMALL: group(0.75)}, 1e9) as memoryx:
@@ -236,7 +232,7 @@ def test_what_a_mask_leaves_out_may_have_any_gradient() -> None:
     ],
     ids=["static", "set", "falls", "grows", "dense at first"],
 )
-def test_there_is_room_for_the_densest_mask_of_the_run_and_no_more(found: SparsityParams, most: int) -> None:
+def test_there_is_room_for_the_densest_mask_of_the_run_and_no_more(found, most):
     graph = fc_mnist(12, 8)
     with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: found}, last_step=5) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
@@ -246,7 +242,7 @@ def test_there_is_room_for_the_densest_mask_of_the_run_and_no_more(found: Sparsi
         assert memoryx.arrays.kept_bytes == 4 * 3 * (sparse.count + dense)
 
 
-def test_what_streams_is_the_numbers_and_the_pattern() -> None:
+def test_what_streams_is_the_numbers_and_the_pattern():
     graph = fc_mnist(12, 8)
     with sparse_memory(graph, None, {WIDE: group(0.75)}) as memoryx:
         [panel] = memoryx.arrays.panels[WIDE]
@@ -268,7 +264,7 @@ def test_what_streams_is_the_numbers_and_the_pattern() -> None:
     ],
     ids=["gmp", "rigl", "set"],
 )
-def test_buffers_are_used_again_however_masks_change(found: SparsityParams) -> None:
+def test_buffers_are_used_again_however_masks_change(found):
     """Those of gradients, with and without zeros, and those in which dense kernels have panels written out."""
     graph = fc_mnist(12, 8)
     # With a norm all gradients wait, so that how many buffers are out does not depend on how fast the updates are.
@@ -288,7 +284,7 @@ def test_buffers_are_used_again_however_masks_change(found: SparsityParams) -> N
     assert allocated == 4 * (dense + kept + zeros)
 
 
-def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch):
     monkeypatch.setattr(_panel, "PANEL_BYTES", SIX_PANELS)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
@@ -298,7 +294,7 @@ def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch: pytest.Monk
     assert rooms == [int(np.ceil(sum(counts) / 6 * UNEVEN))] * 6
 
 
-def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch):
     monkeypatch.setattr(_panel, "PANEL_BYTES", SIX_PANELS)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
@@ -325,9 +321,7 @@ def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch: pytest.Mo
     ],
     ids=["dense", "static", "set", "rigl", "dropconnect"],
 )
-def test_activations_get_what_weights_state_and_gradients_leave(
-    monkeypatch: pytest.MonkeyPatch, found: SparsityParams | None, wide: float
-) -> None:
+def test_activations_get_what_weights_state_and_gradients_leave(monkeypatch, found, wide):
     """Adam keeps two arrays beside the weights; gradients wait, and a quarter more is in flight; RigL's are dense."""
     monkeypatch.setattr(budgets, "available_memory_bytes", lambda: 10**6)
     graph, adamw = fc_mnist(12, 8, use_bias=False), make_optimizer(ADAMW, None)
@@ -337,7 +331,7 @@ def test_activations_get_what_weights_state_and_gradients_leave(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value: float) -> None:
+def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value):
     graph = fc_mnist(12, 8)
     settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": SEED, "lanes": 1}
     with Appliance(graph, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **settings) as machine:

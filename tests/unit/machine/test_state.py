@@ -60,7 +60,7 @@ def refusal(path: Path, **how) -> str:
     return str(caught.value)
 
 
-def test_a_checkpoint_holds_these_keys(tmp_path: Path) -> None:
+def test_a_checkpoint_holds_these_keys(tmp_path):
     saved(tmp_path / "c.mdl")
     with CheckpointReader(tmp_path / "c.mdl") as reader:
         keys = reader.keys()
@@ -77,7 +77,7 @@ def test_a_checkpoint_holds_these_keys(tmp_path: Path) -> None:
     ]
 
 
-def test_a_checkpoint_says_where_the_run_is_and_what_its_bits_depend_on(tmp_path: Path) -> None:
+def test_a_checkpoint_says_where_the_run_is_and_what_its_bits_depend_on(tmp_path):
     saved(tmp_path / "c.mdl")
     with CheckpointReader(tmp_path / "c.mdl") as reader:
         values = reader.values()
@@ -91,19 +91,19 @@ def test_a_checkpoint_says_where_the_run_is_and_what_its_bits_depend_on(tmp_path
     }
 
 
-def test_the_environment_is_versions_and_cpu() -> None:
+def test_the_environment_is_versions_and_cpu():
     found = environment()
     assert list(found) == ["cstool", "numpy", "numba", "blas", "cpu"]
     assert found["numpy"] == np.__version__
 
 
-def test_saving_returns_the_bytes_of_the_tensors(tmp_path: Path) -> None:
+def test_saving_returns_the_bytes_of_the_tensors(tmp_path):
     graph = fc_mnist(3, use_bias=False)
     with machine(graph, 4, optimizer=MOMENTUM) as appliance:
         assert save(tmp_path / "c.mdl", appliance) == 2 * 4 * graph.parameter_count
 
 
-def test_loading_brings_back_every_bit_and_the_position(tmp_path: Path) -> None:
+def test_loading_brings_back_every_bit_and_the_position(tmp_path):
     before = saved(tmp_path / "c.mdl")
     arrays, position, _ = loaded(tmp_path / "c.mdl")
     assert position == Position(2, 5, 4)
@@ -122,36 +122,34 @@ def test_loading_brings_back_every_bit_and_the_position(tmp_path: Path) -> None:
         ("optimizer", {"optimizer"}, Position(2, 0)),
     ],
 )
-def test_states_can_be_chosen_and_the_step_belongs_to_the_optimizer(
-    tmp_path: Path, states: str, sections: set[str], position: Position
-) -> None:
+def test_states_can_be_chosen_and_the_step_belongs_to_the_optimizer(tmp_path, states, sections, position):
     saved(tmp_path / "c.mdl")
     arrays, found, _ = loaded(tmp_path / "c.mdl", states=states)
     assert {name.partition(".")[0] for name, array in arrays.items() if array.any()} == sections
     assert found == position
 
 
-def test_evaluation_loads_the_weights_and_knows_the_step(tmp_path: Path) -> None:
+def test_evaluation_loads_the_weights_and_knows_the_step(tmp_path):
     before = saved(tmp_path / "c.mdl")
     arrays, position, _ = loaded(tmp_path / "c.mdl", optimizer=None)
     assert list(arrays) == [name for name in before if name.startswith("model.")]
     assert position.step == 2
 
 
-def test_a_missing_weight_is_refused(tmp_path: Path) -> None:
+def test_a_missing_weight_is_refused(tmp_path):
     path = tmp_path / "c.mdl"
     saved(path)
     assert refusal(path, graph=fc_mnist(3)) == f"{path}: lacks the weight fc_layers.0.bias of this model{HINT}"
 
 
-def test_a_superfluous_weight_is_refused(tmp_path: Path) -> None:
+def test_a_superfluous_weight_is_refused(tmp_path):
     path = tmp_path / "c.mdl"
     saved(path, fc_mnist(3))
     assert refusal(path) == f"{path}: has the weight fc_layers.0.bias, which this model lacks{HINT}"
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_weight_of_another_shape_is_refused_strict_or_not(tmp_path: Path, strict: bool) -> None:
+def test_a_weight_of_another_shape_is_refused_strict_or_not(tmp_path, strict):
     path = tmp_path / "c.mdl"
     saved(path)
     assert refusal(path, graph=fc_mnist(5, use_bias=False), strict=strict) == (
@@ -159,7 +157,7 @@ def test_a_weight_of_another_shape_is_refused_strict_or_not(tmp_path: Path, stri
     )
 
 
-def test_the_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+def test_the_state_of_another_optimizer_is_refused(tmp_path):
     path = tmp_path / "c.mdl"
     saved(path)
     assert refusal(path, optimizer=make_optimizer(AdamW(), None)) == (
@@ -168,19 +166,19 @@ def test_the_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_weights_alone_go_to_any_optimizer(tmp_path: Path) -> None:
+def test_weights_alone_go_to_any_optimizer(tmp_path):
     before = saved(tmp_path / "c.mdl")
     arrays, _, _ = loaded(tmp_path / "c.mdl", states="model", optimizer=make_optimizer(AdamW(), None))
     np.testing.assert_array_equal(arrays["model.last_layer.weight"], before["model.last_layer.weight"])
 
 
-def test_if_not_strict_what_both_have_is_loaded(tmp_path: Path) -> None:
+def test_if_not_strict_what_both_have_is_loaded(tmp_path):
     before = saved(tmp_path / "c.mdl")
     arrays, _, _ = loaded(tmp_path / "c.mdl", strict=False, graph=fc_mnist(3))
     assert {name for name, array in arrays.items() if array.any()} == before.keys()
 
 
-def test_state_that_this_optimizer_does_not_keep_is_refused_too(tmp_path: Path) -> None:
+def test_state_that_this_optimizer_does_not_keep_is_refused_too(tmp_path):
     path = tmp_path / "c.mdl"
     saved(path, optimizer=make_optimizer(AdamW(), None))
     assert refusal(path, optimizer=make_optimizer(SGD(), None)) == (
@@ -189,7 +187,7 @@ def test_state_that_this_optimizer_does_not_keep_is_refused_too(tmp_path: Path) 
     )
 
 
-def test_weights_without_a_step_can_be_evaluated(tmp_path: Path) -> None:
+def test_weights_without_a_step_can_be_evaluated(tmp_path):
     path = tmp_path / "c.mdl"
     with CheckpointWriter(path) as writer:
         for name, weight in fc_mnist(3, use_bias=False).weights.items():
@@ -229,7 +227,7 @@ def rewritten(path: Path, **changes: Any) -> Path:
         ({"dataloader": 7.5}, "dataloader.batches_streamed must be a count, got 7.5"),
     ],
 )
-def test_what_no_run_would_write_is_refused(tmp_path: Path, changes: dict[str, Any], rule: str) -> None:
+def test_what_no_run_would_write_is_refused(tmp_path, changes, rule):
     path = rewritten(tmp_path / "c.mdl", **changes)
     assert refusal(path) == f"{path}: {rule}"
 
@@ -242,7 +240,7 @@ def test_what_no_run_would_write_is_refused(tmp_path: Path, changes: dict[str, A
         ({"dataloader": {}}, "dataloader.batches_streamed must be a count, got None"),
     ],
 )
-def test_what_a_run_refuses_is_not_whole(tmp_path: Path, changes: dict[str, Any], rule: str) -> None:
+def test_what_a_run_refuses_is_not_whole(tmp_path, changes, rule):
     path = rewritten(tmp_path / "c.mdl", **changes)
     with CheckpointReader(path) as reader, pytest.raises(DamagedCheckpointError) as caught:
         reader.verify_all()
@@ -250,7 +248,7 @@ def test_what_a_run_refuses_is_not_whole(tmp_path: Path, changes: dict[str, Any]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, value: float) -> None:
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, value):
     graph = fc_mnist(3, use_bias=False)
     with machine(graph, 4, optimizer=MOMENTUM) as appliance:
         set_array(appliance, "model.last_layer.weight", np.full((10, 3), value, np.float32))
@@ -263,7 +261,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, value: float)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_decoders_weights_are_there_under_all_names_that_the_vendor_has(tmp_path: Path) -> None:
+def test_a_decoders_weights_are_there_under_all_names_that_the_vendor_has(tmp_path):
     for tied in (True, False):
         path = tmp_path / f"{tied}.mdl"
         with machine(decoder(share_embedding_weights=tied), 2, optimizer=MOMENTUM) as appliance:

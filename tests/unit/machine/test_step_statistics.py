@@ -26,9 +26,7 @@ def norm(arrays: dict[str, np.ndarray], part: str = "") -> float:
 
 @PATHS
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_norms_are_those_of_the_weights_before_the_step_and_of_the_gradients_before_clipping(
-    max_gradient_norm: float | None, family: str
-) -> None:
+def test_norms_are_those_of_the_weights_before_the_step_and_of_the_gradients_before_clipping(max_gradient_norm, family):
     graph = decoder(layers=2, **FAMILIES[family])
     batch = random_batch(graph, 4)
     with machine(graph, 4) as appliance:
@@ -56,7 +54,7 @@ def test_norms_are_those_of_the_weights_before_the_step_and_of_the_gradients_bef
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-def test_without_norms_wanted_there_are_none_but_the_numbers_that_streamed() -> None:
+def test_without_norms_wanted_there_are_none_but_the_numbers_that_streamed():
     graph = fc_mnist(6, 4)
     with machine(graph, 4) as appliance:
         statistics = appliance.memoryx.statistics
@@ -68,12 +66,12 @@ def test_without_norms_wanted_there_are_none_but_the_numbers_that_streamed() -> 
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "train", 60)
 
 
 @pytest.mark.parametrize("clips", [{"max_gradient_norm": 1.0}, {}], ids=["clipped", "at once"])
-def test_looking_changes_no_bit(tmp_path: Path, data: Path, clips: dict[str, float]) -> None:
+def test_looking_changes_no_bit(tmp_path, data, clips):
     changes: dict[str, Any] = {"init__precision": clips}
     plain = run_file(gpt_params(tmp_path / "plain", data, **changes, init__logging={"log_steps": 4}))
     looked = run_file(gpt_params(tmp_path / "looked", data, **changes, init__callbacks=[{"ComputeNorm": {}}]), lanes=2)
@@ -86,9 +84,7 @@ def test_looking_changes_no_bit(tmp_path: Path, data: Path, clips: dict[str, flo
 
 
 @pytest.mark.parametrize("clips", [{"max_gradient_norm": 1.0}, {}], ids=["clipped", "at once"])
-def test_sparsity_is_that_of_the_weights_with_which_a_step_ran(
-    tmp_path: Path, data: Path, clips: dict[str, float]
-) -> None:
+def test_sparsity_is_that_of_the_weights_with_which_a_step_ran(tmp_path, data, clips):
     """GMP prunes after steps 2 and 4, to 0.4 and 0.6; so the steps after them run with that."""
     gmp = {
         "algorithm": "gmp",

@@ -50,7 +50,7 @@ def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
 
 
 @given(st.permutations(range(13)), st.integers(1, 13))
-def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order: list[int], grains: int) -> None:
+def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order, grains):
     rng = np.random.default_rng(grains)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) * 10.0**i for i in range(grains)]
     sums = []
@@ -60,7 +60,7 @@ def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order:
     np.testing.assert_array_equal(sums, [tree_sum(leaves)])
 
 
-def test_threads_that_race_get_the_same_bits() -> None:
+def test_threads_that_race_get_the_same_bits():
     rng = np.random.default_rng(0)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) for _ in range(12)]
     sums = []
@@ -78,7 +78,7 @@ def test_threads_that_race_get_the_same_bits() -> None:
     np.testing.assert_array_equal(sums, [tree_sum(leaves)])
 
 
-def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
+def test_sums_of_two_ops_for_one_panel_stay_apart():
     sums = []
     swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: sums.append((op, payload[0, 0]))))
     for leaf in range(2):
@@ -87,7 +87,7 @@ def test_sums_of_two_ops_for_one_panel_stay_apart() -> None:
     assert sums == [("head", 2.0), ("embedding", 10.0)]
 
 
-def test_sparse_rows_are_merged() -> None:
+def test_sparse_rows_are_merged():
     sums = []
     swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: sums.append(payload)))
     swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)), UNTAPED)
@@ -97,7 +97,7 @@ def test_sparse_rows_are_merged() -> None:
 
 
 @pytest.mark.parametrize("grains", [1, 2, 5, 8])
-def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains: int) -> None:
+def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains):
     pool = BufferPool()
     swarmx = InProcess(grains, Receiver(pool, lambda panel, op, payload: pool.give_back(payload)))
     allocated = []
@@ -108,14 +108,14 @@ def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains: int) -> 
     assert allocated[0] == allocated[2]
 
 
-def test_panels_of_nearly_the_same_size_share_their_buffers() -> None:
+def test_panels_of_nearly_the_same_size_share_their_buffers():
     pool = BufferPool()
     pool.give_back(pool.take((10051, 768)))
     assert pool.take((10052, 768)).shape == (10052, 768)
     assert pool.allocated_bytes == 30 * 4 * 2**18
 
 
-def test_panels_come_from_memoryx_and_go_back_there() -> None:
+def test_panels_come_from_memoryx_and_go_back_there():
     swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: None))
     np.testing.assert_array_equal(swarmx.acquire(PANEL), np.full(PANEL.shape, 5.0))
     swarmx.release(PANEL)

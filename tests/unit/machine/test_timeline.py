@@ -29,7 +29,7 @@ def names(graph: Graph, layer: range) -> Iterator[str]:
     return (graph.ops[position].name for position in layer)
 
 
-def test_without_recomputation_the_way_back_is_the_way_there_reversed() -> None:
+def test_without_recomputation_the_way_back_is_the_way_there_reversed():
     graph = decoder(layers=3)
     timeline = make_timeline(graph, trains=True, recomputes=False)
     assert timeline.way_back == tuple(Visit(i, forward=False) for i in reversed(range(len(graph.ops))))
@@ -37,13 +37,13 @@ def test_without_recomputation_the_way_back_is_the_way_there_reversed() -> None:
 
 
 @pytest.mark.parametrize("recomputes", [True, False])
-def test_evaluation_has_no_way_back(recomputes: bool) -> None:
+def test_evaluation_has_no_way_back(recomputes):
     timeline = make_timeline(decoder(layers=3), trains=False, recomputes=recomputes)
     assert (timeline.way_back, timeline.recomputed, timeline.again) == ((), (), frozenset())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_layer_of_a_decoder_is_one_even_where_two_that_differ_are_written_as_a_pair(family: str) -> None:
+def test_every_layer_of_a_decoder_is_one_even_where_two_that_differ_are_written_as_a_pair(family):
     graph = decoder(layers=5, **FAMILIES[family])
     layers = layers_of(graph.ops)
     for number, layer in enumerate(layers):
@@ -53,14 +53,14 @@ def test_every_layer_of_a_decoder_is_one_even_where_two_that_differ_are_written_
     assert not any("layers." in op.name for i, op in enumerate(graph.ops) if i not in inside)
 
 
-def test_a_layer_of_a_fully_connected_network_is_a_product_and_its_activation() -> None:
+def test_a_layer_of_a_fully_connected_network_is_a_product_and_its_activation():
     graph = fc_mnist(*[3] * 11)
     assert [list(names(graph, layer)) for layer in layers_of(graph.ops)] == [
         [f"fc_layers.{n}", f"fc_layers.{n}.activation"] for n in range(11)
     ]
 
 
-def test_a_layer_runs_forward_again_just_before_its_backward_but_the_last_does_not() -> None:
+def test_a_layer_runs_forward_again_just_before_its_backward_but_the_last_does_not():
     assert way_back(fc_mnist(3, 3, 3)) == [
         *("back last_layer", "back fc_layers.2.activation", "back fc_layers.2"),
         *("again fc_layers.1", "back fc_layers.1.activation", "back fc_layers.1"),
@@ -68,20 +68,20 @@ def test_a_layer_runs_forward_again_just_before_its_backward_but_the_last_does_n
     ]
 
 
-def test_what_ends_a_layer_of_a_gpt_does_not_run_again_for_backward_does_not_read_it() -> None:
+def test_what_ends_a_layer_of_a_gpt_does_not_run_again_for_backward_does_not_read_it():
     graph = decoder(layers=2)
     first, _ = layers_of(graph.ops)
     end = f"{LAYER.format(0)}.ffn.ffn.1.linear_layer"
     assert set(names(graph, first)) - again(graph) == {end, f"{end}.residual"}
 
 
-def test_a_gemma_ends_with_a_norm_whose_input_and_statistics_backward_reads() -> None:
+def test_a_gemma_ends_with_a_norm_whose_input_and_statistics_backward_reads():
     graph = decoder(layers=2, **FAMILIES["gemma2"])
     first, _ = layers_of(graph.ops)
     assert set(names(graph, first)) - again(graph) == {f"{LAYER.format(0)}.ffn.ffn.1.linear_layer.residual"}
 
 
-def test_an_op_whose_own_output_backward_reads_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_whose_own_output_backward_reads_runs_again(monkeypatch):
     graph = decoder(layers=2)
     end = f"{LAYER.format(0)}.ffn.ffn.1.linear_layer"
     assert end not in again(graph)
@@ -89,7 +89,7 @@ def test_an_op_whose_own_output_backward_reads_runs_again(monkeypatch: pytest.Mo
     assert end in again(graph)
 
 
-def test_what_crosses_a_boundary_is_still_there_and_need_not_be_made_again() -> None:
+def test_what_crosses_a_boundary_is_still_there_and_need_not_be_made_again():
     """The first product is read by its activation, whose backward reads it, and by the layer after."""
     graph = fc_mnist(4, 4, 4)
     (segment,) = graph.segments
@@ -101,7 +101,7 @@ def test_what_crosses_a_boundary_is_still_there_and_need_not_be_made_again() -> 
     assert len(make_timeline(skipping, trains=True, recomputes=True).recomputed) == 0
 
 
-def test_ops_run_again_in_the_order_in_which_they_ran() -> None:
+def test_ops_run_again_in_the_order_in_which_they_ran():
     graph = decoder(layers=3, **FAMILIES["llama"])
     order = [op.name for op in graph.ops if op.name in again(graph)]
     found = [text.removeprefix("again ") for text in way_back(graph) if text.startswith("again")]
@@ -109,7 +109,7 @@ def test_ops_run_again_in_the_order_in_which_they_ran() -> None:
     assert found == of_layers[0] + of_layers[1]
 
 
-def test_every_op_runs_backward_once() -> None:
+def test_every_op_runs_backward_once():
     graph = decoder(layers=3)
     timeline = make_timeline(graph, trains=True, recomputes=True)
     assert sorted(timeline.backward) == list(range(len(graph.ops)))
@@ -120,6 +120,6 @@ def test_every_op_runs_backward_once() -> None:
 
 
 @pytest.mark.parametrize("graph", [decoder(layers=1), fc_mnist(4)], ids=["decoder", "fc_mnist"])
-def test_of_a_single_layer_nothing_is_recomputed(graph: Graph) -> None:
+def test_of_a_single_layer_nothing_is_recomputed(graph):
     plain, recomputing = (make_timeline(graph, trains=True, recomputes=choice) for choice in (False, True))
     assert recomputing == plain

@@ -27,7 +27,7 @@ def taker(room: Room, size_bytes: int) -> tuple[threading.Thread, list[BaseExcep
     return thread, came
 
 
-def test_whoever_comes_when_it_is_full_waits_until_enough_was_given_back() -> None:
+def test_whoever_comes_when_it_is_full_waits_until_enough_was_given_back():
     room = Room(10)
     room.take(6)
     room.take(4)
@@ -39,7 +39,7 @@ def test_whoever_comes_when_it_is_full_waits_until_enough_was_given_back() -> No
     assert came == [None]
 
 
-def test_what_is_larger_than_all_of_it_goes_alone() -> None:
+def test_what_is_larger_than_all_of_it_goes_alone():
     room = Room(10)
     room.take(11)
     thread, came = taker(room, 1)
@@ -49,14 +49,14 @@ def test_what_is_larger_than_all_of_it_goes_alone() -> None:
     assert came == [None]
 
 
-def test_without_a_limit_nobody_waits() -> None:
+def test_without_a_limit_nobody_waits():
     room = Room(None)
     for _ in range(3):
         room.take(2**60)
 
 
 @pytest.mark.parametrize("limit_bytes", [10, None])
-def test_what_went_wrong_elsewhere_is_raised_to_whoever_waits_or_comes(limit_bytes: int | None) -> None:
+def test_what_went_wrong_elsewhere_is_raised_to_whoever_waits_or_comes(limit_bytes):
     room = Room(limit_bytes)
     room.take(10)
     thread, came = taker(room, 1) if limit_bytes else (None, [])

@@ -26,7 +26,7 @@ WEIGHT = "model.last_layer.weight"
 
 
 @pytest.fixture(autouse=True)
-def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+def _log_everything(caplog):
     caplog.set_level("INFO", "cstool")
 
 
@@ -45,14 +45,14 @@ def weight_of(found: Session) -> float:
     return float(value)
 
 
-def test_a_checkpoint_is_named_by_its_step_and_entered_in_the_index(tmp_path: Path) -> None:
+def test_a_checkpoint_is_named_by_its_step_and_entered_in_the_index(tmp_path):
     with session(tmp_path) as found:
         save_at(found, 7, 1.0)
         folder = found.params.model_dir
     assert [(entry.step, entry.path) for entry in list_checkpoints(folder)] == [(7, folder / "checkpoint_7.mdl")]
 
 
-def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path: Path) -> None:
+def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path):
     with session(tmp_path / "other") as found:
         others = Path(save_at(found, 77, 1.0))
     with session(tmp_path / "run", callbacks=[{"KeepNCheckpoints": {"n": 1}}]) as found:
@@ -68,14 +68,14 @@ def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path: P
     assert others.is_file()
 
 
-def test_saving_is_noted_in_the_session_and_its_result(tmp_path: Path) -> None:
+def test_saving_is_noted_in_the_session_and_its_result(tmp_path):
     with session(tmp_path) as found:
         save_at(found, 7, 1.0)
         assert found.saved_step == 7
         assert found.result.checkpoints == [str(found.params.model_dir / "checkpoint_7.mdl")]
 
 
-def test_the_time_of_all_checkpoints_is_summed(tmp_path: Path) -> None:
+def test_the_time_of_all_checkpoints_is_summed(tmp_path):
     with session(tmp_path) as found:
         seconds = []
         for step in (1, 2):
@@ -84,19 +84,19 @@ def test_the_time_of_all_checkpoints_is_summed(tmp_path: Path) -> None:
         assert found.result.checkpoint_s == sum(seconds) > 0
 
 
-def test_a_checkpoint_of_a_step_that_was_saved_before_gets_a_name_of_its_own(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_step_that_was_saved_before_gets_a_name_of_its_own(tmp_path):
     with session(tmp_path) as found:
         paths = [Path(save_at(found, 7, value)) for value in (1.0, 2.0)]
     assert re.fullmatch(r"checkpoint_7_\d{8}_\d{6}\.mdl", paths[1].name)
     assert all(path.exists() for path in paths)
 
 
-def test_the_name_of_a_checkpoint_can_be_chosen(tmp_path: Path) -> None:
+def test_the_name_of_a_checkpoint_can_be_chosen(tmp_path):
     with session(tmp_path, checkpoint={"checkpoint_name": "net-{step}.mdl"}) as found:
         assert Path(save_at(found, 7, 1.0)).name == "net-7.mdl"
 
 
-def test_the_log_tells_that_a_checkpoint_was_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_tells_that_a_checkpoint_was_saved(tmp_path, caplog):
     with session(tmp_path) as found:
         path = save_at(found, 7, 1.0)
     first, second = caplog.messages
@@ -104,9 +104,7 @@ def test_the_log_tells_that_a_checkpoint_was_saved(tmp_path: Path, caplog: pytes
     assert re.fullmatch(rf"Saved checkpoint {re.escape(path)} \([\d.]+ kB in \d+\.\d\d s, \d+\.\d\d GB/s\)", second)
 
 
-def test_without_any_checkpoint_weights_are_random_by_the_seed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_any_checkpoint_weights_are_random_by_the_seed(tmp_path, caplog):
     weights = []
     for seed in (1, 1, 2):
         with session(tmp_path, seed=seed) as found:
@@ -122,7 +120,7 @@ def test_without_any_checkpoint_weights_are_random_by_the_seed(
     ]
 
 
-def test_the_latest_checkpoint_is_resumed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_latest_checkpoint_is_resumed(tmp_path, caplog):
     with session(tmp_path) as found:
         save_at(found, 7, 1.0)
         path = save_at(found, 12, 2.0)
@@ -140,7 +138,7 @@ def test_the_latest_checkpoint_is_resumed(tmp_path: Path, caplog: pytest.LogCapt
     ]
 
 
-def test_autoloading_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_autoloading_can_be_switched_off(tmp_path, caplog):
     with session(tmp_path, checkpoint={"autoload_last_checkpoint": False}) as found:
         save_at(found, 7, 1.0)
         caplog.clear()
@@ -150,7 +148,7 @@ def test_autoloading_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptu
     assert caplog.messages == ["No checkpoint was provided. Using randomly initialized model parameters."]
 
 
-def test_a_checkpoint_that_was_asked_for_wins_over_the_latest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_that_was_asked_for_wins_over_the_latest(tmp_path, caplog):
     with session(tmp_path) as found:
         first = save_at(found, 7, 1.0)
         save_at(found, 12, 2.0)
@@ -165,7 +163,7 @@ def test_a_checkpoint_that_was_asked_for_wins_over_the_latest(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("states", ["optimizer", "dataloader"])
-def test_weights_that_are_not_asked_for_begin_random(tmp_path: Path, states: str) -> None:
+def test_weights_that_are_not_asked_for_begin_random(tmp_path, states):
     with session(tmp_path) as found:
         path = save_at(found, 7, 1.0)
         found.appliance.memoryx.initialize(found.params.seed)
@@ -178,9 +176,7 @@ def test_weights_that_are_not_asked_for_begin_random(tmp_path: Path, states: str
 @pytest.mark.parametrize(
     ("strict", "checkpoint"), [(False, {}), (True, {"disable_strict_checkpoint_loading": True})], ids=["flag", "params"]
 )
-def test_if_not_strict_weights_that_it_lacks_begin_random(
-    tmp_path: Path, strict: bool, checkpoint: dict[str, bool]
-) -> None:
+def test_if_not_strict_weights_that_it_lacks_begin_random(tmp_path, strict, checkpoint):
     with session(tmp_path) as found:
         path = save_at(found, 7, 1.0)
     with session(tmp_path, weights=(6, 4, 4), checkpoint=checkpoint) as larger:
@@ -190,15 +186,13 @@ def test_if_not_strict_weights_that_it_lacks_begin_random(
     assert 0 < bound <= 0.5  # 1 / sqrt(4)
 
 
-def test_a_form_is_kept_where_it_changes_something() -> None:
+def test_a_form_is_kept_where_it_changes_something():
     model = DecoderParams.model_validate({"name": "mistral"})
     found = [forms(SimpleNamespace(optimizer=of, model=model)) for of in (SGD(momentum=0.9), SGD(dampening=0.5))]  # type: ignore[arg-type]
     assert found == [{}, {"optimizer_form": "vendor"}]
 
 
-def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(tmp_path, caplog, monkeypatch):
     sinks = {"name": "mistral", "attention_sliding_window_length": 4, "attention_sink_tokens": 2}
     now = forms(SimpleNamespace(optimizer=AdamW(), model=DecoderParams.model_validate(sinks)))  # type: ignore[arg-type]
     with session(tmp_path) as found:
@@ -213,9 +207,7 @@ def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(
     )
 
 
-def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(tmp_path, caplog, monkeypatch):
     with session(tmp_path) as found:
         monkeypatch.setattr(state, "environment", lambda: {**environment(), "numpy": "1.0", "cpu": "z80"})
         save_at(found, 7, 1.0)

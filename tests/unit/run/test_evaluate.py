@@ -26,7 +26,7 @@ EVAL_LINE = (
 
 
 @pytest.fixture(autouse=True)
-def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+def _log_everything(caplog):
     caplog.set_level("INFO", "cstool")
 
 
@@ -46,7 +46,7 @@ def look(
     return evaluate(found.appliance, data, params, stop=StopRequest(), **settings), progress
 
 
-def test_the_loss_is_the_mean_over_all_samples_a_part_of_a_batch_included(tmp_path: Path) -> None:
+def test_the_loss_is_the_mean_over_all_samples_a_part_of_a_batch_included(tmp_path):
     data = Digits(10)
     with session(tmp_path) as found:
         result, _ = look(found, data)
@@ -56,7 +56,7 @@ def test_the_loss_is_the_mean_over_all_samples_a_part_of_a_batch_included(tmp_pa
     assert (result.step, result.samples, result.tokens) == (7, 10, 10)
 
 
-def test_accuracy_is_the_share_of_samples_whose_label_is_the_likeliest(tmp_path: Path) -> None:
+def test_accuracy_is_the_share_of_samples_whose_label_is_the_likeliest(tmp_path):
     data = Digits(10)
     with session(tmp_path) as found:
         accuracy = look(found, data)[0].accuracy
@@ -68,7 +68,7 @@ def test_accuracy_is_the_share_of_samples_whose_label_is_the_likeliest(tmp_path:
     assert accuracy == np.mean(logits.argmax(axis=1) == np.arange(10))
 
 
-def test_samples_come_in_their_order(tmp_path: Path) -> None:
+def test_samples_come_in_their_order(tmp_path):
     data = Digits(10)
     with session(tmp_path) as found:
         look(found, data)
@@ -76,12 +76,12 @@ def test_samples_come_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("steps", "samples"), [(1, 4), (2, 8), (3, 10), (99, 10)])
-def test_the_number_of_batches_can_be_bounded(tmp_path: Path, steps: int, samples: int) -> None:
+def test_the_number_of_batches_can_be_bounded(tmp_path, steps, samples):
     with session(tmp_path) as found:
         assert look(found, Digits(10), steps=steps)[0].samples == samples
 
 
-def test_evaluating_twice_gives_the_same_and_changes_no_weight(tmp_path: Path) -> None:
+def test_evaluating_twice_gives_the_same_and_changes_no_weight(tmp_path):
     with session(tmp_path) as found:
         before = arrays_of(found.appliance, "model.")
         first, second = (look(found, Digits(10))[0] for _ in range(2))
@@ -91,14 +91,14 @@ def test_evaluating_twice_gives_the_same_and_changes_no_weight(tmp_path: Path) -
         np.testing.assert_array_equal(after[name], weight)
 
 
-def test_the_log_has_a_line_every_log_steps_and_for_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_line_every_log_steps_and_for_the_last(tmp_path, caplog):
     with session(tmp_path) as found:
         look(found, Digits(20), log_steps=2)
     matches = [re.fullmatch(EVAL_LINE, message) for message in caplog.messages]
     assert [int(match[1]) for match in matches if match] == [2, 4, 5]
 
 
-def test_the_log_ends_with_the_metrics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_ends_with_the_metrics(tmp_path, caplog):
     with session(tmp_path) as found:
         result, _ = look(found, Digits(10))
     assert caplog.messages[-5:] == [
@@ -110,7 +110,7 @@ def test_the_log_ends_with_the_metrics(tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
-def test_one_of_several_data_sets_is_named_in_every_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_several_data_sets_is_named_in_every_line(tmp_path, caplog):
     with session(tmp_path) as found:
         result, _ = look(found, Digits(4), several=True)
     assert re.fullmatch(EVAL_LINE + ", Dataset=digits", caplog.messages[0])
@@ -132,7 +132,7 @@ def test_one_of_several_data_sets_is_named_in_every_line(tmp_path: Path, caplog:
         ({"is_text": False, "several": True}, {"eval/wiki/loss": 2.0, "eval/wiki/accuracy": 0.25}),
     ],
 )
-def test_metrics_have_tags_that_name_the_data_set_where_there_are_several(keys, expected) -> None:
+def test_metrics_have_tags_that_name_the_data_set_where_there_are_several(keys, expected):
     assert Evaluation("wiki", 7, 2.0, 0.25, 40, 10, 1.5).metrics(**keys) == expected
 
 
@@ -141,7 +141,7 @@ def sets(found: Session, *counts: int) -> list[DataSet]:
     return [DataSet(f"set_{count}", "p.yaml: x", loader, Digits(count)) for count in counts]
 
 
-def test_data_sets_are_evaluated_one_after_the_other_as_each_alone(tmp_path: Path) -> None:
+def test_data_sets_are_evaluated_one_after_the_other_as_each_alone(tmp_path):
     with session(tmp_path) as found:
         found.position = Position(7)
         seconds = evaluate_sets(found, sets(found, 10, 4), StopRequest(), Path("a.mdl"))
@@ -163,7 +163,7 @@ def test_data_sets_are_evaluated_one_after_the_other_as_each_alone(tmp_path: Pat
     assert (found.evaluated_step, seconds > 0) == (7, True)
 
 
-def test_an_evaluation_that_was_given_up_does_not_count(tmp_path: Path) -> None:
+def test_an_evaluation_that_was_given_up_does_not_count(tmp_path):
     stop = StopRequest()
     stop.signal_name = "SIGTERM"
     with session(tmp_path) as found:
@@ -171,7 +171,7 @@ def test_an_evaluation_that_was_given_up_does_not_count(tmp_path: Path) -> None:
     assert (found.metrics, found.evaluated_step, found.result.evaluations) == ({}, None, [])
 
 
-def test_a_table_has_a_line_for_every_evaluation() -> None:
+def test_a_table_has_a_line_for_every_evaluation():
     found = [
         {"checkpoint": f"/a/checkpoint_{step}.mdl", **Evaluation(name, step, loss, 0.25, 4000, 10, 1.5).as_dict()}
         for step, name, loss in ((5, "wiki", 12.5), (10, "books_val", 2.0))
@@ -183,7 +183,7 @@ def test_a_table_has_a_line_for_every_evaluation() -> None:
     ]
 
 
-def test_progress_counts_the_batches(tmp_path: Path) -> None:
+def test_progress_counts_the_batches(tmp_path):
     with session(tmp_path) as found:
         progress = look(found, Digits(8))[1]
     assert progress.events == [
@@ -194,7 +194,7 @@ def test_progress_counts_the_batches(tmp_path: Path) -> None:
     ]
 
 
-def test_as_a_dictionary_it_has_the_perplexity() -> None:
+def test_as_a_dictionary_it_has_the_perplexity():
     assert Evaluation("digits", 7, 2.0, 0.25, 40, 10, 1.5).as_dict() == {
         "data_set": "digits",
         "step": 7,
@@ -207,5 +207,5 @@ def test_as_a_dictionary_it_has_the_perplexity() -> None:
     }
 
 
-def test_the_perplexity_of_a_hopeless_model_is_still_a_number() -> None:
+def test_the_perplexity_of_a_hopeless_model_is_still_a_number():
     assert Evaluation("digits", 7, 5000.0, 0.0, 1, 1, 1.0).as_dict()["perplexity"] == math.exp(700.0)

@@ -6,7 +6,6 @@ import errno
 import os
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,13 +23,13 @@ Written = list[tuple[int, dict[str, float]]]
     ("data", "crc"),
     [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)],
 )
-def test_the_checksum_has_the_values_of_the_standard(data: bytes, crc: int) -> None:
+def test_the_checksum_has_the_values_of_the_standard(data, crc):
     """Source: RFC 3720, appendix B.4, and the check value of CRC-32/ISCSI."""
     assert crc32c(data) == crc
 
 
 @given(st.binary(max_size=300))
-def test_the_checksum_is_that_of_its_twin(data: bytes) -> None:
+def test_the_checksum_is_that_of_its_twin(data):
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -57,7 +56,7 @@ SCALARS = st.lists(
 
 @given(SCALARS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, written: Written) -> None:
+def test_what_is_written_is_read(tmp_path_factory, written):
     folder = tmp_path_factory.mktemp("events")
     with Events(folder) as events:
         for step, values in written:
@@ -65,13 +64,13 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, writt
     assert scalars_of(folder) == by_tag(written)
 
 
-def test_numbers_that_float32_does_not_have_are_infinite(tmp_path: Path) -> None:
+def test_numbers_that_float32_does_not_have_are_infinite(tmp_path):
     with Events(tmp_path) as events:
         events.scalars(1, {"large": 1e300, "small": -1e300})
     assert scalars_of(tmp_path) == {"large": [(1, float("inf"))], "small": [(1, float("-inf"))]}
 
 
-def test_nothing_is_made_before_there_is_something_to_write(tmp_path: Path) -> None:
+def test_nothing_is_made_before_there_is_something_to_write(tmp_path):
     with Events(tmp_path / "events") as events:
         events.train_from(1)
         events.scalars(1, {})
@@ -81,7 +80,7 @@ def test_nothing_is_made_before_there_is_something_to_write(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_runs_again_counts_once(tmp_path: Path) -> None:
+def test_what_runs_again_counts_once(tmp_path):
     """A run of 6 steps is killed, and goes on from the checkpoint of step 4; so fast that the clock does not move."""
     for steps in (range(1, 7), range(5, 9)):
         with Events(tmp_path) as events:
@@ -93,7 +92,7 @@ def test_what_runs_again_counts_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_an_evaluation_alone_lets_everything_count(tmp_path: Path) -> None:
+def test_an_evaluation_alone_lets_everything_count(tmp_path):
     with Events(tmp_path) as events:
         events.train_from(1)
         events.scalars(3, {"loss": 1.0})
@@ -102,7 +101,7 @@ def test_an_evaluation_alone_lets_everything_count(tmp_path: Path) -> None:
     assert scalars_of(tmp_path) == {"loss": [(3, 1.0)], "eval/loss": [(2, 2.0)]}
 
 
-def test_a_file_that_is_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_anywhere_is_read_up_to_there(tmp_path):
     with Events(tmp_path) as events:
         for step in (1, 2, 3):
             events.scalars(step, {"loss": float(step)})
@@ -132,9 +131,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, room_bytes: int) -> Callable[[], 
 
 
 @pytest.mark.parametrize("room_bytes", [0, 10, 100, 130])
-def test_a_full_disk_is_warned_of_once_and_what_fits_later_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room_bytes: int
-) -> None:
+def test_a_full_disk_is_warned_of_once_and_what_fits_later_is_written(tmp_path, monkeypatch, caplog, room_bytes):
     caplog.set_level("INFO", "cstool")
     with Events(tmp_path) as events:
         events.train_from(1)
@@ -153,7 +150,7 @@ def test_a_full_disk_is_warned_of_once_and_what_fits_later_is_written(
     assert len(found) < 9
 
 
-def test_a_folder_that_cannot_be_made_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_made_is_warned_of_once(tmp_path, caplog):
     caplog.set_level("INFO", "cstool")
     (tmp_path / "taken").write_text("")
     with Events(tmp_path / "taken" / "events") as events:
@@ -165,7 +162,7 @@ def test_a_folder_that_cannot_be_made_is_warned_of_once(tmp_path: Path, caplog: 
     ]
 
 
-def test_files_of_others_do_not_confuse_it(tmp_path: Path) -> None:
+def test_files_of_others_do_not_confuse_it(tmp_path):
     (tmp_path / "events.out.tfevents.none").write_bytes(b"")
     with Events(tmp_path) as events:
         events.scalars(1, {"loss": 1.0})

@@ -19,12 +19,12 @@ def file_machine(path: Path, **settings: Any) -> Any:
     )
 
 
-def test_in_memory_there_is_none() -> None:
+def test_in_memory_there_is_none():
     with machine(fc_mnist(), 8) as appliance:
         assert traffic_of(appliance.memoryx) is None
 
 
-def test_every_byte_and_the_last_commit_are_in_it(tmp_path: Path) -> None:
+def test_every_byte_and_the_last_commit_are_in_it(tmp_path):
     with file_machine(tmp_path / "m.h5") as appliance:
         parameter_bytes = 4 * appliance.graph.parameter_count
         before = traffic_of(appliance.memoryx)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from cstool.run.report.fit_summary import fit_summary
@@ -47,9 +44,7 @@ from tests.unit.run.sessions import params_of
         ),
     ],
 )
-def test_it_says_how_long_and_how_often(
-    tmp_path: Path, init: dict[str, Any], start: int, last: int, interval: int | None, lines: list[str]
-) -> None:
+def test_it_says_how_long_and_how_often(tmp_path, init, start, last, interval, lines):
     rule = "=" * 75
     head = [rule, "Trainer Fit Summary", "-" * 75, "Trainer will run 1 train loop.", "Train steps per train loop:"]
     assert fit_summary(params_of(tmp_path, **init), start, last, interval) == [*head, *lines, rule]

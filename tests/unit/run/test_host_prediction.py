@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file, write_text
 from tests.hosts import round_rates
 
 
-def test_the_line_of_the_log() -> None:
+def test_the_line_of_the_log():
     phases = {
         "step": PhaseTimes(0.2, 0.25),
         "forward": PhaseTimes(0.05, 0.06),
@@ -33,7 +32,7 @@ def test_the_line_of_the_log() -> None:
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def measured(tmp_path, monkeypatch):
     """Keep rates where runs look for them."""
     monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
     save_rates(round_rates())
@@ -52,9 +51,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["plain", "no norm", "sparse", "recomputed", "file", "no commits"],
 )
-def test_a_run_is_set_up_as_it_was_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], flags: dict[str, Any]
-) -> None:
+def test_a_run_is_set_up_as_it_was_planned(tmp_path, monkeypatch, changes, flags):
     setups: list[HostSetup] = []
     predict = host_prediction.predict_step
 
@@ -82,7 +79,7 @@ def test_a_run_is_set_up_as_it_was_planned(
 
 
 @pytest.mark.usefixtures("measured")
-def test_losses_are_the_same_with_and_without_and_too_few_steps_are_not_compared(tmp_path: Path) -> None:
+def test_losses_are_the_same_with_and_without_and_too_few_steps_are_not_compared(tmp_path):
     data = write_text(tmp_path / "text", 96)
     known = run_file(gpt_params(tmp_path / "a", data))
     few = run_file(gpt_params(tmp_path / "b", data, init__loop={"max_steps": 2}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,21 @@ from tests.hosts import round_rates
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch) -> Path:
     """Keep rates in the folder of the test."""
     path = tmp_path / "cache" / "host.yaml"
     monkeypatch.setattr(host_rates, "rates_file", lambda: path)
     return path
 
 
-def test_rates_come_back_as_they_were_and_people_can_read_them(file: Path) -> None:
+def test_rates_come_back_as_they_were_and_people_can_read_them(file):
     assert load_rates() is None
     assert save_rates(round_rates()) == file
     assert load_rates() == round_rates()
     assert file.read_text().startswith("# This host as a system, measured by `cstool estimate --system host`.")
 
 
-def test_another_machine_was_not_measured(file: Path) -> None:
+def test_another_machine_was_not_measured(file):
     for other in (replace(round_rates(), cpu="another"), replace(round_rates(), cores=999)):
         save_rates(other)
         assert load_rates() is None
@@ -58,13 +57,13 @@ def without(document: dict[str, Any], key: str) -> dict[str, Any]:
         lambda d: yaml.safe_dump(d | {"extra": 1}),
     ],
 )
-def test_a_file_that_makes_no_sense_counts_as_none(file: Path, damage: Callable[[dict[str, Any]], str]) -> None:
+def test_a_file_that_makes_no_sense_counts_as_none(file, damage):
     save_rates(round_rates())
     file.write_text(damage(yaml.safe_load(file.read_text())))
     assert load_rates() is None
 
 
-def test_a_folder_that_cannot_be_written(file: Path) -> None:
+def test_a_folder_that_cannot_be_written(file):
     file.parent.write_text("a file where a folder should be")
     with pytest.raises(EstimateError) as found:
         save_rates(round_rates())

@@ -40,19 +40,19 @@ def after(values: list[float], **keys: Any) -> Patience:
         ([2.0, math.nan, math.inf], {}, 2.0, 10, 2),
     ],
 )
-def test_the_best_is_what_nothing_was_better_than(values, keys, best, best_step, bad) -> None:
+def test_the_best_is_what_nothing_was_better_than(values, keys, best, best_step, bad):
     found = after(values, **keys)
     assert (found.best, found.best_step, found.bad, found.is_over) == (best, best_step, bad, bad >= 2)
 
 
-def test_an_evaluation_counts_once() -> None:
+def test_an_evaluation_counts_once():
     found = after([2.0, 3.0])
     found.look(20, {"eval/loss": 3.0})
     assert (found.bad, found.is_over) == (1, False)
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.integers(0, 12))
-def test_after_an_interruption_it_goes_on_as_if_there_had_been_none(values: list[float], cut: int) -> None:
+def test_after_an_interruption_it_goes_on_as_if_there_had_been_none(values, cut):
     before = after(values[:cut])
     found = Patience(asked())
     found.adopt(json.loads(json.dumps(before.as_dict())))
@@ -74,13 +74,13 @@ def test_after_an_interruption_it_goes_on_as_if_there_had_been_none(values: list
         {**after([2.0]).as_dict(), "step": True},
     ],
 )
-def test_what_is_of_another_metric_or_of_none_is_not_gone_on_from(state) -> None:
+def test_what_is_of_another_metric_or_of_none_is_not_gone_on_from(state):
     found = Patience(asked())
     found.adopt(state)
     assert found == Patience(asked())
 
 
-def test_it_says_why() -> None:
+def test_it_says_why():
     assert after([2.0, 3.0]).reason() == (
         "EarlyStopping: eval/loss has not improved on 2.00000, that of step 10, in 1 evaluation"
     )

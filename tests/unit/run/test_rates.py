@@ -9,21 +9,21 @@ from cstool.run.report.rates import Rates
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch) -> list[float]:
     """A clock that a test sets."""
     now = [100.0]
     monkeypatch.setattr(rates.time, "perf_counter", lambda: now[0])
     return now
 
 
-def test_the_first_rate_is_that_of_the_samples_so_far(clock: list[float]) -> None:
+def test_the_first_rate_is_that_of_the_samples_so_far(clock):
     found = Rates()
     found.add(30)
     clock[0] += 2.0
     assert found.look() == (15.0, 15.0)
 
 
-def test_a_later_rate_is_six_tenths_of_the_new_and_four_of_the_one_before(clock: list[float]) -> None:
+def test_a_later_rate_is_six_tenths_of_the_new_and_four_of_the_one_before(clock):
     found = Rates()
     found.add(10)
     clock[0] += 1.0
@@ -33,7 +33,7 @@ def test_a_later_rate_is_six_tenths_of_the_new_and_four_of_the_one_before(clock:
     assert found.look() == (pytest.approx(0.6 * 20 + 0.4 * 10), 15.0)
 
 
-def test_a_pause_counts_in_neither_rate(clock: list[float]) -> None:
+def test_a_pause_counts_in_neither_rate(clock):
     found = Rates()
     found.add(10)
     clock[0] += 1.0
@@ -46,14 +46,14 @@ def test_a_pause_counts_in_neither_rate(clock: list[float]) -> None:
     assert found.seconds == 2.0
 
 
-def test_it_counts_the_samples(clock: list[float]) -> None:
+def test_it_counts_the_samples(clock):
     found = Rates()
     found.add(3)
     found.add(4)
     assert found.samples == 7
 
 
-def test_without_any_time_passed_rates_are_finite(clock: list[float]) -> None:
+def test_without_any_time_passed_rates_are_finite(clock):
     found = Rates()
     found.add(1)
     assert found.look() == (pytest.approx(1e9), pytest.approx(1e9))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from cstool.ir import _panel
 from cstool.kernels.sparse import KernelChoice, Pattern
@@ -22,7 +21,7 @@ def by_density(pattern: Pattern) -> KernelChoice:
     return KernelChoice(forward=True, delta=False, gradient=pattern.density < 0.5)
 
 
-def test_weights_of_all_layers_are_one_row_unless_shape_or_group_differ() -> None:
+def test_weights_of_all_layers_are_one_row_unless_shape_or_group_differ():
     quarter = group(0.75)
     groups = {f"{LAYERS}.{layer}.{OUTPUT}": quarter for layer in range(3)}
     groups |= {f"{LAYERS}.{layer}.{UP}": quarter for layer in range(2)}
@@ -56,7 +55,7 @@ def test_weights_of_all_layers_are_one_row_unless_shape_or_group_differ() -> Non
     ]
 
 
-def test_one_weight_is_called_so() -> None:
+def test_one_weight_is_called_so():
     with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.9)}) as memoryx:
         lines = table_lines(sparsity_table(memoryx))
     assert lines == [
@@ -66,7 +65,7 @@ def test_one_weight_is_called_so() -> None:
     ]
 
 
-def test_panels_that_differ_are_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_panels_that_differ_are_both(monkeypatch):
     monkeypatch.setattr(_panel, "PANEL_BYTES", 4 * 12 * 4)
     with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.5)}, choose=by_density) as memoryx:
         memoryx.arrays.sparse["fc_layers.1.weight"].place(np.arange(48))
@@ -74,7 +73,7 @@ def test_panels_that_differ_are_both(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["kernels"] == {"forward": "sparse", "delta": "dense", "gradient": "both"}
 
 
-def test_a_dense_run_has_no_table() -> None:
+def test_a_dense_run_has_no_table():
     with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.5, algorithm="dropconnect")}) as memoryx:
         assert sparsity_table(memoryx) == []
     assert table_lines([]) == []

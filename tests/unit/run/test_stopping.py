@@ -13,14 +13,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_is_only_noted(number: signal.Signals) -> None:
+def test_a_signal_is_only_noted(number):
     with StopRequest() as stop:
         before = stop.signal_name
         signal.raise_signal(number)
     assert (before, stop.signal_name) == (None, number.name)
 
 
-def test_a_second_sigint_interrupts_at_once() -> None:
+def test_a_second_sigint_interrupts_at_once():
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
@@ -28,14 +28,14 @@ def test_a_second_sigint_interrupts_at_once() -> None:
     assert stop.signal_name == "SIGINT"
 
 
-def test_a_second_sigterm_is_noted_like_the_first() -> None:
+def test_a_second_sigterm_is_noted_like_the_first():
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
     assert stop.signal_name == "SIGTERM"
 
 
-def test_the_handlers_are_as_before_when_it_is_over() -> None:
+def test_the_handlers_are_as_before_when_it_is_over():
     before = [signal.getsignal(number) for number in SIGNALS]
     with StopRequest():
         during = [signal.getsignal(number) for number in SIGNALS]
@@ -43,7 +43,7 @@ def test_the_handlers_are_as_before_when_it_is_over() -> None:
     assert all(new is not old for new, old in zip(during, before, strict=True))
 
 
-def test_the_handlers_are_as_before_after_an_error_too() -> None:
+def test_the_handlers_are_as_before_after_an_error_too():
     before = [signal.getsignal(number) for number in SIGNALS]
     with pytest.raises(ZeroDivisionError), StopRequest():
         raise ZeroDivisionError
@@ -51,7 +51,7 @@ def test_the_handlers_are_as_before_after_an_error_too() -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
+def test_a_signal_that_is_ignored_stays_ignored(number):
     before = signal.signal(number, signal.SIG_IGN)
     try:
         with StopRequest() as stop:
@@ -61,7 +61,7 @@ def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
         signal.signal(number, before)
 
 
-def test_outside_the_main_thread_it_touches_no_handler() -> None:
+def test_outside_the_main_thread_it_touches_no_handler():
     before = [signal.getsignal(number) for number in SIGNALS]
     during = []
 

@@ -11,7 +11,7 @@ from cstool.run.report.time_split import CHECKPOINT, EVALUATION, START_UP, TRAIN
 
 
 @given(st.lists(st.tuples(st.sampled_from([START_UP, TRAINING]), st.integers(0, 50), st.integers(0, 10))))
-def test_whatever_happens_the_parts_are_the_whole(turns: list[tuple[str, int, int]]) -> None:
+def test_whatever_happens_the_parts_are_the_whole(turns):
     now = [100.0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_split.time, "perf_counter", lambda: now[0])
@@ -35,7 +35,7 @@ def test_whatever_happens_the_parts_are_the_whole(turns: list[tuple[str, int, in
     assert sum(found.values()) == now[0] - 100.0
 
 
-def test_what_training_waited_for_is_no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_training_waited_for_is_no_computing(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time_split.time, "perf_counter", lambda: now[0])
     times = TimeSplit()

@@ -25,7 +25,7 @@ TRAIN_LINE = (
 
 
 @pytest.fixture(autouse=True)
-def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+def _log_everything(caplog):
     caplog.set_level("INFO", "cstool")
 
 
@@ -66,19 +66,19 @@ def checkpoints(found: Session) -> list[str]:
         ({}, 5),
     ],
 )
-def test_a_run_at_step_3_with_batches_of_5_to_an_epoch_ends_at(tmp_path: Path, loop: dict[str, int], last: int) -> None:
+def test_a_run_at_step_3_with_batches_of_5_to_an_epoch_ends_at(tmp_path, loop, last):
     found, _ = trained(tmp_path, position=Position(3, 3), loop=loop)
     assert found.position == Position(last, last, 4)
     assert len(found.result.losses) == last - 3
     assert found.result.first_step == 3
 
 
-def test_batches_go_on_where_the_run_was(tmp_path: Path) -> None:
+def test_batches_go_on_where_the_run_was(tmp_path):
     _, data = trained(tmp_path, position=Position(3, 4), loop={"num_steps": 2})
     assert data.seen == [[16, 17, 18, 19], [0, 1, 2, 3]]
 
 
-def test_a_run_that_is_over_does_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_is_over_does_nothing(tmp_path, caplog):
     found, data = trained(tmp_path, position=Position(5, 5), loop={"max_steps": 5})
     assert (found.result.losses, data.seen) == ([], [])
     assert caplog.messages == [
@@ -87,7 +87,7 @@ def test_a_run_that_is_over_does_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_the_learning_rate_of_the_first_step_is_that_of_step_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_learning_rate_of_the_first_step_is_that_of_step_0(tmp_path, monkeypatch):
     rates = []
     train_step = Appliance.train_step
 
@@ -111,14 +111,12 @@ def test_the_learning_rate_of_the_first_step_is_that_of_step_0(tmp_path: Path, m
         ({"steps": 5, "save_initial_checkpoint": True}, ["checkpoint_0", "checkpoint_5"]),
     ],
 )
-def test_checkpoints_are_written_after_the_steps_that_were_asked_for(
-    tmp_path: Path, checkpoint: dict[str, Any], names: list[str]
-) -> None:
+def test_checkpoints_are_written_after_the_steps_that_were_asked_for(tmp_path, checkpoint, names):
     found, _ = trained(tmp_path, loop={"max_steps": 5}, checkpoint=checkpoint)
     assert checkpoints(found) == names
 
 
-def test_a_run_that_goes_on_writes_no_initial_checkpoint(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_writes_no_initial_checkpoint(tmp_path):
     found, _ = trained(
         tmp_path, position=Position(3, 3), loop={"max_steps": 4}, checkpoint={"save_initial_checkpoint": True}
     )
@@ -134,9 +132,7 @@ def test_a_run_that_goes_on_writes_no_initial_checkpoint(tmp_path: Path) -> None
         ({"max_steps": 6, "eval_frequency": 0}, []),
     ],
 )
-def test_evaluation_comes_between_steps_and_not_after_the_last(
-    tmp_path: Path, loop: dict[str, Any], evaluated: list[int]
-) -> None:
+def test_evaluation_comes_between_steps_and_not_after_the_last(tmp_path, loop, evaluated):
     steps = []
     with session(tmp_path, loop=loop) as found:
 
@@ -148,15 +144,13 @@ def test_evaluation_comes_between_steps_and_not_after_the_last(
     assert steps == evaluated
 
 
-def test_the_log_has_a_line_every_log_steps_and_for_the_first_and_last(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_has_a_line_every_log_steps_and_for_the_first_and_last(tmp_path, caplog):
     trained(tmp_path, loop={"max_steps": 8}, logging={"log_steps": 3})
     matches = [re.fullmatch(TRAIN_LINE, message) for message in caplog.messages]
     assert [int(match[1]) for match in matches if match] == [1, 3, 6, 8]
 
 
-def test_the_log_says_where_the_loop_begins_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_where_the_loop_begins_and_ends(tmp_path, caplog):
     trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 8})
     assert caplog.messages[:11] == [
         "=" * 75,
@@ -176,7 +170,7 @@ def test_the_log_says_where_the_loop_begins_and_ends(tmp_path: Path, caplog: pyt
     assert caplog.messages[-1].startswith("Nothing was predicted for this host: ")
 
 
-def test_progress_counts_the_steps_of_this_loop(tmp_path: Path) -> None:
+def test_progress_counts_the_steps_of_this_loop(tmp_path):
     found, _ = trained(tmp_path, position=Position(3, 3), loop={"max_steps": 5})
     assert found.progress.events == [  # type: ignore[attr-defined]
         ("start", "Training", 2),
@@ -186,12 +180,12 @@ def test_progress_counts_the_steps_of_this_loop(tmp_path: Path) -> None:
     ]
 
 
-def test_the_result_counts_samples_and_their_rate(tmp_path: Path) -> None:
+def test_the_result_counts_samples_and_their_rate(tmp_path):
     result = trained(tmp_path, loop={"max_steps": 5})[0].result
     assert (result.samples, result.samples_per_s) == (20, 20 / result.seconds)
 
 
-def test_a_sample_without_a_sequence_counts_as_one_token(tmp_path: Path) -> None:
+def test_a_sample_without_a_sequence_counts_as_one_token(tmp_path):
     result = trained(tmp_path, loop={"max_steps": 5})[0].result
     assert result.tokens_per_s == result.samples_per_s
 
@@ -211,7 +205,7 @@ def interrupted(found: Session) -> Interrupted:
 
 
 @pytest.mark.parametrize("checkpoint", [{}, {"steps": 1}], ids=["never else", "after every step"])
-def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path: Path, checkpoint: dict[str, int]) -> None:
+def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path, checkpoint):
     with session(tmp_path, loop={"max_steps": 5}, checkpoint=checkpoint) as found:
         error = interrupted(found)
         assert checkpoints(found) == ["checkpoint_1"]
@@ -222,7 +216,7 @@ def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path: Path, checkpo
     )
 
 
-def test_a_signal_during_the_last_step_changes_nothing(tmp_path: Path) -> None:
+def test_a_signal_during_the_last_step_changes_nothing(tmp_path):
     with session(tmp_path, loop={"max_steps": 1}) as found:
         step = found.appliance.train_step
 
@@ -235,7 +229,7 @@ def test_a_signal_during_the_last_step_changes_nothing(tmp_path: Path) -> None:
         assert (found.position.step, checkpoints(found)) == (1, [])
 
 
-def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with session(tmp_path / "a", loop={"max_steps": 4}) as found:
@@ -260,7 +254,7 @@ class Damaged(Digits):
             raise DataError("digits: must be readable, got noise")
 
 
-def test_an_error_of_the_data_set_ends_the_loop_and_its_progress(tmp_path: Path) -> None:
+def test_an_error_of_the_data_set_ends_the_loop_and_its_progress(tmp_path):
     with session(tmp_path, loop={"max_steps": 5}) as found:
         with pytest.raises(DataError, match=r"^digits: must be readable, got noise$"):
             go(found, Damaged(), None)
@@ -268,9 +262,7 @@ def test_an_error_of_the_data_set_ends_the_loop_and_its_progress(tmp_path: Path)
         assert found.progress.events[-1] == ("finish", "Training")  # type: ignore[attr-defined]
 
 
-def test_starvation_is_warned_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starvation_is_warned_of_once(tmp_path, caplog, monkeypatch):
     with session(tmp_path, loop={"max_steps": 5}) as found:
         monkeypatch.setattr("cstool.run.train.STARVED_SHARE", -1.0)
         go(found, Digits(), None)
@@ -278,13 +270,13 @@ def test_starvation_is_warned_of_once(
     assert re.fullmatch(r"Input starvation detected: \d+% of the time is spent waiting for the data set\.", warning)
 
 
-def test_batches_of_another_size_go_on_at_the_same_sample(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_of_another_size_go_on_at_the_same_sample(tmp_path, caplog):
     _, data = trained(tmp_path, position=Position(3, 6, 2), loop={"num_steps": 1})
     assert data.seen == [[12, 13, 14, 15]]
     assert "batch_size was 2 so far and is 4 now: going on with batch 3." in caplog.messages
 
 
-def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begins(tmp_path: Path) -> None:
+def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begins(tmp_path):
     steps: list[int] = []
     with session(tmp_path, loop={"max_steps": 10, "eval_frequency": 0.25}) as found:
         found.position = Position(4, 4, 4)
@@ -306,9 +298,7 @@ def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begi
         ({"num_steps": 5}, False, "the same command with --checkpoint_path FILE --num_steps 4 continues from there"),
     ],
 )
-def test_the_hint_of_an_interruption_is_what_continues_the_run(
-    tmp_path: Path, loop: dict[str, int], resumes: bool, hint: str
-) -> None:
+def test_the_hint_of_an_interruption_is_what_continues_the_run(tmp_path, loop, resumes, hint):
     with session(tmp_path, loop=loop) as found:
         found.resumes = resumes
         error = interrupted(found)

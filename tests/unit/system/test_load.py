@@ -17,7 +17,7 @@ from cstool.system.load import FOLDER
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -48,13 +48,13 @@ def numbers(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from numbers(part, f"{key}.{name}".lstrip("."))
 
 
-def test_three_systems_come_along() -> None:
+def test_three_systems_come_along():
     assert system_names() == ["cs1", "cs2", "cs3"]
     assert [load_system(name).wafer for name in system_names()] == ["WSE-1", "WSE-2", "WSE-3"]
 
 
 @pytest.mark.parametrize("name", ["cs1", "cs2", "cs3"])
-def test_every_number_has_a_status_and_a_source(name: str) -> None:
+def test_every_number_has_a_status_and_a_source(name):
     system = load_system(name)
     written = dict(numbers(yaml.safe_load((FOLDER / f"{name}.yaml").read_text())))
     assert {key: (n["status"], n["source"]) for key, n in written.items()} == dict(system.sources)
@@ -62,7 +62,7 @@ def test_every_number_has_a_status_and_a_source(name: str) -> None:
     assert all(len(source) > 10 for _, source in system.sources.values())
 
 
-def test_headline_figures_follow() -> None:
+def test_headline_figures_follow():
     """750 x 994 PEs with 48 KiB and four 16-bit multiply-adds per cycle at 0.85 GHz: the attainable 5.07 PFLOP/s."""
     cs2 = load_system("cs2")
     assert cs2.fabric.pes == 745_500
@@ -72,12 +72,12 @@ def test_headline_figures_follow() -> None:
     assert load_system("cs1").memoryx is load_system("cs1").swarmx is None
 
 
-def test_names_are_known_in_any_case_and_paths_are_read() -> None:
+def test_names_are_known_in_any_case_and_paths_are_read():
     assert load_system("CS2") is load_system("cs2")
     assert load_data(cs2_data()).fabric == load_system("cs2").fabric
 
 
-def test_sources_do_not_count_when_systems_are_compared() -> None:
+def test_sources_do_not_count_when_systems_are_compared():
     data = cs2_data()
     data["clock_hz"]["source"] = "somewhere else"
     other, cs2 = load_data(data), load_system("cs2")
@@ -86,7 +86,7 @@ def test_sources_do_not_count_when_systems_are_compared() -> None:
     assert load_system("./cs2.yaml") == cs2
 
 
-def test_a_file_may_start_from_a_known_system() -> None:
+def test_a_file_may_start_from_a_known_system():
     system = load_data({"extends": "cs3", "clock_hz": number(1.1e9, "X", "what is said of its peak"), "memoryx": None})
     cs3 = load_system("cs3")
     assert (system.name, system.wafer, system.clock_hz, system.memoryx) == ("mine", "WSE-3", 1.1e9, None)
@@ -95,21 +95,21 @@ def test_a_file_may_start_from_a_known_system() -> None:
     assert system.sources["power_w"] == cs3.sources["power_w"]
 
 
-def test_what_a_file_starts_from_is_a_known_system() -> None:
+def test_what_a_file_starts_from_is_a_known_system():
     assert load_data({"extends": "CS3"}) == replace(load_system("cs3"), name="mine")
     known = "must be one of cs1, cs2, cs3"
     assert message({"extends": "cs4"}) == f"mine.yaml:1: extends {known}, got 'cs4'"
     assert message({"extends": ["cs2"]}) == f"mine.yaml:1: extends {known}, got ['cs2']"
 
 
-def test_a_number_of_a_part_may_be_another() -> None:
+def test_a_number_of_a_part_may_be_another():
     system = load_data({"extends": "cs2", "fabric": {"width": number(1), "height": number(1)}})
     assert system.fabric.pes == 1
     assert system.pe == load_system("cs2").pe
 
 
 @pytest.mark.parametrize("key", [key for key, _ in numbers(cs2_data())])
-def test_a_missing_number_is_named(key: str) -> None:
+def test_a_missing_number_is_named(key):
     data = cs2_data()
     *path, last = key.split(".")
     part = data
@@ -172,7 +172,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "expected"), WRONG, ids=[f"{key}={value}" for key, value, _ in WRONG])
-def test_a_wrong_value_is_named(key: str, value: Any, expected: str) -> None:
+def test_a_wrong_value_is_named(key, value, expected):
     data = copy.deepcopy(cs2_data())
     *path, last = key.split(".")
     part = data
@@ -185,12 +185,12 @@ def test_a_wrong_value_is_named(key: str, value: Any, expected: str) -> None:
     assert expected.split()[0].split(".")[-1] in Path("mine.yaml").read_text().splitlines()[line - 1]
 
 
-def test_a_number_without_a_source_is_refused() -> None:
+def test_a_number_without_a_source_is_refused():
     data = {"extends": "cs2", "clock_hz": {"value": 1e9, "status": "C"}}
     assert message(data) == "mine.yaml:2: clock_hz.source is missing"
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_told_at_once():
     data = {"extends": "cs2", "clock_hz": number(-1), "fabric": {"width": number(0)}, "colour": 3}
     assert message(data) == (
         "mine.yaml:3: clock_hz.value must be greater than 0, got -1\n"
@@ -201,7 +201,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     )
 
 
-def test_what_is_no_system_file_is_refused() -> None:
+def test_what_is_no_system_file_is_refused():
     known = "known are cs1, cs2, cs3, and paths of YAML files"
     for name, expected in {
         "cs4": f"cs4: is not a known system\nhint: did you mean cs3? {known}",

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from cstool.perf.streaming import stream_of
 from cstool.system import STATUSES, System, load_system, system_names
@@ -133,7 +130,7 @@ def rows(system: System) -> dict[str, str]:
     }
 
 
-def test_the_page_has_the_numbers_of_the_files(golden: Callable[[str, str], None]) -> None:
+def test_the_page_has_the_numbers_of_the_files(golden):
     columns = [rows(load_system(name)) for name in system_names()]
     lines = [f"| | {' | '.join(system_names())} |", "|---|" + "---|" * len(columns)]
     lines += [f"| {what} | {' | '.join(column[what] for column in columns)} |" for what in columns[0]]
@@ -146,7 +143,7 @@ def documents_of(source: str) -> set[str]:
     return {name for name in DOCUMENTS if name in source}
 
 
-def test_sources_name_documents_of_the_list_or_say_what_a_number_comes_from() -> None:
+def test_sources_name_documents_of_the_list_or_say_what_a_number_comes_from():
     named: set[str] = set()
     for name in system_names():
         for key, (status, source) in load_system(name).sources.items():
@@ -164,7 +161,7 @@ def test_sources_name_documents_of_the_list_or_say_what_a_number_comes_from() ->
     assert named == set(DOCUMENTS)
 
 
-def test_one_number_is_fitted() -> None:
+def test_one_number_is_fitted():
     fitted = [
         (name, key)
         for name in system_names()
@@ -175,7 +172,7 @@ def test_one_number_is_fitted() -> None:
     assert {load_system(name).pe.efficiency for name in system_names()} == {load_system("cs2").pe.efficiency}
 
 
-def test_the_example_is_a_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_is_a_system(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, example = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     Path("mine.yaml").write_text(example)

@@ -33,7 +33,7 @@ def callables(name: str, found: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{attribute}", method
 
 
-def test_the_reference_has_every_name_with_its_signature(tmp_path: Path) -> None:
+def test_the_reference_has_every_name_with_its_signature(tmp_path):
     written = tmp_path / "reference.md"
     subprocess.run([sys.executable, SCRIPT, written], check=True)
     page = written.read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def test_the_reference_has_every_name_with_its_signature(tmp_path: Path) -> None
     assert "    num_csx: int | None = None,\n" in page
 
 
-def test_every_name_is_documented() -> None:
+def test_every_name_is_documented():
     missing = [name for name, found in offered() if not (found.__doc__ or "").strip()]
     missing += [
         each for name, found in offered() for each, function in callables(name, found) if not (function.__doc__ or "")
@@ -50,7 +50,7 @@ def test_every_name_is_documented() -> None:
     assert missing == []
 
 
-def test_every_verb_says_what_its_arguments_are() -> None:
+def test_every_verb_says_what_its_arguments_are():
     for name, found in offered():
         if inspect.isfunction(found):
             for argument in inspect.signature(found).parameters:
@@ -58,7 +58,7 @@ def test_every_verb_says_what_its_arguments_are() -> None:
             assert "Raises:" in found.__doc__ or not inspect.signature(found).parameters
 
 
-def test_everything_is_typed() -> None:
+def test_everything_is_typed():
     untyped = []
     for name, found in offered():
         for each, function in callables(name, found):
@@ -69,7 +69,7 @@ def test_everything_is_typed() -> None:
     assert untyped == []
 
 
-def test_a_type_checker_sees_the_names_that_there_are() -> None:
+def test_a_type_checker_sees_the_names_that_there_are():
     imported = {
         alias.name: node.module
         for statement in SOURCE.body
@@ -82,24 +82,24 @@ def test_a_type_checker_sees_the_names_that_there_are() -> None:
     assert imported == cstool._HOMES
 
 
-def test_other_names_are_not_there() -> None:
+def test_other_names_are_not_there():
     with pytest.raises(AttributeError, match=r"^module 'cstool' has no attribute 'trian'$"):
         cstool.trian  # noqa: B018
 
 
-def test_its_names_are_those_that_are_offered_and_no_imports() -> None:
+def test_its_names_are_those_that_are_offered_and_no_imports():
     names = [name for name in dir(cstool) if not name.startswith("__")]
     assert names == cstool.__all__
 
 
-def test_a_verb_stays_a_verb_whatever_is_imported() -> None:
+def test_a_verb_stays_a_verb_whatever_is_imported():
     """No module of the package takes the name of a verb."""
     package = Path(cstool.__file__).parent
     assert {path.stem for path in package.iterdir()} & set(cstool.__all__) == set()
 
 
 @pytest.mark.parametrize("statement", ["import cstool", "from cstool.cli import main", "import cstool; cstool.train"])
-def test_nothing_that_takes_long_is_imported_before_it_is_needed(statement: str) -> None:
+def test_nothing_that_takes_long_is_imported_before_it_is_needed(statement):
     show = (
         "import sys; print([name for name in ('numpy', 'numba', 'h5py', 'pydantic', 'IPython') if name in sys.modules])"
     )

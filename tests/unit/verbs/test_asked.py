@@ -24,7 +24,7 @@ def refused(call: Any) -> str:
     return str(found.value)
 
 
-def test_overrides_are_values_by_dotted_key() -> None:
+def test_overrides_are_values_by_dotted_key():
     params = cstool.load_params(GPT, overrides={"trainer.init.seed": 7, "trainer.fit.val_dataloader": None})
     assert params.seed == 7
     assert params.val_dataloaders == ()
@@ -32,14 +32,14 @@ def test_overrides_are_values_by_dotted_key() -> None:
     assert params.resolved() == same.resolved()
 
 
-def test_overrides_are_not_the_callers_any_more() -> None:
+def test_overrides_are_not_the_callers_any_more():
     given = {"trainer.init.optimizer": {"AdamW": {"betas": [0.9, 0.95], "learning_rate": 0.5}}}
     params = cstool.load_params(GPT, overrides=given)
     given["trainer.init.optimizer"]["AdamW"]["betas"].append(1)
     assert params.optimizer.dump()["betas"] == [0.9, 0.95]
 
 
-def test_overrides_of_an_older_file_name_keys_of_either_layout(tmp_path: Path) -> None:
+def test_overrides_of_an_older_file_name_keys_of_either_layout(tmp_path):
     cut = "train_input: {data_processor: GptHDF5MapDataProcessor, data_dir: d, batch_size: 4}\n"
     older = tmp_path / "older.yaml"
     older.write_text(
@@ -51,7 +51,7 @@ def test_overrides_of_an_older_file_name_keys_of_either_layout(tmp_path: Path) -
     assert (params.loop.max_steps, params.seed) == (5, 9)
 
 
-def test_all_that_is_wrong_with_overrides_is_told_at_once() -> None:
+def test_all_that_is_wrong_with_overrides_is_told_at_once():
     with pytest.raises(ParamsError) as found:
         cstool.load_params(GPT, overrides={"trainer.init.model.hidden_size": 130, "trainer.init.loop.max_stepz": "x"})
     assert str(found.value) == (
@@ -62,11 +62,11 @@ def test_all_that_is_wrong_with_overrides_is_told_at_once() -> None:
     )
 
 
-def test_arguments_are_named_as_they_are_given() -> None:
+def test_arguments_are_named_as_they_are_given():
     assert refused(lambda: cstool.train(GPT, max_steps="x")) == "max_steps: must be a whole number, got 'x'"  # type: ignore[arg-type]
 
 
-def test_loaded_params_are_not_changed() -> None:
+def test_loaded_params_are_not_changed():
     params = cstool.load_params(GPT)
     hint = "\nhint: `load_params` takes overrides"
     assert refused(lambda: cstool.train(params, max_steps=3)) == (
@@ -78,7 +78,7 @@ def test_loaded_params_are_not_changed() -> None:
     assert cstool.estimate(params, num_csx=2).num_csx == 2
 
 
-def test_words_and_threads_are_checked() -> None:
+def test_words_and_threads_are_checked():
     assert refused(lambda: cstool.RunRequest(mode="trains")) == (
         "mode: must be one of train, eval, train_and_eval, eval_all, got 'trains'\nhint: did you mean train?"
     )
@@ -91,14 +91,14 @@ def test_words_and_threads_are_checked() -> None:
     assert refused(lambda: screen_of("bars")) == "progress: must be one of auto, none, got 'bars'"  # type: ignore[arg-type]
 
 
-def test_params_that_ask_for_no_run_are_refused_where_one_is_asked_for() -> None:
+def test_params_that_ask_for_no_run_are_refused_where_one_is_asked_for():
     params = cstool.load_params(GPT, overrides={"trainer.init.backend.compile_only": True})
     assert refused(lambda: cstool.train(params)) == (
         f"{GPT}: compile_only must be false for train, got true\nhint: nothing runs with it"
     )
 
 
-def test_a_checkpoint_is_named_once(tmp_path: Path) -> None:
+def test_a_checkpoint_is_named_once(tmp_path):
     assert refused(lambda: cstool.open_model(tmp_path, checkpoint_path="a.mdl")) == (
         "checkpoint_path: must go with a params file, got the checkpoint itself as well"
     )
@@ -107,7 +107,7 @@ def test_a_checkpoint_is_named_once(tmp_path: Path) -> None:
     )
 
 
-def test_only_a_terminal_gets_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_terminal_gets_bars(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with screen_of("auto")() as screen:
         assert isinstance(screen.progress, Silent)
@@ -119,7 +119,7 @@ def test_only_a_terminal_gets_bars(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(screen.progress, Silent)
 
 
-def test_samples_are_read_by_number(tmp_path: Path) -> None:
+def test_samples_are_read_by_number(tmp_path):
     (tmp_path / "a.txt").write_text("abcdefghij" * 40)
     cstool.prepare_text(tmp_path / "a.txt", tmp_path / "text", sequence_length=10, val_fraction=0.2)
     count = cstool.data_info(tmp_path / "text").parts["train"].samples

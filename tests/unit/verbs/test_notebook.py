@@ -29,7 +29,7 @@ class Cell:
 
 
 @pytest.fixture
-def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+def cell(monkeypatch) -> Cell:
     found = Cell()
     shell = types.SimpleNamespace(kernel=object())
     ipython: Any = types.ModuleType("IPython")
@@ -46,7 +46,7 @@ def points(html: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in (point.split(",") for point in written.split())]
 
 
-def test_a_task_is_a_bar_with_its_words(cell: Cell) -> None:
+def test_a_task_is_a_bar_with_its_words(cell):
     with NotebookProgress() as progress:
         progress.start("Evaluating <val>", 10)
         assert cell.shown[-1]["text/plain"] == "Evaluating <val> 0/10"
@@ -56,7 +56,7 @@ def test_a_task_is_a_bar_with_its_words(cell: Cell) -> None:
     assert cell.shown[-1] == {"text/plain": "", "text/html": ""}
 
 
-def test_the_curve_stays_when_training_is_over(cell: Cell) -> None:
+def test_the_curve_stays_when_training_is_over(cell):
     with NotebookProgress() as progress:
         progress.start("Training", 2)
         progress.advance("Training", 1, "loss 3.000", loss=3.0)
@@ -68,7 +68,7 @@ def test_the_curve_stays_when_training_is_over(cell: Cell) -> None:
     assert "<progress" not in last["text/html"]
 
 
-def test_steps_that_follow_quickly_are_drawn_together(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_follow_quickly_are_drawn_together(cell, monkeypatch):
     now = 0.0
     monkeypatch.setattr("cstool.verbs.notebook.time.monotonic", lambda: now)
     with NotebookProgress() as progress:
@@ -80,7 +80,7 @@ def test_steps_that_follow_quickly_are_drawn_together(cell: Cell, monkeypatch: p
     assert len(cell.shown) == 6
 
 
-def test_an_error_leaves_no_bar_behind(cell: Cell) -> None:
+def test_an_error_leaves_no_bar_behind(cell):
     def fail() -> None:
         with NotebookProgress() as progress:
             progress.start("Training", 2)
@@ -91,20 +91,20 @@ def test_an_error_leaves_no_bar_behind(cell: Cell) -> None:
     assert "<progress" not in cell.shown[-1]["text/html"]
 
 
-def test_many_losses_are_drawn_as_means_of_neighbours() -> None:
+def test_many_losses_are_drawn_as_means_of_neighbours():
     losses = [float(step % 2) for step in range(2 * WIDTH)]
     drawn = points(loss_curve(losses))
     assert len(drawn) == WIDTH
     assert len({y for _, y in drawn}) == 1
 
 
-def test_a_curve_has_room_for_a_loss_that_never_changes_and_none_for_what_is_not_finite() -> None:
+def test_a_curve_has_room_for_a_loss_that_never_changes_and_none_for_what_is_not_finite():
     assert points(loss_curve([2.0, 2.0])) == [(MARGIN, HEIGHT - MARGIN), (WIDTH - MARGIN, HEIGHT - MARGIN)]
     assert len(points(loss_curve([2.0, float("nan"), float("inf"), 1.0]))) == 2
     assert loss_curve([float("nan"), float("nan")]) == ""
 
 
-def test_a_notebook_is_known_by_its_kernel(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_is_known_by_its_kernel(cell, monkeypatch):
     assert is_notebook()
     with screen_of("auto")() as screen:
         assert isinstance(screen.progress, NotebookProgress)

@@ -23,7 +23,7 @@ def shown() -> logging.StreamHandler[io.StringIO]:
 
 
 @pytest.fixture(autouse=True)
-def _command(monkeypatch: pytest.MonkeyPatch) -> None:
+def _command(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["cstool", "run", "--params", "my file.yaml"])
 
 

@@ -15,7 +15,7 @@ from cstool.yaml_lines.document import Document, dotted, parse_document, parse_v
 
 
 @pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def _read(content: str | bytes) -> Document:
@@ -55,12 +55,12 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ("{a: {b: 1}}", {"a": {"b": 1}}),
     ],
 )
-def test_scalars_are_read_as_yaml_1_2_has_them_plus_yes_and_no(text: str, value: object) -> None:
+def test_scalars_are_read_as_yaml_1_2_has_them_plus_yes_and_no(text, value):
     got = parse_value(text, "--set a")
     assert (type(got), got) == (type(value), value)
 
 
-def test_a_nan_is_a_number() -> None:
+def test_a_nan_is_a_number():
     got = parse_value(".nan", "--set a")
     assert got != got
 
@@ -76,26 +76,26 @@ def test_a_nan_is_a_number() -> None:
         (("missing",), "x.yaml:2"),
     ],
 )
-def test_a_key_has_the_line_it_stands_in_and_a_missing_one_that_of_its_mapping(read, key, label) -> None:
+def test_a_key_has_the_line_it_stands_in_and_a_missing_one_that_of_its_mapping(read, key, label):
     assert read("# comment\na:\n  b: 1\n  c:\n  - 1\n  - 2\n").place(key).label == label
 
 
-def test_windows_line_ends_and_a_byte_order_mark_change_nothing(read) -> None:
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing(read):
     document = read(b"\xef\xbb\xbfa:\r\n  b: text\r\n")
     assert (document.data, document.place(("a", "b")).label) == ({"a": {"b": "text"}}, "x.yaml:2")
 
 
-def test_an_alias_repeats_the_value_of_its_anchor_as_a_copy(read) -> None:
+def test_an_alias_repeats_the_value_of_its_anchor_as_a_copy(read):
     data = read("a: &x {b: 1}\nc: *x\n").data
     data["a"]["b"] = 2
     assert data == {"a": {"b": 2}, "c": {"b": 1}}
 
 
-def test_a_merge_key_brings_what_the_mapping_does_not_say_itself(read) -> None:
+def test_a_merge_key_brings_what_the_mapping_does_not_say_itself(read):
     assert read("a: &x {b: 1, c: 1}\nd:\n  b: 2\n  <<: *x\n").data["d"] == {"b": 2, "c": 1}
 
 
-def test_of_several_merged_mappings_the_first_wins(read) -> None:
+def test_of_several_merged_mappings_the_first_wins(read):
     assert read("a: &x {k: 1}\nb: &y {k: 2, l: 2}\nc:\n  <<: [*x, *y]\n").data["c"] == {"k": 1, "l": 2}
 
 
@@ -135,20 +135,20 @@ def test_of_several_merged_mappings_the_first_wins(read) -> None:
         (b"a: 1\nb: \xff\n", "x.yaml:2: must be UTF-8 text, got byte 0xff"),
     ],
 )
-def test_what_cannot_be_read_is_one_error_with_its_line(read, content, message) -> None:
+def test_what_cannot_be_read_is_one_error_with_its_line(read, content, message):
     with pytest.raises(ParamsError) as caught:
         read(content)
     assert str(caught.value) == message
 
 
-def test_anchors_that_multiply_are_stopped(read) -> None:
+def test_anchors_that_multiply_are_stopped(read):
     levels = "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopq"))
     with pytest.raises(ParamsError) as caught:
         read("a: &a 1\n" + levels)
     assert str(caught.value) == "x.yaml:15: must hold at most 50,000 values"
 
 
-def test_anchors_that_nest_are_stopped(read) -> None:
+def test_anchors_that_nest_are_stopped(read):
     levels = "".join(f"a{n + 1}: &a{n + 1} [*a{n}]\n" for n in range(200))
     with pytest.raises(ParamsError) as caught:
         read("a0: &a0 []\n" + levels)
@@ -156,7 +156,7 @@ def test_anchors_that_nest_are_stopped(read) -> None:
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[1," * 49, "- 1\n" * 60_000, "#" * 2_000_000])
-def test_beyond_the_limits_nothing_is_composed(read, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limits_nothing_is_composed(read, content, monkeypatch):
     monkeypatch.setattr(compose.yaml, "compose", None)
     with pytest.raises((ParamsError, TypeError)) as caught:
         read(content)
@@ -164,14 +164,14 @@ def test_beyond_the_limits_nothing_is_composed(read, content: str, monkeypatch: 
     assert (caught.type is TypeError) == (content[:3] == "[1,")
 
 
-def test_a_file_without_an_end_is_read_no_further_than_the_limit() -> None:
+def test_a_file_without_an_end_is_read_no_further_than_the_limit():
     with pytest.raises(ParamsError) as caught:
         read_document(Path("/dev/zero"))
     assert str(caught.value) == "/dev/zero: must be at most 1,048,576 bytes long, got more"
 
 
 @pytest.mark.parametrize("path", sorted(Path(cstool.__file__).parents[1].glob("params/*.yaml")), ids=lambda p: p.name)
-def test_both_parsers_read_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_parsers_read_the_same(path, monkeypatch):
     found = []
     for loader in (compose._FastLoader, compose._Loader):
         monkeypatch.setattr(compose, "_FastLoader", loader)
@@ -180,13 +180,13 @@ def test_both_parsers_read_the_same(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found[0] == found[1]
 
 
-def test_text_that_is_no_unicode_is_refused() -> None:
+def test_text_that_is_no_unicode_is_refused():
     with pytest.raises(ParamsError) as caught:
         parse_document("a: \udc80\n", "x.yaml")
     assert str(caught.value) == "x.yaml:1: not valid YAML: special characters are not allowed"
 
 
-def test_all_duplicates_of_a_file_are_named_at_once(read) -> None:
+def test_all_duplicates_of_a_file_are_named_at_once(read):
     with pytest.raises(ParamsError) as caught:
         read("a: 1\na: 2\nb: 1\nb: 2\n")
     assert [message for message, _ in caught.value.problems] == [
@@ -195,7 +195,7 @@ def test_all_duplicates_of_a_file_are_named_at_once(read) -> None:
     ]
 
 
-def test_a_missing_file_is_an_error_that_names_the_similar_one(tmp_path: Path, monkeypatch) -> None:
+def test_a_missing_file_is_an_error_that_names_the_similar_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("params").mkdir()
     Path("params/gpt_tiny.yaml").touch()
@@ -206,21 +206,21 @@ def test_a_missing_file_is_an_error_that_names_the_similar_one(tmp_path: Path, m
     )
 
 
-def test_a_missing_file_with_no_similar_one_has_no_hint(tmp_path: Path, monkeypatch) -> None:
+def test_a_missing_file_with_no_similar_one_has_no_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParamsError) as caught:
         read_document(Path("x.yaml"))
     assert str(caught.value) == "x.yaml: there is no such file"
 
 
-def test_a_missing_folder_is_named(tmp_path: Path, monkeypatch) -> None:
+def test_a_missing_folder_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParamsError) as caught:
         read_document(Path("nowhere/x.yaml"))
     assert str(caught.value) == "nowhere/x.yaml: there is no such file\nhint: there is no folder nowhere either"
 
 
-def test_a_folder_is_not_a_file(tmp_path: Path, monkeypatch) -> None:
+def test_a_folder_is_not_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("params").mkdir()
     with pytest.raises(ParamsError) as caught:
@@ -228,7 +228,7 @@ def test_a_folder_is_not_a_file(tmp_path: Path, monkeypatch) -> None:
     assert str(caught.value) == "params: must be a YAML file, got a folder"
 
 
-def test_an_unreadable_file_is_an_error_with_the_reason(tmp_path: Path, monkeypatch) -> None:
+def test_an_unreadable_file_is_an_error_with_the_reason(tmp_path, monkeypatch):
     def refuse(*_: object) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -238,5 +238,5 @@ def test_an_unreadable_file_is_an_error_with_the_reason(tmp_path: Path, monkeypa
     assert str(caught.value) == "x.yaml: cannot be read: Permission denied"
 
 
-def test_keys_are_written_as_set_takes_them() -> None:
+def test_keys_are_written_as_set_takes_them():
     assert dotted(("trainer", "init", "schedulers", 0, "LinearLR")) == "trainer.init.schedulers.0.LinearLR"

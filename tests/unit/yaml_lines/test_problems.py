@@ -28,7 +28,7 @@ from cstool.yaml_lines.problems import Problems, show
         ({"a": 1}, "a mapping"),
     ],
 )
-def test_a_value_is_shown_as_yaml_writes_it_and_shortened(value, text) -> None:
+def test_a_value_is_shown_as_yaml_writes_it_and_shortened(value, text):
     assert show(value) == text
 
 
@@ -38,7 +38,7 @@ def problems() -> Problems:
     return Problems(Document("x.yaml", "", {}, places), Path())
 
 
-def test_problems_are_raised_in_the_order_of_the_file(problems: Problems) -> None:
+def test_problems_are_raised_in_the_order_of_the_file(problems):
     problems.add(("c",), "is wrong")
     problems.add(("a", "b"), "is wrong", 5, "make it right")
     with pytest.raises(ParamsError) as caught:
@@ -46,13 +46,13 @@ def test_problems_are_raised_in_the_order_of_the_file(problems: Problems) -> Non
     assert caught.value.problems == (("x.yaml:2: a.b is wrong, got 5", "make it right"), ("x.yaml:3: c is wrong", None))
 
 
-def test_without_problems_nothing_is_raised(problems: Problems) -> None:
+def test_without_problems_nothing_is_raised(problems):
     problems.note(("c",))
     problems.raise_found()
     assert problems.notes == ("c: accepted, no effect",)
 
 
-def test_braces_in_a_value_are_no_place_holder(problems: Problems) -> None:
+def test_braces_in_a_value_are_no_place_holder(problems):
     problems.add(("c",), "must hold {step}", "{x}")
     with pytest.raises(ParamsError) as caught:
         problems.raise_found()

@@ -56,16 +56,16 @@ SECTIONS: list[type[Section]] = [
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_no_key_both_has_an_effect_and_has_none(section: type[Section]) -> None:
+def test_no_key_both_has_an_effect_and_has_none(section):
     assert section.without_effect.isdisjoint([*section.field_keys(), *section.supported])
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_another_name_leads_to_a_field(section: type[Section]) -> None:
+def test_another_name_leads_to_a_field(section):
     assert set(section.other_names.values()) <= set(section.field_keys())
 
 
-def test_a_section_cannot_be_changed() -> None:
+def test_a_section_cannot_be_changed():
     logging = LoggingParams()
     with pytest.raises(ValidationError):
         logging.log_steps = 5  # type: ignore[misc]
