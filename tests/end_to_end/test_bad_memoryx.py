@@ -181,7 +181,7 @@ def test_a_second_run_does_not_begin_while_another_makes_its_file(refused, tmp_p
         ("2 Gib x", "must be a size, such as 512MiB or 2GiB, got '2 Gib x'"),
         ("-1", "must be a size, such as 512MiB or 2GiB, got '-1'"),
         ("", "must be a size, such as 512MiB or 2GiB, got ''"),
-        ("1e9", "must be a size, such as 512MiB or 2GiB, got '1e9'"),
+        ("1e3", "must be at least 1MiB, got '1e3'"),
         ("nan", "must be a size, such as 512MiB or 2GiB, got 'nan'"),
         ("1000", "must be at least 1MiB, got '1000'"),
     ],

@@ -141,7 +141,7 @@ def _bytes(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     found = parse_quantity(value, BYTE_UNITS)
-    if found is None:
+    if found is None or found < 0:
         raise rule_error("must be a size, such as 512MiB or 2GiB")
     return int(found)
 
