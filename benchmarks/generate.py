@@ -21,11 +21,9 @@ import numpy as np
 
 from benchmarks.step import FOLDER
 from cstool.inference.generate import generate
-from cstool.inference.kv_cache import KvCache
 from cstool.inference.sampling import Sampling
 from cstool.inference.team import Team
-from cstool.inference.walk import Walk
-from cstool.inference.weight_stream import WeightStream
+from cstool.inference.walk import KvCache, Walk, WeightStream
 from cstool.machine.appliance import Appliance
 from cstool.models import build_graph
 from cstool.params import load_params

@@ -18,6 +18,7 @@ from cstool.ir import Artifact
 from cstool.params import load_params
 from cstool.progress import Silent
 from cstool.run.run import run
+from cstool.run.session import RunOrder
 from cstool.run.train import _Loop
 from cstool.store import CommittedStore
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, small_params
@@ -99,7 +100,7 @@ def run_to_the_end(work: Work, folder: Path, store: str, lanes: int) -> None:
         "trainer.init.memoryx.store": ("--memoryx", store),
     }
     params = load_params(work.file, flags=flags)
-    run(params, work.artifact, mode="train", lanes=lanes, sparse_kernels="always", progress=Silent())
+    run(params, work.artifact, RunOrder("train", lanes=lanes, sparse_kernels="always"), Silent())
 
 
 def in_a_process(what: Callable[[], str], output: Path) -> int:

@@ -1,7 +1,5 @@
 """The root command, its groups, and what holds for all of them."""
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """`cstool checkpoint`: look at checkpoints, compare them, and keep them in order."""
 
-from __future__ import annotations
-
 import typer
 
 from cstool.cli.checkpoint_convert import CONVERT_EPILOG, convert

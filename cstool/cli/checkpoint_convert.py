@@ -1,7 +1,5 @@
 """`cstool checkpoint convert`: from one format of checkpoints to another."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -149,11 +147,7 @@ def _check_flags(
     shard_size: str | None,
     tokenizer: str | None,
 ) -> None:
-    """Check that flags go together and hold what they must.
-
-    Raises:
-        CheckpointError: they do not
-    """
+    """Check that flags go together and hold what they must."""
     of_target = {
         "--sparsity": (TargetFormat.SPARSE, sparsity),
         "--param_filter": (TargetFormat.SPARSE, param_filter or None),
@@ -171,11 +165,7 @@ def _check_flags(
 
 
 def _bytes_of(size: str) -> int:
-    """Bytes of a size such as 5GB.
-
-    Raises:
-        CheckpointError: it is none
-    """
+    """Bytes of a size such as 5GB."""
     value = parse_quantity(size, BYTE_UNITS)
     if value is None or value < 1:
         rule = "must be a number with one of B, KB, MB, GB, KiB, MiB, GiB"

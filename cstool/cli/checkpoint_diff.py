@@ -94,11 +94,7 @@ def diff(
 
 
 def _check_tolerances(given: dict[str, float | None], is_close: bool) -> None:
-    """Check how close tensors must be.
-
-    Raises:
-        CheckpointError: the flags contradict each other, or are no tolerances
-    """
+    """Check how close tensors must be."""
     for name, value in given.items():
         if value is not None and not is_close:
             raise CheckpointError(f"--{name}: must go with --tensor_comparison_op allclose, got equal")

@@ -62,7 +62,7 @@ def _document(found: Described) -> dict[str, Any]:
 
 
 def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str]:
-    """Return what is said above the table; of tensors that are not in it, in short."""
+    """The lines above the table; of tensors that are not in it, in short."""
     from cstool.words import bytes_text
 
     facts = {

@@ -1,16 +1,18 @@
 """Commands and groups of commands as this program shows them: its help in plain words."""
 
-from __future__ import annotations
-
 import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from inspect import cleandoc
 from typing import Any
 
+import typer
 from typer import TyperException
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from cstool.cli.completion import with_hyphens
 from cstool.cli.help_text import new_formatter, write_epilog, write_rows, write_text
+from cstool.cli.infer_options import NOT_FOR_INFERENCE
 
 _NO_BRACES = str.maketrans("", "", "{}")
 
@@ -34,7 +36,7 @@ class Command(TyperCommand):
         return [piece.replace("......", "...") for piece in pieces]
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Return what a word may become, flags spelled as they are begun."""
+        """Completions of a word, flags spelled as they are begun."""
         offered: list[Any] = super().shell_complete(ctx, incomplete)
         return offered or with_hyphens(super().shell_complete, ctx, incomplete)
 
@@ -63,7 +65,7 @@ class Group(TyperGroup):
     """A group that shows of each of its commands the short help, or else the whole first paragraph."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Return what a word may become, flags spelled as they are begun."""
+        """Completions of a word, flags spelled as they are begun."""
         offered: list[Any] = super().shell_complete(ctx, incomplete)
         return offered or with_hyphens(super().shell_complete, ctx, incomplete)
 
@@ -116,3 +118,34 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
 
 def _first_paragraph(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
+
+
+OF_ONE_RUN = ("checkpoint_path", "load_checkpoint_states", "trace", "as_json", "debug")
+"""flags that are not meant for the run after this one"""
+
+
+def same_command(context: typer.Context) -> Callable[[Mapping[str, str | None]], str]:
+    """Writer of the command of a context, with flags set (None: left out) as its argument says."""
+
+    def write(flags: Mapping[str, str | None]) -> str:
+        others = NOT_FOR_INFERENCE if flags.get("mode") == "infer" else ()
+        words = list(_typed(context, {*flags, *OF_ONE_RUN, *others}))
+        for name, value in flags.items():
+            words += [] if value is None else [f"--{name}", value]
+        return shlex.join(["cstool", str(context.info_name), *words])
+
+    return write
+
+
+def _typed(context: typer.Context, but: set[str]) -> Iterator[str]:
+    """Yield the flags that were typed, in their long form, and what they were given."""
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if name in but or source is None or source.name != "COMMANDLINE":
+            continue
+        value: Any = context.params[name]
+        for each in value if isinstance(value, list | tuple) else (value,):
+            yield parameter.opts[0]
+            if not isinstance(each, bool):
+                yield str(each)

@@ -4,8 +4,6 @@ Folders end in a slash. One that stands alone is opened at once, since shells pu
 Where a name would need quotes nothing is offered, and the shell completes names as it always does.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, MutableMapping
@@ -108,7 +106,7 @@ def _complete(incomplete: str, is_wanted: Callable[[Path], bool]) -> list[str]:
 
 
 def _entries(folder: str, start: str, is_wanted: Callable[[Path], bool]) -> list[str]:
-    """Return what is wanted in a folder, and the folders in it, of the names that start so."""
+    """Wanted files in a folder, and the folders in it, of the names that start so."""
     found = []
     try:
         for name in sorted(os.listdir(folder or ".")):

@@ -1,7 +1,5 @@
 """`cstool data`: make data sets, and say what a model has to beat on them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path

@@ -12,7 +12,7 @@ from cstool.cli.completion import complete_system
 from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
 from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice, SetOption
 from cstool.errors import EstimateError
-from cstool.verbs.trace_file import check_trace_file
+from cstool.verbs.asked import check_trace_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,10 +130,12 @@ def estimate(
             write_csv,
         )
         from cstool.cli.render import print_json
-        from cstool.verbs.estimating import EstimateRequest, draw_estimates, estimate_all, write_timeline
+        from cstool.verbs.estimating import draw_estimates, estimate_all, write_timeline
 
-        request = EstimateRequest(
-            system=system,
+        found = estimate_all(
+            params,
+            set_ or (),
+            system_name=system,
             num_csx=counts,
             sparsities=shares,
             batch_per_csx=batch_per_csx,
@@ -142,7 +144,6 @@ def estimate(
             execution_mode=execution_mode.value,
             recompute=recompute.value,
         )
-        found = estimate_all(params, request, set_ or ())
         if trace is not None:
             write_timeline(found.estimate, trace)
         if csv is not None:
@@ -166,11 +167,7 @@ def _is_typed(ctx: typer.Context, name: str) -> bool:
 
 
 def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
-    """Refuse flags that would have no effect.
-
-    Raises:
-        EstimateError: one of them was typed
-    """
+    """Refuse flags that would have no effect."""
     for flag in typed:
         if flag not in allowed:
             raise EstimateError(f"{flag}: must be left out beside {beside}, where it has no effect")

@@ -1,7 +1,5 @@
 """stdout and stderr on which control characters are shown in place of obeyed, wherever a command got them from."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

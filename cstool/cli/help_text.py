@@ -28,7 +28,7 @@ def examples_of(epilog: str | None) -> list[str]:
 
 
 def new_formatter(ctx: Context) -> Any:
-    """Return what help is written into, as wide as the terminal but no wider than lines are read well."""
+    """A formatter of help, as wide as the terminal but no wider than lines are read well."""
     formatter = ctx.make_formatter()
     columns = min(shutil.get_terminal_size().columns, ctx.max_content_width or 80)
     formatter.width = max(columns - 2, LEAST_WIDTH)

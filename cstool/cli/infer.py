@@ -40,7 +40,7 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
         request = flags.request()
         check_output(flags.output, (".jsonl",), "--output")
         # What is wrong with a prompt is said before anything is read.
-        plan = plan_text(params, request)
+        plan = plan_text(params, **request)
     else:
         for name in flags.typed:
             if name.removeprefix("--") in _TEXT_FLAGS:
@@ -108,7 +108,7 @@ def _ending(completion: Completion) -> str:
 
 
 def _summary(answers: Answers) -> list[str]:
-    """Return what is said at the end, measured on this host."""
+    """The line at the end, measured on this host."""
     speed = answers.speed
     rate = speed.tokens / max(speed.seconds, 1e-9)
     lines = [

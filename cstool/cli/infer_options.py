@@ -1,17 +1,12 @@
 """The flags of `cstool run --mode infer`, and what they ask for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cstool.errors import InferenceError
-
-if TYPE_CHECKING:
-    from cstool.verbs.answer import TextRequest
 
 NOT_FOR_INFERENCE = (
     *("artifact", "compile_dir", "compile_only", "execution_mode", "load_checkpoint_states", "max_steps", "num_steps"),
@@ -133,25 +128,20 @@ class InferFlags:
         if self.typed:
             raise InferenceError(f"{self.typed[0]}: must go with --mode infer, got --mode {mode}")
 
-    def request(self) -> TextRequest:
-        """What is asked for; prompts in a file are read.
+    def request(self) -> dict[str, Any]:
+        """What is asked for, as arguments of `plan_text`; prompts in a file are read.
 
         Raises:
             InferenceError: there are no prompts, or they cannot be read
         """
         from cstool.cli.prompts import read_prompts
-        from cstool.verbs.answer import TextRequest
 
-        return TextRequest(
-            tuple(read_prompts(self.prompt, self.prompt_file)),
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            stops=tuple(self.stop or ()),
-            tokenizer=self.tokenizer,
-            truncates=bool(self.truncate_prompt),
-            uses_cache=not self.no_kv_cache,
-            special_tokens=not self.no_special_tokens,
-            batch_size=self.batch_size,
-        )
+        same = ("max_tokens", "temperature", "top_k", "top_p", "tokenizer", "batch_size")
+        return {
+            **{name: getattr(self, name) for name in same},
+            "prompts": read_prompts(self.prompt, self.prompt_file),
+            "stops": tuple(self.stop or ()),
+            "truncates": bool(self.truncate_prompt),
+            "uses_cache": not self.no_kv_cache,
+            "special_tokens": not self.no_special_tokens,
+        }

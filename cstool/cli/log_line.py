@@ -3,8 +3,6 @@
 The log file has every line whole.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -1,7 +1,5 @@
 """`cstool model`: the models that come with the program, each a stock params file."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from textwrap import fill
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Prompts as they come: from the command line, from a file, from stdin."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Results as people and scripts read them: columns that fit a terminal, JSON where asked for."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Errors as messages: one line on what is wrong, one line on what to do."""
 
-from __future__ import annotations
-
 import re
 import sys
 import traceback

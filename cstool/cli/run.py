@@ -1,7 +1,5 @@
 """`cstool run`: train and evaluate what a params file asks for."""
 
-from __future__ import annotations
-
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -28,8 +26,7 @@ from cstool.cli.infer_options import (
     TruncatePromptOption,
 )
 from cstool.cli.report import DebugOption, errors_as_messages, missing_option
-from cstool.verbs.asked import load_trainers, typed
-from cstool.verbs.trace_file import check_trace_file
+from cstool.verbs.asked import check_trace_file, load_trainers, typed
 
 EPILOG = """\
 Example: cstool run --params gpt_tiny --num_steps 100
@@ -361,8 +358,8 @@ def run(
             # Of several trainers the last one has the model that the file comes to.
             infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lane_count, as_json=as_json)
             return
+        from cstool.cli.command import same_command
         from cstool.cli.render import print_json
-        from cstool.cli.same_command import same_command
         from cstool.cli.screen import screen_on
         from cstool.verbs.run import RunRequest, run_all
 

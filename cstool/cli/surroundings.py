@@ -1,7 +1,5 @@
 """What a process is given by whoever starts it: open streams, and memory; and which errors are theirs, not ours."""
 
-from __future__ import annotations
-
 import io
 import os
 import resource

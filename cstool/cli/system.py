@@ -1,7 +1,5 @@
 """`cstool system`: the machines that models are compiled for, number by number."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap

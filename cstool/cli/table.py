@@ -1,7 +1,5 @@
 """Tables of text that fit a width: cells are cut between words; where that is not enough, rows stand side by side."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

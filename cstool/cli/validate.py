@@ -1,7 +1,5 @@
 """`cstool validate`: the same run, sparse and dense, and one verdict."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -100,9 +98,12 @@ def validate(
         shares = _parse_sweep(sweep)
         check_plots(plot or (), CstoolError)
         loaded = load_trainer(params, set_ or (), typed("--", num_csx=num_csx, seed=seed))
-        from cstool.verbs.comparison import draw_verdict, new_request, validate_logged
+        from cstool.verbs.comparison import draw_verdict, validate_logged
 
-        request = new_request(
+        verdict = validate_logged(
+            loaded,
+            lambda: screen_on(sys.stderr),
+            logging.value,
             sparsity=sparsity,
             num_steps=num_steps,
             max_loss_gap=max_loss_gap,
@@ -111,7 +112,6 @@ def validate(
             lanes=lane_count,
             model_dir=model_dir,
         )
-        verdict = validate_logged(loaded, request, lambda: screen_on(sys.stderr), logging.value)
         if as_json:
             from cstool.cli.render import print_json
 
@@ -126,11 +126,7 @@ def validate(
 
 
 def _parse_sweep(text: str | None) -> tuple[float, ...]:
-    """Return the sparsities of a sweep, none twice.
-
-    Raises:
-        CstoolError: they are no numbers
-    """
+    """Return the sparsities of a sweep, none twice."""
     if text is None:
         return ()
     try:

@@ -1,7 +1,5 @@
 """What a step costs in a sparse run and in a dense one, op by op, those that are alike together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The verb behind `cstool validate`: the same run, sparse and dense, and one verdict."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -111,7 +109,7 @@ def _runner(groups: tuple[SparsityParams, ...]) -> Runner:
 
 
 def _in_words(groups: tuple[SparsityParams, ...]) -> str:
-    """Return how sparse groups are: a number if that is all."""
+    """Sparsity of groups: a number if that is all."""
     shares = {group.sparsity for group in groups}
     (share, *others) = shares
     return f"{share:g}" if not others and isinstance(share, float) else "as in the file"
@@ -119,11 +117,7 @@ def _in_words(groups: tuple[SparsityParams, ...]) -> str:
 
 @contextmanager
 def _folder(model_dir: Path | None) -> Iterator[Path]:
-    """Yield a new folder for the runs.
-
-    Raises:
-        CstoolError: the one that was asked for is not empty, or cannot be made
-    """
+    """Yield a new folder for the runs."""
     if model_dir is None:
         with tempfile.TemporaryDirectory(prefix="cstool-validate-") as temporary:
             yield Path(temporary)

@@ -4,8 +4,6 @@ Both have the same weights, the same masks, the same data; one has sparse kernel
 over the weights written out with their zeros. They differ in the order of sums alone, hence in rounding alone.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Sequence
@@ -168,7 +166,7 @@ def _compare_gradients(sparse: Finish, dense: Finish) -> tuple[str, float]:
 
 
 def _compare_masks(sparse: Finish, dense: Finish) -> tuple[int, int]:
-    """Return how many positions of masks only one of the runs has, and how many both have together."""
+    """Counts of mask positions: those that only one of the runs has, those that both have together."""
     assert sparse.checkpoint is not None and dense.checkpoint is not None
     lost = positions = 0
     with CheckpointReader(sparse.checkpoint) as ours, CheckpointReader(dense.checkpoint) as theirs:

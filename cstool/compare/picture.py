@@ -1,7 +1,5 @@
 """From a verdict to what its picture shows."""
 
-from __future__ import annotations
-
 import math
 
 from cstool.compare.verdict import Verdict

@@ -4,8 +4,6 @@ So whatever else goes on on the machine slows all of them alike. A run that goes
 bits of one that nothing interrupted, so the losses are those of straight runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from cstool.machine.data_sets import check_data
 from cstool.params import Params, SparsityParams
 from cstool.progress import Progress
 from cstool.run.run import run
-from cstool.run.session import RunResult
+from cstool.run.session import RunOrder, RunResult
 from cstool.system import load_system, system_names
 
 MOST_TURNS = 10
@@ -112,7 +110,7 @@ def race(
 
 
 def folder_name(label: str) -> str:
-    """Return what the folder of a run is called."""
+    """Name of the folder of a run."""
     return label.replace(",", "").replace(" ", "_")
 
 
@@ -130,7 +128,7 @@ def _run(runner: Runner, params: Params, mode: str, lanes: int | None, progress:
     length = check_data(params, mode).sequence_length
     artifact = compile_model(params, load_system(system_names()[0]), sequence_length=length)
     try:
-        return run(params, artifact, mode=mode, lanes=lanes, sparse_kernels=runner.sparse_kernels, progress=progress)
+        return run(params, artifact, RunOrder(mode, lanes=lanes, sparse_kernels=runner.sparse_kernels), progress)
     except NonFiniteError as error:
         raise NonFiniteError(f"{runner.label}: {error.message}", error.hint) from error
     except Interrupted as error:

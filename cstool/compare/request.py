@@ -1,7 +1,5 @@
 """What a validation is asked for, and the params of the runs that answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +56,7 @@ class Request:
             raise CstoolError(f"--tolerance: must be greater than 0, got {self.tolerance:g}", "for example 1e-5")
 
     def steps(self, params: Params) -> int:
-        """Return how many steps each run trains."""
+        """Steps that each run trains."""
         loop = params.loop
         return self.num_steps or min(loop.num_steps or loop.max_steps or NUM_STEPS, NUM_STEPS)
 

@@ -1,7 +1,5 @@
 """From a model to an artifact: passes, placement, routing."""
 
-from __future__ import annotations
-
 from cstool.compiler.cache import keep_artifact
 from cstool.compiler.compile import compile_model, compile_or_load, count_memoryx, load_compiled, match_kernels
 

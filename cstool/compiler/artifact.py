@@ -1,14 +1,11 @@
 """From a program to an artifact, and what a step of it takes on all systems."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 
 from cstool import __version__
-from cstool.compiler.memoryx import memoryx_need
 from cstool.compiler.modes import alternatives
-from cstool.compiler.program import Program
+from cstool.compiler.program import Program, memoryx_need
 from cstool.ir import SCHEMA, Artifact, ExecutionMode
 from cstool.perf.pe import ceil_div
 from cstool.perf.wafer import cluster_step
@@ -22,7 +19,7 @@ def with_step(program: Program, mode: ExecutionMode) -> Program:
 
 
 def make_artifact(program: Program, mode: ExecutionMode) -> Artifact:
-    """Return what a program hands on in a mode for which it has a plan, without its inputs; nothing is verified."""
+    """Artifact of a program in a mode for which it has a plan, without its inputs; nothing is verified."""
     request, is_pipelined = program.request, mode is ExecutionMode.PIPELINED
     plan, placed = (None, program.pipelined) if is_pipelined else (program.streaming, None)
     if placed is not None:
@@ -58,7 +55,7 @@ def make_artifact(program: Program, mode: ExecutionMode) -> Artifact:
 
 
 def _active_pes(program: Program) -> int:
-    """Return how many PEs have work in weight streaming: those with tokens, and elements of the widest activation."""
+    """Number of PEs with work in weight streaming: those with tokens, and elements of the widest activation."""
     plan = program.streaming
     assert plan is not None
     layout, size = plan.layout, program.micro_batches[ExecutionMode.WEIGHT_STREAMING]

@@ -1,7 +1,5 @@
 """compile_dir: artifacts under the name of their input, so that the same input is compiled once."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -56,7 +54,7 @@ def compile_inputs(model: FcMnistParams | DecoderParams, program: Program) -> Ma
 
 
 def artifact_path(compile_dir: Path, inputs: Mapping[str, str]) -> Path:
-    """Return where the artifact of an input is kept: `cs_<19 digits>.json`."""
+    """File of the artifact of an input: `cs_<19 digits>.json`."""
     number = int(plain_digest(dict(inputs)), 16) % 10**NAME_DIGITS
     return compile_dir / f"cs_{number:0{NAME_DIGITS}}.json"
 

@@ -6,16 +6,14 @@ the batch, B samples, takes (B / R + 2 N - 2) T: the pipeline fills and drains o
 its weights, after the replicas have added up their gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cstool.compiler.backward import statistics_width
 from cstool.compiler.kernel_work import KernelWork, kernel_works
+from cstool.compiler.memory import statistics_width
 from cstool.compiler.placement import NEVER
 from cstool.compiler.program import Program, op_of, segment_tensors
 from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
@@ -107,7 +105,7 @@ class Chain:
         ]
 
     def edges(self) -> list[Edge]:
-        """Return what moves between stages: activations, their deltas the other way, inputs, tied weights."""
+        """Edges between stages: activations, their deltas the other way, inputs, tied weights."""
         graph = self.program.graph
         inputs = {tensor.name: tensor for tensor in graph.inputs}
         operand_bytes = self.request.operand_bits // 8
@@ -137,7 +135,7 @@ class Chain:
         return min(samples, 2 * (self.length - number) - 1)
 
     def _held(self, number: int, samples: int, is_recomputed: bool) -> Iterator[Held]:
-        """Return what a stage holds of the samples between their forward and backward pass."""
+        """Memory of a stage for the samples between their forward and backward pass."""
         link = self.links[number]
         kernel, operand_bytes = link.work.kernel, self.request.operand_bits // 8
         tensors = segment_tensors(self.program.graph, link.segment)
@@ -169,7 +167,7 @@ class Chain:
             yield Held("deltas of queries, keys and values", elements, SUM_BYTES, 1)
 
     def _kept(self, link: _Link, is_recomputed: bool) -> tuple[str, ...]:
-        """Return what backward needs of each sample: all that ops keep, or the inputs to make it again from."""
+        """Tensors that backward needs of each sample: all that ops keep, or the inputs to make them again from."""
         kernel = link.work.kernel
         if not is_recomputed:
             return kernel.keeps
@@ -199,7 +197,7 @@ def _written_out(segment: Segment, work: KernelWork, repetition: int) -> _Link:
 
 
 def input_bytes(program: Program, name: str) -> int:
-    """Return what an input of one sample takes on its way onto the wafer: numbers as operands, ids of 32 bits."""
+    """Size of an input of one sample on its way onto the wafer: numbers as operands, ids of 32 bits."""
     tensor = program.graph.tensors[name]
     return input_element_bytes(tensor, program.request.operand_bits) * math.prod(tensor.shape)
 

@@ -5,8 +5,6 @@ column of a width holds the stages i to j if their rows add up to no more than i
 found for all i and j, and the least sum of widths of k columns that hold the stages up to j from that of k - 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,32 +1,50 @@
 """From params to an artifact: the passes in their order, and what to say when nothing fits."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from cstool.batch_split import nearest_divisors
 from cstool.compiler.artifact import make_artifact
-from cstool.compiler.backward import AddBackward
 from cstool.compiler.cache import artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
 from cstool.compiler.density import count_nonzeros
 from cstool.compiler.fusion import FuseKernels, MatchKernels
-from cstool.compiler.memory import PlanMemory
-from cstool.compiler.memoryx import memoryx_need
+from cstool.compiler.memory import AddBackward, PlanMemory
 from cstool.compiler.modes import ChooseMode, NothingFits
 from cstool.compiler.pipelining import PlaceStages, RouteEdges
-from cstool.compiler.program import Pass, Program, Request
-from cstool.compiler.shapes import InferShapes
+from cstool.compiler.program import Pass, Program, Request, memoryx_need, shapes_of
 from cstool.compiler.streaming import PlanStreaming
 from cstool.errors import ArtifactError, CompileError
-from cstool.ir import Artifact, MemoryXNeed, read_artifact, verify_artifact
+from cstool.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
 from cstool.optimizers import costed_optimizer
 from cstool.params import DecoderParams, Params
 from cstool.system import System, load_system, system_names
+
+
+@dataclass(frozen=True)
+class InferShapes:
+    """Infer shapes, segment by segment."""
+
+    name: str = "infer_shapes"
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program as it is.
+
+        Raises:
+            ValueError: an op's output is declared with another shape than its inputs and weights make, or an op's
+                inputs do not go together
+        """
+        for segment in program.graph.segments:
+            shapes = shapes_of(program.graph, segment)
+            for op in segment.ops:
+                for name, inferred in zip(op.outputs, rules_of(op).shapes(op, shapes), strict=True):
+                    if shapes[name] != inferred:
+                        raise ValueError(f"{op.name}: makes {inferred}, is declared to make {shapes[name]}")
+        return program
+
 
 log = logging.getLogger("cstool")
 
@@ -87,16 +105,11 @@ def compile_or_load(
     micro_batch_size: int | None = None,
     sequence_length: int | None = None,
 ) -> tuple[Artifact, Path]:
-    """Return the artifact of a model, and where it is kept: compiled once for the same input.
+    """The artifact of a model, and its file: compiled once for the same input.
 
     Args:
-        params: checked params
-        system: what each CSX is
         compile_dir: folder of artifacts; made where it is missing
-        execution_mode: "auto", "pipelined" or "weight_streaming"
-        recompute: "needed" or "fastest"
-        micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
-        sequence_length: tokens of a sample; None for what the params say
+        params, system, execution_mode, recompute, micro_batch_size, sequence_length: as for `compile_model`
 
     Raises:
         CompileError: as `compile_model`
@@ -161,7 +174,7 @@ def load_compiled(params: Params, path: Path) -> Artifact:
 
 
 def count_memoryx(params: Params, system: System) -> MemoryXNeed:
-    """Return what MemoryX must hold of the model of a params file.
+    """Memory of the model of a params file in MemoryX.
 
     Raises:
         CompileError: there is no batch, or the systems do not divide it
@@ -178,7 +191,7 @@ def match_kernels(params: Params, sequence_length: int | None = None) -> Program
 def make_request(
     params: Params, system: System, execution_mode: str, recompute: str, micro_batch_size: int | None = None
 ) -> Request:
-    """Return what to compile for.
+    """The target of a compilation.
 
     Args:
         params: checked params

@@ -1,7 +1,5 @@
 """Placement: what columns leave over is handed out, and rows are dealt exactly, the slowest stage first."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """How many weights are not zero: what the sparsity of a params file leaves of each matrix, and what to say of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 

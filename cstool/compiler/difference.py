@@ -1,7 +1,5 @@
 """What is different between two artifacts, in words, what matters most first."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ class Change:
 
 
 def differences(a: Artifact, b: Artifact) -> list[Change]:
-    """Return what is different in `b`: what it comes to first, then how the wafer is used, then what was asked for.
+    """Differences of `b`: results first, then use of the wafer, then the request.
 
     Stages, kernels and what memory holds are compared where both have the same mode. Sources of a system's numbers do
     not count, as they are not written. The list is empty if, and only if, the artifacts have the same text.

@@ -5,8 +5,6 @@ Linear ops that read the same activation are one anchor (query, key and value; a
 the anchor that follows if that reads it; whatever else has no product joins the kernel before it that made its input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What the kernels of a program compute, for one sample: from ops to the terms of `cstool.perf`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -70,7 +68,7 @@ class KernelWork:
         return self.weight_elements - zeros
 
     def stream_bytes(self, stream: Stream) -> int:
-        """Return what its weights take on their way onto a wafer."""
+        """Size of its weights on their way onto a wafer."""
         sparse = [w for w in self.work if isinstance(w, MatMul) and w.nonzeros is not None]
         nonzeros = sum(item.weights for item in sparse)
         return (self.streamed_elements - nonzeros) * stream.weight_bytes + sum(map(stream.matrix_bytes, sparse))
@@ -81,7 +79,7 @@ class KernelWork:
         return any(isinstance(w, MatMul) and w.nonzeros is not None for w in self.work)
 
     def gradient_elements(self, samples: int) -> int:
-        """Return what leaves the wafer for so many samples: of a table, the rows that they ask for."""
+        """Size of the gradients of so many samples: of a table, the rows that they ask for."""
         rows = sum(min(w.rows, w.tokens * samples) * w.width for w in self.work if isinstance(w, Lookup))
         return sum(self.vectors) + rows + sum(w.weights for w in self.work if isinstance(w, MatMul))
 

@@ -1,4 +1,4 @@
-"""Pass: when activations and deltas begin and end, and what recomputation could save.
+"""Passes: the backward kernels; when activations and deltas begin and end, and what recomputation could save.
 
 What is neither kept nor read by another kernel passes through its kernel and never lies in memory. A *block* is one
 repetition of a repeated segment: a layer, or a pair of layers that differ. With recomputation only the inputs of
@@ -9,8 +9,6 @@ Source of the idea: Chen et al., "Training deep nets with sublinear memory cost"
 recursively.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,12 +16,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from cstool.compiler.backward import statistics_width
 from cstool.compiler.program import Life, Program, outer_reads, segment_tensors
 from cstool.ir import (
     Delta,
     FusedKernel,
     Graph,
+    Op,
     Recompute,
     Segment,
     Tensor,
@@ -32,6 +30,38 @@ from cstool.ir import (
     read_backward,
     rules_of,
 )
+
+
+@dataclass(frozen=True)
+class AddBackward:
+    """Say which activations every kernel keeps for its backward pass, which runs the kernels in reverse.
+
+    A product keeps its inputs, a norm its input and one or two numbers per token, attention its inputs, its output and
+    the logarithm of a sum per head and token.
+    """
+
+    name: str = "add_backward"
+
+    def __call__(self, program: Program) -> Program:
+        """Return the program with what is kept."""
+        graph = program.graph
+        inputs = {tensor.name for tensor in graph.inputs}
+        kernels = []
+        for segment, fused in zip(graph.segments, program.kernels, strict=True):
+            ops = {op.name: op for op in segment.ops}
+            kernels.append(tuple(replace(kernel, keeps=_keeps(kernel, ops, inputs)) for kernel in fused))
+        return replace(program, kernels=tuple(kernels))
+
+
+def _keeps(kernel: FusedKernel, ops: Mapping[str, Op], inputs: set[str]) -> tuple[str, ...]:
+    read = dict.fromkeys(tensor for name in kernel.ops for tensor in read_backward(ops[name]))
+    return tuple(tensor for tensor in read if tensor not in inputs)
+
+
+def statistics_width(op: Op) -> int:
+    """Numbers of 32 bits per token that the backward pass of an op needs beside tensors."""
+    return sum(map(math.prod, rules_of(op).statistics_shapes(op.attributes, tokens=1).values()))
+
 
 MOST_LEVELS = 4
 """of recomputation: beyond it, another forward pass saves next to nothing"""
@@ -56,7 +86,7 @@ class PlanMemory:
 
 
 def recompute_options(blocks: int) -> list[Recompute]:
-    """Return what can be done about memory, cheapest first: nothing, then one level more each time."""
+    """Measures to save memory, cheapest first: nothing, then one level more each time."""
     options = [Recompute(0)]
     if blocks > 1:
         for levels in range(1, MOST_LEVELS + 1):
@@ -180,7 +210,7 @@ class _SegmentLives:
 
 
 def live_at(lives: tuple[Life, ...], moment: int) -> list[Life]:
-    """Return what takes memory at a moment, each place once."""
+    """Tensors in memory at a moment, each place once."""
     found: dict[str, Any] = {}
     for life in lives:
         if life.start <= moment <= life.stop:

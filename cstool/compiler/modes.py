@@ -1,7 +1,5 @@
 """Pass: the mode of execution, the faster of those that fit, by whole steps of all systems; the reasons in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

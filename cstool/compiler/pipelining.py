@@ -5,8 +5,6 @@ estimated from areas alone; the best few are placed in earnest, and the fastest 
 stage are computed again where nothing fits otherwise, or where that is faster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -191,7 +189,7 @@ def _without_plan(program: Program, misfit: Misfit) -> Program:
 
 
 def _wavelets(edge: Edge, wavelet_bytes: int, samples: int) -> int:
-    """Return how many wavelets an edge carries per sample; the sum of a tied weight moves once per step."""
+    """Wavelets per sample on an edge; the sum of a tied weight moves once per step."""
     times = samples if edge.kind == "tie" else 1
     return int(ceil_div(edge.elements * edge.element_bytes, wavelet_bytes * times))
 

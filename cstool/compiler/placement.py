@@ -11,8 +11,6 @@ Widths and heights are tried on a grid of some hundred sizes; then, with the cut
 handed out and rows are dealt exactly, one breakpoint of the slowest stage after the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """The program: a model while it is compiled. Every pass adds what it knows."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -12,6 +10,7 @@ from cstool.ir import (
     ExecutionMode,
     FusedKernel,
     Graph,
+    MemoryXNeed,
     Op,
     PipelinedPlan,
     Recompute,
@@ -20,7 +19,8 @@ from cstool.ir import (
     Tensor,
     Weight,
 )
-from cstool.optimizers import Optimizer, whole_arrays
+from cstool.models.statistics import FLOAT32_BYTES
+from cstool.optimizers import Optimizer, state_numbers, whole_arrays
 from cstool.system import System
 
 
@@ -232,3 +232,31 @@ def outer_reads(graph: Graph) -> tuple[frozenset[str], ...]:
 def op_of(segment: Segment, name: str) -> Op:
     """Return an op of a segment by name."""
     return next(op for op in segment.ops if op.name == name)
+
+
+PLACE_BYTES = 4
+"""of where a non-zero is"""
+
+
+def memoryx_need(program: Program) -> MemoryXNeed:
+    """Memory of a program's weights in MemoryX."""
+    kept_bytes = FLOAT32_BYTES * (program.graph.parameter_count - program.zeros)
+    memoryx, optimizer = program.request.system.memoryx, program.request.optimizer
+    kept: Sequence[Mapping[str, int]] = program.nonzeros or ({},) * len(program.graph.segments)
+    state = sum(
+        segment.count * state_numbers(optimizer, weight.shape, nonzeros.get(weight.name))
+        for segment, nonzeros in zip(program.graph.segments, kept, strict=True)
+        for weight in segment.weights
+    )
+    return MemoryXNeed(
+        weights_bytes=kept_bytes + PLACE_BYTES * _nonzeros(program),
+        optimizer_bytes=FLOAT32_BYTES * state,
+        gradient_bytes=kept_bytes,
+        capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
+    )
+
+
+def _nonzeros(program: Program) -> int:
+    """Return the elements of all sparse weights that are not zero."""
+    segments = zip(program.graph.segments, program.nonzeros, strict=False)
+    return sum(segment.count * sum(found.values()) for segment, found in segments)

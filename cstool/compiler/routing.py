@@ -86,7 +86,7 @@ class _Way:
         return first, middle, last
 
     def boxes(self, lanes: int) -> list[tuple[int, int, int, int]]:
-        """Return what the runs cover: first and last column, first and last row of each."""
+        """Extent of the runs: first and last column, first and last row of each."""
         ends = [self.start, *(self.runs[1].band + n for n in (0, lanes - 1) if len(self.runs) > 1)]
         found = []
         for number, run in enumerate(self.runs):
@@ -176,7 +176,7 @@ class _Boxes:
         self._owners += [owner] * len(boxes)
 
     def meetings(self, tried: Sequence[Sequence[tuple[int, int, int, int]]]) -> npt.NDArray[np.int64]:
-        """Return how often each of some ways meets the routes so far."""
+        """Number of crossings of each of some ways with the routes so far."""
         sizes = [len(boxes) for boxes in tried]
         starts = np.cumsum([0, *sizes[:-1]])
         if not self._boxes:
@@ -271,7 +271,7 @@ def _mirrored(
 
 
 def _spread(start: int, stop: int, lanes: int, places: int) -> list[int]:
-    """Return where bundles may begin that lie within a range: some places, spread over it."""
+    """Candidate starts of bundles within a range, spread over it."""
     last = stop - lanes
     if last < start:
         return []

@@ -1,7 +1,5 @@
 """Pipelined: what a kernel costs and needs in a region of any size, for the placement to ask."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,7 +36,7 @@ class Held:
 
 
 def bytes_per_weight(operand_bits: int, optimizer_states: int) -> int:
-    """Return what a weight takes that stays on the wafer: operand, master copy, gradient, optimizer state [bytes]."""
+    """Size of a weight that stays on the wafer: operand, master copy, gradient, optimizer state [bytes]."""
     return operand_bits // 8 + MASTER_BYTES * (2 + optimizer_states)
 
 
@@ -81,11 +79,11 @@ class PipelineStage:
         return self._phases(*_turned(way, width, height)).total(self.recomputes)
 
     def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:
-        """Return what the fullest PE holds, samples in flight left out."""
+        """Memory of the fullest PE, samples in flight left out."""
         return sum(size for _, size, _ in self._fixed_entries(*_turned(way, width, height)))
 
     def held_bytes(self, pes: Any) -> Any:
-        """Return what each of so many PEs holds of the samples in flight."""
+        """Memory of each of so many PEs for the samples in flight."""
         return sum(ceil_div(held.elements, pes) * (held.element_bytes * held.samples) for held in self.held)
 
     def orientation(self, width: int, height: int) -> int:
@@ -177,5 +175,5 @@ class PipelineStage:
 
 
 def _turned(way: int, width: Any, height: Any) -> tuple[Any, Any]:
-    """Return how many PEs the inputs lie over, and how many the outputs."""
+    """Numbers of PEs over which inputs and outputs lie."""
     return (width, height) if way == 0 else (height, width)

@@ -1,7 +1,5 @@
 """Placement: what is to be placed, and its cycles by the size of its region."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
@@ -41,11 +39,11 @@ class Stage(Protocol):
         ...
 
     def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:
-        """Return what the fullest PE holds, without `held_bytes`."""
+        """Memory of the fullest PE, without `held_bytes`."""
         ...
 
     def held_bytes(self, pes: Any) -> Any:
-        """Return what each PE holds of the samples in flight, in a region of so many PEs."""
+        """Memory of each PE for the samples in flight, in a region of so many PEs."""
         ...
 
 

@@ -4,8 +4,6 @@ A PE holds t tokens of ceil(width / columns) elements of every activation that i
 one that grows with t, and the most tokens that fit follow by division.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -52,7 +50,7 @@ class Need:
         return self.fixed_bytes + tokens * self.token_bytes
 
     def most_tokens(self, sram_bytes: int) -> int:
-        """Return how many tokens a PE can hold; negative or 0 if none."""
+        """Number of tokens that a PE can hold; negative or 0 if none."""
         return (sram_bytes - self.fixed_bytes) // self.token_bytes
 
     def account(self, tokens: int) -> tuple[SramEntry, ...]:
@@ -86,7 +84,7 @@ class AliveTogether:
 
     @staticmethod
     def _at_kernel(program: Program, segment: int, work: KernelWork, is_again: bool) -> list[list[Life]]:
-        """Return what is alive, forward or backward, at each moment that may be the fullest of a kernel."""
+        """Live tensors, forward or backward, at each moment that may be the fullest of a kernel."""
         ops = program.graph.segments[segment].ops
         lives = program.lives[segment]
         names = set(work.kernel.ops)
@@ -158,11 +156,11 @@ class StreamMemory:
                 self.needs.append(self._need(number, work, moments, others, text))
 
     def most_tokens(self) -> int:
-        """Return how many tokens a PE can hold at the most."""
+        """Upper bound of the tokens that a PE can hold."""
         return min(need.most_tokens(self.system.pe.sram_bytes) for need in self.needs)
 
     def outputs_in_flight(self, segment: int, work: KernelWork, tokens: int) -> int:
-        """Return how many accumulators per token a kernel has; where weights are sparse, all that fit."""
+        """Accumulators per token of a kernel; where weights are sparse, all that fit."""
         if not work.is_sparse:
             return LEAST_OUTPUTS
         (need,) = (need for need in self.needs if need.segment == segment and need.work is work)
@@ -174,12 +172,12 @@ class StreamMemory:
         return max(self.needs, key=lambda need: need.total_bytes(tokens))
 
     def tile_bytes(self, life: Life) -> int:
-        """Return what a token of an activation takes of a PE."""
+        """Memory of a PE for a token of an activation."""
         size = self.operand_bytes if life.is_operand else SUM_BYTES
         return size * int(ceil_div(life.width, self.columns))
 
     def _kept_bytes(self, segment: int) -> int:
-        """Return what a repetition of a segment leaves behind for backward, per token."""
+        """Memory that a repetition of a segment keeps for backward, per token."""
         middle = len(self.program.graph.segments[segment].ops)
         lives = self.program.lives[segment]
         return sum(self.tile_bytes(life) for life in lives if life.start < middle <= life.stop)
@@ -215,7 +213,7 @@ class StreamMemory:
         return Need(segment, work, fixed, growing)
 
     def _inputs(self) -> Iterator[tuple[str, tuple[int, str]]]:
-        """Return what the model's inputs take, which stay for the whole micro-batch."""
+        """Memory of the model's inputs, which stay for the whole micro-batch."""
         graph, bits = self.program.graph, self.program.request.operand_bits
         rank = len(graph.tensors[graph.loss].shape)
         for tensor in graph.inputs:

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from cstool.compiler.artifact import with_step
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
-from cstool.compiler.memoryx import memoryx_need
-from cstool.compiler.program import Misfit, Program
+from cstool.compiler.program import Misfit, Program, memoryx_need
 from cstool.compiler.stream_memory import AliveTogether, Need, StreamMemory
 from cstool.errors import CompileError
 from cstool.ir import (
@@ -214,7 +213,7 @@ class _Search:
         )
 
     def _groups(self, size: int) -> range:
-        """Return how many groups of columns are tried for micro-batches of at most a size: each has whole samples."""
+        """Numbers of column groups to try for micro-batches of at most a size: each has whole samples."""
         return range(1, min(size, self.fabric.width, MOST_GROUPS) + 1)
 
     def layouts(self, groups: int, micro_batch_size: int) -> list[Layout]:
@@ -227,12 +226,7 @@ class _Search:
 
 
 class _Costs:
-    """The modelled cycles of kernels, each computed once for a layout.
-
-    Args:
-        program: which
-        works: of its kernels
-    """
+    """The modelled cycles of kernels, each computed once for a layout."""
 
     def __init__(self, program: Program, works: Works) -> None:
         self.works, self.request = works, program.request
@@ -332,5 +326,5 @@ def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
 
 
 def passes(work: KernelWork, recompute: Recompute, is_inner: bool) -> int:
-    """Return how often a kernel's weights are streamed for one micro-batch: forward, again, and for the delta."""
+    """Number of times that a micro-batch streams a kernel's weights: forward, again, and for the delta."""
     return 1 + (recompute.levels if is_inner else 0) + work.streams_for_delta

@@ -1,7 +1,5 @@
 """A program in words, for `--print_after`: what is known of it after a pass, one line per thing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cstool.compiler.program import Program, op_of

@@ -5,8 +5,6 @@ optimizer does nothing, so that what ops take is theirs alone; where cores are l
 run. Updates by themselves, memory and disk are measured as well.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time
@@ -301,11 +299,7 @@ def _fastest(threads: ThreadPoolExecutor, rule: Callable[[Any], None], sets: Seq
 
 
 def _measure_disk(folder: Path) -> tuple[float, float, float]:
-    """Return the rates of a copy to and from the page cache, of reading the disk, and of writing it, synced [B/s].
-
-    Raises:
-        EstimateError: the folder cannot be written
-    """
+    """Return the rates of a copy to and from the page cache, of reading the disk, and of writing it, synced [B/s]."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".cstool-disk-") as file:
             os.posix_fallocate(file.fileno(), 0, DISK_BYTES)

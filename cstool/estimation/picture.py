@@ -1,7 +1,5 @@
 """From estimates to what their picture shows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,7 +39,7 @@ def plot_estimate(
 
 
 def estimate_picture(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> EstimatePicture:
-    """Return what the picture shows; arguments as for `plot_estimate`."""
+    """Contents of the picture; arguments as for `plot_estimate`."""
     artifact = found.artifact
     system, name = artifact.system, artifact.graph.name
     counts = [row.estimate.num_csx for row in rows if row.estimate is not None] or [found.num_csx]

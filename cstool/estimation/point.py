@@ -194,11 +194,7 @@ class Estimator:
 
 
 def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:
-    """Raise where MemoryX is too small, with a unit that is not.
-
-    Raises:
-        EstimateError: that
-    """
+    """Raise where MemoryX is too small, with a unit that is not."""
     if system.memoryx is not None and need.total_bytes > system.memoryx.capacity_bytes:
         raise EstimateError(
             f"{params.path}: MemoryX of {system.name} must hold {bytes_text(need.total_bytes)}: weights, optimizer "

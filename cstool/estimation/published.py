@@ -3,8 +3,6 @@
 Each result of `perf/published.yaml` names its conditions; every kind of quantity has a function here that predicts it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,7 +127,7 @@ def load_published(path: Path = FILE) -> list[Published]:
 
 
 def predict(result: Published) -> Prediction:
-    """Return what the model says of a result."""
+    """The modelled counterpart of a result."""
     try:
         predicted, note = QUANTITIES[result.quantity](result)
     except (CompileError, EstimateError) as error:

@@ -1,7 +1,5 @@
 """What an estimate is asked for: which systems, how many, which batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from cstool.batch_split import nearest_divisors

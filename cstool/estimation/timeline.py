@@ -1,7 +1,5 @@
 """A modelled step as a timeline: what every resource does when, for viewers of Chrome's trace format."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

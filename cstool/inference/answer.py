@@ -10,11 +10,11 @@ from typing import Any
 from cstool.data import Tokenizer
 from cstool.errors import InferenceError
 from cstool.inference.generate import generate
-from cstool.inference.kv_cache import cache_bytes
 from cstool.inference.model import InferenceModel
 from cstool.inference.sampling import Sampling
 from cstool.inference.text_stream import TextStream
-from cstool.params import DecoderParams, FcMnistParams
+from cstool.inference.walk import cache_bytes
+from cstool.params import DecoderParams, FcMnistParams, Params
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""
@@ -122,10 +122,10 @@ class Answers:
 
 
 def make_request(
-    model: FcMnistParams | DecoderParams,
+    params: Params,
     prompts: Sequence[str],
     *,
-    seed: int,
+    seed: int | None = None,
     max_tokens: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -136,19 +136,18 @@ def make_request(
     special_tokens: bool = True,
     batch_size: int | None = None,
 ) -> Request:
-    """Return a request: what is asked for, else what the model section of the params says.
+    """A request, in which the params fill in what is left out.
 
     Args:
-        model: that section
+        params: of the model
         prompts: texts
-        seed: of draws
-        max_tokens, temperature, top_k, top_p: None for what the params say
+        seed, max_tokens, temperature, top_k, top_p: None for what the params say
         stops, truncates, uses_cache, special_tokens, batch_size: as of `Request`
 
     Raises:
         InferenceError: the model is none that generates, or something of it cannot be
     """
-    decoder = decoder_of(model)
+    decoder = decoder_of(params.model)
     heat = decoder.temperature if temperature is None else temperature
     return Request(
         tuple(prompts),
@@ -157,7 +156,7 @@ def make_request(
             1.0 if heat is None else heat,
             decoder.top_k if top_k is None else top_k,
             decoder.top_p if top_p is None else top_p,
-            seed,
+            params.seed if seed is None else seed,
         ),
         tuple(stops),
         truncates=truncates,
@@ -290,7 +289,7 @@ class _Batch:
             self._show(prompt, text)
 
     def completions(self) -> list[Completion]:
-        """Return what followed, of sequences that were cut short what there is."""
+        """Completions, of sequences that were cut short as far as they came."""
         for prompt in self._texts.keys() - self._reasons.keys():
             self.take(prompt, "interrupted")
         return [

@@ -1,7 +1,5 @@
 """From prompts to tokens: the prompts in a few wide passes, then one token of every sequence in each pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -8,10 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cstool.errors import ClusterError
-from cstool.inference.kv_cache import KvCache, cache_bytes
 from cstool.inference.team import Team
-from cstool.inference.walk import Walk
-from cstool.inference.weight_stream import WeightStream
+from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
@@ -94,6 +92,6 @@ class InferenceModel:
         return int(CACHE_SHARE * free_bytes / max(1, one_bytes)) if one_bytes else 2**31
 
     def walk(self, sequences: int, capacity: int) -> Walk:
-        """Return what runs passes over so many sequences, each of up to `capacity` tokens."""
+        """A walk over so many sequences, each of up to `capacity` tokens."""
         cache = KvCache(self.graph, sequences, capacity) if cache_bytes(self.graph, 1, 1) else None
         return Walk(self.graph, self.stream, self.team, cache, capacity)

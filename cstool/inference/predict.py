@@ -124,11 +124,7 @@ def _probabilities(logits: Array) -> Array:
 
 @contextmanager
 def _table(path: Path, samples: int, classes: int) -> Iterator[_Table]:
-    """Open a table, which replaces `path` when it is whole.
-
-    Raises:
-        InferenceError: it cannot be written
-    """
+    """Open a table, which replaces `path` when it is whole."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with _written(path):

@@ -7,8 +7,6 @@ Source: Fan, Lewis, Dauphin, "Hierarchical neural story generation", 2018, secti
 curious case of neural text degeneration", 2020, section 3.1 (top_p).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Threads that share the work of one op: where a pass has a token or two, there are no grains to deal out."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

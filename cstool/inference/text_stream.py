@@ -1,7 +1,5 @@
 """Text as tokens come: only whole characters, and nothing that may turn out to be the begin of a stop text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cstool.data import Tokenizer
@@ -44,7 +42,7 @@ class TextStream:
         return self._take(now[len(before) :])
 
     def finish(self) -> str:
-        """Return what was held back; nothing follows."""
+        """The text that was held back; nothing follows."""
         before = self._tokenizer.decode(self._tokens[: self._known])
         rest = "" if self.is_stopped else self._take(self._tokenizer.decode(self._tokens)[len(before) :])
         rest += self._held
@@ -66,5 +64,5 @@ class TextStream:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return how many characters at the end of a text a stop begins with."""
+    """Length of the longest end of a text with which a stop begins [characters]."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -4,18 +4,15 @@ Each op runs on all rows, with the kernels of training where these go row by row
 `cached_attention` elsewhere. So what a row gives does not depend on the rows beside it, to the bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.inference.kv_cache import KvCache
 from cstool.inference.team import Team
-from cstool.inference.weight_stream import WeightStream
 from cstool.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
 from cstool.kernels.attention import Attention
 from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
@@ -28,7 +25,90 @@ from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
 from cstool.machine.csx import GrainSlot, Scratch, aligned_empty
 from cstool.machine.lanes import stages
+from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.plan import PlannedOp, make_plan
+
+
+class WeightStream:
+    """Hands out panels.
+
+    Args:
+        memoryx: where they are; nothing updates them
+    """
+
+    def __init__(self, memoryx: MemoryX) -> None:
+        self._memoryx = memoryx
+        self.is_resident = memoryx.arrays.file is None
+        """whether weights stay where they are; else each pass streams all of them"""
+        self._held: dict[Panel, Weights] = {}
+        self.streamed_bytes = 0
+        """what has been sent out so far [bytes]"""
+
+    def begin_pass(self, panels: Sequence[Panel]) -> None:
+        """Say which panels a pass takes, in order, so that they are fetched ahead."""
+        if not self.is_resident:
+            self._memoryx.expect(panels, 0)
+
+    @contextmanager
+    def lent(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
+        """Lend panels for the length of a context."""
+        if self.is_resident:
+            yield [self._resident(panel) for panel in panels]
+            return
+        taken: list[Panel] = []
+        try:
+            weights = []
+            for panel in panels:
+                weights.append(self._memoryx.acquire(panel))
+                taken.append(panel)
+                self.streamed_bytes += self._memoryx.stream_bytes(panel)
+            yield weights
+        finally:
+            for panel in taken:
+                self._memoryx.release(panel)
+
+    def _resident(self, panel: Panel) -> Weights:
+        if (weights := self._held.get(panel)) is None:
+            weights = self._held[panel] = self._memoryx.acquire(panel)
+            self.streamed_bytes += self._memoryx.stream_bytes(panel)
+        return weights
+
+    def close(self) -> None:
+        """Give everything back."""
+        for panel in self._held:
+            self._memoryx.release(panel)
+        self._held.clear()
+
+
+def cache_bytes(graph: Graph, sequences: int, capacity: int) -> int:
+    """Size of the cache of so many sequences, each of up to `capacity` tokens [bytes]."""
+    return sum(2 * 4 * sequences * capacity * width for width in _widths(graph).values())
+
+
+def _widths(graph: Graph) -> dict[str, int]:
+    """Return the width of a token's keys, and of its values, by op."""
+    attentions = [op for op in graph.ops if rules_of(op).anchor is KernelKind.ATTENTION]
+    return {op.name: graph.tensors[op.inputs[1]].shape[-1] for op in attentions}
+
+
+class KvCache:
+    """Keys and values of every attention op.
+
+    Args:
+        graph: the model
+        sequences: slots
+        capacity: most tokens of a sequence
+    """
+
+    def __init__(self, graph: Graph, sequences: int, capacity: int) -> None:
+        self.capacity = capacity
+        self.keys: Mapping[str, np.ndarray] = self._arrays(graph, sequences)
+        """(sequences, capacity, kv_heads * D) float32 by op"""
+        self.values: Mapping[str, np.ndarray] = self._arrays(graph, sequences)
+
+    def _arrays(self, graph: Graph, sequences: int) -> dict[str, np.ndarray]:
+        return {name: np.empty((sequences, self.capacity, width), np.float32) for name, width in _widths(graph).items()}
+
 
 Array = np.ndarray[Any, Any]
 _RunOp = Callable[[PlannedOp, Call, News], None]
@@ -147,7 +227,7 @@ class Walk:
         run_op(planned, call, news)
 
     def _settled(self, group: Sequence[tuple[PlannedOp, Call]]) -> Callable[[News], None]:
-        """Return what runs a group of ops whose weights stay where they are: what never changes is looked up once."""
+        """Runner of a group of ops whose weights stay where they are: all that never changes is looked up once."""
         planned, call = group[0]
         panels = planned.matrix_panels
         if _is_product(planned.op):
@@ -262,7 +342,7 @@ class Walk:
 
 
 def _group_of(op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
-    """Return what ops of a group have in common."""
+    """Properties that ops of a group have in common."""
     found = op[0].op
     return found.kind, found.inputs if _is_product(found) else found.outputs
 

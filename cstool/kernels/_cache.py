@@ -1,7 +1,5 @@
 """Where compiled kernels are kept: one folder per state of the sources, the compiler and the CPU."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """How kernels are compiled: the two sets of floating-point freedoms that they may use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """Compiled kernels in files that are whole, or are not used."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import pickle

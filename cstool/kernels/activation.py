@@ -1,7 +1,5 @@
 """Element-wise functions, with the bias before and the dropout after them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any

@@ -12,8 +12,6 @@ appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of 
 et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Source: as `attention.py`.
 """
 
-from __future__ import annotations
-
 import math
 
 from cstool.activations import exp

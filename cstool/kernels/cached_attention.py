@@ -8,8 +8,6 @@ Source: Pope et al., "Efficiently scaling transformer inference", 2022, section 
 `attention`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

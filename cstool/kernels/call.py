@@ -4,8 +4,6 @@ A `Call` is all that a kernel sees: the arrays of one op and one grain. Where th
 per panel of that matrix, in order, with rows `start` to `stop` of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -82,7 +80,7 @@ class Call:
         return _given(self.delta_outputs[0])
 
     def delta_x(self, index: int) -> Array:
-        """Return where the delta of an input goes that wants one."""
+        """The array for the delta of an input that wants one."""
         return _given(self.delta_inputs[index])
 
     def grad(self, index: int) -> Array:

@@ -1,7 +1,5 @@
 """Compile every kernel ahead of the run, or load it from the cache."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -21,7 +19,6 @@ from cstool.kernels import (
     residual,
     rotary,
     rowwise,
-    scale,
     sparse,
     spin,
 )
@@ -77,7 +74,7 @@ def _embedding() -> None:
     embedding.embedding_backward(ids, x, 0, 4)
     embedding.position_forward(x, _float32(2, 8), 2, _float32(2, 8), None)
     embedding.position_backward(x, 2, _float32(2, 8), _float32(2, 8), None)
-    scale.scale_forward(x, 2.0, _float32(2, 8), None)
+    residual.scale_forward(x, 2.0, _float32(2, 8), None)
 
 
 def _loss() -> None:

@@ -1,7 +1,5 @@
 """Tables of vectors, by panels: that of tokens, and that of positions, which may be fixed sinusoids instead."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

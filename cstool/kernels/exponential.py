@@ -5,8 +5,6 @@ functions of `math`. They are compiled without the freedom to reorder, whatever 
 accuracy depends on the order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Source: Shazeer, "GLU variants improve Transformer", 2020.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Matrix products: what kernels ask of a provider, and the one that NumPy is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """A linear layer, by ranges of the rows of its weight (the panels)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cstool.kernels.gemm import NUMPY, Gemm, quiet

@@ -9,8 +9,6 @@ Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, 
 improving open language models at a practical size", 2024, section 2: softcap.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

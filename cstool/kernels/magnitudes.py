@@ -1,7 +1,5 @@
 """What is measured of a gradient: its sum of squares, and whether all of it is finite."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Source: Ba, Kiros, Hinton, "Layer normalization", 2016; Zhang, Sennrich, "Root mean square layer normalization", 2019.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

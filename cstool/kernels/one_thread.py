@@ -1,7 +1,5 @@
 """One thread for BLAS. Lanes are the only parallelism of a run, and with two threads BLAS may give other bits."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Weights are dense or a `SparseMatrix`. A gradient is dense, the few rows that ar
 numbers of the non-zeros.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np

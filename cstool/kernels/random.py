@@ -1,7 +1,5 @@
 """Random numbers inside kernels, for dropout and first values of weights: bit for bit those of `cstool.random_keys`."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021, section 3.4.2.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cstool.kernels._jit import elementwise

@@ -7,8 +7,6 @@ what is left of the row. So a token gets the same bits alone, in a batch, and as
 Single-threaded, without the interpreter lock; ranges of the rows of a weight may go to different threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

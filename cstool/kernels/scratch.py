@@ -1,7 +1,5 @@
 """The type of what lends kernels their scratch memory."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import numpy as np

@@ -4,8 +4,6 @@ To be woken takes longer than a small op does. What is waited for is a number in
 by one thread.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels by op kind, as the machine calls them; `ir` has what must be kept for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cstool.ir import OpKind
@@ -21,9 +19,8 @@ from cstool.kernels.linear import column_sum, linear_backward_delta, linear_back
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_begin, softmax_loss_end, softmax_loss_forward
 from cstool.kernels.norm import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from cstool.kernels.payload import Rows
-from cstool.kernels.residual import residual_backward, residual_forward
+from cstool.kernels.residual import residual_backward, residual_forward, scale_backward, scale_forward
 from cstool.kernels.rotary import rotary_backward, rotary_forward
-from cstool.kernels.scale import scale_backward, scale_forward
 from cstool.kernels.sparse import SparseMatrix
 
 

@@ -1,7 +1,5 @@
 """Tables that kernels read and never write: made once, shared by all lanes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Hashable
 
@@ -31,6 +29,6 @@ def shared_tables(key: Hashable, make: Callable[[], tuple[np.ndarray, ...]]) -> 
 
 
 def table_bytes() -> int:
-    """Return what all tables take [bytes]."""
+    """Size of all tables [bytes]."""
     with _lock:
         return sum(table.nbytes for tables in _tables.values() for table in tables)

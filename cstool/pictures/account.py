@@ -1,7 +1,5 @@
 """The memory of one PE as a bar: what takes how much, and what is free."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes

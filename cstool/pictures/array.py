@@ -1,7 +1,5 @@
 """The wafer in weight streaming, to scale: tokens over rows, hidden over columns; and the tile of one PE."""
 
-from __future__ import annotations
-
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 

@@ -1,7 +1,5 @@
 """What the colour of a region says: its work, or the memory it uses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -32,7 +30,7 @@ class Coloring:
 
 
 def color_stages(artifact: Artifact, plan: PipelinedPlan, color_by: str) -> Coloring:
-    """Return what the stages' colours say.
+    """Meaning of the stages' colours.
 
     Args:
         artifact: the whole

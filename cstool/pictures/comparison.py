@@ -1,7 +1,5 @@
 """A picture of a sparse run beside a dense one: both loss curves, and speedup against sparsity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

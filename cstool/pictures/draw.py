@@ -1,7 +1,5 @@
 """From an artifact to a picture in a file, the same bytes each time."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +12,33 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from cstool.atomic_file import write_replacing
 from cstool.ir import Artifact, ExecutionMode
+from cstool.pictures.account import account
+from cstool.pictures.array import array
 from cstool.pictures.floorplan import draw_floorplan
 from cstool.pictures.lettering import FONT
-from cstool.pictures.page import Page
-from cstool.pictures.streaming import draw_streaming
+from cstool.pictures.page import GAP_PT, Page, compose, picture_title
+from cstool.pictures.step import step
 from cstool.pictures.theme import make_dark
+from cstool.short_names import short_name
+from cstool.words import micro_batches_text
+
+
+def draw_streaming(artifact: Artifact) -> Page:
+    """Return the picture of an artifact of weight streaming."""
+    plan = artifact.streaming
+    assert plan is not None
+    wafer = array(artifact, plan)
+    memory = account(plan.sram, artifact.system.pe.sram_bytes, short_name(plan.fullest_kernel), wafer.height_pt)
+    width = wafer.width_pt + GAP_PT + memory.width_pt
+    batches = micro_batches_text(artifact.batch_size // artifact.num_csx, artifact.micro_batch_size)
+    subtitle = (
+        f"{artifact.active_pes:,} of {artifact.system.fabric.pes:,} PEs work on one kernel after the other, while its "
+        f"weights pass. A step is {batches}. Cycles are modelled, not measured."
+    )
+    return compose(
+        picture_title(artifact, "weight streaming"), subtitle, [[[wafer], [memory]], [[step(artifact, plan, width)]]]
+    )
+
 
 DPI = 150
 """of PNG files"""

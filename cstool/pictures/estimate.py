@@ -1,7 +1,5 @@
 """The picture of an estimate: how it scales, what bounds its kernels, who works how much of a step, at what."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

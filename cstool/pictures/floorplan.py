@@ -1,7 +1,5 @@
 """The picture of a pipelined model: every kernel in its region of the fabric, to scale."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """Beside the fabric: what lines and frames mean, and where the replicas lie."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from matplotlib.axes import Axes

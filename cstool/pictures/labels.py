@@ -1,7 +1,5 @@
 """Labels of points: beside them, but not over anything else. Those of points above each other make a stack."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +63,7 @@ def place_labels(
     farthest_pt: float = 90.0,
     crossable: Sequence[Box] = (),
 ) -> list[Placed]:
-    """Return where labels are, clear of all else; those for which there is no room are left out.
+    """Positions of labels, clear of all else; those for which there is no room are left out.
 
     Args:
         labels: the largest stacks choose first, and then the earlier ones

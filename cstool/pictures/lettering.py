@@ -1,7 +1,5 @@
 """Letters that fit: how large a text can be in a rectangle, and which way round."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

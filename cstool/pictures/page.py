@@ -1,7 +1,5 @@
 """The page of a picture: blocks in rows and columns, measured in points, none of them cut off."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Sources: Okabe and Ito, "Color Universal Design", 2008, for categories; Brewer's
 throughout, for amounts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Axes of plots: below a heading within a block, with ticks at round numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -78,7 +76,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def axes_points(axes: Axes, places: Sequence[Point]) -> list[Point]:
-    """Return where data are, from the lower left corner of axes whose limits are set [points]."""
+    """Positions of data, from the lower left corner of axes whose limits are set [points]."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     scale = POINTS_PER_INCH / figure.dpi
@@ -94,7 +92,7 @@ def fit_labels(
     farthest_pt: float = 90.0,
     crossable: Sequence[Box] = (),
 ) -> list[Placed]:
-    """Return where labels can be, beside their points; those without room are left out.
+    """Positions of labels beside their points; those without room are left out.
 
     Args:
         axes: whose limits are set

@@ -1,7 +1,5 @@
 """Names and numbers in the regions of a floorplan: where they are clear of the routes, and how large they can be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,7 +50,7 @@ def letters_size(letters: Lettering) -> Point:
 
 
 def route_boxes(routes: Sequence[Route], scale: float) -> list[Box]:
-    """Return what routes cover: their lines, and the heads at their ends [points].
+    """Boxes that routes cover: their lines, and the heads at their ends [points].
 
     Args:
         routes: their corners in PEs
@@ -137,7 +135,7 @@ def fit_number(number: int, region: Region, scale: float) -> Lettering:
 
 
 def _near(region: Region, scale: float, covered: Sequence[Box]) -> list[Box]:
-    """Return what is covered within a region."""
+    """Boxes that are covered within a region."""
     left, top = region.x * scale, region.y * scale
     right, bottom = left + region.width * scale, top + region.height * scale
     return [box for box in covered if box[0] < right and box[2] > left and box[1] < bottom and box[3] > top]
@@ -155,7 +153,7 @@ def _places(letters: Lettering, region: Region, scale: float) -> Iterator[Writte
 
 
 def _overlap(box: Box, covered: Sequence[Box]) -> float:
-    """Return how much of a box, and a little around it, is covered [square points]."""
+    """Covered area of a box and a little around it [square points]."""
     return sum(
         max(0.0, min(box[2], other[2]) - max(box[0], other[0]) + _CLEAR_PT)
         * max(0.0, min(box[3], other[3]) - max(box[1], other[1]) + _CLEAR_PT)

@@ -1,7 +1,5 @@
 """The roofline of a system: what its kernels compute for each byte that crosses its edge, below what it could do."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -105,7 +103,7 @@ def roofline(picture: Roofline) -> Block:
 
 
 def _limits_x(picture: Roofline) -> tuple[float, float, float]:
-    """Return where the axis begins and ends, and where what moves no bytes begins."""
+    """Both ends of the axis, and the beginning of the part for ops that move no bytes."""
     found = [load.flops_per_byte for load in picture.loads if load.flops_per_byte is not None]
     left = min([picture.ridge / 4, *found]) / 2.5
     edge = max([picture.ridge, *found]) * 4
@@ -202,7 +200,7 @@ def _draw_points(axes: Axes, loads: Sequence[Load], no_bytes: float, taken: list
 
 
 def _labels(loads: Sequence[Load], points: Sequence[Point], reach_pt: float, most: int) -> list[tuple[Point, str]]:
-    """Return where labels belong and what they say, what takes longest first."""
+    """Positions and texts of labels, the longest time first."""
     found: list[tuple[float, Point, str]] = []
     for phase in PHASES:
         numbers = [number for number, load in enumerate(loads) if load.phase == phase]

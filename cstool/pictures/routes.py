@@ -1,7 +1,5 @@
 """Routes as they run over the fabric: kinds told apart by colour, by dashes, by width and by their heads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Throughput over systems, and speedup over sparsity, each beside what would be ideal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -111,7 +109,7 @@ def scaling(picture: Scaling) -> Block:
 
 
 def _apart(axes: Axes, counts: Sequence[int]) -> list[int]:
-    """Return those counts that can stand below the axis beside each other, the last one for certain."""
+    """Counts that can stand below the axis beside each other, the last one for certain."""
     places = [x for x, _ in axes_points(axes, [(count, 1.0) for count in counts])]
     widths = [text_width(f"{count:,}", SMALL_PT) for count in counts]
     kept: list[int] = []

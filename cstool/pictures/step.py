@@ -1,7 +1,5 @@
 """The kernels of a step as bars: modelled cycles by phase, and what limits each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

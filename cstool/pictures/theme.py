@@ -1,7 +1,5 @@
 """A dark page: the light one with its lightness turned round, hues as they are."""
 
-from __future__ import annotations
-
 import colorsys
 from typing import Any
 
@@ -45,7 +43,7 @@ def make_dark(figure: Figure) -> None:
 
 
 def _parts(artist: Artist) -> list[Artist]:
-    """Return what belongs to an artist and is not found by itself."""
+    """Parts of an artist that are not found by themselves."""
     plate = artist.get_bbox_patch() if isinstance(artist, Text) else None
     arrow = artist.arrow_patch if isinstance(artist, Annotation) else None
     return [part for part in (plate, arrow) if part is not None]

@@ -4,8 +4,6 @@ All of it follows from the step and from what the folder says, so a run that was
 leaves.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ log = logging.getLogger("cstool")
 
 
 def policy_values(session: Session) -> dict[str, Any]:
-    """Return what a checkpoint says for the sake of later ones, as of now."""
+    """Values of a checkpoint for the sake of later ones, as of now."""
     return {
         **({"run": session.run_id} if session.params.keep_checkpoints else {}),
         **({} if session.patience is None else {"early_stopping": session.patience.as_dict()}),

@@ -1,7 +1,5 @@
 """When and where a run saves itself; with the vendor's log lines."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable
@@ -22,7 +20,7 @@ def _sparse_choices(session: Session) -> dict[str, Any]:
 
 
 def values_of(session: Session) -> Callable[[], dict[str, Any]]:
-    """Return what tells the state of a run beside its arrays, as of now, once all updates have been applied."""
+    """State of a run beside its arrays, as of now, once all updates have been applied."""
     params, memoryx, position = session.params, session.appliance.memoryx, session.position
     choices = {"grain_samples": session.result.grain_samples, "gemm": session.appliance.gemm.name, **forms(params)}
     choices |= _sparse_choices(session)

@@ -1,7 +1,5 @@
 """Evaluation: the held-out data sets forward once, without dropout."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -17,7 +15,7 @@ from cstool.machine.data_sets import DataSet
 from cstool.machine.inputs import InputWorker
 from cstool.params import DataloaderParams
 from cstool.progress import Progress
-from cstool.run.report.rates import Rates
+from cstool.run.report.time_split import Rates
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
 from cstool.words import rate_text

@@ -1,7 +1,5 @@
 """How long a run goes on without an improvement: what `EarlyStopping` asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How a run takes up the state that it starts from."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -14,13 +12,12 @@ from cstool.store import newest_checkpoints
 log = logging.getLogger("cstool")
 
 
-def take_up(session: Session, start: Start, strict: bool) -> None:
+def take_up(session: Session, start: Start) -> None:
     """Load what a run starts from, or begin with random weights, and go on from where that run was.
 
     Args:
         session: MemoryX of its appliance receives the state
         start: of `choose_start`
-        strict: whether it must hold exactly the weights of the model
 
     Raises:
         CheckpointError: it cannot be read, or is of another model
@@ -28,7 +25,7 @@ def take_up(session: Session, start: Start, strict: bool) -> None:
     """
     params, memoryx, wanted = session.params, session.appliance.memoryx, start.states
     session.resumes = start.resumes
-    session.position, values = restore(memoryx, params, start, session.progress, strict=strict)
+    session.position, values = restore(memoryx, params, start, session.progress)
     if start.path is None:
         return
     file = memoryx.arrays.file
@@ -67,7 +64,7 @@ def _saved_step(params: Params) -> int | None:
 
 
 def _changes(session: Session, before: dict[str, Any]) -> list[str]:
-    """Return what the bits depend on and is not as it was: versions, the CPU, the seed, the grain, forms."""
+    """Changes on which bits depend: versions, the CPU, the seed, the grain, forms."""
     then = {**(FORMS_BEFORE if "choices" in before else {}), **before.get("choices", {})}
     then["seed"] = before.get("random", {}).get("seed")
     now = {**environment(), "grain_samples": session.result.grain_samples, "seed": session.params.seed}
@@ -79,6 +76,6 @@ def _changes(session: Session, before: dict[str, Any]) -> list[str]:
 
 
 def _mode(chosen: Any) -> str | None:
-    """Return how sparse kernels were chosen: by measurement, or by whom."""
+    """Choice of sparse kernels: by measurement, or by whom."""
     mode = chosen.get("mode") if isinstance(chosen, dict) else None
     return "auto" if mode == "measure" else mode

@@ -1,10 +1,9 @@
 """The verb behind `cstool run`: open the data, build the model, restore, train, evaluate, save."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from cstool.errors import CheckpointError, Interrupted, ParamsError
@@ -22,51 +21,30 @@ from cstool.run.report.sparsity_table import sparsity_table, table_lines
 from cstool.run.report.summary import conclude
 from cstool.run.report.time_split import EVALUATION, TimeSplit
 from cstool.run.restore import take_up
-from cstool.run.session import RunResult, Session
+from cstool.run.session import RunOrder, RunResult, Session
 from cstool.run.setup import open_session, settle_kernels
 from cstool.run.stopping import StopRequest
 from cstool.run.train import train
+from cstool.store import FILE_NAME, StoreLock, sweep_temporary
 from cstool.words import bytes_text
 
 log = logging.getLogger("cstool")
 
 
-def run(
-    params: Params,
-    artifact: Artifact,
-    *,
-    mode: str,
-    checkpoint_path: Path | None = None,
-    load_checkpoint_states: str | None = None,
-    strict: bool = True,
-    lanes: int | None = None,
-    sparse_kernels: str = "auto",
-    trace: Path | None = None,
-    log_folder: Path | None = None,
-    command: Callable[[Mapping[str, str | None]], str] | None = None,
-    progress: Progress,
-) -> RunResult:
+def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress) -> RunResult:
     """Do what a params file asks for.
 
     Args:
         params: checked params
         artifact: the model compiled; its graph is what runs, op by op in the order of its stream
-        mode: "train", "eval", "train_and_eval", or "eval_all"
-        checkpoint_path: start from this one; None for the latest in model_dir, if there is one
-        load_checkpoint_states: "all", or which parts to load; None for what the params say
-        strict: whether a checkpoint must hold exactly the weights of the model
-        lanes: host threads; None to choose
-        sparse_kernels: one of `SPARSE_KERNELS`
-        trace: the file that a trace of a few training steps goes to; None for no trace
-        log_folder: of the log of this run, for `performance.json`; None for none
-        command: writes the command that began the run with other flags, for what to type next; None for nothing
+        order: what to do
         progress: is told what is going on
 
     Raises:
         CstoolError: whatever the user can act on
     """
     times = TimeSplit()
-    states = None if load_checkpoint_states is None else _typed_states(load_checkpoint_states)
+    mode, states = order.mode, _typed_states(order.load_checkpoint_states)
     with ExitStack() as stack:
         data = open_data_sets(params, mode, stack)
         for found in data.all:
@@ -84,50 +62,37 @@ def run(
         for note in params.notes:
             log.info(note)
         if mode == "eval_all":
-            starts = choose_checkpoints(params, checkpoint_path, states)
+            starts = choose_checkpoints(params, order.checkpoint_path, states)
         else:
-            starts = [choose_start(params, checkpoint_path, states, trains=trains)]
+            starts = [choose_start(params, order.checkpoint_path, states, trains=trains)]
 
         def open_machine(start: Start, machine: ExitStack) -> Session:
             return open_session(
-                params,
-                artifact,
-                data,
-                start,
-                mode=mode,
-                lanes=lanes,
-                sparse_kernels=sparse_kernels,
-                trace=trace,
-                events=events,
-                times=times,
-                log_folder=log_folder,
-                command=command,
-                progress=progress,
-                stack=machine,
+                params, artifact, data, start, order, events=events, times=times, progress=progress, stack=machine
             )
 
         if mode == "eval_all":
-            return _evaluate_all(starts, data, open_machine, strict)
-        return _run_once(open_machine(starts[0], stack), starts[0], data, strict, stack.enter_context(StopRequest()))
+            return _evaluate_all(starts, data, open_machine)
+        return _run_once(open_machine(starts[0], stack), starts[0], data, stack.enter_context(StopRequest()))
 
 
-def _typed_states(written: str) -> frozenset[str]:
+def _typed_states(written: str | None) -> frozenset[str] | None:
     try:
-        return parse_states(written)
+        return None if written is None else parse_states(written)
     except ValueError as error:
         raise CheckpointError(f"--load_checkpoint_states: {error}") from error
 
 
-def _begin(session: Session, start: Start, strict: bool) -> None:
+def _begin(session: Session, start: Start) -> None:
     """Put the weights in place, and say which kernels compute with them."""
-    take_up(session, start, strict)
+    take_up(session, start)
     session.appliance.memoryx.reserve()
     settle_kernels(session)
 
 
-def _run_once(session: Session, start: Start, data: DataSets, strict: bool, stop: StopRequest) -> RunResult:
+def _run_once(session: Session, start: Start, data: DataSets, stop: StopRequest) -> RunResult:
     """Train, evaluate, or both."""
-    _begin(session, start, strict)
+    _begin(session, start)
     checkpoint = None if data.train is not None else start.path
 
     def evaluate_now() -> float:
@@ -154,7 +119,7 @@ def _evaluate(session: Session, data: DataSets, stop: StopRequest, checkpoint: P
 
 
 def _evaluate_all(
-    starts: Sequence[Start], data: DataSets, open_machine: Callable[[Start, ExitStack], Session], strict: bool
+    starts: Sequence[Start], data: DataSets, open_machine: Callable[[Start, ExitStack], Session]
 ) -> RunResult:
     """Evaluate every checkpoint on every data set.
 
@@ -171,7 +136,7 @@ def _evaluate_all(
                     session.result.evaluations = result.evaluations
                 while pending:
                     start = pending.pop(0)
-                    _begin(session, start, strict)
+                    _begin(session, start)
                     _evaluate(session, data, stop, start.path)
                     _check_not_stopped(session, data, stop)
                     if session.appliance.memoryx.arrays.sparse:
@@ -210,3 +175,30 @@ def _finished(session: Session) -> RunResult:
         log.info(result.memoryx.line())
     conclude(session)
     return result
+
+
+LOCK_NAME = "run.lock"
+"""name of the lock in a model_dir, which goes when the run ends"""
+
+
+@contextmanager
+def run_lock(params: Params) -> Iterator[None]:
+    """Keep model_dir for a run that trains, and clear it of what a killed one had half written.
+
+    The lock of a process that is gone does not count. Where a folder cannot be locked, a run does without.
+
+    Raises:
+        StoreError: another run trains there
+    """
+    # Whatever is in the way of the folder is said by those who write to it.
+    with suppress(OSError):
+        params.model_dir.mkdir(parents=True, exist_ok=True)
+    rule = "model_dir must be used by one run that trains at a time"
+    lock = StoreLock(params.model_dir / LOCK_NAME, rule=rule, optional=True)
+    try:
+        # Nobody else begins any of these here now, however young they are.
+        for name in (f"*{os.path.splitext(params.checkpoint.checkpoint_name)[1]}", FILE_NAME):
+            sweep_temporary(params.model_dir, f"{name}.*.tmp", age_s=0)
+        yield
+    finally:
+        lock.remove()

@@ -160,18 +160,42 @@ class Saving(NamedTuple):
     """bytes of its tensors, and the seconds that it took"""
 
 
+@dataclass(frozen=True)
+class RunOrder:
+    """What a run does with its params and its artifact.
+
+    Args:
+        mode: "train", "eval", "train_and_eval", or "eval_all"
+        checkpoint_path: start from this one; None for the latest in model_dir, if there is one
+        load_checkpoint_states: "all", or which parts to load; None for what the params say
+        lanes: host threads; None to choose
+        sparse_kernels: one of `SPARSE_KERNELS`
+        trace: the file that a trace of a few training steps goes to; None for no trace
+        log_folder: of the log of this run, for `performance.json`; None for none
+        command: writes the command that began the run with other flags, for what to type next; None for nothing
+    """
+
+    mode: str
+    checkpoint_path: Path | None = None
+    load_checkpoint_states: str | None = None
+    lanes: int | None = None
+    sparse_kernels: str = "auto"
+    trace: Path | None = None
+    log_folder: Path | None = None
+    command: Callable[[Mapping[str, str | None]], str] | None = None
+
+
 @dataclass
 class Session:
     """One run while it lasts."""
 
     params: Params
+    order: RunOrder
     graph: Graph
     appliance: Appliance
     progress: Progress
     result: RunResult
     position: Position = field(default_factory=Position)
-    trace: Path | None = None
-    """the file that a trace of a few steps goes to"""
     chooser: KernelChooser = field(default_factory=lambda: KernelChooser("auto"))
     """says which kernels compute with sparse weights"""
     kept_choices: dict[str, Any] = field(default_factory=dict)
@@ -200,10 +224,6 @@ class Session:
     """where the time of the run goes"""
     last_step: int | None = None
     """with which training ends; None before it is known"""
-    log_folder: Path | None = None
-    """where the log of the run is; None for a run without"""
-    command: Callable[[Mapping[str, str | None]], str] | None = None
-    """writes the command that began the run with other flags; None where there was none"""
 
     @property
     def tokens_per_sample(self) -> int:

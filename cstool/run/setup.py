@@ -1,11 +1,7 @@
 """From params to a session: the appliance with its store, laid out for the batches, its kernels compiled."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
 from cstool.ir import Artifact
 from cstool.kernels.gemm_providers import choose_gemm
@@ -22,7 +18,7 @@ from cstool.progress import Progress
 from cstool.run.patience import Patience
 from cstool.run.report.events import Events
 from cstool.run.report.time_split import TimeSplit
-from cstool.run.session import Modelled, Recomputed, RunResult, Session
+from cstool.run.session import Modelled, Recomputed, RunOrder, RunResult, Session
 from cstool.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
@@ -33,15 +29,10 @@ def open_session(
     artifact: Artifact,
     data: DataSets,
     start: Start,
+    order: RunOrder,
     *,
-    mode: str,
-    lanes: int | None,
-    sparse_kernels: str,
-    trace: Path | None = None,
     events: Events,
     times: TimeSplit,
-    log_folder: Path | None,
-    command: Callable[[Mapping[str, str | None]], str] | None,
     progress: Progress,
     stack: ExitStack,
 ) -> Session:
@@ -52,14 +43,9 @@ def open_session(
         artifact: the model compiled
         data: its batches are what the systems are laid out for
         start: what the run starts from
-        mode: for the result
-        lanes: host threads; None to choose
-        sparse_kernels: one of `SPARSE_KERNELS`
-        trace: the file that a trace of a few training steps goes to; None for no trace
+        order: what it does
         events: takes scalars for TensorBoard
         times: where the time goes
-        log_folder: of the log of this run; None for none
-        command: writes the command that began the run with other flags; None for nothing
         progress: is told what is going on
         stack: closes the session
 
@@ -68,9 +54,9 @@ def open_session(
     """
     graph, trains = artifact.graph, data.train is not None
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
-    chooser = KernelChooser(sparse_kernels)
+    chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
-    backing = open_backing(params, graph, optimizer, sparsity, start, lanes)
+    backing = open_backing(params, graph, optimizer, sparsity, start, order.lanes)
     if backing.store is not None:
         stack.callback(backing.store.close)
     appliance = stack.enter_context(
@@ -86,28 +72,16 @@ def open_session(
             },
             sparsity=sparsity,
             num_csx=params.num_csx,
-            lanes=lanes,
+            lanes=order.lanes,
             store=backing.store,
             waiting_bytes=backing.waiting_bytes,
             memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph),
             recompute=params.activation_checkpointing,
         )
     )
-    result = RunResult(mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
+    result = RunResult(order.mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
     result.modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
-    session = Session(
-        params,
-        graph,
-        appliance,
-        progress,
-        result,
-        trace=trace,
-        chooser=chooser,
-        events=events,
-        times=times,
-        log_folder=log_folder,
-        command=command,
-    )
+    session = Session(params, order, graph, appliance, progress, result, chooser=chooser, events=events, times=times)
     appliance.memoryx.statistics.with_norms = params.computes_norms
     if trains and params.early_stopping is not None:
         session.patience = Patience(params.early_stopping)

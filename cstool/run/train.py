@@ -1,7 +1,5 @@
 """The training loop: step, report, save, evaluate, until the last step or a signal."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 import time
@@ -19,13 +17,12 @@ from cstool.machine.state import Position
 from cstool.params import DataloaderParams, LoopParams
 from cstool.run.checkpoint_policy import catch_up
 from cstool.run.checkpoints import commit, commits, finish_save, save
-from cstool.run.report.fit_summary import fit_summary
 from cstool.run.report.host_prediction import compare
 from cstool.run.report.host_rates import load_rates
 from cstool.run.report.measured_trace import recorded, recorded_step
-from cstool.run.report.rates import Rates
 from cstool.run.report.sparsity_table import sparsity_scalars
-from cstool.run.report.time_split import CHECKPOINT, START_UP, TRAINING
+from cstool.run.report.summary import fit_summary
+from cstool.run.report.time_split import CHECKPOINT, START_UP, TRAINING, Rates
 from cstool.run.session import Session, peak_resident_bytes
 from cstool.run.stopping import StopRequest
 from cstool.store import FILE_NAME, list_checkpoints

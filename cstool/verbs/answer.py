@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TextRequest:
-    """What a model is asked to go on from, and how; None for what the params say. See `generate` for each."""
-
-    prompts: tuple[str, ...]
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    stops: tuple[str, ...] = ()
-    seed: int | None = None
-    tokenizer: str | None = None
-    truncates: bool = False
-    uses_cache: bool = True
-    special_tokens: bool = True
-    batch_size: int | None = None
-
-
-@dataclass(frozen=True)
 class TextPlan:
     """A request that was checked against the params of a model: its prompts are tokens."""
 
@@ -167,22 +149,23 @@ def generate(
         NonFiniteError: the model does not give finite logits
         CstoolError: whatever else the user can act on
     """
-    request = TextRequest(
-        (prompts,) if isinstance(prompts, str) else tuple(prompts),
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        stops=(stop,) if isinstance(stop, str) else tuple(stop),
-        seed=seed,
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        truncates=truncates,
-        uses_cache=uses_cache,
-        special_tokens=special_tokens,
-        batch_size=batch_size,
-    )
     with _opened(trained, lanes, progress) as model:
-        return answer_text(model, plan_text(model.params, request), show=show or (lambda prompt, text: None))
+        plan = plan_text(
+            model.params,
+            (prompts,) if isinstance(prompts, str) else prompts,
+            None if tokenizer is None else str(tokenizer),
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            stops=(stop,) if isinstance(stop, str) else stop,
+            seed=seed,
+            truncates=truncates,
+            uses_cache=uses_cache,
+            special_tokens=special_tokens,
+            batch_size=batch_size,
+        )
+        return answer_text(model, plan, show=show or (lambda prompt, text: None))
 
 
 def generates_text(params: Params) -> bool:
@@ -192,8 +175,14 @@ def generates_text(params: Params) -> bool:
     return isinstance(params.model, DecoderParams)
 
 
-def plan_text(params: Params, asked: TextRequest) -> TextPlan:
+def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = None, **asked: Any) -> TextPlan:
     """Check a request, fill in what the params say, and encode its prompts; nothing of the model is read.
+
+    Args:
+        params: of the model
+        prompts: texts
+        tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
+        asked: as of `cstool.inference.answer.make_request`
 
     Raises:
         InferenceError: the model is none that generates, or does not fit the request, or nobody names a tokenizer
@@ -201,22 +190,9 @@ def plan_text(params: Params, asked: TextRequest) -> TextPlan:
     """
     from cstool.inference.answer import decoder_of, encode_prompts, make_request
 
-    request = make_request(
-        params.model,
-        asked.prompts,
-        seed=params.seed if asked.seed is None else asked.seed,
-        max_tokens=asked.max_tokens,
-        temperature=asked.temperature,
-        top_k=asked.top_k,
-        top_p=asked.top_p,
-        stops=asked.stops,
-        truncates=asked.truncates,
-        uses_cache=asked.uses_cache,
-        special_tokens=asked.special_tokens,
-        batch_size=asked.batch_size,
-    )
-    tokenizer = _tokenizer(params, asked.tokenizer)
-    return TextPlan(request, tokenizer, encode_prompts(decoder_of(params.model), tokenizer, request))
+    request = make_request(params, prompts, **asked)
+    loaded = _tokenizer(params, tokenizer)
+    return TextPlan(request, loaded, encode_prompts(decoder_of(params.model), loaded, request))
 
 
 def answer_text(

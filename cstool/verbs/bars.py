@@ -1,7 +1,5 @@
 """Progress bars that fit the width of a terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.errors import CstoolError
 from cstool.verbs.asked import asked_params, check_lanes
-from cstool.verbs.screen import OpenScreen, progress_of
+from cstool.verbs.screen import OpenScreen, screen_of
 
 if TYPE_CHECKING:
-    from cstool.compare import Request, Verdict
+    from cstool.compare import Verdict
     from cstool.params import Params
     from cstool.progress import Progress
 
@@ -56,49 +57,45 @@ def validate(
         CstoolError: whatever else the user can act on
     """
     check_lanes(lanes)
-    from cstool.compare import validate as validate_params
-
     asked = asked_params(params, overrides, num_csx=num_csx, seed=seed)
-    request = new_request(
+    kept = None if model_dir is None else Path(model_dir)
+    return validate_logged(
+        asked,
+        screen_of(progress),
+        None,
         sparsity=sparsity,
         num_steps=num_steps,
         max_loss_gap=max_loss_gap,
         tolerance=tolerance,
         sweep=tuple(sweep),
         lanes=lanes,
-        model_dir=None if model_dir is None else Path(model_dir),
+        model_dir=kept,
     )
-    with progress_of(progress) as shown:
-        return validate_params(asked, request, shown)
 
 
-def new_request(
-    *,
-    sparsity: float | None,
-    num_steps: int | None,
-    max_loss_gap: float,
-    tolerance: float | None,
-    sweep: tuple[float, ...],
-    lanes: int | None,
-    model_dir: Path | None,
-) -> Request:
-    """Ask for a comparison; arguments and errors as of `cstool.compare.Request`."""
+def validate_logged(params: Params, open_screen: OpenScreen, level: str | None, **asked: Any) -> Verdict:
+    """Compare as `validate` does, shown on a screen.
+
+    Args:
+        params: checked params of one trainer
+        open_screen: opens it
+        level: from which on the screen has the log, which also goes to the folder of the runs; None for no log
+        asked: as of `cstool.compare.Request`
+    """
     from cstool.compare import Request
-
-    return Request(sparsity, num_steps, max_loss_gap, tolerance, sweep, lanes, model_dir)
-
-
-def validate_logged(params: Params, request: Request, open_screen: OpenScreen, level: str) -> Verdict:
-    """Compare as `validate` does, with a log of the runs in their folder, and on the screen from a level on."""
     from cstool.compare import validate as validate_params
     from cstool.verbs.run_log import run_log
 
-    with tempfile.TemporaryDirectory(prefix="cstool-validate-") as aside, open_screen() as screen:
-        if screen.handler is not None:
-            screen.handler.setLevel(level)
-        log_level = "DEBUG" if level == "DEBUG" else "INFO"
-        with run_log(request.model_dir or Path(aside), log_level, screen.handler, params.resolved()):
-            return validate_params(params, request, screen.progress)
+    request = Request(**asked)
+    with ExitStack() as stack:
+        screen = stack.enter_context(open_screen())
+        if level is not None:
+            if screen.handler is not None:
+                screen.handler.setLevel(level)
+            folder = request.model_dir or Path(stack.enter_context(TemporaryDirectory(prefix="cstool-validate-")))
+            log_level = "DEBUG" if level == "DEBUG" else "INFO"
+            stack.enter_context(run_log(folder, log_level, screen.handler, params.resolved()))
+        return validate_params(params, request, screen.progress)
 
 
 def draw_verdict(verdict: Verdict, paths: Sequence[Path], theme: str) -> None:

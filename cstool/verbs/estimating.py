@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -19,32 +18,6 @@ if TYPE_CHECKING:
     from cstool.progress import Progress
 
 SPARSITY_KEY = "trainer.init.sparsity"
-
-
-@dataclass(frozen=True)
-class EstimateRequest:
-    """What is estimated of a params file; what is not here is as for `estimate`.
-
-    Args:
-        num_csx: numbers of systems, ascending; none for that of the params
-        sparsities: shares of zeros, ascending; none for those of the params
-
-    Raises:
-        CstoolError: a word is none of those
-    """
-
-    system: str = "cs2"
-    num_csx: tuple[int, ...] = ()
-    sparsities: tuple[float, ...] = ()
-    batch_per_csx: int | None = None
-    memoryx: str | None = None
-    tokens: str | None = None
-    execution_mode: str = "auto"
-    recompute: str = "fastest"
-
-    def __post_init__(self) -> None:
-        check_choice("execution_mode", self.execution_mode, EXECUTION_MODES)
-        check_choice("recompute", self.recompute, RECOMPUTE)
 
 
 class Estimates(NamedTuple):
@@ -121,15 +94,16 @@ def estimate(
         CompileError: the model does not fit
         ParamsError: the file breaks rules, or there is no such system
     """
-    request = EstimateRequest(
-        system=str(system),
+    found = _estimator(
+        params,
+        overrides,
+        system_name=str(system),
         batch_per_csx=batch_per_csx,
         memoryx=memoryx,
         tokens=None if tokens is None else str(tokens),
         execution_mode=execution_mode,
         recompute=recompute,
     )
-    found = _estimator(asked_params(params, overrides), request)
     return found.at(found.request.params.num_csx if num_csx is None else num_csx)
 
 
@@ -161,20 +135,35 @@ def estimate_scaling(
     """
     from cstool.estimation import scale
 
-    request = EstimateRequest(
-        system=str(system),
+    found = _estimator(
+        params,
+        overrides,
+        system_name=str(system),
         batch_per_csx=batch_per_csx,
         memoryx=memoryx,
         tokens=None if tokens is None else str(tokens),
         execution_mode=execution_mode,
         recompute=recompute,
     )
-    found = _estimator(asked_params(params, overrides), request)
     return scale(found, num_csx)
 
 
-def estimate_all(file: Path, request: EstimateRequest, overrides: Sequence[str] = ()) -> Estimates:
+def estimate_all(
+    file: Path,
+    overrides: Sequence[str] = (),
+    *,
+    num_csx: Sequence[int] = (),
+    sparsities: Sequence[float] = (),
+    **asked: Any,
+) -> Estimates:
     """Predict a training step on several numbers of systems, and with several shares of zeros.
+
+    Args:
+        file: of params
+        overrides: of its values
+        num_csx: numbers of systems, ascending; none for that of the params
+        sparsities: shares of zeros, ascending; none for those of the params
+        asked: as of `cstool.estimation.make_request`
 
     Raises:
         EstimateError, CompileError, ParamsError: as of `estimate`; also where the file has several trainers
@@ -185,16 +174,15 @@ def estimate_all(file: Path, request: EstimateRequest, overrides: Sequence[str] 
 
     def estimator(share: float | None) -> Estimator:
         more = () if share is None else (f"{SPARSITY_KEY}={share}",)
-        return _estimator(_one_trainer(file, (*overrides, *more)), request)
+        return _estimator(_one_trainer(file, (*overrides, *more)), None, **asked)
 
-    shares = request.sparsities
-    base = estimator(shares[0] if shares else None)
-    counts = request.num_csx or (base.request.params.num_csx,)
+    base = estimator(sparsities[0] if sparsities else None)
+    counts = num_csx or (base.request.params.num_csx,)
     samples_per_csx(base.request, counts[-1], is_alone=False)
     found = base.at(counts[0])
     scaling = scale(base, counts) if len(counts) > 1 else ()
-    estimators = dict.fromkeys(shares[:1], base) | {share: estimator(share) for share in shares[1:]}
-    sparse = sweep_sparsity(estimators, counts[0]) if len(shares) > 1 else ()
+    estimators = dict.fromkeys(sparsities[:1], base) | {share: estimator(share) for share in sparsities[1:]}
+    sparse = sweep_sparsity(estimators, counts[0]) if len(sparsities) > 1 else ()
     notes = tuple(sparsity_notes(base.request.params, found.artifact))
     smallest = smallest_compute_bound(base, found)
     return Estimates(Row(counts[0], found), found, smallest, tuple(scaling), tuple(sparse), notes)
@@ -302,20 +290,14 @@ def _predicted(params: Params, rates: HostRates, tokens: int | None) -> HostPred
     return HostPrediction(graph.name, graph.parameter_count, batch_size, setup, step, tokens_per_s, days)
 
 
-def _estimator(params: Params, request: EstimateRequest) -> Estimator:
+def _estimator(
+    params: str | Path | Params, overrides: Mapping[str, Any] | Sequence[str] | None, **asked: Any
+) -> Estimator:
+    check_choice("execution_mode", asked["execution_mode"], EXECUTION_MODES)
+    check_choice("recompute", asked["recompute"], RECOMPUTE)
     from cstool.estimation import Estimator, make_request
 
-    return Estimator(
-        make_request(
-            params,
-            request.system,
-            batch_per_csx=request.batch_per_csx,
-            execution_mode=request.execution_mode,
-            recompute=request.recompute,
-            memoryx=request.memoryx,
-            tokens=request.tokens,
-        )
-    )
+    return Estimator(make_request(asked_params(params, overrides), **asked))
 
 
 def _one_trainer(file: Path, overrides: Sequence[str]) -> Params:

@@ -1,7 +1,5 @@
 """Progress in a notebook: a bar for each running task, and the loss curve, drawn again while training goes on."""
 
-from __future__ import annotations
-
 import html
 import time
 from collections.abc import Sequence

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.errors import CstoolError
-from cstool.verbs.asked import asked_params, check_choice, check_lanes
+from cstool.verbs.asked import asked_params, check_choice, check_lanes, check_trace_file, check_traced
 from cstool.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 from cstool.verbs.screen import OpenScreen, screen_of
-from cstool.verbs.trace_file import check_trace_file, check_traced
 
 if TYPE_CHECKING:
     from cstool.ir import Artifact
@@ -256,8 +255,8 @@ def run_all(
         check_traced(trainers, request.mode)
     from cstool.machine.data_sets import check_data
     from cstool.models.following import check_following
-    from cstool.run.run import run
-    from cstool.run.run_lock import run_lock
+    from cstool.run.run import run, run_lock
+    from cstool.run.session import RunOrder
     from cstool.verbs.run_log import LOG, run_log
 
     # Of several trainers, all is checked that can be before the first trains for days.
@@ -282,22 +281,19 @@ def run_all(
                 results.append(_without_run(params, compiled))
                 continue
             assert compiled is not None
-            result = run(
-                params,
-                compiled,
-                mode=request.mode,
+            order = RunOrder(
+                request.mode,
                 # Later trainers go on from where the one before them came to.
-                checkpoint_path=request.checkpoint_path if number == 0 else None,
-                load_checkpoint_states=request.load_checkpoint_states if number == 0 else None,
-                lanes=request.lanes,
-                sparse_kernels=request.sparse_kernels,
-                trace=request.trace,
-                log_folder=folder,
+                request.checkpoint_path if number == 0 else None,
+                request.load_checkpoint_states if number == 0 else None,
+                request.lanes,
+                request.sparse_kernels,
+                request.trace,
+                folder,
                 # Flags are of all trainers of a file: none of them goes on alone.
-                command=None if several else command,
-                progress=screen.progress,
+                None if several else command,
             )
-        results.append(result)
+            results.append(run(params, compiled, order, screen.progress))
     return results
 
 
@@ -319,7 +315,7 @@ def _path(path: str | Path | None) -> Path | None:
 
 
 def _without_run(params: Params, compiled: Artifact | None) -> NotRun:
-    """Return what came of it where nothing ran."""
+    """The result where nothing ran."""
     from cstool.run.session import Modelled
 
     if compiled is None:
@@ -329,7 +325,7 @@ def _without_run(params: Params, compiled: Artifact | None) -> NotRun:
 
 
 def _compiled(params: Params, request: RunRequest) -> Artifact | None:
-    """Return what the compiler makes of a model, or was told to take; None if it is only checked."""
+    """The artifact of a model, compiled or as given; None if it is only checked."""
     from cstool import compiler
     from cstool.compiler.density import sparsity_notes
     from cstool.ir import require_model

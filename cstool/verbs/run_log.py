@@ -1,7 +1,5 @@
 """The log of a run: the vendor's line format, on the screen and in the model directory."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 import sys

@@ -55,7 +55,7 @@ def is_notebook() -> bool:
 
 
 def screen_of(progress: Shown | Progress) -> OpenScreen:
-    """Return what opens the screen of a verb that is called from Python.
+    """Opener of the screen of a verb that is called from Python.
 
     Args:
         progress: "auto", "none", or an object that is told

@@ -18,7 +18,7 @@ from cstool.machine.data_sets import check_data
 from cstool.params import Params, load_params
 from cstool.progress import Silent
 from cstool.run.run import run
-from cstool.run.session import RunResult
+from cstool.run.session import RunOrder, RunResult
 from cstool.store import CheckpointReader, SavedState, latest_checkpoint
 from cstool.system import load_system
 
@@ -94,12 +94,8 @@ def run_file(
     return run(
         params,
         compiled(params, mode, execution_mode),
-        mode=mode,
-        load_checkpoint_states=states,
-        lanes=lanes,
-        sparse_kernels=sparse_kernels,
-        trace=trace,
-        progress=Silent(),
+        RunOrder(mode, load_checkpoint_states=states, lanes=lanes, sparse_kernels=sparse_kernels, trace=trace),
+        Silent(),
     )
 
 

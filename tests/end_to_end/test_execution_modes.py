@@ -12,7 +12,7 @@ from cstool.machine.memoryx import memoryx
 from cstool.params import load_params
 from cstool.progress import Silent
 from cstool.run.run import run
-from cstool.run.session import RunResult
+from cstool.run.session import RunOrder, RunResult
 from cstool.system import load_system
 from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, write_text
 from tests.models import FAMILIES
@@ -27,7 +27,7 @@ def compile_and_run(file: Path, system: str, mode: str, **asked: Any) -> tuple[A
     flags = {f"trainer.{key.replace('__', '.')}": (f"--{key}", value) for key, value in asked.items()}
     params = load_params(file, flags=flags)
     artifact = compile_model(params, load_system(system), execution_mode=mode, sequence_length=SEQUENCE)
-    return artifact, run(params, artifact, mode="train", lanes=2, progress=Silent())
+    return artifact, run(params, artifact, RunOrder("train", lanes=2), Silent())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -66,7 +66,7 @@ def test_weights_stream_in_the_order_of_the_artifact(tmp_path, data, monkeypatch
     changes = {"init__loop": {"max_steps": 1}, "init__model__share_embedding_weights": False}
     file = gpt_params(tmp_path, data, **changes, fit={"train_dataloader": loader})
     artifact = compile_model(load_params(file), load_system("cs2"), sequence_length=SEQUENCE)
-    run(load_params(file), artifact, mode="train", lanes=1, progress=Silent())
+    run(load_params(file), artifact, RunOrder("train", lanes=1), Silent())
     kernel_of = {
         segment.name_of(weight, repetition): segment.name_of(kernel.name, repetition)
         for segment, kernels in zip(artifact.graph.segments, artifact.kernels, strict=True)

@@ -16,7 +16,7 @@ from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.progress import Silent
 from cstool.run.run import run
-from cstool.run.session import RunResult
+from cstool.run.session import RunOrder, RunResult
 from cstool.store import CheckpointWriter
 from tests.end_to_end.runs import bits, compiled
 from tests.reference import deterministic, loss_curve_cases, vendor_curve_cases
@@ -81,11 +81,8 @@ def run_case(folder: Path, curve: dict[str, Any], *, lanes: int, num_csx: int = 
     return run(
         params,
         compiled(params, "train"),
-        mode="train",
-        checkpoint_path=checkpoint,
-        load_checkpoint_states="model",
-        lanes=lanes,
-        progress=Silent(),
+        RunOrder("train", checkpoint, "model", lanes),
+        Silent(),
     )
 
 

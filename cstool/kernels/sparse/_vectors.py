@@ -4,8 +4,6 @@ All addresses are of float32 and on a multiple of 64 bytes where a loop reads or
 feature `vectors` times 16 tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,7 +74,7 @@ def _unrolled(
 
 
 def _joined(b: Builder, sources: Sequence[tuple[Any, Sequence[Value]]]) -> list[Value]:
-    """Return what values are at the beginning of a block, by the blocks that lead there."""
+    """Values at the beginning of a block, by the blocks that lead there."""
     joined = [b.phi(value.type) for value in sources[0][1]]
     for block, values in sources:
         for phi, value in zip(joined, values, strict=True):

@@ -3,8 +3,6 @@
 It is what a layer of a run can reach at best: the kernels alone, in one thread, with nothing beside them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ class Ceiling:
     sparse: ProductSeconds
 
     def speedup(self, choice: KernelChoice, with_delta: bool = True) -> float:
-        """Return how many times as fast as dense kernels those are that a run chose, forward and backward together."""
+        """Speedup of the kernels that a run chose over dense ones, forward and backward together."""
         names = zip(("forward", "delta", "gradient"), choice, strict=True)
         chosen = ProductSeconds(
             **{name: getattr(self.sparse if sparse else self.dense, name) for name, sparse in names}

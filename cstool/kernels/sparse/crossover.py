@@ -4,8 +4,6 @@ It depends on the CPU, on the BLAS and on the shape, and no formula knows it. So
 twin at a few densities, and what comes out is kept beside the compiled kernels.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -56,7 +54,7 @@ class Crossover:
 
 
 def choose(crossover: Crossover, density: float) -> KernelChoice:
-    """Return which kernels are sparse for a panel of a density."""
+    """The sparse kernels for a panel of a density."""
     return KernelChoice(**{product: density <= largest for product, largest in asdict(crossover).items()})
 
 
@@ -86,12 +84,12 @@ def _used_of_tiles(tokens: int) -> float:
 
 
 def timed_rows(rows: int, columns: int) -> int:
-    """Return how many rows of a panel are timed: of a large one some."""
+    """Number of rows of a panel that are timed: of a large one some."""
     return max(1, min(rows, MOST_WEIGHTS // columns))
 
 
 def calls_at_a_time(rows: int, columns: int, tokens: int) -> int:
-    """Return how many calls are timed together, so that the clock does not count."""
+    """Number of calls that are timed together, so that the clock does not count."""
     return min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
 
 
@@ -153,7 +151,7 @@ def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[float]]:
 
 
 def time_s(run: Callable[[], None], calls: int) -> float:
-    """Return how long so many calls take together [s]."""
+    """Time of so many calls together [s]."""
     begin_s = time.perf_counter()
     for _ in range(calls):
         run()
@@ -230,7 +228,7 @@ def _file() -> Path | None:
 
 
 def _read(path: Path | None) -> dict[str, Crossover]:
-    """Return what is known by shape; nothing where there is no such file, or one that makes no sense."""
+    """Measurements by shape; none where there is no such file, or one that makes no sense."""
     if path is None:
         return {}
     try:

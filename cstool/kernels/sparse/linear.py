@@ -5,8 +5,6 @@ non-zero meets 64 neighbouring numbers. What they compute is what the dense kern
 They are single-threaded and let go of the interpreter; lanes bring the parallelism.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -44,7 +42,7 @@ def _block_loop(name: str, row: Any) -> Any:
     """
 
     def loop(pattern, slot, here, columns, numbers, tiles, row_tiles, starts, starts_stride):  # type: ignore[no-untyped-def]
-        """Return how many non-zeros the block has.
+        """Number of non-zeros of the block.
 
         `numbers` is the address of what each non-zero has one of, `tiles` that of the block's features, `row_tiles`
         that of the chunk's rows, `starts` that of what their outputs begin with.

@@ -1,7 +1,5 @@
 """A sparse panel as kernels take it: its pattern, its values, and which kernels are to compute with it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The pattern of a sparse panel: where its non-zeros are, in the order in which they stream."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ messages Event, Summary and SessionLog (tensorflow/core/util/event.proto, framew
 protocol buffers.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from functools import cache
@@ -113,7 +111,7 @@ def crc32c(data: bytes) -> int:
 
 @cache
 def _crc_tables() -> NDArray[np.uint32]:
-    """Return what each byte does to a remainder, (bytes after it, value), bits reversed."""
+    """Contribution of each byte to a remainder, (bytes after it, value), bits reversed."""
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         crc = np.where(crc & 1, crc >> 1 ^ np.uint32(0x82F63B78), crc >> 1)

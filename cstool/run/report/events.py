@@ -78,11 +78,7 @@ class Events:
                 )
 
     def _open(self, folder: Path, now: float) -> None:
-        """Make a file whose name comes after those that are there: TensorBoard reads them in that order.
-
-        Raises:
-            OSError: it cannot be made
-        """
+        """Make a file whose name comes after those that are there: TensorBoard reads them in that order."""
         folder.mkdir(parents=True, exist_ok=True)
         newest = max((_second_of(path) for path in folder.glob(f"{PREFIX}*")), default=0)
         path = folder / f"{PREFIX}{max(int(now), newest + 1)}.{socket.gethostname()}"
@@ -90,11 +86,7 @@ class Events:
         self.path, self._size_bytes = path, 0
 
     def _append(self, record: bytes) -> None:
-        """Write a record, or nothing of it.
-
-        Raises:
-            OSError: it cannot be written
-        """
+        """Write a record, or nothing of it."""
         assert self._descriptor is not None
         if not self._size_bytes:
             record = version_event(time.time()) + record

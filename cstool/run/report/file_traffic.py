@@ -1,7 +1,5 @@
 """What the file behind MemoryX read and wrote, and how much of that nobody waited for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cstool.machine.memoryx.memoryx import MemoryX
@@ -46,7 +44,7 @@ class FileTraffic:
 
 
 def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
-    """Return what the file of MemoryX read and wrote so far, and how long it was waited for; None without a file."""
+    """Reads and writes of the file of MemoryX so far, and the time waited for it; None without a file."""
     file = memoryx.arrays.file
     if file is None:
         return None

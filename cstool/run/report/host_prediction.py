@@ -1,7 +1,5 @@
 """What this host was predicted to take for a step, beside what it took: how anyone can check the model on a machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -88,7 +86,7 @@ def compare(session: Session, rates: HostRates) -> HostComparison | None:
 
 
 def setup_of(session: Session) -> HostSetup:
-    """Return how a run was set up."""
+    """The setup of a run."""
     params, appliance = session.params, session.appliance
     cluster = appliance.training_cluster
     arrays = appliance.memoryx.arrays
@@ -120,7 +118,7 @@ def setup_of(session: Session) -> HostSetup:
 
 
 def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
-    """Return how a run of these params would be set up here, as far as it can be told without one.
+    """The setup that a run of these params would have here, as far as it can be told without one.
 
     Sparse kernels are taken to be the faster ones, and activations to fit.
     """

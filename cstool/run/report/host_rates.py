@@ -1,7 +1,5 @@
 """What was measured of this host, kept beside the compiled kernels: a YAML file that people can read."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ HEAD = """# This host as a system, measured by `cstool estimate --system host`. 
 
 
 def rates_file() -> Path:
-    """Return where the rates of this host are kept."""
+    """File of the rates of this host."""
     return cache_root() / "host.yaml"
 
 

@@ -1,7 +1,5 @@
 """The trace file of a run: what its threads took down, on lanes that people can read."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator
@@ -35,7 +33,7 @@ def recorded(session: Session, start: int, last: int) -> Iterator[Recorder]:
     Raises:
         TraceError: it cannot be written
     """
-    if session.trace is None:
+    if session.order.trace is None:
         yield OFF
         return
     recorder = Recorder(start, last)
@@ -66,7 +64,7 @@ def recorded_step(session: Session, recorder: Recorder, step: int) -> Iterator[N
 
 
 def _write(session: Session, recorder: Recorder) -> None:
-    path = session.trace
+    path = session.order.trace
     assert path is not None
     if not recorder.step:
         log.info(f"No trace was written to {path}: the run ended before step {recorder.first}.")
@@ -81,7 +79,7 @@ def _write(session: Session, recorder: Recorder) -> None:
 
 
 def trace_of(recorder: Recorder, title: str) -> Trace:
-    """Return what was recorded as a trace.
+    """The recorded spans as a trace.
 
     Args:
         recorder: other threads may still take down what they do
@@ -113,11 +111,11 @@ def _add_counters(trace: Trace, tape: Tape) -> None:
 
 
 def _place(process: str, kind: str, thread: str) -> tuple[int, list[int | str], int, list[int | str]]:
-    """Return what is smaller for lanes that are shown further up: by process, then by kind, then by thread."""
+    """Sort key of a lane: process, kind, thread."""
     number = PROCESSES.index(process) if process in PROCESSES else len(PROCESSES)
     return number, _in_order(process), KINDS.index(kind), _in_order(thread)
 
 
 def _in_order(name: str) -> list[int | str]:
-    """Return what sorts names with numbers in them by the numbers."""
+    """Sort key of a name: numbers in it count as numbers."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

@@ -1,7 +1,5 @@
 """`performance.json`: how fast a run was, under the vendor's keys, and where its time and memory went, under ours."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -84,6 +82,6 @@ def write_performance(session: Session, folder: Path) -> None:
 
 
 def _flops_per_s(rates: HostRates, lanes: int) -> float:
-    """Return what products of linear ops came to when this host was measured, on so many cores; 0 if not known."""
+    """Measured rate of this host for products of linear ops, on so many cores; 0 if not known."""
     flop_s = rates.costs["linear forward"].flop_s
     return lanes / flop_s if flop_s else 0.0

@@ -1,7 +1,5 @@
 """What a run says of its sparse weights: those that are alike in one row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,7 +33,7 @@ def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:
 
 
 def sparsity_scalars(memoryx: MemoryX) -> dict[str, float]:
-    """Return how sparse the weights were that streamed in the step that was looked at, those that are alike together.
+    """Sparsity of the weights that streamed in the step that was looked at, those that are alike together.
 
     Source of the tags: the vendor's LogSparsity.
     """

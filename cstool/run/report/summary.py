@@ -1,6 +1,4 @@
-"""What a run says at its end: what it did, what came of it, where its time went, and how to go on."""
-
-from __future__ import annotations
+"""What a run says before its first step, in the vendor's words, and at its end: results, times, how to go on."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -10,6 +8,7 @@ from typing import Any
 
 from cstool.data import tokenizer_of
 from cstool.errors import DataError
+from cstool.params import Params
 from cstool.run.report.performance import write_performance
 from cstool.run.session import COMPARED_STEPS, Session, peak_resident_bytes
 from cstool.words import bytes_text, counted
@@ -30,8 +29,8 @@ def conclude(session: Session) -> None:
     complete(session)
     for line in summary_lines(session):
         log.info(line)
-    if session.log_folder is not None:
-        write_performance(session, session.log_folder)
+    if session.order.log_folder is not None:
+        write_performance(session, session.order.log_folder)
 
 
 def complete(session: Session) -> None:
@@ -43,7 +42,7 @@ def complete(session: Session) -> None:
     steps = result.step_seconds[1:][-COMPARED_STEPS:] or result.step_seconds
     result.median_step_s = median(steps) if steps else 0.0
     result.model_dir = str(session.params.model_dir)
-    result.log = None if session.log_folder is None else str(session.log_folder / "run.log")
+    result.log = None if session.order.log_folder is None else str(session.order.log_folder / "run.log")
     result.events = None if session.events.path is None else str(session.events.path.parent)
     result.commands = dict(_commands(session))
     result.time_s = session.times.seconds(result.input_wait_s, result.stream_wait_s)
@@ -103,7 +102,7 @@ def _files(session: Session) -> Iterator[str]:
     result = session.result
     if result.checkpoints:
         yield result.checkpoints[-1]
-    if session.log_folder is not None:
+    if session.order.log_folder is not None:
         yield str(session.params.model_dir / "latest_run.log")
     if result.events is not None:
         yield result.events
@@ -113,7 +112,7 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
     """Yield what to type next, as it works: only where something was saved to go on from."""
     params, result = session.params, session.result
     is_saved = session.position.step in (session.saved_step, session.committed_step)
-    if session.command is None or result.mode.startswith("eval") or not is_saved:
+    if session.order.command is None or result.mode.startswith("eval") or not is_saved:
         return
     if not session.resumes and not result.checkpoints:
         return
@@ -124,11 +123,11 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
     elif params.loop.num_steps is not None:
         steps = {"num_steps": str(session.steps_left)}
     if result.stopped_early is None:
-        yield "continue", session.command({"mode": result.mode, **latest, **steps})
+        yield "continue", session.order.command({"mode": result.mode, **latest, **steps})
     if params.eval_dataloaders:
-        yield "evaluate", session.command({"mode": "eval", **latest, "max_steps": None, "num_steps": None})
+        yield "evaluate", session.order.command({"mode": "eval", **latest, "max_steps": None, "num_steps": None})
     if _knows_its_text(session):
-        yield "generate", session.command({"mode": "infer", "prompt": "The ", **latest})
+        yield "generate", session.order.command({"mode": "infer", "prompt": "The ", **latest})
 
 
 def _knows_its_text(session: Session) -> bool:
@@ -139,3 +138,50 @@ def _knows_its_text(session: Session) -> bool:
     with suppress(DataError):
         return any(tokenizer_of(folder) is not None for folder in loader.data_dir)
     return False
+
+
+WIDTH = 75
+
+
+def fit_summary(params: Params, start: int, last: int, eval_interval: int | None) -> list[str]:
+    """Return the lines.
+
+    Args:
+        params: say when checkpoints and log lines are due
+        start: step that the loop goes on from
+        last: step that it ends with
+        eval_interval: steps between evaluations; None for none on the way
+
+    Source: the lines are those of the vendor's trainer (trainer/callbacks/run_schedule.py); ours are that about
+    validation, which is no loop of its own here, and that about no checkpoints.
+    """
+    steps, every = last - start, params.checkpoint.steps
+    lines = [
+        "=" * WIDTH,
+        "Trainer Fit Summary",
+        "-" * WIDTH,
+        "Trainer will run 1 train loop.",
+        "Train steps per train loop:",
+        f"* 1 loop of {_plural(steps, 'step')}",
+        f"for a total of {_plural(steps, 'train step')}.",
+    ]
+    if eval_interval is not None and eval_interval < last:
+        lines.append(f"Validation will run every {_each(eval_interval)}, and after the last step.")
+    if every is None:
+        lines.append("No checkpoints will be taken: trainer.init.checkpoint.steps says how often.")
+    else:
+        count = last // every - start // every + (last % every > 0)
+        also = " and on the last step," if last % every else ""
+        lines.append(
+            f"Checkpoints will be taken every {_each(every)},{also} for a total of {_plural(count, 'checkpoint')}."
+        )
+    lines.append(f"Progress will be logged every {_each(params.logging.log_steps)}.")
+    return [*lines, "=" * WIDTH]
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _each(count: int) -> str:
+    return "step" if count == 1 else f"{count} steps"

@@ -39,8 +39,8 @@ def called(monkeypatch, tmp_path):
     Path("x.yaml").write_text(PARAMS)
     called: dict[str, Any] = {}
 
-    def run(params: Any, artifact: Artifact, **arguments: Any) -> Any:
-        called.update(arguments, params=params, artifact=artifact)
+    def run(params: Any, artifact: Artifact, order: Any, _: Any) -> Any:
+        called.update(vars(order), params=params, artifact=artifact)
         LOG.info("| Train Device=CSX, Step=1")
         return SimpleNamespace(as_dict=lambda: {"losses": [2.5]})
 
@@ -70,7 +70,7 @@ def test_without_flags_the_file_decides(cstool, called):
 
 def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_chooses(cstool, called):
     cstool("run", "--params", "x.yaml")
-    del called["params"], called["artifact"], called["progress"], called["command"], called["log_folder"]
+    del called["params"], called["artifact"], called["command"], called["log_folder"]
     assert called == {
         "mode": "train",
         "checkpoint_path": None,
@@ -86,7 +86,7 @@ def test_flags_of_the_run_reach_it(cstool, called):
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
         *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never", "--trace", "a.json"),
     )
-    del called["params"], called["artifact"], called["progress"], called["command"], called["log_folder"]
+    del called["params"], called["artifact"], called["command"], called["log_folder"]
     assert called == {
         "mode": "train_and_eval",
         "checkpoint_path": Path("a.mdl"),

@@ -7,9 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cstool.compiler.backward import AddBackward
 from cstool.compiler.compile import KERNEL_PASSES, run_passes
-from cstool.compiler.memory import PlanMemory
+from cstool.compiler.memory import AddBackward, PlanMemory
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.streaming import PlanStreaming
 from cstool.ir import Graph, Op, Segment

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cstool.compiler.backward import statistics_width
 from cstool.compiler.kernel_work import kernel_works
-from cstool.compiler.memory import MOST_LEVELS, live_at, recompute_options
+from cstool.compiler.memory import MOST_LEVELS, live_at, recompute_options, statistics_width
 from cstool.compiler.program import Life, Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.ir import Graph, Initializer, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from cstool.compiler.compile import InferShapes
 from cstool.compiler.program import Program
-from cstool.compiler.shapes import InferShapes
 from cstool.ir import Graph, Tensor, Weight
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import a_request, every_family, with_op, with_shape

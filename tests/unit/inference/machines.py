@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from cstool.inference.generate import generate
-from cstool.inference.kv_cache import KvCache, cache_bytes
 from cstool.inference.sampling import Sampling
 from cstool.inference.team import Team
-from cstool.inference.walk import Walk
-from cstool.inference.weight_stream import WeightStream
+from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.ir import Graph
 from cstool.kernels.cached_attention import News
 from cstool.machine.appliance import Appliance

@@ -54,7 +54,7 @@ def test_after_compilation_a_run_compiles_nothing_more():
     script = """
 import numpy as np
 from cstool.kernels import activation, attention, embedding, gated, loss, magnitudes, norm, random, residual
-from cstool.kernels import rotary, scale, sparse
+from cstool.kernels import rotary, sparse
 from cstool.kernels.sparse import linear, pattern
 from cstool.kernels import compile as compiling
 from cstool.kernels._cache import KernelFolder
@@ -67,7 +67,7 @@ def lend(name, shape):
     return one(*shape)
 
 def compiled():
-    modules = activation, attention, embedding, gated, loss, magnitudes, norm, random, residual, rotary, scale
+    modules = activation, attention, embedding, gated, loss, magnitudes, norm, random, residual, rotary
     modules += linear, pattern
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
@@ -90,8 +90,8 @@ for function in activation.FUNCTIONS:
 for function in gated.GATES:
     gated.gated_activation_forward(function, x, x, row, row, one(6, 8), drop)
     gated.gated_activation_backward(function, x, x, row, row, x, x, one(6, 8), grad, one(8), drop)
-scale.scale_forward(x, 2, x, drop)
-scale.scale_backward(x, 2, x, drop)
+residual.scale_forward(x, 2, x, drop)
+residual.scale_backward(x, 2, x, drop)
 residual.residual_forward(x, x, row, one(6, 8), drop)
 residual.residual_backward(x, x, grad, drop)
 for kv_heads, more in (2, {}), (1, {"softcap": 2, "slopes": (1, 2), "window": 2, "sinks": 1}):

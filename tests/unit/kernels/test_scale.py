@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.kernels.random import Dropout
-from cstool.kernels.scale import scale_backward, scale_forward
+from cstool.kernels.residual import scale_backward, scale_forward
 from tests.reference import kernels as reference
 from tests.unit.kernels.tolerances import assert_close, assert_derivative
 

@@ -19,11 +19,10 @@ from matplotlib.text import Text
 
 from cstool.ir import Artifact, Region, Route, SramEntry
 from cstool.pictures.account import merge_entries, spread
-from cstool.pictures.draw import draw_picture
+from cstool.pictures.draw import draw_picture, draw_streaming
 from cstool.pictures.floorplan import draw_floorplan
 from cstool.pictures.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
 from cstool.pictures.region_names import fit_number
-from cstool.pictures.streaming import draw_streaming
 from cstool.pictures.theme import dark
 from cstool.short_names import group_name, short_name
 from cstool.words import bytes_text, digits_text, seconds_text

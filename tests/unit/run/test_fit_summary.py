@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cstool.run.report.fit_summary import fit_summary
+from cstool.run.report.summary import fit_summary
 from tests.unit.run.sessions import params_of
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cstool.run.report import rates
-from cstool.run.report.rates import Rates
+from cstool.run.report import time_split
+from cstool.run.report.time_split import Rates
 
 
 @pytest.fixture
 def clock(monkeypatch) -> list[float]:
     """A clock that a test sets."""
     now = [100.0]
-    monkeypatch.setattr(rates.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time_split.time, "perf_counter", lambda: now[0])
     return now
 
 
