@@ -9,8 +9,6 @@ gelu_new that with tanh, quick_gelu that with the logistic function, and silu th
 "Primer: searching for efficient transformers for language modeling", 2021: squared_relu.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

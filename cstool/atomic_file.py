@@ -1,7 +1,5 @@
 """Small files, and links, that are there whole, or as they were before."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Divisors: of a batch, by systems, micro-batches, replicas, grains."""
 
-from __future__ import annotations
-
 import math
 
 

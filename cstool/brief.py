@@ -1,7 +1,5 @@
 """Results that hold much and show little: a line where Python prints them, a small table in a notebook."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from html import escape
 

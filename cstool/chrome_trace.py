@@ -4,8 +4,6 @@ Source of the format: Chromium's "Trace Event Format", its JSON object format. O
 (`C`) and metadata (`M`). Times there are microseconds; here they are whole nanoseconds, which is what Perfetto keeps.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Every error that a user can cause: a message (where: rule, got what) and, where there is one, a hint."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cstool.plain_text import one_line

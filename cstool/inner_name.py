@@ -1,7 +1,5 @@
 """Names of files that another file gives, which may come from anywhere: they do not leave its folder."""
 
-from __future__ import annotations
-
 from typing import TypeGuard
 
 

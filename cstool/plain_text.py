@@ -4,8 +4,6 @@ A terminal obeys escape sequences, a line end begins what looks like another mes
 line read as another one. They are shown as Python writes them: `\x1b`, `\n`, `\u202e`.
 """
 
-from __future__ import annotations
-
 import re
 
 _DIRECTIONS = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"

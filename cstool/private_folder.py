@@ -1,7 +1,5 @@
 """Folders that nobody but this user, and root, can write to: what lies there may be trusted as much as this program."""
 
-from __future__ import annotations
-
 import errno
 import grp
 import os

@@ -1,7 +1,5 @@
 """How the runtime tells a user interface what it is at, without printing anything."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

@@ -6,8 +6,6 @@ restart. The NumPy code here is the definition; `cstool.kernels.random` has the 
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 (Philox4x32-10).
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

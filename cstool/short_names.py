@@ -1,7 +1,5 @@
 """Short names of kernels and activations, for where there is little room."""
 
-from __future__ import annotations
-
 import re
 
 _SHORTER = (

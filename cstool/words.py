@@ -1,7 +1,5 @@
 """Quantities in words, in digits and the unit that suits them; and words that somebody may have meant."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from math import isfinite
 

@@ -1,7 +1,5 @@
 """Write what was converted as a checkpoint of cstool's own, weights dense or sparse."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One conversion, from what was asked for to what was written."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Which model a checkpoint is of, as a params file says it, a config.json beside the weights, or the checkpoint."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`config.json` of Hugging Face's library, from the model section of the params and back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What counts in a `config.json` of Hugging Face's library: model types, what follows where the file is silent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

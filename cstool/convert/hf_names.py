@@ -5,8 +5,6 @@ ours are (out, in), and apart. And where positions turn pairs of a head's elemen
 as the vendor's; a Llama's there are i and i + D/2, so rows of query and key change places within their head.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

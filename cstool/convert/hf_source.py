@@ -1,7 +1,5 @@
 """A model with Hugging Face's names in safetensors files, read as cstool's arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Write what was converted as a folder that Hugging Face's library loads: safetensors files and a config.json."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """The tokenizer of a model as Hugging Face's library loads it: tokenizer.json, and what it is to be called."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

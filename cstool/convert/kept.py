@@ -1,7 +1,5 @@
 """Which numbers of a weight a sparse checkpoint keeps: found by going over it in ranges of rows, never in one piece."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

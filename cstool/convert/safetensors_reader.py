@@ -5,8 +5,6 @@ name reads ranges, too; but into NumPy no bfloat16, of two tensors of one name t
 tensor nor remedy; and its writer has the whole model in memory. So both sides are here, and tests hold them against it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

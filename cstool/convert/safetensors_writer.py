@@ -1,7 +1,5 @@
 """Write safetensors files: the header says where everything goes, then the rows and columns come in any order."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What is converted: arrays by cstool's own names, with their zeros, by ranges of rows; here from its own files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

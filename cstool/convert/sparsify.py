@@ -1,7 +1,5 @@
 """Which weights a conversion makes sparse, and what is kept of each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

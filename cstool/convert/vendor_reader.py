@@ -5,8 +5,6 @@ attribute `{key}.__metadata__` says what they are. bfloat16 is stored as int16. 
 cerebras_appliance 2.10.0 (storage), facts in our words.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """A checkpoint of the vendor's, read as cstool's arrays. Its names and layouts are ours."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

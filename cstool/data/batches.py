@@ -1,7 +1,5 @@
 """Which samples make a batch: a function of the batch number, the seed and the counts, and of nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cstool.data.dataset import Array

@@ -1,7 +1,5 @@
 """The loss of a bigram model: what a language model has to beat."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Everything of a data set read, and everything that is wrong with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every data set offers: fields of a fixed shape, and samples read by number."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

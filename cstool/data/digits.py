@@ -3,8 +3,6 @@
 Source: E. Alpaydin, C. Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

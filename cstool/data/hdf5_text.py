@@ -6,8 +6,6 @@ the file attribute `n_examples`. The attention mask is really the loss mask: 1 w
 Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing and data/common/h5_map_dataset.
 """
 
-from __future__ import annotations
-
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence

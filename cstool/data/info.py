@@ -1,7 +1,5 @@
 """What a data set is: its parts, its tokenizer, where it comes from, how it begins."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A file is read in runs of whole lines. The texts of a run go to a file of text, 
 says which lines they were on: from there on they are documents like any other.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", section "File formats".
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """What a folder of data consists of, whoever made it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The folder in which a data set is made, beside where it goes: kept when the work stops, renamed when it is done."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import errno

@@ -1,7 +1,5 @@
 """From the vendor's name of a data processor to a data set."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`prepared.json`, the record of how a data set was made: checked when it is read, since it may come from anywhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which tokens make a sample, and in which order samples are written: functions of lengths and a seed alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Source: Xiao et al., "Efficient streaming language models with attention sinks",
 `add_sink_tokens`, 2.10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

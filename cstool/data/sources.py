@@ -1,7 +1,5 @@
 """The files that a text data set is made of: found, digested, split into two parts, and read by ranges of bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

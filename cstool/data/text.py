@@ -6,8 +6,6 @@ labels the tokens one later. The end of the last sample is padded, mask 0. Packe
 sample of its own, and the end of its last one is padded. A line of JSON Lines is a document as any file is.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

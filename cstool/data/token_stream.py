@@ -1,7 +1,5 @@
 """The tokens of a part of a text, one document after another, read by ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from io import BytesIO

@@ -1,7 +1,5 @@
 """What turns text into tokens and back: bytes as they are, or a tokenizers JSON file."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

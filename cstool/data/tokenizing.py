@@ -4,8 +4,6 @@ A document is tokenized at once, up to `PIECE_BYTES`; what is longer is cut, whe
 it is cut depends on the document alone, so the tokens do, too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The same task for many jobs, in this process or in several."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

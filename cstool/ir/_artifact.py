@@ -1,7 +1,5 @@
 """The artifact: all that the compiler hands on. Plain data; every cost that decides anything is an integer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

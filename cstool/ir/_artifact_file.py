@@ -1,7 +1,5 @@
 """The artifact as a file: one JSON document, the same bytes for the same artifact."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The fields of an artifact's file as Markdown, from the dataclasses that it is made of and their docstrings."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

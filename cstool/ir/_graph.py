@@ -1,7 +1,5 @@
 """Tensor, Weight, Op, Segment, Graph: frozen data, no behaviour but looking things up."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The kernel: ops that run as one, and what of them backward needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """What an op computes for one sample: products, pairs of tokens, element by element."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

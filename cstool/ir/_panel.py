@@ -1,7 +1,5 @@
 """The panel: the fixed range of rows in which a weight, its gradient and its update travel."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A library would need its settings on every dataclass for what is wanted here: in
 left out, errors that name the field with its whole path.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

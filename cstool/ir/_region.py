@@ -1,7 +1,5 @@
 """Region and Route: rectangles of PEs, and what connects them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

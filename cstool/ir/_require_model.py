@@ -1,7 +1,5 @@
 """Whether an artifact belongs to a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,5 @@
 """What makes a graph legal. Checked when it is built, and when it is read with its artifact."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from cstool.ir._graph import Graph

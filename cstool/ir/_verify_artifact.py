@@ -1,7 +1,5 @@
 """What makes an artifact legal. Checked after compiling, and after reading."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from cstool.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, SramEntry, Stage, StreamingPlan

@@ -1,7 +1,5 @@
 """From the model section of the params to a graph of ops: one file per family."""
 
-from __future__ import annotations
-
 from cstool.ir import Graph, verify
 from cstool.models.decoder import decoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph

@@ -1,7 +1,5 @@
 """GPT-2, Llama, Falcon, Bloom, GPT-J, Gemma 2 and their kin: one graph, whose parts follow from the params."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The fully connected network for 28 x 28 digits: linear and relu (and dropout), then ten classes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

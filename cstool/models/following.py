@@ -1,7 +1,5 @@
 """Whether trainers of one file can follow each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """How the matrices of a decoder begin."""
 
-from __future__ import annotations
-
 from cstool.ir import Initializer
 from cstool.params import DecoderParams
 

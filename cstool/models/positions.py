@@ -1,7 +1,5 @@
 """What positions do to attention: the frequencies of rotary embeddings, the slopes of ALiBi."""
 
-from __future__ import annotations
-
 import math
 
 from cstool.params import DecoderParams

@@ -4,8 +4,6 @@ They lie in `params` of the project; `stock` beside this file leads there, and i
 was installed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cstool.errors import ParamsError

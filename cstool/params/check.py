@@ -1,7 +1,5 @@
 """From the plain data of one trainer to `Params`, section by section."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

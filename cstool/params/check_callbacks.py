@@ -1,7 +1,5 @@
 """The callbacks that are acted on, and what of the rest of a file they must agree with."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

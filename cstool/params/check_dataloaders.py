@@ -1,7 +1,5 @@
 """From the sections that say what data is read to `DataloaderParams`, with what the model and the seed say of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cstool.params.micro_batch import MicroBatchChoice

@@ -1,7 +1,5 @@
 """The sparsity section from plain data: a number, a group or a list of groups, and what older releases called it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cstool.params.sections.sparsity import (

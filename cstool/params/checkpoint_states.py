@@ -1,7 +1,5 @@
 """The parts of a checkpoint that can be had apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 STATES = ("model", "optimizer", "dataloader")

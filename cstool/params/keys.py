@@ -1,7 +1,5 @@
 """Every key that a params file may hold, and what becomes of it: read off the sections of the schema."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Source: the vendor's conversion in release 2.10; for what older releases called otherwise, its history.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 SECTIONS = ("train_input", "eval_input", "model", "optimizer", "sparsity", "runconfig")

@@ -1,7 +1,5 @@
 """From a params file and the command line to `Params`, or to all that is wrong with them."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How many samples are on the modelled wafer at once: where a file says it, and which of several places counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the command line changes in a document: `--set key=value` and typed flags."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path

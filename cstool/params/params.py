@@ -1,7 +1,5 @@
 """All that a params file asks for, checked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

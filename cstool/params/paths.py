@@ -1,7 +1,5 @@
 """Paths of a params file: against the file's folder first, then against the working directory."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

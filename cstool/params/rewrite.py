@@ -1,7 +1,5 @@
 """The text of a params file with other values in it: comments and order stay."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Sequence

@@ -23,8 +23,6 @@ Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021), for what runs 
 of forward, delta and gradient, fine-grained overlap of update and next forward, broadcast, reduction on the way back.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -31,8 +31,6 @@ The link ends 1 s after the reader, so of the 8 s it is the reader that 7 were s
 {'reader': 7.0, 'lag': 1.0}
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field

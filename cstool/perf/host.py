@@ -11,8 +11,6 @@ The six numbers of each kind of op and pass are fitted to measurements on this h
 comes on top, of the loop and of lanes that wait for each other, is fitted too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ sample. They do where equal ones leave a gap, as of a prime number of samples. E
 of the largest.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Integers or integer arrays alike: the placement asks for many shapes of a region at once.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cycles of the phases of a kernel, each the largest of its limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

@@ -23,8 +23,6 @@ between is element by element; backward computes the scores again and has four p
 keys than late ones; rows are taken to have both, as they do when tokens are dealt to them in turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ products of the model ask for: nothing twice, no zeros. Kernels without products
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009); memory is MemoryX.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

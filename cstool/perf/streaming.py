@@ -23,8 +23,6 @@ streamed and never stored, partial sums accumulated across the wafer, gradients 
 and the order within a row of W, are this project's reading; the vendor has published no more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An artifact as a step of the modelled cluster: its kernels as ops of the stream, its system as resources."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Balance: a matrix cut into blocks of rows or of columns, each of which keeps as many weights as any other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How dense a weight can become over a run: what room must be made for."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which weights are sparse, and by the rules of which group."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Source: cerebras.pytorch.sparse, 2.10 (init, utils).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Source: cerebras.pytorch.sparse, 2.10 (gmp, set, rigl, utils); the papers he nam
 Mocanu et al., arXiv:1707.04780; Evci et al., arXiv:1911.11134.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cstool.params.sections.sparsity import SparsityParams

@@ -3,8 +3,6 @@
 The formulas are the vendor's, in float64 where he has float32. Source: cerebras.pytorch.sparse, 2.10 (utils, dynamic).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

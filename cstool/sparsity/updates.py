@@ -3,8 +3,6 @@
 Source: cerebras.pytorch.sparse, 2.10 (FreqSchedule, ListSchedule, DynamicSparsityAlgorithm).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The bytes of a large file, read and written at offsets from several threads, and what that costs."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """What a saved state must say to be gone on from: asked by whoever goes on from one, and by whoever verifies it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Copy a checkpoint: tensor by tensor, every checksum verified on the way, all of it or nothing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from pathlib import Path

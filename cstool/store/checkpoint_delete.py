@@ -1,7 +1,5 @@
 """Delete checkpoints, and nothing else; the index of their folder follows."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The digest of a checkpoint: it binds the parts that were written together, so that none can be of another file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

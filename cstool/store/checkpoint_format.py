@@ -18,8 +18,6 @@ Files of version 1.0 have no digest: each of their parts has a checksum, but not
 Nothing in it is ever executed or followed out of the file.
 """
 
-from __future__ import annotations
-
 FORMAT_VERSION = "1.1"
 """version of cstool's checkpoint format"""
 WITHOUT_DIGEST = "1.0"

@@ -1,7 +1,5 @@
 """The index of a folder of checkpoints: a YAML file for people and scripts, kept beside them."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

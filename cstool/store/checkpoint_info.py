@@ -1,7 +1,5 @@
 """What a checkpoint holds, for people and scripts to look at."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import os

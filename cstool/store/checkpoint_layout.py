@@ -1,7 +1,5 @@
 """What is where in a checkpoint: read once through HDF5, and checked, since a file may come from anywhere."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Read a checkpoint: everything about it is checked on opening, its tensors when they are read."""
 
-from __future__ import annotations
-
 import math
 import os
 import stat

@@ -1,7 +1,5 @@
 """How checkpoints are named on a command line: by a file, by a folder and a step, or by a glob."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -1,7 +1,5 @@
 """Write a checkpoint: tensors streamed in chunks, values as JSON, all or nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

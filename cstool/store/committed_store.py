@@ -1,7 +1,5 @@
 """The last commit of a MemoryX file, read as if it were a checkpoint."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Datasets that are plain bytes at a fixed place of an HDF5 file: made, and found again, with care."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """CRC-32 as zlib and gzip have it: as fast as the machine can, and of pieces that were read apart."""
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Callable

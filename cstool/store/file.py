@@ -8,8 +8,6 @@ What is committed is never overwritten: a change goes to the other slot of its r
 all changes, then replaces the record; from then on the slots that it no longer names are free.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -4,8 +4,6 @@
 more begin on one. Beside the file are its commit record and its lock, named as it is with `.commit` and `.lock` after.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import shlex

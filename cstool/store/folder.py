@@ -1,7 +1,5 @@
 """A folder of checkpoints: how the files are called, which is the latest, what a dead writer left."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import fcntl

@@ -1,7 +1,5 @@
 """Which checkpoint of a folder is the newest: by what it holds, since a file can be renamed or copied."""
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

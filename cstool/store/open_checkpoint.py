@@ -1,7 +1,5 @@
 """Open the saved state of a run, whatever kind of file it is in."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

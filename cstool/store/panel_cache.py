@@ -5,8 +5,6 @@ among all that could go (Belady, "A study of replacement algorithms for a virtua
 Journal 5, 1966). All state is guarded by one condition; files are read outside of it.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """A file on its way to its name: it gets there whole, or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

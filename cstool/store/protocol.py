@@ -1,7 +1,5 @@
 """The store protocol: what MemoryX asks of whoever keeps its arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """The store in main memory."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import mmap

@@ -1,7 +1,5 @@
 """What the checkpoint commands read: the saved state of a run, whatever kind of file it is in."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

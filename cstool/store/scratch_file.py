@@ -1,7 +1,5 @@
 """A file for what nobody needs when the run is interrupted: it has no name, so it goes with its process."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Sequence

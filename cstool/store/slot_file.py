@@ -1,7 +1,5 @@
 """The HDF5 file of a store: made or found, its arrays laid out, its space set aside, its name given."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """A checkpoint from the last commit of a MemoryX file, while the run goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -5,8 +5,6 @@ arrays of optimizer state. `model.W.indices` is (n,) uint32, ascending, the posi
 too large for that. The value `sparsity` has the shape of each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sparse tensors of a saved state: which they are, and what they look like with their zeros."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keeps two runs from working on one MemoryX file, or in one folder."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import errno

@@ -1,7 +1,5 @@
 """How far apart two tensors are, piece by piece."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The machine as data: systems and their clusters, read from system files."""
 
-from __future__ import annotations
-
 from cstool.system.load import STATUSES, load_system, system_names
 from cstool.system.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
 

@@ -1,7 +1,5 @@
 """System files: the YAML of the three known systems, and files of one's own, which may start from one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """System: one CS system and the cluster it stands in, as data. All numbers come from a system file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """From the text of a YAML file to its nodes, within limits that hold while it is read."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

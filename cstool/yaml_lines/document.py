@@ -1,7 +1,5 @@
 """A params file as plain data in which every key knows its line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

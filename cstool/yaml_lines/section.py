@@ -1,7 +1,5 @@
 """What all sections of the schema share: strictness, the vendor's keys that mean nothing here, kinds of numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 

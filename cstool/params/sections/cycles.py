@@ -5,8 +5,6 @@ vendor's formula of CosineAnnealingWarmRestarts is that of PyTorch only in the f
 swinging after the last step; here both are as PyTorch documents them.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, ClassVar, Literal
 

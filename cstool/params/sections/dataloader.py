@@ -1,7 +1,5 @@
 """The sections that say what data is read, and how."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

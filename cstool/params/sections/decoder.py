@@ -3,8 +3,6 @@
 Keys, defaults and rules are the vendor's. Source: its GPT-2 model, 2.10.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator

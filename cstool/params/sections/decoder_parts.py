@@ -1,7 +1,5 @@
 """What stands inside of a decoder's `model` section, and the vendor's keys that do nothing there or cannot be had."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator

@@ -1,7 +1,5 @@
 """Which weights learn faster or slower than the schedule says: muP's factors, and `adjust_learning_rate`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 

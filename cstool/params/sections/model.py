@@ -1,7 +1,5 @@
 """The `model` section: fc_mnist here, decoders in `decoder.py`, and which name means what."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The `model` section of GPT-J and its kin, whose attention and feed-forward part stand side by side."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from cstool.params.sections.decoder import DecoderParams, truncated_normal

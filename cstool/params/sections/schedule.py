@@ -1,7 +1,5 @@
 """What every learning rate schedule is: a rate for each step, that depends on nothing else."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any

@@ -4,8 +4,6 @@ Source: cerebras.pytorch.optim.lr_scheduler, 2.10. There `rate(step)` is the rat
 weights from `step` to `step + 1`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from abc import abstractmethod

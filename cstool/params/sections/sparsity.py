@@ -4,8 +4,6 @@ Names, defaults and rules are the vendor's. Source: cerebras.pytorch.sparse, 2.1
 what has to do with checkpoints: a mask that an earlier run has found, as lottery tickets are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The sections of `trainer.init` that are neither model, optimizer nor schedule."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Annotated, Any, ClassVar, Literal
