@@ -78,7 +78,7 @@ if TYPE_CHECKING:
         SavedState,
         list_checkpoints,
     )
-    from cstool.store.open_checkpoint import open_checkpoint
+    from cstool.store.committed_store import open_checkpoint
     from cstool.system import (
         System,
         load_system,
@@ -137,7 +137,7 @@ _NAMES = {
     "cstool.progress": ("Progress", "Silent"),
     "cstool.run.session": ("RunResult",),
     "cstool.store": ("CheckpointEntry", "SavedState", "list_checkpoints"),
-    "cstool.store.open_checkpoint": ("open_checkpoint",),
+    "cstool.store.committed_store": ("open_checkpoint",),
     "cstool.compare": ("Verdict",),
 }
 """what is offered, by the module that has it"""

@@ -1,9 +1,10 @@
-"""Small files, and links, that are there whole, or as they were before."""
+"""Small files, and links, that are there whole, or as they were before; names of files that stay in their folder."""
 
 import contextlib
 import os
 import secrets
 from pathlib import Path
+from typing import TypeGuard
 
 
 def write_replacing(path: Path, content: str | bytes) -> None:
@@ -42,13 +43,19 @@ def replace_link(link: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names of a folder.
-
-    Raises:
-        OSError: it does not
-    """
+    """Wait until the disk has the names of a folder, or raise OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_inner_name(name: object) -> TypeGuard[str]:
+    """Say whether a name is that of a file in the folder, or in folders in it, and of no other."""
+    return isinstance(name, str) and "\0" not in name and not {"", ".", ".."} & {*name.split("/")}
+
+
+def is_plain_name(name: object) -> TypeGuard[str]:
+    """Say whether a name is that of a file in the folder itself."""
+    return is_inner_name(name) and "/" not in name

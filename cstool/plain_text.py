@@ -29,7 +29,7 @@ def lines(text: str) -> str:
 
 
 def terminal_text(text: str) -> str:
-    """Return what a model wrote for a terminal, with U+FFFD for what would move the cursor or turn the line around."""
+    """A model's text for a terminal, with U+FFFD for what would move the cursor or turn the line around."""
     return text if text.isprintable() else _ON_A_TERMINAL.sub("\ufffd", text)
 
 

@@ -52,7 +52,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "machine/swarmx": ("tests/unit/machine/test_swarmx.py", "tests/unit/machine/test_appliance.py"),
     "sparsity/schedules": ("tests/unit/sparsity",),
     "store/checkpoint_index": ("tests/unit/store/test_checkpoint_index.py", "tests/end_to_end/test_model_dir.py"),
-    "store/extents": ("tests/unit/store/test_extents.py", "tests/unit/store/test_file.py"),
+    "store/commit_record": ("tests/unit/store/test_extents.py", "tests/unit/store/test_file.py"),
     "compare/verdict": ("tests/unit/compare",),
 }
 """a module of `cstool` -> the tests that are to find its faults"""

@@ -4,6 +4,6 @@ All of it streams, range of rows by range of rows: no model is ever in memory. A
 names, with their zeros; a target writes them.
 """
 
-from cstool.convert.convert import FORMATS, TARGETS, Converted, Request, convert
+from cstool.convert.convert import Converted, Request, convert
 
-__all__ = ["FORMATS", "TARGETS", "Converted", "Request", "convert"]
+__all__ = ["Converted", "Request", "convert"]

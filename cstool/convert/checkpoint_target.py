@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cstool.convert.kept import Kept
 from cstool.convert.source import Source, weights_of
+from cstool.convert.sparsify import Kept
 from cstool.store import INDICES, SPARSITY, CheckpointWriter, index_kind
 
 Array = np.ndarray[Any, Any]

@@ -13,9 +13,8 @@ from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer
-from cstool.convert.kept import Kept
 from cstool.convert.source import CstoolSource, Source, check_weights, weights_of
-from cstool.convert.sparsify import sparsify
+from cstool.convert.sparsify import Kept, sparsify
 from cstool.convert.vendor_reader import is_vendor_checkpoint
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
@@ -153,7 +152,7 @@ def _open(path: Path, source_format: str, described: Described | None) -> Source
 
 
 def _config_path(target: Path, to: str, described: Described | None) -> Path | None:
-    """Return where the description of the model goes: beside a checkpoint only if no params file has it."""
+    """Path for the description of the model: beside a checkpoint only if no params file has it."""
     if to == "hf":
         return target / CONFIG_NAME
     return target.with_suffix(".yaml") if described is not None and described.is_new else None

@@ -56,15 +56,11 @@ class Described:
         return family, self.model
 
     def metadata(self, version: str) -> dict[str, Any]:
-        """Return what a checkpoint that is written by a version of cstool says of its model."""
+        """Description of the model in a checkpoint that a version of cstool writes."""
         return {"version": version, "model_name": self.model.name, "params": self.document}
 
     def write(self, path: Path) -> None:
-        """Write the params as a new file.
-
-        Raises:
-            CheckpointError: it cannot be written
-        """
+        """Write the params as a new file, or raise CheckpointError."""
         try:
             with open(path, "x", encoding="utf-8") as file:
                 yaml.safe_dump(self.document, file, sort_keys=False)

@@ -42,7 +42,7 @@ _OF_FAMILY: Mapping[str, Mapping[str, Any]] = {
 
 
 def family_of(where: str | Path, model: DecoderParams | FcMnistParams) -> str:
-    """Return which of their classes has the tensors of a model, and computes what it does: gpt2 or llama.
+    """Name of their class with the tensors of a model, that computes the same: gpt2 or llama.
 
     A model that is called mistral is a Llama with these tensors that may have a window.
 
@@ -196,11 +196,7 @@ def model_section(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_model(path: Path, section: Any) -> DecoderParams:
-    """Return the checked model of a section made from a config.
-
-    Raises:
-        CheckpointError: it makes none
-    """
+    """Return the checked model of a section made from a config, or raise CheckpointError."""
     try:
         return DecoderParams.model_validate(section)
     except ValidationError as error:
@@ -255,7 +251,7 @@ def _model_type(path: Path, config: Mapping[str, Any]) -> str:
 
 
 def _completed(path: Path, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what counts in a config, with what follows where it says nothing."""
+    """Relevant keys of a config, defaults filled in."""
     found = {key: config.get(key, default) for key, default in DEFAULTS[kind].items()}
     if found.get("add_cross_attention"):
         raise CheckpointError(f"{path}: add_cross_attention must be false, got true")

@@ -31,7 +31,7 @@ _TABLES = {
 
 
 def config_path(path: Path) -> Path:
-    """Return where the config.json of a model is, if it has one."""
+    """Path of the config.json of a model, if it has one."""
     return path / "config.json" if path.is_dir() else path.with_name("config.json")
 
 

@@ -28,11 +28,7 @@ _ROOM = "free some space or choose another folder"
 
 
 def check_free(folder: Path) -> None:
-    """Check that a folder is new or empty.
-
-    Raises:
-        CheckpointError: it is not
-    """
+    """Check that a folder is new or empty, or raise CheckpointError."""
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         got = "got one with files in it" if folder.is_dir() else "got a file"
         raise CheckpointError(f"{folder}: must be a new or an empty folder, {got}", "delete it or choose another name")

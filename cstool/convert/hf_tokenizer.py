@@ -50,7 +50,7 @@ def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[s
 
 
 def describe_tokenizer(tokenizer: Tokenizer, model: DecoderParams) -> HfTokenizer:
-    """Return what is written of a tokenizer.
+    """Files and special tokens of a tokenizer, as they are written.
 
     Raises:
         CheckpointError: it has tokens that the model does not know, or its file is gone

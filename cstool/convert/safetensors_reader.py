@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.atomic_file import is_plain_name
 from cstool.errors import CheckpointError
-from cstool.inner_name import is_plain_name
 from cstool.store.checkpoint_layout import read_at
 from cstool.store.saved_state import Opened
 
@@ -95,11 +95,7 @@ class SafetensorsReader(Opened):
         return self._tensors[name].shape
 
     def check_dtype(self, name: str) -> None:
-        """Check that a tensor holds numbers that fit float32.
-
-        Raises:
-            CheckpointError: it does not
-        """
+        """Check that a tensor holds numbers that fit float32, or raise CheckpointError."""
         if (dtype := self._tensors[name].dtype) not in _NUMPY_KINDS:
             kinds = "F32, F16 or BF16"
             raise CheckpointError(f"{self._file_of(name)}: the dtype of {name} must be {kinds}, got {dtype}")
@@ -282,6 +278,6 @@ def _widened(stored: _Stored, found: Array) -> Array:
 
 
 def widen_bfloat16(bits: Array) -> Array:
-    """Return what uint16 bits mean as bfloat16, in float32 of the same shape: the upper half of its bits."""
+    """Bfloat16 as uint16 bits to float32 of the same shape, the upper half of whose bits they are."""
     wide: Array = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return wide

@@ -66,11 +66,7 @@ class SafetensorsWriter:
         self._descriptor = -1
 
     def write_rows(self, name: str, start: int, rows: NDArray[Any]) -> None:
-        """Write rows from `start` on, (n, ...) float32.
-
-        Raises:
-            OSError: they do not fit on the disk
-        """
+        """Write rows from `start` on, (n, ...) float32, or raise OSError."""
         width = math.prod(self._shapes[name][1:])
         self._write_at(name, start * width, np.ascontiguousarray(rows))
 

@@ -134,7 +134,7 @@ class CstoolSource:
             yield mask
 
     def count(self, weight: str) -> int:
-        """Return how many numbers of a sparse weight are stored."""
+        """Number of non-zeros of a sparse weight."""
         return self._reader.shape(f"model.{weight}")[0]
 
     def _shape(self, name: str, sparse: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

@@ -182,13 +182,13 @@ class VendorReader(Opened):
             return wide
 
     def chunk_rows(self, key: str) -> int:
-        """Return how many rows are stored together: reading them so decompresses each chunk once."""
+        """Number of rows in a chunk: reading as many at a time decompresses each chunk once."""
         with self._reporting():
             chunks = None if key not in self._datasets else self._dataset(key).chunks
             return 1 if chunks is None else int(chunks[0])
 
     def _read_metadata(self) -> dict[str, dict[str, Any]]:
-        """Return what the file says of each key."""
+        """Metadata of each key."""
         found = {}
         for name in self._h5.attrs:
             key = name.removesuffix(metadata_name(""))

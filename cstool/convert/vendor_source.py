@@ -13,7 +13,7 @@ from cstool.convert.source import CHUNK_BYTES, row_ranges, written
 from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
-from cstool.models.positions import alibi_slopes
+from cstool.models.decoder import alibi_slopes
 from cstool.params import DecoderParams, FcMnistParams
 
 Array = np.ndarray[Any, Any]

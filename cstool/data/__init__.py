@@ -1,27 +1,23 @@
 """Data sets: what a sample is, which samples make a batch, and how text becomes a data set."""
 
 from cstool.data.batches import Sampler, batches_per_epoch
-from cstool.data.bigram import BIGRAM_VOCAB_LIMIT, bigram_loss
+from cstool.data.bigram import bigram_loss
 from cstool.data.check import DataCheck, check_data
-from cstool.data.dataset import Array, Dataset, Field, allocate
+from cstool.data.dataset import Dataset, Field, allocate
 from cstool.data.digits import DigitsSummary, prepare_digits
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.info import DataInfo, PartInfo, data_info
-from cstool.data.mnist import MnistDataset, open_mnist
-from cstool.data.parts import vocab_size_of
-from cstool.data.processor import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part
+from cstool.data.mnist import open_mnist
+from cstool.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of
 from cstool.data.record import read_record
-from cstool.data.samples import Packing
 from cstool.data.sink_tokens import SinkTokensDataset
-from cstool.data.text import Progress, prepare_text
+from cstool.data.text import prepare_text
 from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
 from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
 
 __all__ = [
-    "BIGRAM_VOCAB_LIMIT",
     "HDF5_TEXT_PROCESSORS",
     "MNIST_PROCESSOR",
-    "Array",
     "ByteTokenizer",
     "Continued",
     "DataCheck",
@@ -31,10 +27,7 @@ __all__ = [
     "Field",
     "FileTokenizer",
     "Hdf5TextDataset",
-    "MnistDataset",
-    "Packing",
     "PartInfo",
-    "Progress",
     "Sampler",
     "SinkTokensDataset",
     "TextPart",

@@ -8,7 +8,7 @@ from cstool.random_keys import generator
 
 
 def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool, where: str = "batch_size") -> int:
-    """Return how many batches one pass over the samples makes; `where` is what an error names.
+    """Number of batches in one pass over the samples; `where` is what an error names.
 
     Raises:
         DataError: there is not one batch.

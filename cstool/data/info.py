@@ -128,7 +128,7 @@ def _source(record: Mapping[str, Any]) -> str:
 
 
 def _count(dataset: Dataset) -> tuple[int, int, list[int]]:
-    """Return how many samples were read, their labels that count, and the first tokens of all."""
+    """Number of samples read, of their labels that count, and the first tokens of all."""
     counted = min(dataset.sample_count, COUNTED_SAMPLES)
     step = max(1, 2**20 // dataset.fields["input_ids"].shape[0])
     tokens, begins = 0, []

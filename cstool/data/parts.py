@@ -1,17 +1,18 @@
-"""What a folder of data consists of, whoever made it."""
+"""What a folder of data consists of, whoever made it, and the data set that a vendor's processor reads."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.data.dataset import names_in_folder
-from cstool.data.hdf5_text import is_sample_file
-from cstool.data.mnist import MNIST_PARTS
+from cstool.data.dataset import Dataset, names_in_folder
+from cstool.data.hdf5_text import is_sample_file, open_hdf5_text
+from cstool.data.mnist import MNIST_PARTS, open_mnist
 from cstool.data.record import read_record
 from cstool.data.tokenizer import BYTE_VALUES
 from cstool.errors import DataError
+from cstool.words import nearest
 
 TEXT, PICTURES = "HDF5 text", "MNIST IDX"
 _HINT = "give a folder of `cstool data prepare`, one with files *.h5, or one with the files of MNIST"
@@ -35,7 +36,7 @@ class DataFolder:
 
 
 def find_parts(folder: Path) -> DataFolder:
-    """Return what the data set in a folder consists of.
+    """Find the parts of the data set in a folder.
 
     Args:
         folder: with files *.h5, or folders with such files, or files of MNIST
@@ -64,7 +65,7 @@ def find_parts(folder: Path) -> DataFolder:
 
 
 def vocab_size_of(record: Mapping[str, Any]) -> int:
-    """Return what the tokens of a text data set are below, as its record says."""
+    """Vocabulary size of a text data set, as its record says."""
     vocab_size: int = record["tokenizer"]["vocab_size"] if "tokenizer" in record else BYTE_VALUES
     return vocab_size
 
@@ -74,3 +75,59 @@ def _has_samples(folder: Path) -> bool:
         return not folder.name.startswith(".") and any(is_sample_file(entry.name) for entry in folder.iterdir())
     except OSError:
         return False
+
+
+HDF5_TEXT_PROCESSORS = ("GptHDF5MapDataProcessor", "GptHDF5DataProcessor")
+MNIST_PROCESSOR = "MNISTDataProcessor"
+
+
+def open_dataset(
+    data_processor: str,
+    paths: Sequence[Path],
+    *,
+    split: str | None = None,
+    max_sequence_length: int | None = None,
+    vocab_size: int | None = None,
+    tried: str = "",
+) -> Dataset:
+    """Open a data set and check its files, all but the values of the samples.
+
+    Args:
+        data_processor: the vendor's name of the kind of data
+        paths: the folders
+        split: "train" (the default) or "val", where one folder holds both
+        max_sequence_length: tokens that a sample is cut to; None for the length of the files
+        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        tried: all places where the folders were looked for, for messages
+
+    Raises:
+        DataError: the name is unknown, or the files are missing, damaged or do not fit.
+    """
+    if data_processor in HDF5_TEXT_PROCESSORS:
+        return open_hdf5_text(paths, max_sequence_length=max_sequence_length, vocab_size=vocab_size, tried=tried)
+    if data_processor == MNIST_PROCESSOR:
+        return open_mnist(paths, split=split or "train", tried=tried)
+    known = (*HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR)
+    near = nearest(data_processor, known)
+    raise DataError(
+        f"data_processor: must be one of {', '.join(known)}, got {data_processor}",
+        None if near is None else f"{near} is the nearest",
+    )
+
+
+def open_part(folder: Path, part: str) -> Dataset:
+    """Open one part of the data set in a folder, whoever made it.
+
+    Args:
+        folder: see `find_parts`
+        part: its name
+
+    Raises:
+        DataError: there is no such part, or its files are damaged
+    """
+    found = find_parts(folder)
+    if part not in found.parts:
+        raise DataError(f"{folder}: must have a part {part}, has {', '.join(found.parts) or 'none'}")
+    if found.kind == PICTURES:
+        return open_mnist([folder], split=part)
+    return open_hdf5_text([found.parts[part]])

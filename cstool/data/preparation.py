@@ -55,7 +55,7 @@ def preparing(output: Path) -> Iterator[Path]:
 
 
 def partial_folder(output: Path) -> Path:
-    """Return where the data set of `output` is made."""
+    """Folder in which the data set of `output` is made."""
     return output.with_name(f".{output.name}.partial")
 
 
@@ -127,7 +127,7 @@ def kept(output: Path, digest: str, overwrite: bool) -> dict[str, Any] | None:
 
 
 def cannot_write(output: Path, error: OSError, needed_bytes: int = 0) -> DataError:
-    """Return what says that a data set cannot be written, of so many bytes, if that is known."""
+    """Error for a data set that cannot be written, of so many bytes, if that is known."""
     if error.errno == errno.ENOSPC:
         takes = f"; the data set takes {needed_bytes:,} bytes" if needed_bytes else ""
         return DataError(
@@ -156,11 +156,7 @@ def _made_before(output: Path) -> dict[str, Any] | None:
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the record of a data set, the last of its files.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the record of a data set, the last of its files, or raise OSError."""
     write_replacing(folder / RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from cstool.atomic_file import is_inner_name
 from cstool.errors import DataError, ParamsError
-from cstool.inner_name import is_inner_name
 from cstool.yaml_lines.document import Document
 from cstool.yaml_lines.problems import Problems
 from cstool.yaml_lines.section import Section, rule_error
@@ -91,7 +91,7 @@ class _TextRecord(_Section):
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return how the data set in a folder was made; None if that is not said, or not by this program.
+    """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
 
     What is null, or of a later version, is left out.
 

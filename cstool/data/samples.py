@@ -48,7 +48,7 @@ class Samples:
         """labels of all samples"""
 
     def ranges(self, numbers: Array) -> tuple[Array, Array]:
-        """Return where samples begin in the stream, and how many labels each has.
+        """Positions of samples in the stream, and the number of labels of each.
 
         Args:
             numbers: (n,) int64, of samples
@@ -62,7 +62,7 @@ class Samples:
 
 
 def shuffled(numbers: Array, count: int, seed: int) -> Array:
-    """Return what a permutation of 0 to count - 1 makes of some numbers, without the whole of it.
+    """Apply a random permutation of 0 to count - 1 to some numbers, without making the whole of it.
 
     A Feistel network permutes the next power of 4; what falls outside is permuted again until it is inside.
 

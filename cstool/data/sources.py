@@ -58,7 +58,7 @@ class SourceFile:
         return str(self.path) if self.lines_of is None else f"{self.lines_of}:{self.name.rpartition(':')[2]}"
 
     def offset(self, place: int) -> int:
-        """Return where in the document a byte of the piece is."""
+        """Position in the document of a byte of the piece."""
         return self.bytes_before - self.document_start + place
 
 
@@ -71,7 +71,7 @@ def source_roots(sources: Sequence[Path] | None) -> tuple[Path, ...]:
 
 
 def source_names(sources: Sequence[Path] | None) -> tuple[str, ...]:
-    """Return what the record of a text says of where it comes from."""
+    """Names of the sources of a text, for its record."""
     if sources is None:
         return (f"the standard library of Python {platform.python_version()}",)
     return tuple(_text_name(source) for source in sources)

@@ -119,11 +119,7 @@ class TextRequest:
         return self.tokenizer == BYTES and self.train_vocab is None
 
     def check(self) -> None:
-        """Check the values, one by one and together.
-
-        Raises:
-            DataError: one is out of range, or has no effect.
-        """
+        """Check the values, one by one and together, or raise DataError."""
         length = self.sequence_length
         if length < 2:
             raise DataError(f"sequence_length: must be at least 2, got {length}")
@@ -147,7 +143,7 @@ class TextRequest:
             )
 
     def digest(self, files: Sequence[SourceFile]) -> str:
-        """Return what tells data sets apart: of the text and of all that is asked for.
+        """Digest that tells data sets apart: of the text and of all that is asked for.
 
         Args:
             files: of the text; the tokenizer's file is read as well
@@ -175,11 +171,7 @@ def digest_of(path: Path) -> str:
 
 
 def check_places(sources: Sequence[Path] | None, output: Path) -> None:
-    """Check that a data set does not go where its text is.
-
-    Raises:
-        DataError: it does.
-    """
+    """Check that a data set does not go where its text is, or raise DataError."""
     for source in source_roots(sources):
         if output.is_relative_to(source) or source.is_relative_to(output):
             raise DataError(f"{output}: must lie apart from the sources, got {source} as one", "give another --output")
@@ -188,7 +180,7 @@ def check_places(sources: Sequence[Path] | None, output: Path) -> None:
 def summary(
     output: Path, record: Mapping[str, Any], duration_s: float, *, already_prepared: bool, continued: Continued | None
 ) -> TextSummary:
-    """Return what the record of a data set says."""
+    """Summary of a data set, from its record."""
     train, val = (TextPart(**record["parts"][name]) for name in ("train", "val"))
     tokenizer = record.get("tokenizer")
     return TextSummary(

@@ -188,7 +188,7 @@ def load_tokenizer(where: str | Path) -> Tokenizer:
 
 
 def tokenizer_of(data_dir: Path) -> Tokenizer | None:
-    """Return what a prepared data set was made with; None if its record is not there.
+    """Tokenizer that a prepared data set was made with; None if its record is not there.
 
     Args:
         data_dir: the folder of the data set, or one of its parts

@@ -39,11 +39,7 @@ class Piece:
 
 
 def cut_documents(files: Sequence[SourceFile]) -> Iterator[Piece]:
-    """Yield the pieces of documents, in order.
-
-    Raises:
-        DataError: a file cannot be read, or changed.
-    """
+    """Yield the pieces of documents, in order, or raise DataError."""
     for number, file in enumerate(files):
         start = 0
         while file.size_bytes - start > PIECE_BYTES:
@@ -194,7 +190,7 @@ def _unknown(file: SourceFile, piece: Piece, text: str, place: int) -> DataError
 
 
 def _cut(file: SourceFile, end: int) -> int:
-    """Return where to cut near before `end`: after a line, else before a space, else between two characters."""
+    """Place to cut near before `end`: after a line, else before a space, else between two characters."""
     begin = end - min(_SEARCHED_BYTES, PIECE_BYTES // 2)
     window = read_bytes(file, begin, end + 1)
     # Spaces around would be tokenized otherwise, if they were cut.

@@ -18,13 +18,12 @@ from cstool.ir._artifact import (
     StreamingPlan,
 )
 from cstool.ir._artifact_file import artifact_digest, artifact_text, read_artifact, write_artifact
-from cstool.ir._graph import Graph, Initializer, Op, Segment, Tensor, Weight
+from cstool.ir._graph import PANEL_BYTES, Graph, Initializer, Op, Panel, Segment, Tensor, Weight, panels_of
 from cstool.ir._kernel import FusedKernel, KernelKind
 from cstool.ir._op_kinds import (
     OP_RULES,
     Delta,
     OpKind,
-    OpRules,
     delta_source,
     losses_of,
     matrix_of,
@@ -34,12 +33,10 @@ from cstool.ir._op_kinds import (
     work_of,
 )
 from cstool.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, visible_pairs
-from cstool.ir._panel import PANEL_BYTES, Panel, panels_of
 from cstool.ir._plain_data import plain_data, plain_digest
 from cstool.ir._region import Region, Route
 from cstool.ir._require_model import require_model
-from cstool.ir._verify import verify
-from cstool.ir._verify_artifact import verify_artifact
+from cstool.ir._verify_artifact import verify, verify_artifact
 
 __all__ = [
     "Alternative",
@@ -59,7 +56,6 @@ __all__ = [
     "OP_RULES",
     "Op",
     "OpKind",
-    "OpRules",
     "OpWork",
     "PANEL_BYTES",
     "Pairs",

@@ -69,7 +69,7 @@ def _words(hint: Any) -> str:
 
 
 def _summary(kind: type) -> str:
-    """Return what the docstring says before its arguments, on one line."""
+    """Docstring up to its arguments, on one line."""
     return " ".join((inspect.getdoc(kind) or "").partition("\nArgs:\n")[0].split())
 
 

@@ -78,7 +78,7 @@ OpWork = MatMul | Pairs | Lookup | VectorOps | RowSums
 
 
 def visible_pairs(tokens: int, window: int | None = None, sinks: int = 0) -> int:
-    """Return how many pairs of query and key the mask of attention lets through, per head of one sample.
+    """Pairs of query and key that the mask of attention lets through, per head of one sample.
 
     A token sees itself and what came before it: all of it, or the last `window` tokens, itself included, and the first
     `sinks` of the sample.

@@ -27,11 +27,7 @@ class PlainDataError(ValueError):
 
 
 def plain_data(value: Any) -> dict[str, Any]:
-    """Return one of the artifact's dataclasses as plain data.
-
-    Raises:
-        ValueError: as for `to_plain`
-    """
+    """Return one of the artifact's dataclasses as plain data, or raise ValueError."""
     plain: dict[str, Any] = to_plain(value, type(value))
     return plain
 

@@ -1,11 +1,10 @@
 """GPT-2, Llama, Falcon, Bloom, GPT-J, Gemma 2 and their kin: one graph, whose parts follow from the params."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
-from cstool.models.initializers import matrix_initializer
-from cstool.models.positions import alibi_slopes, rotary_frequencies
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 
 WORD_EMBEDDINGS = "embedding_layer.word_embeddings.weight"
@@ -243,3 +242,81 @@ def _output(model: DecoderParams, sequence_length: int) -> Segment:
     parts.tensors.append(Tensor("loss", (sequence_length,)))
     parts.ops.append(Op(OpKind.SOFTMAX_LOSS, "lm_head", (x, "labels", "mask"), ("loss",), weights, attributes))
     return parts.segment()
+
+
+def matrix_initializer(model: DecoderParams, layer: str, rows: int, columns: int) -> Initializer:
+    """Initializer of a matrix: as the params say, and with muP narrower, the wider it is.
+
+    Source: the vendor's GPT-2 model, 2.10.
+
+    Args:
+        model: the checked model section
+        layer: `embedding`, `attention`, `attention_output`, `ffn`, `ffn_output` or (untied) `lm_head`
+        rows, columns: of the matrix
+    """
+    if layer == "lm_head":
+        return Initializer("normal", 0.0, model.initializer_range)
+    by_width, by_filter = (factor**0.5 for factor in model.mup_width_factors)
+    by_depth = 1.0 if model.mup_base_hidden_size is None else (2 * model.num_hidden_layers) ** -0.5
+    params, factor = {
+        "embedding": (model.embedding_initializer_params, 1.0),
+        "attention": (model.initializer_params, by_width),
+        "attention_output": (model.output_layer_initializer_params, by_width * by_depth),
+        "ffn": (model.ffn_initializer_params, by_width),
+        "ffn_output": (model.ffn_output_layer_initializer_params, by_filter * by_depth),
+    }[layer]
+    return params.scaled(factor).initializer(columns, rows)
+
+
+def rotary_frequencies(model: DecoderParams) -> tuple[tuple[float, ...], float]:
+    """Angle per position of each pair [radians], and the factor of the turned pairs.
+
+    Source: Su et al., "RoFormer", 2021, section 3.2.2. Scalings: Chen et al., "Extending context window of large
+    language models via positional interpolation", 2023 (linear); Peng et al., "YaRN", 2023, sections 3.2 to 3.4;
+    Grattafiori et al., "The Llama 3 herd of models", 2024, as released (llama3).
+    """
+    width = model.rotary_dim
+    assert width is not None
+    plain = [model.rope_theta ** (-2 * i / width) for i in range(width // 2)]
+    factor, extra = model.pos_scaling_factor, model.pos_scaling_extra_args
+    if model.pos_scaling_type == "linear":
+        return tuple(frequency / factor for frequency in plain), 1.0
+    assert extra is not None and extra.original_max_position_embeddings is not None
+    original = extra.original_max_position_embeddings
+    if model.pos_scaling_type == "llama3":
+        low, high = extra.low_freq_factor, extra.high_freq_factor
+        # How many turns the original length holds decides how much of the plain frequency is kept.
+        turns = [(original * frequency / (2 * math.pi) - low) / (high - low) for frequency in plain]
+        kept = [min(max(share, 0.0), 1.0) for share in turns]
+        return _blend(plain, factor, kept), 1.0
+
+    def pair_with(turns: float) -> float:
+        return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(model.rope_theta))
+
+    first, last = pair_with(extra.beta_fast), pair_with(extra.beta_slow)
+    if extra.truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, width - 1)
+    span = last - first if last != first else 0.001
+    ramps = [min(max((pair - first) / span, 0.0), 1.0) for pair in range(len(plain))]
+    amplitude = extra.mscale_a * math.log(factor) + extra.mscale_b if factor > 1 else 1.0
+    return _blend(plain, factor, [(1 - ramp) * extra.extrapolation_factor for ramp in ramps]), amplitude
+
+
+def _blend(plain: list[float], factor: float, kept: list[float]) -> tuple[float, ...]:
+    """Return frequencies between the stretched (kept: 0) and the plain ones (kept: 1)."""
+    return tuple(
+        frequency / factor * (1 - share) + frequency * share for frequency, share in zip(plain, kept, strict=True)
+    )
+
+
+def alibi_slopes(heads: int, scaling_factor: float) -> tuple[float, ...]:
+    """Slope of each head: by how much a score falls per token of distance.
+
+    For a number of heads that is no power of two, those of the next lower power, then every other one of the next
+    higher. Source: Press, Smith, Lewis, "Train short, test long", 2021, section 3 and the code released with it.
+    """
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)][: heads - power]
+    return tuple(slope / scaling_factor for slope in slopes)

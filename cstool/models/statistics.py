@@ -3,8 +3,6 @@
 Repeated segments are counted once and multiplied; nothing is measured.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
@@ -53,10 +51,10 @@ class Flops:
         """Of both directions."""
         return self.forward + self.backward
 
-    def __add__(self, other: Flops) -> Flops:
+    def __add__(self, other: "Flops") -> "Flops":
         return Flops(self.forward + other.forward, self.backward + other.backward)
 
-    def __mul__(self, times: int) -> Flops:
+    def __mul__(self, times: int) -> "Flops":
         return Flops(self.forward * times, self.backward * times)
 
 

@@ -3,54 +3,47 @@
 `load_params` is the way in; `Params` is what everything else gets.
 """
 
-from cstool.params.catalog import is_params_file, stock_description, stock_file, stock_names, stock_text
-from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
-from cstool.params.load import load_all_params, load_params, parse_params
+from cstool.params.checkpoint_states import ALL_STATES, parse_states, written_states
+from cstool.params.load import (
+    is_params_file,
+    load_all_params,
+    load_params,
+    parse_params,
+    stock_description,
+    stock_file,
+    stock_names,
+    stock_text,
+)
 from cstool.params.params import Params
-from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.paths import resolve_path
 from cstool.params.rewrite import with_paths_from, with_values
 from cstool.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.params.sections.initializers import InitializerParams
-from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.model import FcMnistParams, ParallelDecoderParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
-from cstool.params.sections.parallel_decoder import ParallelDecoderParams
-from cstool.params.sections.schedule import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import (
-    CheckpointParams,
     EarlyStopping,
-    LoggingParams,
     LoopParams,
-    MemoryxParams,
-    PrecisionParams,
-    SaveCheckpointState,
 )
 
 __all__ = [
     "ALL_STATES",
-    "STATES",
     "GATED_NONLINEARITIES",
     "NONLINEARITIES",
     "SGD",
     "Adam",
     "AdamW",
-    "CheckpointParams",
     "DataloaderParams",
     "DecoderParams",
     "FcMnistParams",
     "EarlyStopping",
     "InitializerParams",
-    "LoggingParams",
     "LoopParams",
-    "MemoryxParams",
     "ParallelDecoderParams",
     "Params",
-    "PrecisionParams",
-    "ResolvedPath",
-    "SaveCheckpointState",
-    "Schedule",
     "SparsityParams",
     "data_set_names",
     "is_params_file",

@@ -1,4 +1,4 @@
-"""From a params file and the command line to `Params`, or to all that is wrong with them."""
+"""From a params file, or a stock one by name, and the command line to `Params`, or to all that is wrong with them."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 
 from cstool.errors import ParamsError
 from cstool.params import legacy
-from cstool.params.catalog import stock_hint, stock_names, stock_text
 from cstool.params.check import check_trainer
 from cstool.params.legacy_keys import SECTIONS, TRAINER_KEYS
 from cstool.params.overrides import apply_overrides
@@ -15,6 +14,45 @@ from cstool.params.params import Params
 from cstool.words import did_you_mean, nearest
 from cstool.yaml_lines.document import Document, Key, parse_document, read_document
 from cstool.yaml_lines.problems import Problems
+
+FOLDER = Path(__file__).parent / "stock"
+"""of the stock params files: it leads to `params` of the project; where that was installed, a folder of its own"""
+
+
+def stock_names() -> tuple[str, ...]:
+    """Return the names of all stock params files."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+def stock_file(name: str) -> Path:
+    """Return the stock params file of a name, or raise ParamsError."""
+    if name not in stock_names():
+        raise ParamsError([(f"{name}: must be the name of a stock params file", stock_hint(name))])
+    return FOLDER / f"{name}.yaml"
+
+
+def stock_hint(name: str) -> str:
+    """Hint for a name that is that of no stock params file."""
+    written = name.lower().removesuffix(".yaml").replace("-", "_")
+    return did_you_mean(written, stock_names()) or "`cstool model list` lists them"
+
+
+def stock_text(name: str) -> str:
+    """Return the text of a stock params file, or raise ParamsError."""
+    return stock_file(name).read_text(encoding="utf-8")
+
+
+def stock_description(name: str) -> str:
+    """Description of a stock params file: the comment that it begins with, in one line."""
+    lines = stock_text(name).splitlines()
+    end = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    return " ".join(line.lstrip("# ").strip() for line in lines[:end])
+
+
+def is_params_file(named: str | Path) -> bool:
+    """Tell whether a name is that of a params file, by its ending or as a stock one, and not of what a run made."""
+    return Path(named).suffix.lower() in (".yaml", ".yml") or (str(named) in stock_names() and not Path(named).exists())
+
 
 _TRAINER: Key = ("trainer",)
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -141,11 +179,7 @@ def _is_of_the_older_layout(key: str) -> bool:
 
 
 def require_one_layout(document: Document) -> None:
-    """Check that a document is of one of the two layouts.
-
-    Raises:
-        ParamsError: it is of none, or of both
-    """
+    """Check that a document is of one of the two layouts, or raise ParamsError."""
     problems = Problems(document, Path())
     data = document.data
     if not isinstance(data, dict):

@@ -120,16 +120,12 @@ class Params:
         return self.trained_by.learning_rate
 
     def learning_rate_scale(self, weight: str) -> float:
-        """Return what the learning rate of a weight is multiplied by."""
+        """Factor of the learning rate of a weight."""
         return learning_rate_scale(self.model, self.trained_by.adjust_learning_rate, weight)
 
     @property
     def trained_by(self) -> Optimizer:
-        """The optimizer, for a run that trains.
-
-        Raises:
-            ParamsError: the file has none.
-        """
+        """The optimizer, for a run that trains, or raise ParamsError."""
         if self.optimizer is None:
             place, key = self.optimizer_place
             raise ParamsError([(f"{place}: {key} is missing", "without it a model can be evaluated, and generate")])

@@ -111,7 +111,7 @@ def _replaced(text: str, node: Node, value: str) -> str:
 
 
 def _end(node: Node) -> int:
-    """Return where a node ends; the mark of a block is behind the comments after it."""
+    """End of a node; the mark of a block is behind the comments after it."""
     if isinstance(node, CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

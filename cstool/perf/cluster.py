@@ -96,7 +96,7 @@ class Section:
     names: tuple[tuple[str, ...], ...] = ()
 
     def name_of(self, repetition: int, op: int) -> str:
-        """Return what an op of a repetition is called."""
+        """Name of an op of a repetition."""
         if self.names:
             return self.names[repetition][op]
         return f"{self.ops[op].name}#{repetition}" if self.count > 1 else self.ops[op].name
@@ -134,7 +134,7 @@ class Cluster:
         return self.prefetch_bytes / self.io_bytes_per_s
 
     def update_memory_s(self, weights: int, *, gradient_waited: bool) -> float:
-        """Return how long the memory takes to update so many weights [s].
+        """Time of the memory to update so many weights [s].
 
         Weight and state are read and written; a gradient that waited is read. A million weights with two numbers of
         Adam's are 24 MB, 28 with the gradient, at 4 TB/s:
@@ -211,7 +211,7 @@ class StepSimulation:
 
 
 def step_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> Step:
-    """Return what a step takes, in the steady state.
+    """Time of a step in the steady state.
 
     Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds.
 
@@ -255,7 +255,7 @@ def _with_all_layers(sections: Sequence[Section], cluster: Cluster, micro_batche
 
 
 def _grown(spent: _Spent, more: _Spent, fewer: _Spent, times: int) -> _Spent:
-    """Return what time is spent on when what makes the difference of two others comes so many times on top."""
+    """Time spent, with the difference of two others so many times on top."""
     return {
         name: spent.get(name, 0.0) + times * (more.get(name, 0.0) - fewer.get(name, 0.0))
         for name in {**spent, **more, **fewer}
@@ -263,7 +263,7 @@ def _grown(spent: _Spent, more: _Spent, fewer: _Spent, times: int) -> _Spent:
 
 
 def _in_order(spent: _Spent) -> _Spent:
-    """Return what time is spent on in the order of the resources, nothing below zero, the sum as it is.
+    """Time spent in the order of the resources, nothing below zero, the sum as it is.
 
     Where one more layer has another resource be waited for, what is added for many of them may lie below zero.
     """
@@ -309,7 +309,7 @@ def _gradients_wait(cluster: Cluster, micro_batches: int) -> bool:
 
 
 def _gradient_memory_s(op: StreamedOp, cluster: Cluster, micro_batches: int) -> float:
-    """Return how long sums of gradients keep the memory: each is written; each but the first read before."""
+    """Time of the memory for sums of gradients: each is written; each but the first read before."""
     sums = micro_batches if cluster.waits_for_norm or not op.weights else micro_batches - 1
     return max(0, 2 * sums - 1) * op.gradient_bytes / cluster.memory_bytes_per_s
 

@@ -157,7 +157,7 @@ class Simulation:
         return Timeline(starts, ends, ready_for, least_end_for)
 
     def spent(self, timeline: Timeline, last: int, since: float = 0.0) -> dict[str, float]:
-        """Return what the time up to the end of a task was spent on: resource, or `LAG` -> seconds; they add up.
+        """Time up to the end of a task by what it was spent on: resource, or `LAG` -> seconds; they add up.
 
         Args:
             timeline: of these tasks

@@ -15,6 +15,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ PAIR_PRODUCTS = {"forward": 2, "backward": 5}
 MATMUL_PRODUCTS = {"forward": 1, "backward": 2}
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What a call of a kernel on one grain does.
 
     Args:
@@ -54,11 +54,6 @@ class Work:
     weight_bytes: float
     activation_bytes: float
 
-    @property
-    def row(self) -> tuple[float, ...]:
-        """All six numbers."""
-        return dataclasses.astuple(self)
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -76,7 +71,7 @@ class Cost:
 
     def seconds(self, work: Work) -> float:
         """Return the time of a call on one grain."""
-        return sum(cost * amount for cost, amount in zip(self.row, work.row, strict=True))
+        return sum(cost * amount for cost, amount in zip(self.row, work, strict=True))
 
     @property
     def row(self) -> tuple[float, ...]:
@@ -195,7 +190,7 @@ def work_on_host(
     panels: int = 1,
     lanes: int = 1,
 ) -> Work:
-    """Return what a pass of an op does for a grain.
+    """Work of a pass of an op for a grain.
 
     Args:
         op: of a graph
@@ -248,7 +243,7 @@ def fit_cost(works: Sequence[Work], seconds: Sequence[float]) -> Cost:
     >>> f"{found.call_s:.2g} s a call, {1e-9 / found.flop_s:.0f} GFLOP/s"
     '5e-06 s a call, 100 GFLOP/s'
     """
-    return Cost(*fit_rates([work.row for work in works], seconds, seconds))
+    return Cost(*fit_rates(works, seconds, seconds))
 
 
 def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: Sequence[float]) -> list[float]:
@@ -270,7 +265,7 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
 
 
 def rest_row(lanes: int, ops: int, compute_s: float) -> tuple[float, float, float]:
-    """Return what `step_s`, `stage_s` and `uneven` are multiplied with in a step.
+    """Factors of `step_s`, `stage_s` and `uneven` in a step.
 
     Args:
         lanes: host threads

@@ -139,7 +139,7 @@ class Pe:
         return ceil_div(elements, self._fabric) * (pes > 1)
 
     def wavelets(self, elements: Any) -> Any:
-        """Return how many wavelets carry so many operands.
+        """Number of wavelets that carry so many operands.
 
         >>> from cstool.system import load_system
         >>> [Pe(load_system("cs2"), bits).wavelets(3) for bits in (16, 32)]  # 32 bits each

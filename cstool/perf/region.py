@@ -83,7 +83,7 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
 
 
 def key_block(pe: Pe, tokens: int, d: Any) -> Any:
-    """Return how many keys of a sample, `d` elements each, a PE holds at a time: as many as the bytes for them take.
+    """Keys of a sample, `d` elements each, that a PE holds at a time: as many as the bytes for them take.
 
     Example: a key of 16 elements and its value are held twice, 2 x 2 x 16 x 2 bytes, with sums of their deltas, 2 x 16
     x 4 bytes: 256, of which 4,096 bytes hold 16.
@@ -96,7 +96,7 @@ def key_block(pe: Pe, tokens: int, d: Any) -> Any:
 
 
 def key_bytes(pe: Pe, d: Any) -> Any:
-    """Return what a key and its value take: twice, one block passing and one at work, and the sums of their deltas."""
+    """Size of a key and its value [bytes]: twice, one block passing and one at work, and the sums of their deltas."""
     return 2 * 2 * d * pe.operand_bytes + 2 * d * SUM_BYTES
 
 

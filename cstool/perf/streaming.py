@@ -52,12 +52,12 @@ class Stream:
     gradient_bytes: int
 
     def matrix_bytes(self, item: MatMul) -> int:
-        """Return what the weights of a product take on their way in."""
+        """Size of the weights of a product on their way in [bytes]."""
         return item.weights * (self.weight_bytes if item.nonzeros is None else self.nonzero_bytes)
 
 
 def stream_of(system: System, operand_bits: int) -> Stream:
-    """Return what passes the edge of a wafer: weights as operands, non-zeros with an index each.
+    """Stream over the edge of a wafer: weights as operands, non-zeros with an index each.
 
     >>> from cstool.system import load_system
     >>> stream_of(load_system("cs2"), 16)
@@ -126,7 +126,7 @@ def streamed_phases(
 
 
 def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
-    """Return how many weights the column of PEs with most of them gets, over all outputs.
+    """Number of weights that the column of PEs with most of them gets, over all outputs.
 
     Of a dense W that is outputs x ceil(inputs / columns). The non-zeros of a sparse one, at density d, are where they
     are: of n elements that are a column's, a binomial number with mean n d and variance n d (1 - d) is not zero, and

@@ -28,7 +28,7 @@ from cstool.system import System
 
 
 def tree_stages(num_csx: int, fan_out: int) -> int:
-    """Return how many stages of SwarmX lie between MemoryX and so many systems.
+    """Stages of SwarmX between MemoryX and so many systems.
 
     Source: a node broadcasts to, and reduces from, four: weight-streaming white paper (2021), section 6.4, as quoted.
 
@@ -103,13 +103,13 @@ def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: Stream
 
 
 def input_bytes(artifact: Artifact) -> int:
-    """Return what the inputs of a sample take on their way: numbers as operands, ids and labels 32 bits."""
+    """Size of the inputs of a sample on their way [bytes]: numbers as operands, ids and labels 32 bits."""
     bits = artifact.operand_bits
     return sum(input_element_bytes(tensor, bits) * math.prod(tensor.shape) for tensor in artifact.graph.inputs)
 
 
 def micro_batch_bytes(artifact: Artifact) -> int:
-    """Return what the inputs of a micro-batch take on their way."""
+    """Size of the inputs of a micro-batch on their way [bytes]."""
     return artifact.micro_batch_size * input_bytes(artifact)
 
 
@@ -128,7 +128,7 @@ def cluster_step(artifact: Artifact, update_ops: int) -> Step:
 
 
 def _pipelined_step(artifact: Artifact) -> Step:
-    """Return what a pipelined step takes: that of one system, and the sums of gradients over all of them.
+    """Time of a pipelined step: that of one system, and of the sums of gradients over all of them.
 
     Weights and their updates are on the wafers. Where there are several, gradients leave every system after its last
     sample, are reduced by SwarmX, and the sums come back; each system then makes the same update.
@@ -162,7 +162,7 @@ def _pipelined_step(artifact: Artifact) -> Step:
 
 
 def exchange(system: System, weights: int, num_csx: int) -> tuple[float, float]:
-    """Return how long systems take to add up gradients that are on them: on a link, and for the hops of SwarmX [s].
+    """Time of systems to add up gradients that are on them: on a link, and for the hops of SwarmX [s].
 
     Args:
         system: each of them
@@ -197,7 +197,7 @@ def useful_flops(artifact: Artifact) -> int:
 
 
 def zero_weights(artifact: Artifact) -> int:
-    """Return how many weights are zero and not streamed; a pipelined artifact knows none."""
+    """Number of weights that are zero and not streamed; a pipelined artifact knows none."""
     return sum(zeros for zeros, _ in _zeros(artifact))
 
 
@@ -216,7 +216,7 @@ def _zeros(artifact: Artifact) -> Iterator[tuple[int, int]]:
 
 
 def limit_shares(artifact: Artifact) -> dict[str, float]:
-    """Return which share of the time of its kernels each limit counts for, of the modelled cycles of a step."""
+    """Share of each limit in the modelled cycles of the kernels of a step."""
     found = dict.fromkeys(BOUNDS, 0)
     for count, cycles in _all_cycles(artifact):
         for times, phase in ((1 + cycles.recomputes, cycles.forward), (1, cycles.delta), (1, cycles.gradient)):

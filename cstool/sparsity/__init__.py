@@ -10,10 +10,12 @@ Source: cerebras.pytorch.sparse, 2.10. Where the vendor's result is one of round
 sort, the docstring says what is done instead. Not his are dropconnect and masks from a checkpoint.
 """
 
-from cstool.sparsity.balance import UNBALANCED, Balance, balance_of
 from cstool.sparsity.density import largest_density, most_kept
 from cstool.sparsity.groups import assign_groups
 from cstool.sparsity.masks import (
+    UNBALANCED,
+    Balance,
+    balance_of,
     checkerboard_mask,
     dropconnect_mask,
     from_zeros_mask,
@@ -26,8 +28,15 @@ from cstool.sparsity.masks import (
     topk_mask,
 )
 from cstool.sparsity.rules import drop, gmp, grow, next_mask, rigl, sparse_evolution
-from cstool.sparsity.schedules import drop_fraction_at, share_at, sparsity_at
-from cstool.sparsity.updates import count_updates, is_update_step, starts_sparse, update_steps
+from cstool.sparsity.schedules import (
+    count_updates,
+    drop_fraction_at,
+    is_update_step,
+    share_at,
+    sparsity_at,
+    starts_sparse,
+    update_steps,
+)
 
 __all__ = [
     "Balance",

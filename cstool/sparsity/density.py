@@ -5,10 +5,8 @@ import math
 import numpy as np
 
 from cstool.params.sections.sparsity import CosineShare, CyclingShare, SparsityParams
-from cstool.sparsity.balance import balance_of
-from cstool.sparsity.masks import checkerboard_mask, keep_count
-from cstool.sparsity.schedules import share_at, sparsity_at
-from cstool.sparsity.updates import starts_sparse, update_steps
+from cstool.sparsity.masks import balance_of, checkerboard_mask, keep_count
+from cstool.sparsity.schedules import share_at, sparsity_at, starts_sparse, update_steps
 
 _MOST_EVALUATED = 1_000_000
 """update steps of a cosine that are evaluated one by one"""
@@ -49,7 +47,7 @@ def most_kept(group: SparsityParams, shape: tuple[int, int], last_step: int | No
 
 
 def _keeps_all(group: SparsityParams) -> bool:
-    """Return whether a group may keep all weights at some time, for all that its params say."""
+    """Whether a group may keep all weights at some time, for all that its params say."""
     if group.algorithm == "dropconnect" or group.init_method in ("from_zeros", "from_checkpoint"):
         return True
     return not starts_sparse(group.update)

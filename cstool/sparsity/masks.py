@@ -4,14 +4,63 @@ Source: cerebras.pytorch.sparse, 2.10 (init, utils).
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from cstool import random_keys
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.sparsity.balance import UNBALANCED, Balance, balance_of
-from cstool.sparsity.schedules import sparsity_at
-from cstool.sparsity.updates import starts_sparse
+from cstool.sparsity.schedules import sparsity_at, starts_sparse
+
+
+@dataclass(frozen=True)
+class Balance:
+    """In how many blocks the weights of a matrix compete. At most one of the two is more than 1.
+
+    Args:
+        in_groups: blocks of columns
+        out_groups: blocks of rows
+
+    Source: cerebras.pytorch.sparse, 2.10 (InputGroupScoreShaper, OutputGroupScoreShaper).
+    """
+
+    in_groups: int = 1
+    out_groups: int = 1
+
+    @property
+    def groups(self) -> int:
+        """Number of blocks."""
+        return self.in_groups * self.out_groups
+
+    def blocks(self, array: np.ndarray) -> list[np.ndarray]:
+        """Return a view of every block.
+
+        Args:
+            array: (rows, columns); of any shape where there is one block
+
+        Raises:
+            ValueError: the blocks do not divide the array; `assign_groups` has told the user
+        """
+        if self.groups == 1:
+            return [array]
+        rows, columns = array.shape
+        if rows % self.out_groups or columns % self.in_groups:
+            raise ValueError(f"{self} does not divide {rows} x {columns}")
+        height, width = rows // self.out_groups, columns // self.in_groups
+        return [
+            array[top : top + height, left : left + width]
+            for top in range(0, rows, height)
+            for left in range(0, columns, width)
+        ]
+
+
+UNBALANCED = Balance()
+
+
+def balance_of(group: SparsityParams) -> Balance:
+    """Return the balance that a group asks for."""
+    return Balance(group.balance_in_groups or 1, group.balance_out_groups or 1)
+
 
 _ROUNDING = 1e-12
 """what a share may be off by, having been computed in float64"""
@@ -20,7 +69,7 @@ _CHECKERBOARD_ROUNDING = 1e-5
 
 
 def keep_count(sparsity: float, size: int) -> int:
-    """Return how many of `size` weights are kept: (1 - sparsity) * size, rounded down.
+    """Number of `size` weights that are kept: (1 - sparsity) * size, rounded down.
 
     A product that is whole but for the rounding of its factors counts as whole: 0.9 of 1000 keeps 100, and 0.8 of 10
     keeps 2, where float64 has 99.99999999999997 and 1.9999999999999996. The vendor computes in float32, which gives
@@ -32,7 +81,7 @@ def keep_count(sparsity: float, size: int) -> int:
 
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return where the `count` highest scores are; of equal ones those of the lowest index. Time is linear.
+    """Mask of the `count` highest scores; of equal ones those of the lowest index. Time is linear.
 
     Args:
         scores: of any shape, float32 or uint32, without NaN
@@ -55,7 +104,7 @@ def top(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def top_share(scores: np.ndarray, sparsity: float, balance: Balance = UNBALANCED) -> np.ndarray:
-    """Return where the highest scores of each block are, `sparsity` of it left out.
+    """Mask of the highest scores of each block, `sparsity` of it left out.
 
     Args:
         scores: (rows, columns) float32 or uint32
@@ -124,7 +173,7 @@ def checkerboard_mask(shape: tuple[int, int], sparsity: float) -> np.ndarray:
 
 
 def _passed(columns: np.ndarray, density: float) -> np.ndarray:
-    """Return how many are kept before each column of the first row of a checkerboard."""
+    """Number kept before each column of the first row of a checkerboard."""
     steps = columns.astype(np.float32) * np.float32(density) + np.float32(_CHECKERBOARD_ROUNDING)
     passed: np.ndarray = np.floor(steps)
     return passed

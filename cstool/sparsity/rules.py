@@ -7,10 +7,8 @@ Mocanu et al., arXiv:1707.04780; Evci et al., arXiv:1911.11134.
 import numpy as np
 
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.sparsity.balance import UNBALANCED, Balance, balance_of
-from cstool.sparsity.masks import keep_count, random_scores, top, topk_mask
-from cstool.sparsity.schedules import drop_fraction_at, sparsity_at
-from cstool.sparsity.updates import is_update_step
+from cstool.sparsity.masks import UNBALANCED, Balance, balance_of, keep_count, random_scores, top, topk_mask
+from cstool.sparsity.schedules import drop_fraction_at, is_update_step, sparsity_at
 
 
 def gmp(weight: np.ndarray, sparsity: float) -> np.ndarray:

@@ -30,7 +30,7 @@ DIRECT_BYTES = 64 * 2**10
 REQUEST_BYTES = 8 * 2**20
 """largest single request: others get their turn between two [bytes]"""
 
-_REMEDIES = {
+REMEDIES = {
     errno.ENOSPC: "free some space, or choose another model_dir",
     errno.EDQUOT: "free some space, or choose another model_dir",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
@@ -39,6 +39,7 @@ _REMEDIES = {
     errno.EPERM: "choose a model_dir that can be written",
     errno.ENOENT: "create the folder first",
 }
+"""what to do about an error of the disk"""
 
 
 @dataclass
@@ -82,19 +83,11 @@ class BlockFile:
         self._transfer(os.preadv, offset, array, "read")
 
     def write(self, offset: int, array: NDArray[Any]) -> None:
-        """Write the bytes of a C-contiguous array at an offset [bytes].
-
-        Raises:
-            StoreError: the disk is full, or fails
-        """
+        """Write the bytes of a C-contiguous array at an offset [bytes], or raise StoreError."""
         self._transfer(os.pwritev, offset, array, "written")
 
     def reserve(self, size_bytes: int) -> None:
-        """Have the disk set space aside for the whole file, where it can.
-
-        Raises:
-            StoreError: there is not enough
-        """
+        """Have the disk set space aside for the file, where it can; raise StoreError where there is not enough."""
         try:
             os.posix_fallocate(self._descriptor, 0, max(1, size_bytes))
         except OSError as error:
@@ -102,11 +95,7 @@ class BlockFile:
                 raise cannot(self.path, f"reserve {size_bytes:,} bytes", error) from error
 
     def sync(self) -> None:
-        """Wait until the disk has everything that was written.
-
-        Raises:
-            StoreError: it does not
-        """
+        """Wait until the disk has everything that was written, or raise StoreError."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
@@ -130,7 +119,7 @@ class BlockFile:
                 os.posix_fadvise(self._descriptor, 0, 0, getattr(os, advice))
 
     def size_bytes(self) -> int:
-        """Return how long the file is [bytes]."""
+        """Length of the file [bytes]."""
         return os.fstat(self._descriptor).st_size
 
     def fileno(self) -> int:
@@ -177,7 +166,7 @@ class BlockFile:
                 self.traffic.written_bytes += total_bytes
 
     def _next_request(self, offset: int, address: int, size_bytes: int) -> tuple[bool, int]:
-        """Return whether what comes next can go past the page cache, and its size [bytes]."""
+        """Whether the next request can go past the page cache, and its size [bytes]."""
         before_page = -offset % PAGE_BYTES
         if not self._goes_direct or size_bytes < DIRECT_BYTES or (address + before_page) % SECTOR_BYTES:
             return False, min(size_bytes, REQUEST_BYTES)
@@ -196,4 +185,4 @@ def _open_direct(descriptor: int) -> int:
 
 def cannot(path: Path, what: str, error: OSError) -> StoreError:
     """Return the error for what the system refused to do with a file."""
-    return StoreError(f"{path}: cannot {what}, got: {error.strerror or error}", _REMEDIES.get(error.errno or 0))
+    return StoreError(f"{path}: cannot {what}, got: {error.strerror or error}", REMEDIES.get(error.errno or 0))

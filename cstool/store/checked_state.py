@@ -23,20 +23,12 @@ class Streamed(NamedTuple):
 
 
 def step_of(path: Path, values: Mapping[str, Any]) -> int:
-    """Return after which step a state was saved.
-
-    Raises:
-        DamagedCheckpointError: it does not say it
-    """
+    """Step after which a state was saved, or raise DamagedCheckpointError."""
     return _count(path, STEP, values.get(STEP))
 
 
 def streamed_of(path: Path, values: Mapping[str, Any]) -> Streamed:
-    """Return how far a state is in its data.
-
-    Raises:
-        DamagedCheckpointError: it does not say it
-    """
+    """Position of a state in its training data, or raise DamagedCheckpointError."""
     loader = values.get(LOADER)
     batches, batch_size = (
         _count(path, f"{LOADER}.{key}", loader.get(key) if isinstance(loader, dict) else loader)
@@ -75,7 +67,7 @@ def check_state(state: SavedState) -> dict[str, int]:
 
 
 def unbound_note(state: SavedState) -> str | None:
-    """Return what is to be said of a state of whose parts nothing says that they belong together; None of others."""
+    """Warning about a state without anything that binds its parts together; None for others."""
     if state.is_bound:
         return None
     return (

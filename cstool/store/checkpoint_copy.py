@@ -6,9 +6,8 @@ from pathlib import Path
 
 from cstool.store.checkpoint_index import has_index, register_checkpoint
 from cstool.store.checkpoint_writer import CheckpointWriter
-from cstool.store.committed_store import CommittedStore
+from cstool.store.committed_store import CommittedStore, open_checkpoint
 from cstool.store.folder import TEMPLATE
-from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.saved_state import Meter, Progress, SavedState, no_progress
 
 PARTS = ("model", "optimizer", "dataloader")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store.checkpoint_index import forget_deleted
+from cstool.store.committed_store import open_checkpoint
 from cstool.store.file_layout import FILE_NAME, is_store, lock_path, record_path
 from cstool.store.folder import list_checkpoints
-from cstool.store.open_checkpoint import open_checkpoint
 from cstool.store.saved_state import Progress, no_progress
 from cstool.store.store_lock import StoreLock
 
@@ -57,11 +57,7 @@ def check_deletable(path: Path) -> None:
 
 
 def delete_checkpoints(paths: Sequence[Path]) -> None:
-    """Delete checkpoints, all of them or, where one must not be, none.
-
-    Raises:
-        CheckpointError: one is none, or cannot be deleted
-    """
+    """Delete checkpoints; where one must not be, delete none and raise CheckpointError."""
     for path in paths:
         check_deletable(path)
     deleted: list[Path] = []
@@ -106,7 +102,7 @@ def plan_pruning(folder: Path, keep: int, progress: Progress = no_progress) -> P
 
 
 def size_bytes(path: Path) -> int:
-    """Return what deleting a checkpoint would free [bytes]."""
+    """Space that deleting a checkpoint would free [bytes]."""
     files = [path, record_path(path)] if _is_store(path) else [path]
     return sum(file.stat().st_size for file in files if file.exists())
 

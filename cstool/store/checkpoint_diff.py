@@ -160,7 +160,7 @@ class _Side:
         return self._sparse[self.forms[key].link or key].indices
 
     def nbytes(self, key: str, as_stored: bool) -> int:
-        """Return what is read of a tensor, its non-zeros alone or also where they belong [bytes]."""
+        """Bytes to read of a tensor: its non-zeros, alone or with their indices."""
         indices = None if as_stored or self.forms[key].stored is None else self.indices(key)
         return self.state.nbytes(key) + (0 if indices is None else self.state.nbytes(indices))
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import yaml
 
-from cstool.atomic_file import write_replacing
+from cstool.atomic_file import is_plain_name, write_replacing
 from cstool.errors import CheckpointError
-from cstool.inner_name import is_plain_name
 from cstool.store.folder import sweep_temporary
 
 INDEX_NAME = "checkpoints_index.yaml"

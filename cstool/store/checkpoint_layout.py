@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
-from cstool.store.checkpoint_digest import CheckpointDigest
 from cstool.store.checkpoint_format import (
     CSTOOL_VERSION,
     DIGEST,
-    DTYPES,
     FORMAT_VERSION,
     SIGNATURE,
     SPEC,
     SUCCESS,
     VERSION,
     WITHOUT_DIGEST,
+    CheckpointDigest,
     check_key,
     metadata_name,
 )
+from cstool.store.contiguous import find_contiguous
 from cstool.store.crc32 import crc32
 from cstool.store.file_layout import is_store, record_path
 
@@ -134,11 +134,7 @@ def read_at(path: Path, descriptor: int, offset: int, data: NDArray[np.uint8]) -
 
 
 def check_crc32(path: Path, key: str, tensor: StoredTensor, checksum: int) -> None:
-    """Compare the checksum of what was read with the one in the file.
-
-    Raises:
-        DamagedCheckpointError: they differ
-    """
+    """Compare the checksum of what was read with the one in the file, or raise DamagedCheckpointError."""
     if checksum != tensor.crc32:
         _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {checksum:08x}")
 
@@ -229,27 +225,15 @@ class _LayoutReader:
         return json.loads(data.tobytes())
 
     def _locate(self, name: str) -> StoredTensor:
-        """Return where a dataset is, after checking that it is plain bytes inside this file."""
-        # A slash could lead through a link of another name.
-        if "/" in name or not isinstance(self.h5.get(name, getlink=True), h5py.HardLink):
-            _refuse(self.path, name, "it must be in the file itself, not behind a link")
+        """Find a dataset, and check that it is plain bytes inside this file."""
+        try:
+            place = find_contiguous(self.h5, name, self.file_bytes)
+        except ValueError as error:
+            _refuse(self.path, name, str(error))
         dataset = self.h5[name]
-        if not isinstance(dataset, h5py.Dataset):
-            _refuse(self.path, name, "it must be a dataset")
-        layout = dataset.id.get_create_plist()
-        plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_nfilters()
-        if not plain or layout.get_external_count():
-            _refuse(self.path, name, "it must be contiguous, uncompressed and in the file itself")
-        shape, dtype = dataset.shape, dataset.dtype.name
-        if shape is None or dtype not in DTYPES or not dataset.dtype.isnative:
-            _refuse(self.path, name, f"its dtype must be one of {', '.join(DTYPES)} of this machine")
-        if [dtype, list(shape)] != [_text(dataset, "dtype"), json.loads(_text(dataset, "shape"))]:
+        if [place.dtype, list(place.shape)] != [_text(dataset, "dtype"), json.loads(_text(dataset, "shape"))]:
             _refuse(self.path, name, "its dtype and shape must be those of its attributes")
-        offset = dataset.id.get_offset()
-        stored = StoredTensor(shape, dtype, offset or 0, int(dataset.attrs["crc32"]))
-        if (offset is None and stored.nbytes) or stored.offset + stored.nbytes > self.file_bytes:
-            _refuse(self.path, name, f"its {stored.nbytes} bytes must lie in the file, which has {self.file_bytes}")
-        return stored
+        return StoredTensor(*place, int(dataset.attrs["crc32"]))
 
 
 def _refuse(path: Path, key: str, why: str) -> NoReturn:

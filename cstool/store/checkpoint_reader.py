@@ -17,7 +17,6 @@ from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, r
 from cstool.store.crc32 import crc32
 from cstool.store.protocol import check_rows
 from cstool.store.saved_state import PIECE, Meter, Progress, SavedState, no_progress
-from cstool.words import nearest
 
 
 class CheckpointReader(SavedState):
@@ -37,43 +36,19 @@ class CheckpointReader(SavedState):
         self.path = Path(path)
         self._descriptor = self._open()
         try:
-            self._layout = read_layout(self.path, self._descriptor)
+            layout = read_layout(self.path, self._descriptor)
         except BaseException:
             self.close()
             raise
+        self.format_version, self.cstool_version = layout.format_version, layout.cstool_version
+        self.is_bound = self.format_version != WITHOUT_DIGEST
+        self._keys, self._tensors, self._links, self._values = layout.keys, layout.tensors, layout.links, layout.values
 
     def close(self) -> None:
         """See `Opened.close`."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
-
-    @property
-    def format_version(self) -> str:
-        """See `SavedState.format_version`."""
-        return self._layout.format_version
-
-    @property
-    def is_bound(self) -> bool:
-        """See `SavedState.is_bound`."""
-        return self.format_version != WITHOUT_DIGEST
-
-    @property
-    def cstool_version(self) -> str:
-        """See `SavedState.cstool_version`."""
-        return self._layout.cstool_version
-
-    def keys(self) -> list[str]:
-        """See `SavedState.keys`."""
-        return list(self._layout.keys)
-
-    def tensor_names(self) -> list[str]:
-        """See `SavedState.tensor_names`."""
-        return list(self._layout.tensors)
-
-    def link_of(self, key: str) -> str | None:
-        """See `SavedState.link_of`."""
-        return self._layout.links.get(key)
 
     def shape(self, key: str) -> tuple[int, ...]:
         """See `SavedState.shape`."""
@@ -86,21 +61,6 @@ class CheckpointReader(SavedState):
     def nbytes(self, key: str) -> int:
         """See `SavedState.nbytes`."""
         return self._tensor(key).nbytes
-
-    def value(self, key: str) -> Any:
-        """Return a value.
-
-        Raises:
-            CheckpointError: there is no such value
-        """
-        if key not in self._layout.values:
-            raise self._lacks("value", key, list(self._layout.values))
-        return self._layout.values[key]
-
-    def values(self, prefix: str = "") -> dict[str, Any]:
-        """See `SavedState.values`."""
-        values = self._layout.values
-        return {k: v for k, v in values.items() if not prefix or k == prefix or k.startswith(f"{prefix}.")}
 
     def read(
         self, key: str, out: NDArray[Any] | None = None, start: int | None = None, stop: int | None = None
@@ -177,8 +137,8 @@ class CheckpointReader(SavedState):
     def verify_all(self, progress: Progress = no_progress) -> None:
         """See `SavedState.verify_all`."""
         sizes = check_state(self)
-        meter = Meter(sum(map(self.nbytes, self._layout.tensors)), progress)
-        for key in self._layout.tensors:
+        meter = Meter(sum(map(self.nbytes, self._tensors)), progress)
+        for key in self._tensors:
             pieces = meter.through(self.pieces(key))
             if key in sizes:
                 pieces = check_indices(pieces, sizes[key], f"{self.path}: {key}")
@@ -203,18 +163,13 @@ class CheckpointReader(SavedState):
             ) from error
 
     def _tensor(self, key: str) -> StoredTensor:
-        found = self._layout.tensors.get(self._layout.links.get(key, key))
+        found = self._tensors.get(self._links.get(key, key))
         if found is None:
-            raise self._lacks("tensor", key, [*self._layout.tensors, *self._layout.links])
+            raise self._lacks("tensor", key, [*self._tensors, *self._links])
         return found
 
     def _read_at(self, offset: int, data: NDArray[np.uint8]) -> None:
         read_at(self.path, self._descriptor, offset, data)
 
     def _check_crc32(self, key: str, tensor: StoredTensor, checksum: int) -> None:
-        check_crc32(self.path, self._layout.links.get(key, key), tensor, checksum)
-
-    def _lacks(self, kind: str, key: str, present: list[str]) -> CheckpointError:
-        near = nearest(key, present)
-        hint = None if near is None else f"the nearest is {near}"
-        return CheckpointError(f"{self.path}: the checkpoint has no {kind} {key}", hint)
+        check_crc32(self.path, self._links.get(key, key), tensor, checksum)

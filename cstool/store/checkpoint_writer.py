@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import cstool
 from cstool.errors import CheckpointError
-from cstool.store.checkpoint_digest import CheckpointDigest
+from cstool.store.block_file import REMEDIES
 from cstool.store.checkpoint_format import (
     CSTOOL_VERSION,
     DIGEST,
@@ -28,6 +28,7 @@ from cstool.store.checkpoint_format import (
     SPEC,
     SUCCESS,
     VERSION,
+    CheckpointDigest,
     check_key,
     metadata_name,
 )
@@ -40,21 +41,12 @@ METADATA_BYTES = 2**20
 
 _UNTOUCHED = "the previous checkpoint is untouched"
 
-_REMEDIES = {
-    errno.ENOSPC: "free some space or choose another model_dir",
-    errno.EDQUOT: "free some space or choose another model_dir",
-    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
-    errno.EROFS: "choose a model_dir that can be written",
-    errno.EACCES: "choose a model_dir that can be written",
-    errno.EPERM: "choose a model_dir that can be written",
-    errno.ENOENT: "create the folder first",
-}
-
 
 class CheckpointWriter:
     """A checkpoint on its way: a context manager, at whose end the file has its name, durably, or is gone.
 
-    Tensor data bypass HDF5: it lays the file out, the bytes go to their place directly.
+    Tensor data bypass HDF5: it lays the file out, the bytes go to their place directly. All methods raise
+    CheckpointError where the disk fails, and ValueError for a key that is taken or reserved.
 
     Args:
         path: the file to be; never overwritten
@@ -108,19 +100,13 @@ class CheckpointWriter:
         """Add a tensor from its chunks, which are ranges of its rows in order; a scalar has one chunk.
 
         Raises:
-            CheckpointError: it cannot be written
-            ValueError: the key is taken or reserved, or the chunks do not make up the tensor
+            ValueError: the chunks do not make up the tensor
         """
         shape = tuple(int(extent) for extent in shape)
         self.add_pieces(key, shape, dtype, _elements(key, shape, dtype, chunks))
 
     def add_pieces(self, key: str, shape: Sequence[int], dtype: str, pieces: Iterable[NDArray[Any]]) -> None:
-        """Add a tensor from its elements, laid out row by row, in one-dimensional pieces.
-
-        Raises:
-            CheckpointError: it cannot be written
-            ValueError: the key is taken or reserved, or the pieces do not make up the tensor
-        """
+        """Add a tensor from its elements, laid out row by row, in one-dimensional pieces, or raise ValueError."""
         if dtype not in DTYPES:
             raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
         self._add_key(key, {"kind": "tensor"})
@@ -130,8 +116,7 @@ class CheckpointWriter:
         """Add a tensor from bytes of other files, laid out row by row, that need not pass through here.
 
         Raises:
-            CheckpointError: it cannot be written
-            ValueError: the key is taken or reserved, or the ranges do not make up the tensor
+            ValueError: the ranges do not make up the tensor
         """
         if dtype not in DTYPES:
             raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
@@ -149,13 +134,7 @@ class CheckpointWriter:
         self._digest.add_tensor(key, shape, dtype, checksum)
 
     def add_value(self, key: str, value: object) -> None:
-        """Add anything that JSON can say.
-
-        Raises:
-            CheckpointError: it cannot be written
-            TypeError: JSON cannot say it
-            ValueError: the key is taken or reserved
-        """
+        """Add anything that JSON can say, or raise TypeError."""
         text = json.dumps(value)
         if len(text) <= LONGEST_ATTRIBUTE_BYTES:
             self._add_key(key, {"kind": "value", "value": value})
@@ -165,12 +144,7 @@ class CheckpointWriter:
         self._digest.add_value(key, json.loads(text))
 
     def link(self, key: str, target: str) -> None:
-        """Add a key for a tensor that is already there: a tied weight is stored once.
-
-        Raises:
-            CheckpointError: it cannot be written
-            ValueError: the key is taken or reserved, or the target is not a tensor
-        """
+        """Add a key for a tensor that is already there (a tied weight is stored once), or raise ValueError."""
         if self._keys.get(target) != "tensor":
             raise ValueError(f"{key}: a link must point to a tensor that was added before, got {target}")
         self._add_key(key, {"kind": "link", "target": target})
@@ -270,7 +244,7 @@ class CheckpointWriter:
             free = f"{shutil.disk_usage(self.path.parent).free} bytes are free"
         except OSError:
             free = "the folder cannot be looked at"
-        remedy = _REMEDIES.get(error.errno or 0)
+        remedy = REMEDIES.get(error.errno or 0)
         return CheckpointError(
             f"{self.path}: a checkpoint of {self._need_bytes} bytes must be writable here ({free}), "
             f"got: {error.strerror or error}",

@@ -1,8 +1,8 @@
-"""The last commit of a MemoryX file, read as if it were a checkpoint."""
+"""The last commit of a MemoryX file, read as if it were a checkpoint, or written as one."""
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
 from cstool.store.checked_state import check_state
 from cstool.store.checkpoint_format import INDICES, SPARSITY
-from cstool.store.commit_record import CommitRecord, read_record
+from cstool.store.checkpoint_reader import CheckpointReader
+from cstool.store.checkpoint_writer import CheckpointWriter
+from cstool.store.commit_record import CommitRecord, Extent, Extents, read_record
 from cstool.store.crc32 import crc32
-from cstool.store.extents import Extent, Extents
 from cstool.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
 from cstool.store.pending_file import FileRange
 from cstool.store.protocol import check_rows
@@ -52,6 +53,9 @@ class CommittedStore(SavedState):
             if record is None:
                 raise StoreError(f"{path}: the MemoryX file must have been committed{' twice' * older}, it has not")
             self.record: CommitRecord = record
+            self.format_version, self.is_bound, self.cstool_version = f"MemoryX {VERSION}", True, _written_by(record)
+            self._keys = [*record.arrays, *record.links, *record.values]
+            self._links, self._values = record.links, record.values
             self._places = read_store(path, record)
             self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
             self._orders: dict[str, Array] = {}
@@ -71,36 +75,6 @@ class CommittedStore(SavedState):
         """See `Opened.close`."""
         self._undo.close()
 
-    @property
-    def format_version(self) -> str:
-        """See `SavedState.format_version`."""
-        return f"MemoryX {VERSION}"
-
-    @property
-    def is_bound(self) -> bool:
-        """See `SavedState.is_bound`."""
-        return True
-
-    @property
-    def cstool_version(self) -> str:
-        """See `SavedState.cstool_version`."""
-        try:
-            return str(self.record.values["__metadata__"][0]["version"])
-        except (LookupError, TypeError):
-            return "not said"
-
-    def keys(self) -> list[str]:
-        """See `SavedState.keys`."""
-        return [*self.record.arrays, *self.record.links, *self.record.values]
-
-    def tensor_names(self) -> list[str]:
-        """See `SavedState.tensor_names`."""
-        return list(self.record.arrays)
-
-    def link_of(self, key: str) -> str | None:
-        """See `SavedState.link_of`."""
-        return self.record.links.get(key)
-
     def shape(self, key: str) -> tuple[int, ...]:
         """See `SavedState.shape`."""
         name = self._name(key)
@@ -114,21 +88,6 @@ class CommittedStore(SavedState):
     def nbytes(self, key: str) -> int:
         """See `SavedState.nbytes`."""
         return int(np.prod(self.shape(key))) * np.dtype(self.dtype(key)).itemsize
-
-    def value(self, key: str) -> Any:
-        """Return a value.
-
-        Raises:
-            CheckpointError: there is no such value
-        """
-        if key not in self.record.values:
-            raise CheckpointError(f"{self.path}: the commit has no value {key}")
-        return self.record.values[key]
-
-    def values(self, prefix: str = "") -> dict[str, Any]:
-        """See `SavedState.values`."""
-        values = self.record.values
-        return {k: v for k, v in values.items() if not prefix or k == prefix or k.startswith(f"{prefix}.")}
 
     def read(self, key: str, out: Array | None = None, start: int | None = None, stop: int | None = None) -> Array:
         """Read a tensor, or a range of its rows. Nothing is verified: `verify` does that.
@@ -177,7 +136,7 @@ class CommittedStore(SavedState):
             yield whole[start : start + PIECE]
 
     def ranges(self, key: str) -> list[FileRange] | None:
-        """Return where the bytes of a tensor are; None where their order there is another one.
+        """Ranges of the file with the bytes of a tensor; None where their order there is another one.
 
         Raises:
             CheckpointError: there is no such tensor
@@ -255,6 +214,13 @@ class CommittedStore(SavedState):
             self._file.read(place.offset + extent.start * row_bytes, out[extent.start - first : extent.stop - first])
 
 
+def _written_by(record: CommitRecord) -> str:
+    try:
+        return str(record.values["__metadata__"][0]["version"])
+    except (LookupError, TypeError):
+        return "not said"
+
+
 def committed_step(path: Path) -> int | None:
     """Return the step of the last commit of a file; None where there is none.
 
@@ -264,3 +230,53 @@ def committed_step(path: Path) -> int | None:
     """
     record = read_record(record_path(path))
     return None if record is None else record.step
+
+
+def open_checkpoint(path: str | os.PathLike[str], *, older: bool = False) -> SavedState:
+    """Open the file of a saved state for reading.
+
+    Args:
+        path: of the file
+        older: of a MemoryX file, the commit before the last one
+
+    Raises:
+        DamagedCheckpointError: it is such a file, but damaged or not whole
+        CheckpointError: it cannot be read, or is of no kind that is known
+    """
+    if os.path.lexists(record_path(Path(path))):
+        return CommittedStore(Path(path), older=older)
+    if older:
+        raise CheckpointError(f"{path}: must be a MemoryX file with a commit record for --older, this has none")
+    return CheckpointReader(path)
+
+
+def write_snapshot(path: Path, store: Path, names: Iterable[str]) -> int:
+    """Write a checkpoint. Nothing of it passes through this process where the system can copy by itself.
+
+    Args:
+        path: of the file to be
+        store: the MemoryX file of this process, whose last commit must stay as it is meanwhile
+        names: of the arrays, in the order of the checkpoint
+
+    Returns:
+        bytes of its tensors
+
+    Raises:
+        CheckpointError: it cannot be written; nothing of it is left
+        StoreError: the file cannot be read
+    """
+    with CommittedStore(store, is_ours=True) as state:
+        arrays = list(names)
+        total_bytes = sum(map(state.nbytes, arrays))
+        with CheckpointWriter(path, total_bytes) as writer:
+            for name in arrays:
+                ranges = state.ranges(name)
+                if ranges is None:
+                    writer.add_pieces(name, state.shape(name), state.dtype(name), state.pieces(name))
+                else:
+                    writer.add_ranges(name, state.shape(name), state.dtype(name), ranges)
+            for alias, name in state.record.links.items():
+                writer.link(alias, name)
+            for key, value in state.values().items():
+                writer.add_value(key, value)
+    return total_bytes

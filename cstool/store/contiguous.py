@@ -36,12 +36,12 @@ def create_contiguous(group: h5py.Group, name: str, shape: tuple[int, ...], dtyp
 
 
 def place_of(dataset: h5py.Dataset) -> Place:
-    """Return where a dataset is; one without elements has no place."""
+    """Place of a dataset; its offset is 0 where it has no elements."""
     return Place(dataset.shape, dataset.dtype.name, dataset.id.get_offset() or 0)
 
 
 def find_contiguous(group: h5py.Group, name: str, file_bytes: int) -> Place:
-    """Return where a dataset of a file that may come from anywhere is.
+    """Find a dataset of a file that may come from anywhere.
 
     Args:
         group: that it is in

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from cstool.errors import StoreError
 from cstool.store.block_file import PAGE_BYTES, BlockFile, Observer, Traffic, cannot
-from cstool.store.commit_record import CommitRecord, read_record, write_record
+from cstool.store.commit_record import CommitRecord, Extent, Extents, read_record, write_record
 from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
-from cstool.store.extents import Extent, Extents
 from cstool.store.file_layout import (
     check_extent,
     extent_checksum,
@@ -36,8 +35,7 @@ from cstool.store.panel_cache import PanelCache, Rows
 from cstool.store.protocol import check_like, check_rows, check_shape
 from cstool.store.ram import aligned_empty
 from cstool.store.saved_state import Progress, no_progress
-from cstool.store.scratch_file import ScratchFile
-from cstool.store.slot_file import ANOTHER_RUN, SlotFile
+from cstool.store.slot_file import ANOTHER_RUN, ScratchFile, SlotFile
 from cstool.store.store_lock import StoreLock
 
 Array = NDArray[Any]
@@ -420,7 +418,7 @@ class FileStore:
         return self.slots == 2 and name in self._committed
 
     def _targets(self, name: str, start: int, stop: int) -> list[Extent]:
-        """Return where changes of rows go: to the slots that the last commit does not name."""
+        """Slots for changes of rows: those that the last commit does not name."""
         if not self._is_committed(name):
             return [Extent(start, stop, 0, None)]
         return [extent._replace(slot=1 - extent.slot) for extent in self._committed[name].within(start, stop)]
@@ -466,7 +464,7 @@ class FileStore:
 
 
 def _tile_rows(row_bytes: int) -> int:
-    """Return how many rows a tile has: whole pages where that is possible."""
+    """Rows of a tile: whole pages where that is possible."""
     rows, in_whole_pages = max(1, TILE_BYTES // max(1, row_bytes)), PAGE_BYTES // math.gcd(PAGE_BYTES, row_bytes)
     return rows // in_whole_pages * in_whole_pages or rows
 

@@ -19,10 +19,9 @@ import cstool
 from cstool.errors import DamagedCheckpointError, StoreError
 from cstool.store.block_file import PAGE_BYTES, BlockFile
 from cstool.store.checkpoint_format import LIBVER
-from cstool.store.commit_record import CommitRecord
+from cstool.store.commit_record import CommitRecord, Extent
 from cstool.store.contiguous import Place, find_contiguous
 from cstool.store.crc32 import crc32
-from cstool.store.extents import Extent
 from cstool.store.pending_file import PendingFile
 from cstool.store.ram import aligned_empty
 
@@ -41,12 +40,12 @@ _LONGEST_TEXT_BYTES = 256
 
 
 def record_path(path: Path) -> Path:
-    """Return where the commit record of a file is."""
+    """Path of the commit record of a file."""
     return path.parent / f"{path.name}.commit"
 
 
 def lock_path(path: Path) -> Path:
-    """Return where the lock of a file is."""
+    """Path of the lock of a file."""
     return path.parent / f"{path.name}.lock"
 
 
@@ -77,7 +76,7 @@ def is_store(path: Path) -> bool:
 
 
 def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]:
-    """Return where the arrays of a file are that a commit record names.
+    """Find the arrays of a file that a commit record names.
 
     Raises:
         StoreError: it is not the file of that record
@@ -111,11 +110,7 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
 
 
 def extent_checksum(file: BlockFile, place: Place, extent: Extent) -> int:
-    """Return the checksum of rows of a dataset, read in pieces.
-
-    Raises:
-        StoreError: they cannot be read
-    """
+    """Return the checksum of rows of a dataset, read in pieces, or raise StoreError."""
     row_bytes = math.prod(place.shape[1:]) * np.dtype(place.dtype).itemsize
     offset, left, checksum = place.offset + extent.start * row_bytes, (extent.stop - extent.start) * row_bytes, 0
     buffer = aligned_empty(min(left, _PIECE_BYTES))
@@ -128,11 +123,7 @@ def extent_checksum(file: BlockFile, place: Place, extent: Extent) -> int:
 
 
 def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:
-    """Compare the checksum of what was read with that of the commit.
-
-    Raises:
-        DamagedCheckpointError: they differ
-    """
+    """Compare the checksum of what was read with that of the commit, or raise DamagedCheckpointError."""
     if checksum != extent.crc32:
         raise DamagedCheckpointError(
             f"{path}: {name} is damaged: the checksum of rows {extent.start} to {extent.stop} must be "

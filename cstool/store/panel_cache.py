@@ -291,13 +291,13 @@ class PanelCache:
             self._drop(victim)
 
     def _idle(self, needed_in: int) -> list[Rows]:
-        """Return what could go for rows that are needed in so many steps of the stream."""
+        """Rows that could make room for others, which are needed in so many steps of the stream."""
         idle = (rows for rows, entry in self._entries.items() if entry.ready and not entry.users)
         # Nobody waits for what is only fetched ahead.
         return [r for r in idle if self._next_use(r) > needed_in and (needed_in < 0 or not self._stays(r))]
 
     def _cost(self, rows: Rows) -> tuple[bool, float]:
-        """Return what is greatest of those that go first."""
+        """Sort key of rows: the greatest go first."""
         return not self._stays(rows), self._next_use(rows)
 
     def _stays(self, rows: Rows) -> bool:
@@ -317,7 +317,7 @@ class PanelCache:
 
 
 def buffer_bytes(size_bytes: int) -> int:
-    """Return how large the buffer of rows is [bytes]."""
+    """Size of the buffer for rows [bytes]."""
     if size_bytes <= STAYS_BYTES:
         return size_bytes
     multiple: int = (1 << size_bytes.bit_length() - 1) // ROUNDING

@@ -64,11 +64,7 @@ class PendingFile:
         return self._descriptor
 
     def reserve(self, size_bytes: int) -> None:
-        """Have the disk set space aside, where it can.
-
-        Raises:
-            OSError: there is not enough
-        """
+        """Have the disk set space aside, where it can; raise OSError where there is not enough."""
         try:
             os.posix_fallocate(self._descriptor, 0, max(1, size_bytes))
         except OSError as error:
@@ -76,11 +72,7 @@ class PendingFile:
                 raise
 
     def write_at(self, offset: int, array: NDArray[Any]) -> None:
-        """Write the bytes of a C-contiguous array at an offset [bytes].
-
-        Raises:
-            OSError: they do not fit
-        """
+        """Write the bytes of a C-contiguous array at an offset [bytes], or raise OSError."""
         self._write(offset, array.reshape(-1).view(np.uint8).data)
         self.end = max(self.end, offset + array.nbytes)
 
@@ -108,11 +100,7 @@ class PendingFile:
         self.end = max(self.end, offset + source.nbytes)
 
     def sync(self) -> None:
-        """Wait until the disk has everything.
-
-        Raises:
-            OSError: it does not
-        """
+        """Wait until the disk has everything, or raise OSError."""
         os.fsync(self._descriptor)
 
     def commit(self) -> None:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 class Store(Protocol):
     """Arrays by name, borrowed by ranges of rows (axis 0).
 
-    Breaking a rule is an error of the program, not of the user, so it raises ValueError or KeyError. All
-    methods may be called from several threads. Several may borrow the same rows at once; keeping a writer
-    apart from the others is up to them.
+    Breaking a rule is an error of the program, not of the user: KeyError where there is no such array, ValueError
+    where rows are out of range, or as a method says. All methods may be called from several threads. Several may borrow
+    the same rows at once; keeping a writer apart from the others is up to them.
     """
 
     outlives: bool
@@ -29,27 +29,15 @@ class Store(Protocol):
         Raises:
             ValueError: the name is taken, or the shape is not one of an array with rows
         """
-        ...
 
     def names(self) -> list[str]:
         """Return the names of all arrays in the order of their creation."""
-        ...
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of an array.
-
-        Raises:
-            KeyError: there is no such array
-        """
-        ...
+        """Shape of an array."""
 
     def dtype(self, name: str) -> str:
-        """Return the name of an array's dtype, such as "float32".
-
-        Raises:
-            KeyError: there is no such array
-        """
-        ...
+        """Name of an array's dtype, such as "float32"."""
 
     def borrow(self, name: str, start: int, stop: int, *, fresh: bool = False) -> NDArray[Any]:
         """Return rows `start` to `stop`, C-contiguous, for the borrower to read and write until given back.
@@ -61,12 +49,7 @@ class Store(Protocol):
 
         Returns:
             (stop - start, *shape[1:]) in the dtype of the array
-
-        Raises:
-            KeyError: there is no such array
-            ValueError: the rows are out of range
         """
-        ...
 
     def give_back(self, name: str, start: int, stop: int, array: NDArray[Any], *, changed: bool) -> None:
         """Give borrowed rows back.
@@ -77,10 +60,8 @@ class Store(Protocol):
             changed: whether it was written to; what was written is otherwise lost or kept, as the store likes
 
         Raises:
-            KeyError: there is no such array
             ValueError: this array is not out on loan for these rows
         """
-        ...
 
     def read(self, name: str, start: int, out: NDArray[Any]) -> None:
         """Copy rows from `start` on into an array.
@@ -89,12 +70,7 @@ class Store(Protocol):
             name: of the array
             start: first row
             out: (rows, *shape[1:]), C-contiguous, in the dtype of the array
-
-        Raises:
-            KeyError: there is no such array
-            ValueError: the rows are out of range
         """
-        ...
 
     def write(self, name: str, start: int, rows: NDArray[Any]) -> None:
         """Copy rows into an array from `start` on; nobody may have them meanwhile.
@@ -103,12 +79,7 @@ class Store(Protocol):
             name: of the array
             start: first row
             rows: (rows, *shape[1:]), C-contiguous, in the dtype of the array
-
-        Raises:
-            KeyError: there is no such array
-            ValueError: the rows are out of range
         """
-        ...
 
     def rewrite(
         self,
@@ -125,12 +96,7 @@ class Store(Protocol):
             start, stop: the range of rows
             change: change(arrays, first, last) gets rows `first` to `last` of each array, those of `reads` last
             reads: arrays that are read beside them
-
-        Raises:
-            KeyError: there is no such array
-            ValueError: the rows are out of range
         """
-        ...
 
     def expect(self, order: Sequence[tuple[str, int, int]], apart: int) -> None:
         """Say what will be borrowed from now on, over and over: a hint.
@@ -139,19 +105,13 @@ class Store(Protocol):
             order: (name, start, stop) of rows, in the order in which they will be asked for
             apart: how many of these the fastest borrower may be ahead of the slowest
         """
-        ...
 
     def close(self) -> None:
         """Let go of everything; nothing else may be called afterwards. Closing twice is fine."""
-        ...
 
 
 def check_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of an array about to be created as a tuple of Python integers.
-
-    Raises:
-        ValueError: it has no dimension, or a negative one
-    """
+    """Return the shape of an array about to be created as a tuple of Python integers, or raise ValueError."""
     checked = tuple(int(extent) for extent in shape)
     if not checked or min(checked) < 0:
         raise ValueError(f"{name}: a shape must have one or more dimensions, none negative, got {checked}")
@@ -171,10 +131,6 @@ def check_like(name: str, shape: Sequence[int], dtype: str, rows: NDArray[Any]) 
 
 
 def check_rows(name: str, rows: int, start: int, stop: int) -> None:
-    """Check a range of rows.
-
-    Raises:
-        ValueError: the range does not lie in the array
-    """
+    """Check a range of rows, or raise ValueError."""
     if not 0 <= start <= stop <= rows:
         raise ValueError(f"{name}: rows must satisfy 0 <= start <= stop <= {rows}, got {start}:{stop}")

@@ -1,12 +1,15 @@
 """What the checkpoint commands read: the saved state of a run, whatever kind of file it is in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from numpy.typing import NDArray
+
+from cstool.errors import CheckpointError
+from cstool.words import nearest
 
 Progress = Callable[[int, int], object]
 """told how far something is: done, in all [bytes]"""
@@ -40,66 +43,61 @@ class SavedState(Opened):
 
     Of a sparse weight `model.W`, its non-zeros are the tensor of that key, where they belong in the weight laid out
     row by row is `model.W.indices`, and the value `sparsity` has its shape. Its arrays of optimizer state,
-    `optimizer.W.*`, have the same order.
+    `optimizer.W.*`, have the same order. What is asked of a tensor that is not there raises CheckpointError.
     """
 
     path: Path
     """the file"""
+    format_version: str
+    """of the file"""
+    is_bound: bool
+    """whether a digest or a commit record says that its parts belong together"""
+    cstool_version: str
+    """of cstool that wrote it"""
+    _keys: Sequence[str]
+    """of tensors, links and values, in the order of writing"""
+    _links: Mapping[str, str]
+    _values: Mapping[str, Any]
 
-    @property
-    @abstractmethod
-    def format_version(self) -> str:
-        """Version of the format of the file."""
-
-    @property
-    @abstractmethod
-    def is_bound(self) -> bool:
-        """Whether a digest or a commit record says that its parts belong together."""
-
-    @property
-    @abstractmethod
-    def cstool_version(self) -> str:
-        """Version of cstool that wrote it."""
-
-    @abstractmethod
     def keys(self) -> list[str]:
-        """Return all keys, of tensors, links and values, in the order of writing."""
+        """All keys, of tensors, links and values, in the order of writing."""
+        return list(self._keys)
 
-    @abstractmethod
     def tensor_names(self) -> list[str]:
-        """Return the keys of all tensors that are stored (links aside), in the order of writing."""
+        """Keys of all tensors that are stored (links aside), in the order of writing."""
+        return [key for key in self._keys if key not in self._links and key not in self._values]
 
-    @abstractmethod
     def link_of(self, key: str) -> str | None:
         """Return the tensor that a key is a link to, or None."""
+        return self._links.get(key)
 
-    @abstractmethod
+    def value(self, key: str) -> Any:
+        """Return a value, or raise CheckpointError."""
+        if key not in self._values:
+            raise self._lacks("value", key, self._values)
+        return self._values[key]
+
     def values(self, prefix: str = "") -> dict[str, Any]:
         """Return the values whose key is `prefix` or begins with it and a dot, as JSON has them; all for no prefix."""
+        values = self._values
+        return {k: v for k, v in values.items() if not prefix or k == prefix or k.startswith(f"{prefix}.")}
+
+    def _lacks(self, kind: str, key: str, present: Iterable[str]) -> CheckpointError:
+        near = nearest(key, list(present))
+        hint = None if near is None else f"the nearest is {near}"
+        return CheckpointError(f"{self.path}: the checkpoint has no {kind} {key}", hint)
 
     @abstractmethod
     def shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape of a tensor or of what a link points to.
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """Shape of a tensor or of what a link points to."""
 
     @abstractmethod
     def dtype(self, key: str) -> str:
-        """Return the name of a tensor's dtype, such as "float32".
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """Name of a tensor's dtype, such as "float32"."""
 
     @abstractmethod
     def nbytes(self, key: str) -> int:
-        """Return the size of a tensor [bytes].
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """Size of a tensor [bytes]."""
 
     @abstractmethod
     def pieces(self, key: str) -> Iterator[NDArray[Any]]:
@@ -109,7 +107,7 @@ class SavedState(Opened):
             (n,) in the dtype of the tensor; the next piece may be in the same place
 
         Raises:
-            CheckpointError: there is no such tensor, or it is damaged
+            CheckpointError: it is damaged
         """
 
     @abstractmethod

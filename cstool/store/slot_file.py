@@ -1,16 +1,17 @@
-"""The HDF5 file of a store: made or found, its arrays laid out, its space set aside, its name given."""
+"""The files of a store: the HDF5 file (made or found, laid out, its space set aside, named), and one without a name."""
 
 import contextlib
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
 
 from cstool.atomic_file import sync_folder
 from cstool.errors import StoreError
-from cstool.store.block_file import BlockFile
+from cstool.store.block_file import PAGE_BYTES, BlockFile
 from cstool.store.commit_record import CommitRecord
 from cstool.store.contiguous import Place, create_contiguous, place_of
 from cstool.store.file_layout import describe, open_layout, read_store, record_path
@@ -137,3 +138,34 @@ class SlotFile(BlockFile):
                 "free some space, or choose another model_dir"
                 + ("; memoryx.commit_steps: 0 needs about half" if self.slots == 2 else ""),
             )
+
+
+class ScratchFile(BlockFile):
+    """Arrays of zeros in an unnamed file.
+
+    Args:
+        beside: the file in whose folder it is, and that errors name
+        direct: go past the page cache, where that can be
+
+    Raises:
+        OSError: it cannot be made
+    """
+
+    def __init__(self, beside: Path, *, direct: bool = False) -> None:
+        # The name is one that is swept, should the process end between the two lines.
+        temporary = beside.with_name(f"{beside.name}.{secrets.token_hex(4)}.tmp")
+        super().__init__(
+            beside, os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), direct=direct
+        )
+        os.unlink(temporary)
+        self.names: set[str] = set()
+        """of the arrays in it"""
+        self.end = 0
+        """how long it is to be [bytes]"""
+
+    def make(self, name: str, shape: Sequence[int], dtype: str) -> Place:
+        """Make room for an array, and return where it is; space for it is to be reserved before its first use."""
+        place = Place(tuple(shape), dtype, self.end)
+        self.end += -(-place.nbytes // PAGE_BYTES) * PAGE_BYTES
+        self.names.add(name)
+        return place

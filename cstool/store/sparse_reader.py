@@ -73,11 +73,7 @@ class SparseTensors:
         """of the weights with their zeros, by their keys"""
 
     def check_shape(self, weight: Weight, purpose: str) -> None:
-        """Check that the checkpoint has a weight, sparse or not.
-
-        Raises:
-            CheckpointError: it has none of that shape
-        """
+        """Check that the checkpoint has a weight, sparse or not, or raise CheckpointError."""
         key = f"model.{weight.name}"
         found = self.shapes.get(key)
         if found is None and key in self.reader.tensor_names():
@@ -94,11 +90,7 @@ class SparseTensors:
         return key.endswith(INDICES) and key.removesuffix(INDICES) in self.shapes
 
     def dense(self, weight: Weight) -> Array:
-        """Return a weight, sparse or not, as (rows, columns) float32 with its zeros.
-
-        Raises:
-            CheckpointError: it is damaged
-        """
+        """Return a weight, sparse or not, as (rows, columns) float32 with its zeros, or raise CheckpointError."""
         key = f"model.{weight.name}"
         dense = np.zeros(weight.matrix_shape, np.float32)
         if key not in self.shapes:
@@ -111,11 +103,7 @@ class SparseTensors:
         return dense
 
     def read_into(self, key: str, out: Array) -> None:
-        """Read a tensor that must be float32 and of the shape of `out`.
-
-        Raises:
-            CheckpointError: it is not, or it is damaged
-        """
+        """Read a tensor that must be float32 and of the shape of `out`, or raise CheckpointError."""
         found, wanted = (self.reader.shape(key), self.reader.dtype(key)), (out.shape, "float32")
         if found != wanted:
             raise CheckpointError(
@@ -124,11 +112,7 @@ class SparseTensors:
         self.reader.read(key, out)
 
     def indices(self, key: str) -> Array:
-        """Return where the non-zeros of a weight are, (n,) int64.
-
-        Raises:
-            CheckpointError: they do not ascend, or lie beyond the weight
-        """
+        """Positions of the non-zeros of a weight, (n,) int64, or raise CheckpointError."""
         name = f"{key}{INDICES}"
         stored = self.reader.read(name)
         return checked_indices(f"{self.reader.path}: {name}", stored, math.prod(self.shapes[key]))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -36,46 +36,24 @@ STATUSES: Mapping[str, str] = {
 Status = Literal["R1", "R2", "D", "X", "C", "F"]
 
 
-class _Sourced(Section):
-    value: Any
+T = TypeVar("T")
+
+
+class _Sourced(Section, Generic[T]):
+    value: T
     status: Status
     source: Annotated[str, Field(min_length=1)]
 
 
-class _Count(_Sourced):
-    value: Annotated[int, Field(ge=1, le=MOST)]
-
-
-class _Sram(_Sourced):
-    value: Annotated[int, Field(ge=1, le=MOST_PE_BYTES)]
-
-
-class _PeBytes(_Sourced):
-    value: Annotated[int, Field(ge=0, le=MOST_PE_BYTES)]
-
-
-class _Bytes(_Sourced):
-    value: Annotated[int, Field(ge=1, le=MOST_BYTES)]
-
-
-class _Side(_Sourced):
-    value: Annotated[int, Field(ge=1, le=MOST_PES)]
-
-
-class _Whole(_Sourced):
-    value: Annotated[int, Field(ge=0, le=MOST)]
-
-
-class _Positive(_Sourced):
-    value: Annotated[float, Field(gt=0, le=LARGEST)]
-
-
-class _Share(_Sourced):
-    value: Annotated[float, Field(ge=0.001, le=1)]
-
-
-class _Counts(_Sourced):
-    value: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_BYTES)], ...], List, Field(min_length=1)]
+_Count = _Sourced[Annotated[int, Field(ge=1, le=MOST)]]
+_Sram = _Sourced[Annotated[int, Field(ge=1, le=MOST_PE_BYTES)]]
+_PeBytes = _Sourced[Annotated[int, Field(ge=0, le=MOST_PE_BYTES)]]
+_Bytes = _Sourced[Annotated[int, Field(ge=1, le=MOST_BYTES)]]
+_Side = _Sourced[Annotated[int, Field(ge=1, le=MOST_PES)]]
+_Whole = _Sourced[Annotated[int, Field(ge=0, le=MOST)]]
+_Positive = _Sourced[Annotated[float, Field(gt=0, le=LARGEST)]]
+_Share = _Sourced[Annotated[float, Field(ge=0.001, le=1)]]
+_Counts = _Sourced[Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_BYTES)], ...], List, Field(min_length=1)]]
 
 
 class _FabricSection(Section):

@@ -153,6 +153,6 @@ class System:
     sources: Mapping[str, tuple[str, str]] = field(compare=False, repr=False)
 
     def peak_flops(self, operand_bits: int) -> float:
-        """Return what the multiply-adds of all PEs that programs can use come to [FLOP/s]."""
+        """Peak of the multiply-adds of all PEs that programs can use [FLOP/s]."""
         per_cycle = 2 * self.pe.simd["fmach" if operand_bits == 16 else "fmacs"]
         return self.fabric.pes * per_cycle * self.clock_hz

@@ -49,11 +49,7 @@ if yaml.__with_libyaml__:
 
 
 def check_size(size_bytes: int, name: str) -> None:
-    """Check that a file is not too long.
-
-    Raises:
-        ParamsError: it is
-    """
+    """Check that a file is not too long, or raise ParamsError."""
     if size_bytes > MAX_BYTES:
         raise ParamsError([(f"{name}: must be at most {MAX_BYTES:,} bytes long, got more", None)])
 

@@ -1,7 +1,5 @@
 """Checks data against sections and collects what is wrong with it, and what has no effect."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -46,7 +44,7 @@ class Problems:
         beside: the problems of another trainer of the file; those found here are added to them
     """
 
-    def __init__(self, document: Document, folder: Path, beside: Problems | None = None) -> None:
+    def __init__(self, document: Document, folder: Path, beside: "Problems | None" = None) -> None:
         self._document = document
         self._context = {"folder": folder}
         self._found: dict[tuple[str, str | int, str], tuple[int, str, str | None]] = {}
@@ -175,11 +173,7 @@ class Problems:
         return self._document.place(key).label, dotted(self._document.written(key))
 
     def raise_found(self) -> None:
-        """Raise all problems, in the order of the file.
-
-        Raises:
-            ParamsError: there are problems.
-        """
+        """Raise all problems, if there are any, in the order of the file, as one ParamsError."""
         if self._found:
             found = sorted(self._found.values(), key=lambda item: item[0])
             raise ParamsError([(message, hint) for _, message, hint in found])

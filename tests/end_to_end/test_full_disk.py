@@ -88,7 +88,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_commit_of_its_step(
     assert counts_aside(outcome.stderr) == error(
         "TMP/model_dir/checkpoint_N.mdl: a checkpoint of N bytes must be writable here (N bytes are free), got: No "
         "space left on device",
-        "free some space or choose another model_dir; the previous checkpoint is untouched",
+        "free some space, or choose another model_dir; the previous checkpoint is untouched",
     )
     assert committed_step(disk.place / "memoryx.h5") in (2, 3)
     assert cstool("checkpoint", "verify", disk.place / "memoryx.h5").stdout == f"{FILE}: ok\n"

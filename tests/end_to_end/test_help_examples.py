@@ -78,7 +78,7 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
     # The stock files by name are those that were shrunk.
-    monkeypatch.setattr("cstool.params.catalog.FOLDER", folder / "params")
+    monkeypatch.setattr("cstool.params.load.FOLDER", folder / "params")
     if "datasets/text" in example and "prepare" in example:
         shutil.rmtree("datasets/text")
     command, _, target = example.partition(" > ")

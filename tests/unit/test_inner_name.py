@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cstool.inner_name import is_inner_name, is_plain_name
+from cstool.atomic_file import is_inner_name, is_plain_name
 
 
 @pytest.mark.parametrize("name", ["a.mdl", "..a", "a b", "~", "-", "\u00e4"])

@@ -43,16 +43,11 @@ class DataloaderParams(Section):
         "prefetch_factor repeat to_float16 use_multiple_workers use_worker_cache vocab_size".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "data_subset": (),
-        "dataset_map_fn": (),
+        **dict.fromkeys(
+            "data_subset dataset_map_fn mixture num_samples pad_last sampler use_fake_data use_vsl".split(), ()
+        ),
         "features_list": (["input_ids", "attention_mask", "labels"],),
-        "mixture": (),
-        "num_samples": (),
-        "pad_last": (),
-        "sampler": (),
         "sort_files": (True,),
-        "use_fake_data": (),
-        "use_vsl": (),
     }
 
     @field_validator("folders", mode="before")

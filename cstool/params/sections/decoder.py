@@ -347,7 +347,7 @@ class DecoderParams(Section):
         return (self.extra_attention_params.num_kv_groups or 1) if is_shared else self.num_heads
 
     def window(self, layer: int) -> int | None:
-        """Return how many tokens, itself included, a token of a layer sees; None for all before it."""
+        """Tokens that a token of a layer sees, itself included; None for all before it."""
         if self.sliding_window_every_other_decoder_layer:
             first = self.sliding_window_every_other_decoder_layer_pattern == "sliding_window_first"
             if (layer % 2 == 0) != first:
@@ -355,7 +355,7 @@ class DecoderParams(Section):
         return self.attention_sliding_window_length
 
     def attention_scale(self, layer: int) -> float:
-        """Return what the products of queries and keys are multiplied by."""
+        """Factor of the products of queries and keys."""
         scale = self.attention_logits_alpha
         if self.attention_type == "scaled_dot_product":
             scale *= 1 / self.head_width if self.scale_qk_dot_by_d else self.head_width**-0.5

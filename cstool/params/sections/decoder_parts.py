@@ -15,23 +15,14 @@ NONLINEARITIES = {theirs: name for name, row in ACTIVATIONS.items() for theirs i
 GATED_NONLINEARITIES = {row.gate: name for name, row in ACTIVATIONS.items() if row.gate is not None}
 """the names of those with a gate -> the function of the gate"""
 
-WITHOUT_EFFECT = PRECISION_KEYS | {
-    "attention_kernel",
-    "attention_qk_norm_eps",
-    "attention_softmax_fp32",
-    "boundary_casting",
-    "compute_eval_metrics",
-    "fold_rope_consts",
-    "num_relative_attention_buckets",
-    "use_experimental_flex_api",
+WITHOUT_EFFECT = PRECISION_KEYS.union(
+    "attention_kernel attention_qk_norm_eps attention_softmax_fp32 boundary_casting compute_eval_metrics "
+    "fold_rope_consts num_relative_attention_buckets use_experimental_flex_api".split(),
     # of older releases
-    "alibi_implementation",
-    "tf_summary",
+    "alibi_implementation tf_summary".split(),
     # of generating text: prompts, and texts to stop at, come with the command
-    "loop_dim",
-    "start_token",
-    "stop_sequences",
-}
+    "loop_dim start_token stop_sequences".split(),
+)
 """the vendor's keys that can change nothing here"""
 SUPPORTED: dict[str, tuple[Any, ...]] = {
     "nonlinearity": tuple(NONLINEARITIES | GATED_NONLINEARITIES),
@@ -44,18 +35,12 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "label_smoothing": (0.0,),
     "extra_ffn_params": ({},),
     "cross_attention_layers": ([],),
-    "alibi_trainable_slopes": (),
-    "attention_chunk_size": (),
-    "attention_qk_norm_layer": (),
-    "attention_vertical_column_spacing": (),
-    "attention_vertical_column_width": (),
-    "constant_pos_embedding": (),
-    "fixed_sparse_attention": (),
-    "lr_adjustment_groups": (),
-    "memory_tokens": (),
-    "rel_distance_extra_args": (),
-    "use_sink_token": (),
-    "use_untied_layer_norm": (),
+    **dict.fromkeys(
+        "alibi_trainable_slopes attention_chunk_size attention_qk_norm_layer attention_vertical_column_spacing "
+        "attention_vertical_column_width constant_pos_embedding fixed_sparse_attention lr_adjustment_groups "
+        "memory_tokens rel_distance_extra_args use_sink_token use_untied_layer_norm".split(),
+        (),
+    ),
     # of older releases
     "use_position_embedding": (True,),
 }

@@ -1,9 +1,7 @@
 """How weights begin, as the vendor's files say it."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -71,7 +69,7 @@ class InitializerParams(Section):
         return default if value is None else value
 
     @model_validator(mode="after")
-    def _says_what_it_needs(self) -> InitializerParams:
+    def _says_what_it_needs(self) -> Self:
         if self.name == "constant" and self.val is None:
             raise rule_error("must give val, the constant")
         if self.name.startswith("kaiming") and self.mode == "fan_avg":
@@ -99,7 +97,7 @@ class InitializerParams(Section):
         counting = ("name", *_KEYS[self.name])
         return {key: value for key, value in dump(self).items() if key in counting}
 
-    def scaled(self, factor: float) -> InitializerParams:
+    def scaled(self, factor: float) -> Self:
         """Return it with its width times `factor`, as muP wants it; other distributions stay as they are."""
         if self.name not in SCALABLE:
             return self

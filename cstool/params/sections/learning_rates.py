@@ -17,7 +17,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def learning_rate_scale(model: FcMnistParams | DecoderParams, adjusted: Mapping[str, float], weight: str) -> float:
-    """Return what the learning rate of a weight is multiplied by.
+    """Factor of the learning rate of a weight.
 
     Args:
         model: with muP's base sizes, matrices learn slower by how much wider than the base model their inputs are

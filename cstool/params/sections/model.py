@@ -1,13 +1,45 @@
-"""The `model` section: fc_mnist here, decoders in `decoder.py`, and which name means what."""
+"""The `model` section: fc_mnist, GPT-J and its kin here, other decoders in `decoder.py`; which name means what."""
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams
+from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams, truncated_normal
 from cstool.params.sections.decoder_parts import PRECISION_KEYS
-from cstool.params.sections.parallel_decoder import ParallelDecoderParams
 from cstool.yaml_lines.section import Count, List, Rate, Section
+
+
+class ParallelDecoderParams(DecoderParams):
+    """A decoder whose feed-forward part reads the same tokens as attention, through the same norm or one of its own."""
+
+    name: Literal["gptj", "gpt-neox", "falcon"]  # type: ignore[assignment]
+    position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "rotary"
+    apply_attention_sinks: bool = True
+    embedding_dropout_rate: Rate = 0.1
+    use_ffn_bias: bool = False
+    use_untied_layer_norm: bool = False
+    scale_qk_dot_by_d: bool = False
+
+    _dropout_source: ClassVar[str] = "residual_dropout_rate"
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        key: value for key, value in DecoderParams.supported.items() if key != "use_untied_layer_norm"
+    } | {"norm_first_sandwich": ()}
+
+    @classmethod
+    def _default_initializer(cls, field: str, _as_initializer: bool, given: dict[str, Any]) -> Any:
+        if field in ("ffn_initializer_params", "ffn_output_layer_initializer_params"):
+            return given.get("output_layer_initializer_params", truncated_normal(0.02))
+        return truncated_normal(given.get("initializer_range", 0.02))
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the feed-forward part reads what attention reads."""
+        return True
+
+    @property
+    def norms_per_layer(self) -> int:
+        """Norms before the parts of a layer: parallel parts may share one."""
+        return 2 if self.use_untied_layer_norm else 1
 
 
 class FcMnistParams(Section):

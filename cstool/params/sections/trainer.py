@@ -34,15 +34,8 @@ class PrecisionParams(Section):
     max_gradient_value: Positive | None = None
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
-        {
-            "initial_loss_scale",
-            "log_loss_scale",
-            "loss_scaling_factor",
-            "max_loss_scale",
-            "min_loss_scale",
-            "precision_opt_level",
-            "steps_per_increase",
-        }
+        "initial_loss_scale log_loss_scale loss_scaling_factor max_loss_scale min_loss_scale precision_opt_level "
+        "steps_per_increase".split()
     )
 
     @field_validator("fp16_type")
@@ -95,7 +88,7 @@ class LoopParams(Section):
         return data
 
     def checkpoints(self, every: int) -> int | None:
-        """Return how many checkpoints a run from step 0 makes; None where its length depends on the data."""
+        """Number of checkpoints of a run from step 0; None where its length depends on the data."""
         steps = self.num_steps or self.max_steps
         return None if steps is None else -(-steps // every)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from cstool.convert.kept import keep_largest, keep_nonzero
+from cstool.convert.sparsify import keep_largest, keep_nonzero
 from cstool.errors import NonFiniteError
 from cstool.sparsity import top
 from tests.contract.refusal import refusal

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cstool.errors import ClusterError
-from cstool.ir import Graph, _panel
+from cstool.ir import Graph, _graph
 from cstool.kernels.tables import table_bytes
 from cstool.machine import appliance as appliance_module
 from cstool.machine.appliance import Appliance
@@ -139,7 +139,7 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
 @pytest.mark.parametrize("model", [*FAMILIES, "every other window", "scores by layer", "fc_mnist"])
 def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(monkeypatch, model, max_gradient_norm):
     """Weights are in several panels, and learn between steps."""
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
     layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
     graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
@@ -169,7 +169,7 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(monkey
 @pytest.mark.parametrize("model", ["decoder", "decoder, untied, biases", "fc_mnist"])
 def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(monkeypatch, model):
     """Without clipping a panel is updated while backward goes on, and layers are still running forward again."""
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     graph = MODELS[model]()
     with machine(graph, 8, recompute="always", lanes=3) as appliance:
         memoryx, events = appliance.memoryx, []
@@ -266,7 +266,7 @@ def test_weights_in_several_panels_learn_as_weights_in_one(monkeypatch, max_grad
     """Only the sums over panels have other bits: the delta that a linear layer or the loss makes of its panels."""
     found = {}
     for panel_bytes in (2**25, 3 * 4 * 8):
-        monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+        monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
         graph = decoder(layers=2, dropout=0.1)
         optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
         with machine(graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm) as appliance:
@@ -280,7 +280,7 @@ def test_weights_in_several_panels_learn_as_weights_in_one(monkeypatch, max_grad
     "model", ["decoder", "decoder, untied, biases", "fc_mnist", "llama", "gemma2", "jais", "capped logits, bias"]
 )
 def test_gradients_of_weights_in_several_panels_are_derivatives_too(monkeypatch, model):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     graph = decoder(**DECODERS[model]) if model in DECODERS else MODELS[model]()
     batch = random_batch(graph, 8)
     with machine(graph, 8) as appliance:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import Panel, _panel
+from cstool.ir import Panel, _graph
 from cstool.kernels.sparse import KernelChoice, SparseMatrix
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.memoryx import MemoryX
@@ -58,7 +58,7 @@ def whole(memoryx: MemoryX, array: str) -> Array:
 
 @CUTS
 def test_what_streams_is_the_masked_weight_divided_by_the_share_that_is_kept(monkeypatch, panel_bytes):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: DROPPED}) as memoryx:
         weight = whole(memoryx, f"model.{WIDE}")
         masks = []
@@ -108,7 +108,7 @@ class Twin:
 def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_left_out(
     monkeypatch, panel_bytes, max_gradient_norm
 ):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     graph, groups = fc_mnist(12, 8), {WIDE: DROPPED, SMALL: DROPPED}
     with sparse_memory(graph, ADAMW, groups, max_gradient_norm) as memoryx:
         twins = {name: Twin(ADAMW, whole(memoryx, f"model.{name}")) for name in groups}
@@ -130,7 +130,7 @@ def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_
 @pytest.mark.parametrize(each_store.__name__, ["ram"], indirect=True)
 def test_gradients_that_wait_for_the_norm_use_buffers_again_however_many_numbers_a_mask_keeps(monkeypatch, panel_bytes):
     """In memory, where they all wait at once: else how many are out depends on how fast the updates are."""
-    monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     graph, allocated = fc_mnist(12, 8), []
     with sparse_memory(graph, ADAMW, {WIDE: DROPPED, SMALL: DROPPED}, 1e9) as memoryx:
         for step in range(1, 6):

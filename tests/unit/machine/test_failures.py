@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import _panel
+from cstool.ir import _graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import update_threads
 from cstool.machine.memoryx.memoryx import MemoryX
@@ -40,7 +40,7 @@ class Broken(Exception):
 
 @pytest.fixture(autouse=True)
 def _many_panels(monkeypatch):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", PANEL_BYTES)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", PANEL_BYTES)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cstool.errors import NonFiniteError
-from cstool.ir import Graph, _panel
+from cstool.ir import Graph, _graph
 from cstool.kernels.payload import Rows
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.optimizers import Optimizer, Step, make_optimizer
@@ -292,7 +292,7 @@ def test_drain_raises_what_went_wrong_in_an_update():
 def test_first_weights_have_the_same_bits_however_they_are_cut(monkeypatch, initializer):
     begin = {"name": initializer, **({"a": -0.1, "b": 0.1} if initializer != "normal" else {})}
     whole = first_values(decoder(initializer=begin, embedding_initializer=begin))
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     graph = decoder(initializer=begin, embedding_initializer=begin)
     cut = first_values(graph)
     assert cut.keys() == whole.keys()
@@ -315,7 +315,7 @@ def test_first_weights_are_those_of_the_seed():
 def test_updates_have_the_same_bits_however_weights_are_cut(monkeypatch, max_gradient_norm):
     found = []
     for panel_bytes in (2**25, 2 * 4 * 784):
-        monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+        monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
         memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
         found.append(
             (len(memoryx.arrays.panels["fc_layers.0.weight"]), {n: values(memoryx, n) for n in memoryx.arrays.names})
@@ -351,7 +351,7 @@ def test_a_norm_of_finite_gradients_is_finite_however_large_they_are():
 
 
 def test_an_array_can_be_read_and_written_by_panels(monkeypatch):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 2 * 4 * 784)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 2 * 4 * 784)
     with memory(fc_mnist(), make_optimizer(ADAMW, None)) as memoryx:
         name = "optimizer.fc_layers.0.weight.exp_avg"
         cuts = []

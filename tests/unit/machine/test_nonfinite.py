@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cstool.ir import Graph, _panel
+from cstool.ir import Graph, _graph
 from cstool.machine.cluster import first_bad_tensor
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import array_of, machine, random_batch, set_array
@@ -60,7 +60,7 @@ def test_a_poisoned_weight_is_named(look, name, value):
 
 
 def test_a_weight_that_is_poisoned_in_a_later_panel_is_named(look, monkeypatch):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 3 * 4 * 8)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     assert look(decoder(), poison=WORDS, at=-1) == f"weight {WORDS}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cstool.errors import CheckpointError
-from cstool.ir import Graph, _panel
+from cstool.ir import Graph, _graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.state import Position, load_state, save_state, state_values
 from cstool.optimizers import Optimizer, make_optimizer
@@ -142,7 +142,7 @@ def test_a_checkpoint_holds_these_tensors(tmp_path):
 
 
 def test_plain_h5py_makes_the_dense_matrix_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 2 * 4 * 12)  # four panels
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 2 * 4 * 12)  # four panels
     before = saved(tmp_path / "c.mdl", group(0.75, algorithm="set"))
     with h5py.File(tmp_path / "c.mdl") as file:
         for key, whole in (
@@ -161,7 +161,7 @@ def test_plain_h5py_makes_the_dense_matrix_of_it(tmp_path, monkeypatch):
 def test_loading_brings_back_every_bit_however_weights_are_cut(tmp_path, monkeypatch, panel_bytes):
     algorithm = group(0.75, algorithm="rigl", update={"freq": 2})
     before = saved(tmp_path / "c.mdl", algorithm)
-    monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     after = loaded(tmp_path / "c.mdl", algorithm)
     assert after.keys() == before.keys()
     for name, array in before.items():
@@ -220,7 +220,7 @@ def test_a_sparse_checkpoint_does_not_go_on_as_a_dense_run(tmp_path):
 )
 def test_its_weights_alone_do_with_their_zeros(tmp_path, monkeypatch, optimizer, states):
     before = saved(tmp_path / "c.mdl")
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 2 * 4 * 12)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 2 * 4 * 12)
     after = loaded(tmp_path / "c.mdl", None, optimizer, states)
     np.testing.assert_array_equal(after[KEY], before[KEY])
     assert np.count_nonzero(after[KEY]) == COUNT

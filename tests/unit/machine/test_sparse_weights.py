@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cstool.errors import NonFiniteError
-from cstool.ir import Graph, _panel
+from cstool.ir import Graph, _graph
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine import budgets
 from cstool.machine.appliance import Appliance
@@ -132,14 +132,14 @@ def run_both(
 @NORMS
 @CUTS
 def test_it_is_its_twin_to_the_last_bit(monkeypatch, name, max_gradient_norm, panel_bytes):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     found, updates = GROUPS[name]
     run_both({WIDE: found, SMALL: found}, updates, max_gradient_norm)
 
 
 @CUTS
 def test_with_momentum_what_is_new_begins_without_any(monkeypatch, panel_bytes):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     found, updates = GROUPS["rigl"]
     run_both({WIDE: found, SMALL: found}, updates, None, SGD(momentum=0.9, weight_decay=0.1))
 
@@ -160,7 +160,7 @@ def test_every_weight_goes_by_its_own_group():
 
 @NORMS
 def test_a_panel_may_be_without_any_non_zero(monkeypatch, max_gradient_norm):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 4 * 12)  # a row of the small weight
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 4 * 12)  # a row of the small weight
     run_both({SMALL: group(0.97, algorithm="set", update={"freq": 2})}, [2, 4, 6, 8], max_gradient_norm)
 
 
@@ -171,7 +171,7 @@ def test_a_weight_may_be_without_any_non_zero():
 @CUTS
 def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(monkeypatch, panel_bytes):
     """Without a global norm a weight is updated as soon as its last gradient is in, and lanes release it after that."""
-    monkeypatch.setattr(_panel, "PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     graph = fc_mnist(12, 8)
     falling = group(LinearShare(init=0.2, slope=0.1), algorithm="gmp")
     with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: falling}) as memoryx:
@@ -285,7 +285,7 @@ def test_buffers_are_used_again_however_masks_change(found):
 
 
 def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", SIX_PANELS)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", SIX_PANELS)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
         rooms = [sparse.room(panel) for panel in sparse.panels]
@@ -295,7 +295,7 @@ def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch):
 
 
 def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", SIX_PANELS)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", SIX_PANELS)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
         indices = np.sort(np.random.default_rng(SEED).choice(12 * 784, 1000, replace=False))

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from cstool.ir import Initializer
-from cstool.models.initializers import matrix_initializer
+from cstool.models.decoder import matrix_initializer
 from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.model import ParallelDecoderParams
 
 
 def params(**keys: Any) -> DecoderParams:

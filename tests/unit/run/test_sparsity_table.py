@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cstool.ir import _panel
+from cstool.ir import _graph
 from cstool.kernels.sparse import KernelChoice, Pattern
 from cstool.run.report.sparsity_table import sparsity_table, table_lines
 from tests.models import decoder, fc_mnist
@@ -66,7 +66,7 @@ def test_one_weight_is_called_so():
 
 
 def test_panels_that_differ_are_both(monkeypatch):
-    monkeypatch.setattr(_panel, "PANEL_BYTES", 4 * 12 * 4)
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 4 * 12 * 4)
     with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.5)}, choose=by_density) as memoryx:
         memoryx.arrays.sparse["fc_layers.1.weight"].place(np.arange(48))
         [row] = sparsity_table(memoryx)

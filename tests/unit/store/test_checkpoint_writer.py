@@ -178,7 +178,7 @@ def test_too_little_space_is_noticed_before_anything_is_written(tmp_path, monkey
         CheckpointError,
         f"{tmp_path}/a.mdl: a checkpoint of {1000 + METADATA_BYTES} bytes must be writable here "
         "(500 bytes are free), got: No space left on device",
-        "free some space or choose another model_dir; the previous checkpoint is untouched",
+        "free some space, or choose another model_dir; the previous checkpoint is untouched",
     ):
         CheckpointWriter(tmp_path / "a.mdl", 1000)
     assert os.listdir(tmp_path) == []
@@ -199,7 +199,7 @@ def test_a_missing_folder_is_named(tmp_path):
     [
         (errno.EACCES, "choose a model_dir that can be written; "),
         (errno.EROFS, "choose a model_dir that can be written; "),
-        (errno.EDQUOT, "free some space or choose another model_dir; "),
+        (errno.EDQUOT, "free some space, or choose another model_dir; "),
         (errno.EIO, ""),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_disk_that_fills_up_at_any_write_is_noticed_and_nothing_is_left(
         patch.setattr(os, "pwrite", _Failing(errno.ENOSPC, after, os.pwrite))
         with pytest.raises(CheckpointError) as caught:
             write_checkpoint()
-    assert caught.value.hint == "free some space or choose another model_dir; the previous checkpoint is untouched"
+    assert caught.value.hint == "free some space, or choose another model_dir; the previous checkpoint is untouched"
     assert os.listdir(tmp_path) == []
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
-from cstool.params.sections.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.model import ParallelDecoderParams
 
 M = "trainer.init.model"
 CLASSES = {"gpt2": DecoderParams, "gptj": ParallelDecoderParams}

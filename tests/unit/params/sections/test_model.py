@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import MODELS, OTHER_FAMILIES
-from cstool.params.sections.parallel_decoder import ParallelDecoderParams
+from cstool.params.sections.model import MODELS, OTHER_FAMILIES, ParallelDecoderParams
 from tests.unit.params.conftest import told
 
 M = "trainer.init.model"
