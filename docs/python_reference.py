@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import cstool
 
@@ -46,7 +47,9 @@ def _starred(found: inspect.Signature) -> Iterator[inspect.Parameter]:
 
 
 def _annotation(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else annotation.__name__
+    if inspect.isclass(annotation) and not get_args(annotation):
+        return annotation.__name__
+    return re.sub(r"(\w+\.)+(?=\w)", "", str(annotation))
 
 
 def _argument(parameter: inspect.Parameter) -> str:
