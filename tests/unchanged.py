@@ -42,6 +42,7 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "Adam": {"Adam": {"learning_rate": 0.01, "weight_decay": 0.1}},
     "AdamW": {"AdamW": {"learning_rate": 0.01, "weight_decay": 0.1, "betas": [0.9, 0.95]}},
     "Lion": {"Lion": {"learning_rate": 0.001, "weight_decay": 0.1}},
+    "Adafactor": {"Adafactor": {"learning_rate": 0.01, "weight_decay": 0.1}},
 }
 IN_FILE = {"memoryx": {"store": "file", "memory": "32MiB"}}
 AGAIN = {"activation_checkpointing": "always"}

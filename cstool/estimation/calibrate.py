@@ -31,7 +31,7 @@ from cstool.machine.inputs import InputWorker
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.state import environment
 from cstool.models import build_graph, declared_sequence_length
-from cstool.optimizers import Optimizer, Step, compile_updates, forms, make_optimizer
+from cstool.optimizers import Optimizer, Step, WholeOptimizer, compile_updates, forms, make_optimizer
 from cstool.params import Params, parse_params
 from cstool.perf.host import (
     PASSES,
@@ -279,7 +279,8 @@ def _measure_updates() -> dict[str, float]:
     found = {}
     with ThreadPoolExecutor(cores) as threads, one_blas_thread():
         for optimizer in forms():
-            shapes = [(UPDATE_WEIGHTS,), (UPDATE_WEIGHTS,), *optimizer.states((UPDATE_WEIGHTS,)).values()]
+            weight = (UPDATE_WEIGHTS // 1024, 1024) if isinstance(optimizer, WholeOptimizer) else (UPDATE_WEIGHTS,)
+            shapes = [weight, weight, *optimizer.states(weight).values()]
             sets = [[np.full(shape, 1e-3, np.float32) for shape in shapes] for _ in range(cores)]
 
             def update(arrays: Sequence[Array], optimizer: Optimizer = optimizer) -> None:

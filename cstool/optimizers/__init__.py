@@ -3,6 +3,7 @@
 from cstool.optimizers.base import (
     Optimizer,
     Step,
+    WholeOptimizer,
     compile_updates,
     costed_optimizer,
     forms,
@@ -15,6 +16,7 @@ from cstool.optimizers.base import (
 __all__ = [
     "Optimizer",
     "Step",
+    "WholeOptimizer",
     "compile_updates",
     "costed_optimizer",
     "forms",

@@ -13,7 +13,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from cstool.ir import Graph
 from cstool.params.sections.optimizers import OPTIMIZERS, SGD
@@ -63,6 +63,28 @@ class Optimizer(Protocol):
             gradient: (n,) float32
             step: the learning rate is that of the weight
             decays: whether the weight is none of a norm and no bias
+        """
+
+
+class Go(Protocol):
+    """Goes over a weight whose gradient is complete."""
+
+    def __call__(self, visit: Callable[[Array, Array, int], None], *, changes: bool = False) -> None:
+        """Call visit(weight, gradient, first) for tiles of rows, in order; the visit changes the weight or reads it."""
+
+
+@runtime_checkable
+class WholeOptimizer(Optimizer, Protocol):
+    """A rule whose update of any number depends on all of the weight; `update` gets all of one, of any shape."""
+
+    def update_whole(self, shape: Shape, states: Sequence[Array], go: Go, step: Step, decays: bool) -> None:
+        """Update a weight in several passes; the result does not depend on how it is cut.
+
+        Args:
+            shape: of the weight
+            states: float32, each as a whole, updated
+            go: over the weight, float32, as often as it takes
+            step, decays: see `Optimizer.update`
         """
 
 
@@ -123,14 +145,14 @@ def state_share(optimizer: Optimizer, graph: Graph) -> float:
 
 
 @functools.cache
-def compiled(loop: Callable[..., None]) -> Callable[..., None]:
-    """Compile the loop of an update, with the same bits however its arrays are cut.
+def compiled(loop: Callable[..., None], *, sums: bool = False) -> Callable[..., None]:
+    """Compile the loop of an update, with the same bits however its arrays are cut, or cut in rows if it sums these.
 
     Not before it is called: costs are asked for by commands that have no need of a compiler.
     """
-    from cstool.kernels._jit import elementwise
+    from cstool.kernels._jit import elementwise, reduction
 
-    return elementwise(loop)
+    return reduction(loop) if sums else elementwise(loop)
 
 
 def _module(section: type[Settings]) -> ModuleType:

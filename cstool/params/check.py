@@ -96,6 +96,10 @@ class _Checker:
         precision = check(PrecisionParams, init.get("precision"), (*_INIT, "precision"))
         self._note_precision(init.get("precision"))
         sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
+        if optimizer and sparsity and not optimizer.takes_sparsity:
+            name = type(optimizer).__name__
+            hint = f"of sparse weights {name} keeps no state: AdamW, Lion or SGD trains them"
+            self._problems.add((*_INIT, "sparsity"), f"must not be given with {name}", init["sparsity"], hint)
         loop = check(LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
         checkpoint = check(CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
         memoryx = check(MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))

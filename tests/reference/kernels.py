@@ -269,6 +269,37 @@ def lion(
     return weight
 
 
+def adafactor(
+    weight: Array,
+    grads: list[Array],
+    lr: float,
+    decay: float,
+    *,
+    eps: tuple[float, float] = (1e-30, 1e-3),
+    rate: float = -0.8,
+    scales: bool = True,
+) -> Array:
+    """Return the weight after one step of Adafactor for each gradient (arXiv:1804.04235, algorithms 4 and 5)."""
+
+    def rms(x: Array) -> float:
+        return float(np.sqrt(np.mean(x * x)))
+
+    row = column = moment = 0.0
+    for step, grad in enumerate(grads, start=1):
+        beta, squares = 1 - step**rate, grad * grad + eps[0]
+        if weight.ndim == 2:
+            row = beta * row + (1 - beta) * squares.sum(axis=1)
+            column = beta * column + (1 - beta) * squares.sum(axis=0)
+            moment = np.outer(row, column) / np.sum(row)
+        else:
+            moment = beta * moment + (1 - beta) * squares
+        towards = grad / np.sqrt(moment)
+        towards = towards / max(1, rms(towards))
+        lengthened = lr * (max(eps[1], rms(weight)) if scales else 1)
+        weight = weight - lengthened * (towards + decay * weight)
+    return weight
+
+
 def sgd(
     weight: Array,
     grads: list[Array],

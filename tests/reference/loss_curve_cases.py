@@ -179,6 +179,14 @@ CASES: dict[str, Config] = {
         "schedulers": [{"ConstantLR": {"learning_rate": 1.0e-3}}],
         "precision": {"enabled": False, "max_gradient_norm": 1.0},
     },
+    "adafactor": {
+        "seed": 26,
+        "batch_size": 8,
+        "model": GPT2 | NO_BIASES | {"share_embedding_weights": True, "loss_scaling": "num_tokens", "loss_weight": 1.0},
+        "optimizer": {"Adafactor": {"weight_decay": 0.1, "adjust_learning_rate": {"embedding": 0.5}}},
+        "schedulers": [{"ConstantLR": {"learning_rate": 1.0e-2}}],
+        "precision": {"enabled": False, "max_gradient_norm": 1.0},
+    },
     "fc_mnist": {
         "seed": 3,
         "batch_size": 16,

@@ -146,6 +146,31 @@ class Lion(torch.optim.Optimizer):
                 self.state[w]["mean"] = torch.lerp(w.grad, mean, outer)
 
 
+class Adafactor(torch.optim.Optimizer):
+    """Algorithms 4 and 5 of arXiv:1804.04235 with a learning rate for the relative step; PyTorch's own is another."""
+
+    def __init__(self, groups: Any) -> None:
+        super().__init__(groups, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for w in group["params"]:
+                state = self.state[w]
+                state["step"] = state.get("step", 0) + 1
+                share, squares = state["step"] ** -0.8, w.grad**2 + 1e-30
+                means = [squares] if w.ndim == 1 else [squares.mean(1, keepdim=True), squares.mean(0, keepdim=True)]
+                before = state.get("means", means)
+                state["means"] = [torch.lerp(old, new, share) for old, new in zip(before, means, strict=True)]
+                moment = math.prod(state["means"])
+                if w.ndim == 2:
+                    moment = moment / state["means"][0].mean()
+                towards = w.grad / moment.sqrt()
+                towards /= max(1.0, towards.square().mean().sqrt().item())
+                rate = group["lr"] * max(1e-3, w.square().mean().sqrt().item())
+                w -= rate * (towards + group["weight_decay"] * w)
+
+
 def make_optimizer(config: Config, w: Weights) -> torch.optim.Optimizer:
     """Return the optimizer of a case; weight decay spares biases and norms, `scale` multiplies the learning rate.
 
@@ -165,6 +190,8 @@ def make_optimizer(config: Config, w: Weights) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr=0.1, momentum=keys["momentum"], nesterov=keys.get("nesterov", False))
     if name == "Lion":
         return Lion(groups, tuple(keys["betas"]))
+    if name == "Adafactor":
+        return Adafactor(groups)
     kind = torch.optim.Adam if name == "Adam" else torch.optim.AdamW
     return kind(groups, lr=0.1, betas=tuple(keys["betas"]), eps=keys["eps"])
 

@@ -140,12 +140,12 @@ class ModelArrays:
         if weight in self.sparse:
             yield from self.sparse[weight].read(array)
             return
-        for panel in self.panels[weight]:
-            part = self.store.borrow(array, panel.start, panel.stop)
+        for start, stop in self._parts(array, weight):
+            part = self.store.borrow(array, start, stop)
             try:
                 yield part
             finally:
-                self.store.give_back(array, panel.start, panel.stop, part, changed=False)
+                self.store.give_back(array, start, stop, part, changed=False)
 
     def load(self, array: str, read: Callable[[Array, int, int], object]) -> None:
         """Fill an array by panels with read(out, start, stop), rows of a dense weight, elements of a sparse one."""
@@ -156,10 +156,16 @@ class ModelArrays:
             read(numbers, 0, sparse.count)
             sparse.write(array, numbers)
             return
-        for panel in self.panels[weight]:
-            part = self.store.borrow(array, panel.start, panel.stop, fresh=True)
-            read(part, panel.start, panel.stop)
-            self.store.give_back(array, panel.start, panel.stop, part, changed=True)
+        for start, stop in self._parts(array, weight):
+            part = self.store.borrow(array, start, stop, fresh=True)
+            read(part, start, stop)
+            self.store.give_back(array, start, stop, part, changed=True)
+
+    def _parts(self, array: str, weight: str) -> list[tuple[int, int]]:
+        """Ranges of rows of an array: the panels of its weight, or all of one that has another shape."""
+        shape = self.store.shape(array)
+        has_panels = shape == self.graph.weights[weight].shape
+        return [(p.start, p.stop) for p in self.panels[weight]] if has_panels else [(0, shape[0])]
 
     def _weight_of(self, array: str) -> str:
         weight = array.removeprefix("model.")

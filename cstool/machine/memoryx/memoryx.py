@@ -108,7 +108,8 @@ class MemoryX:
         arrays = self.arrays
         for name, weight in arrays.graph.weights.items():
             sparse = arrays.sparse.get(name)
-            if self._updates.max_gradient_norm is not None or (sparse is not None and sparse.group.is_dynamic):
+            gathers = len(arrays.panels[name]) > 1 and self._updates.whole is not None
+            if self._updates.max_gradient_norm is not None or gathers or (sparse and sparse.group.is_dynamic):
                 self._waiting.reserve(name, weight.shape if sparse is None else (sparse.capacity or 1,))
             elif len(self._gradients.uses[name]) > 1 and sparse is None and name not in arrays.dropped:
                 self._waiting.reserve(name, weight.shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -27,9 +27,11 @@ from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.waiting import Room, WaitingGradients
 from cstool.machine.recorder import OFF, Recorder
-from cstool.optimizers import Optimizer, Step
+from cstool.optimizers import Optimizer, Step, WholeOptimizer
 
 Array = np.ndarray[Any, Any]
+Gradients = dict[Panel, Array | None]
+"""of panels of a weight; None where one waits in the store"""
 
 
 class Updates:
@@ -64,6 +66,8 @@ class Updates:
         statistics: StepStatistics,
     ) -> None:
         self.optimizer = optimizer
+        self.whole = optimizer if isinstance(optimizer, WholeOptimizer) else None
+        """the same where it needs all of a weight"""
         self.max_gradient_norm = max_gradient_norm
         self.learning_rate_scales = learning_rate_scales
         self.step = Step(0, 0.0, 1.0)
@@ -72,8 +76,8 @@ class Updates:
         self._arrays, self._under_way, self._commits, self._buffers = arrays, under_way, commits, buffers
         self._workers, self._room, self._waiting, self._statistics = workers, room, waiting, statistics
         self._sum_squares: dict[Panel, float] = {}
-        self._whole: dict[str, dict[Panel, Array | None]] = {}
-        """gradients of weights whose mask changes after the step, until those of all panels are there"""
+        self._gathered: dict[str, Gradients] = {}
+        """gradients of weights that are updated as a whole, until those of all panels are there"""
         self._dense_gradients: dict[Panel, Array] = {}
         """of sparse weights whose mask changes by them"""
         self._lock = threading.Lock()
@@ -91,7 +95,7 @@ class Updates:
             self._statistics.add_gradient(panel, self._sum_squares[panel])
         if self.max_gradient_norm is not None:
             self._waiting.keep(panel, self._arrays.span(panel), gradient)
-        elif sparse is not None and sparse.changes_after(self.step.number):
+        elif self._gathers(panel.weight, self.step):
             # It waits for those of the other panels, which need room, too.
             self._waiting.keep(panel, self._arrays.span(panel), gradient)
             self._begin(panel, self._waiting.take(panel), self.step)
@@ -122,68 +126,124 @@ class Updates:
         self._sum_squares.clear()
         return norm
 
+    def _gathers(self, weight: str, step: Step) -> bool:
+        """Whether a panel is updated together with the others: its mask changes then, or the optimizer needs all."""
+        sparse = self._arrays.sparse.get(weight)
+        if sparse is not None:
+            return sparse.changes_after(step.number)
+        return self.whole is not None and len(self._arrays.panels[weight]) > 1
+
     def _begin(self, panel: Panel, gradient: Array | None, step: Step) -> None:
-        """Let a panel be updated; where the mask of its weight changes then, once all its panels can be.
+        """Let a panel be updated; where it waits for the others of its weight, once all of them can be.
 
         The gradient is None where it waits in the store. The slots that an update writes to are free once the step
         before has been committed.
         """
-        sparse, committed = self._arrays.sparse.get(panel.weight), self._commits.last
-        if sparse is None or not sparse.changes_after(step.number):
-            self._under_way[panel] = self._workers.submit(self._update, panel, gradient, step, committed)
-            return
-        with self._lock:
-            gradients = self._whole.setdefault(panel.weight, {})
-            gradients[panel] = gradient
-            if len(gradients) < len(sparse.panels):
-                return
-            del self._whole[panel.weight]
-        update = self._workers.submit(self._update_and_change, sparse, gradients, step, committed)
+        gradients: Gradients = {panel: gradient}
+        if self._gathers(panel.weight, step):
+            panels = self._arrays.panels[panel.weight]
+            with self._lock:
+                found = self._gathered.setdefault(panel.weight, {})
+                found[panel] = gradient
+                if len(found) < len(panels):
+                    return
+                del self._gathered[panel.weight]
+            gradients = {each: found[each] for each in panels}
+        update = self._workers.submit(self._update, gradients, step, self._commits.last)
         self._under_way.update(dict.fromkeys(gradients, update))
 
-    def _update_and_change(
-        self, sparse: SparseWeight, gradients: Mapping[Panel, Array | None], step: Step, committed: Future[None] | None
-    ) -> None:
-        """Apply the optimizer to all panels of a weight, then change its mask."""
+    def _update(self, gradients: Gradients, step: Step, committed: Future[None] | None) -> None:
+        """Apply the optimizer to one panel, or to all of a weight, and change its mask if that is due."""
+        sparse = self._arrays.sparse.get(next(iter(gradients)).weight)
         with self._room.closed_by_errors():
-            for panel in sparse.panels:
-                self._apply(panel, gradients[panel], step, committed)
-            dense = None
-            if sparse.wants_dense_gradient(step.number):
-                parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
-                dense = np.concatenate(parts)
-                for part in parts:
-                    self._buffers.give_back(part)
-            with self.recorder.update(step.number, sparse.panels[0], "mask"):
-                sparse.change_mask(step.number, dense)
+            if committed is not None:
+                began = time.perf_counter()
+                committed.result()
+                self.recorder.waited_for_commit(step.number, began)
+            if self.whole is not None:
+                self._apply_whole(self.whole, gradients, step)
+            else:
+                for panel, gradient in gradients.items():
+                    self._apply(panel, gradient, step)
+            if sparse is not None and sparse.changes_after(step.number):
+                self._change_mask(sparse, step)
 
-    def _update(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
+    def _change_mask(self, sparse: SparseWeight, step: Step) -> None:
+        dense = None
+        if sparse.wants_dense_gradient(step.number):
+            parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
+            dense = np.concatenate(parts)
+            for part in parts:
+                self._buffers.give_back(part)
+        with self.recorder.update(step.number, sparse.panels[0], "mask"):
+            sparse.change_mask(step.number, dense)
+
+    def _apply(self, panel: Panel, gradient: Array | None, step: Step) -> None:
         """Apply the optimizer to one panel."""
-        with self._room.closed_by_errors():
-            self._apply(panel, gradient, step, committed)
+        names, (step, decays) = self._arrays.of(panel.weight), self._of_weight(panel.weight, step)
 
-    def _apply(self, panel: Panel, gradient: Array | None, step: Step, committed: Future[None] | None) -> None:
-        if committed is not None:
-            began = time.perf_counter()
-            committed.result()
-            self.recorder.waited_for_commit(step.number, began)
-        arrays, name = self._arrays, panel.weight
-        start, stop = arrays.span(panel)
-        step = step._replace(learning_rate=step.learning_rate * self.learning_rate_scales.get(name, 1.0))
-
-        def change(tiles: list[Array], first: int, last: int) -> None:
-            rows = tiles.pop() if gradient is None else gradient[first - start : last - start]
+        def change(tiles: list[Array], gradient: Array, _: int) -> None:
             weight, *states = (tile.reshape(-1) for tile in tiles)
-            self.optimizer.update(weight, rows.reshape(-1), states, step, arrays.graph.weights[name].decays)
-            if arrays.store.outlives and first_non_finite(weight) >= 0:
+            self.optimizer.update(weight, gradient.reshape(-1), states, step, decays)
+
+        with self.recorder.update(step.number, panel, "update"):
+            self._visit(panel, gradient, names, change, step)
+        self._let_go(panel, gradient)
+
+    def _apply_whole(self, optimizer: WholeOptimizer, gradients: Gradients, step: Step) -> None:
+        """Apply an optimizer to all panels of a weight, in their order, in as many passes as it takes."""
+        first, store = next(iter(gradients)), self._arrays.store
+        (model, *names), (step, decays) = self._arrays.of(first.weight), self._of_weight(first.weight, step)
+        states = [np.empty(store.shape(name), np.float32) for name in names]
+        for name, state in zip(names, states, strict=True):
+            store.read(name, 0, state)
+
+        def go(visit: Callable[[Array, Array, int], None], *, changes: bool = False) -> None:
+            for panel, gradient in gradients.items():
+                self._visit(
+                    panel, gradient, [model], lambda tiles, rows, at: visit(tiles[0], rows, at), step, changes=changes
+                )
+
+        with self.recorder.update(step.number, first, "update"):
+            optimizer.update_whole(self._arrays.graph.weights[first.weight].shape, states, go, step, decays)
+            for name, state in zip(names, states, strict=True):
+                store.write(name, 0, state)
+        for panel, gradient in gradients.items():
+            self._let_go(panel, gradient)
+
+    def _of_weight(self, name: str, step: Step) -> tuple[Step, bool]:
+        """The step with the learning rate of a weight, and whether the weight decays."""
+        rate = step.learning_rate * self.learning_rate_scales.get(name, 1.0)
+        return step._replace(learning_rate=rate), self._arrays.graph.weights[name].decays
+
+    def _visit(
+        self,
+        panel: Panel,
+        gradient: Array | None,
+        names: Sequence[str],
+        visit: Callable[[list[Array], Array, int], None],
+        step: Step,
+        *,
+        changes: bool = True,
+    ) -> None:
+        """Go over a panel: visit(tiles of the named arrays, that of the gradient, first row)."""
+        store, (start, stop) = self._arrays.store, self._arrays.span(panel)
+
+        def see(tiles: list[Array], first: int, last: int) -> None:
+            rows = tiles.pop() if gradient is None else gradient[first - start : last - start]
+            visit(tiles, rows, first)
+            if changes and store.outlives and first_non_finite(tiles[0].reshape(-1)) >= 0:
                 # Before it is committed: who goes on from a commit must be able to.
                 raise NonFiniteError(
-                    f"step {step.number}: the weight {name} is not finite after its update",
+                    f"step {step.number}: the weight {panel.weight} is not finite after its update",
                     "a lower learning rate, max_gradient_norm or a longer warm-up may help",
                 )
 
-        with self.recorder.update(step.number, panel, "update"):
-            arrays.store.rewrite(arrays.of(name), start, stop, change, self._waiting.sources(panel))
+        changed, read = (names, ()) if changes else ((), names)
+        store.rewrite(changed, start, stop, see, (*read, *self._waiting.sources(panel)))
+
+    def _let_go(self, panel: Panel, gradient: Array | None) -> None:
+        """Let go of a gradient that has been applied."""
         if gradient is None:
             self._waiting.drop(panel)
         else:

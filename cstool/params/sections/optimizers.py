@@ -29,6 +29,8 @@ class Optimizer(Section):
     adjust_learning_rate: Mapping[str, NotNegative] = Field({}, validate_default=True)
     form: Literal["vendor", "pytorch"] = "vendor"
 
+    takes_sparsity: ClassVar[bool] = True
+    """whether weights may be sparse"""
     other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
@@ -104,6 +106,36 @@ class Lion(Optimizer):
     betas: Annotated[tuple[Rate, Rate], BeforeValidator(_pair)] = (0.9, 0.99)
 
 
-OTHER_OPTIMIZERS = "Adadelta Adafactor Adagrad Adamax ASGD Lamb NAdam RAdam RMSprop Rprop".split()
+class Adafactor(Optimizer):
+    """Steps as long as the weight, with second moments of rows and columns; decay is taken from the weight.
+
+    Args:
+        eps: added to squares of the gradient; the least root mean square that a weight is taken to have
+        decay_rate: exponent of the step in the share of a new square
+        scale_parameter: whether steps are as long as the weight
+    """
+
+    eps: Annotated[tuple[Positive, Positive], BeforeValidator(_pair)] = (1e-30, 1e-3)
+    clip_threshold: float = 1.0
+    decay_rate: Annotated[float, Field(lt=0)] = -0.8
+    scale_parameter: bool = True
+
+    takes_sparsity: ClassVar[bool] = False
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "clip_threshold": (1.0,),
+        "beta1": (),
+        "relative_step": (),
+        "warmup_init": (),
+        **Optimizer.supported,
+    }
+
+
+OTHER_OPTIMIZERS = "Adadelta Adagrad Adamax ASGD Lamb NAdam RAdam RMSprop Rprop".split()
 """the vendor's optimizers that cannot be had"""
-OPTIMIZERS: dict[str, type[Optimizer]] = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW, "Lion": Lion}
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "SGD": SGD,
+    "Adam": Adam,
+    "AdamW": AdamW,
+    "Lion": Lion,
+    "Adafactor": Adafactor,
+}

@@ -41,7 +41,7 @@ def test_every_kind_of_op_has_a_cost_and_every_rate_is_more_than_nothing(tmp_pat
     assert all(number >= 0 for cost in found.costs.values() for number in cost.row)
     assert all(any(cost.row) for cost in found.costs.values())
     assert found.cores == available_cores()
-    assert list(found.update_s) == ["SGD", "SGD with momentum", "Adam", "Lion"]
+    assert list(found.update_s) == ["SGD", "SGD with momentum", "Adam", "Lion", "Adafactor"]
     assert min(found.update_s.values()) > 0
     assert min(found.cached_bytes_per_s, found.read_bytes_per_s, found.write_bytes_per_s) > 0
     assert min(found.step_s, found.stage_s, found.uneven) >= 0

@@ -16,6 +16,7 @@ from cstool.kernels.payload import Rows
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import SGD, AdamW
+from cstool.params.sections.optimizers import Adafactor
 from cstool.store import RamStore
 from tests.models import decoder, fc_mnist
 from tests.reference import kernels as reference
@@ -28,6 +29,7 @@ Array = np.ndarray
 PATIENCE_S = 30.0
 WORDS = "embedding_layer.word_embeddings.weight"
 ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
+ADAFACTOR = Adafactor(weight_decay=0.1)
 PATHS = pytest.mark.parametrize("max_gradient_norm", [None, 1e9], ids=["at once", "after the norm"])
 
 
@@ -140,6 +142,22 @@ def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm):
         gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
         expected = reference.sgd(before, gradients, 0.01, 0.9, 0.0, False, 0.0)
         np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
+
+
+@PATHS
+@pytest.mark.parametrize("panel_bytes", [2**25, 2 * 4 * 784])
+def test_adafactor_updates_every_weight_as_its_twin_does(monkeypatch, max_gradient_norm, panel_bytes):
+    monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
+    scales = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
+    memoryx, _ = trained(make_optimizer(ADAFACTOR, None), max_gradient_norm, scales=scales)
+    for name, before in first_values(memoryx.arrays.graph).items():
+        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        decay = 0.1 if memoryx.arrays.graph.weights[name].decays else 0.0
+        expected = reference.adafactor(before, gradients, 0.01 * scales.get(name, 1.0), decay)
+        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=2e-6, atol=1e-6)
+        states = ("exp_avg_sq_row", "exp_avg_sq_col") if before.ndim == 2 else ("exp_avg_sq",)
+        shapes = [values(memoryx, f"optimizer.{name}.{state}").shape for state in states]
+        assert shapes == [(extent,) for extent in before.shape]
 
 
 @PATHS
@@ -312,11 +330,12 @@ def test_first_weights_are_those_of_the_seed():
 
 
 @PATHS
-def test_updates_have_the_same_bits_however_weights_are_cut(monkeypatch, max_gradient_norm):
+@pytest.mark.parametrize("params", [ADAMW, ADAFACTOR], ids=["AdamW", "Adafactor"])
+def test_updates_have_the_same_bits_however_weights_are_cut(monkeypatch, max_gradient_norm, params):
     found = []
     for panel_bytes in (2**25, 2 * 4 * 784):
         monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
-        memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
+        memoryx, _ = trained(make_optimizer(params, None), max_gradient_norm)
         found.append(
             (len(memoryx.arrays.panels["fc_layers.0.weight"]), {n: values(memoryx, n) for n in memoryx.arrays.names})
         )

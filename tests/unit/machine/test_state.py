@@ -15,6 +15,7 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.state import Position, environment, load_state, save_state, state_values
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW, parse_states
+from cstool.params.sections.optimizers import Adafactor
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import array_of, machine, random_batch, set_array
@@ -103,9 +104,10 @@ def test_saving_returns_the_bytes_of_the_tensors(tmp_path):
         assert save(tmp_path / "c.mdl", appliance) == 2 * 4 * graph.parameter_count
 
 
-def test_loading_brings_back_every_bit_and_the_position(tmp_path):
-    before = saved(tmp_path / "c.mdl")
-    arrays, position, _ = loaded(tmp_path / "c.mdl")
+@pytest.mark.parametrize("optimizer", [MOMENTUM, make_optimizer(Adafactor(), None)], ids=["momentum", "Adafactor"])
+def test_loading_brings_back_every_bit_and_the_position(tmp_path, optimizer):
+    before = saved(tmp_path / "c.mdl", optimizer=optimizer)
+    arrays, position, _ = loaded(tmp_path / "c.mdl", optimizer=optimizer)
     assert position == Position(2, 5, 4)
     assert arrays.keys() == before.keys()
     for name, array in before.items():

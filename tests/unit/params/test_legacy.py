@@ -412,11 +412,12 @@ def test_two_names_of_a_model_are_an_error(old_failure):
         ({"model.lora_params": {"r": 8}}, "9: not supported: model.lora_params\nhint: leave it out"),
         (
             {"optimizer": 5},
-            "9: optimizer must be a mapping with one name, got 5\nhint: the names are SGD, Adam, AdamW, Lion",
+            "9: optimizer must be a mapping with one name, got 5\n"
+            "hint: the names are SGD, Adam, AdamW, Lion, Adafactor",
         ),
         (
             {"optimizer.optimizer_type": None},
-            "10: optimizer.optimizer_type is missing\nhint: the names are SGD, Adam, AdamW, Lion",
+            "10: optimizer.optimizer_type is missing\nhint: the names are SGD, Adam, AdamW, Lion, Adafactor",
         ),
         (
             {"optimizer.optimizer_type": "adamx"},
@@ -424,7 +425,7 @@ def test_two_names_of_a_model_are_an_error(old_failure):
         ),
         (
             {"optimizer.optimizer_type": "lamb"},
-            "10: not supported: optimizer.optimizer_type: Lamb\nhint: supported: SGD, Adam, AdamW, Lion",
+            "10: not supported: optimizer.optimizer_type: Lamb\nhint: supported: SGD, Adam, AdamW, Lion, Adafactor",
         ),
         ({"optimizer.learning_rate": -1}, "11: optimizer.learning_rate must be at least 0, got -1"),
         ({"optimizer.learning_rate": None}, "11: optimizer.learning_rate is missing\nhint: or give schedulers"),

@@ -29,7 +29,28 @@ def test_lion_has_the_defaults_of_the_vendor(load) -> None:
     assert optimizer.dump() == {"learning_rate": 0.1, "weight_decay": 0.0, "betas": [0.9, 0.99]}
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Lion"])
+def test_adafactor_has_the_defaults_of_the_vendor(load) -> None:
+    vendors = {"clip_threshold": 1.0, "beta1": None, "relative_step": False, "warmup_init": False}
+    optimizer = load({"init.optimizer": {"Adafactor": {"lr": 0.1, **vendors}}}).optimizer
+    assert optimizer.dump() == {
+        "learning_rate": 0.1,
+        "weight_decay": 0.0,
+        "eps": [1e-30, 1e-3],
+        "clip_threshold": 1.0,
+        "decay_rate": -0.8,
+        "scale_parameter": True,
+    }
+
+
+def test_adafactor_trains_no_sparse_weights(failure) -> None:
+    text = failure({"init.optimizer": {"Adafactor": {"lr": 0.1}}, "init.sparsity": 0.5})
+    assert text.endswith(
+        "trainer.init.sparsity must not be given with Adafactor, got 0.5\n"
+        "hint: of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"
+    )
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Lion", "Adafactor"])
 def test_updates_are_in_the_vendors_form_unless_the_file_asks_for_pytorchs(load, name) -> None:
     assert load({"init.optimizer": {name: {"lr": 0.1}}}).optimizer.form == "vendor"
     asked = load({"init.optimizer": {name: {"lr": 0.1, "form": "pytorch"}}}).optimizer
@@ -63,15 +84,17 @@ O = "trainer.init.optimizer"  # noqa: E741
     [
         (
             "AdamW",
-            f"x.yaml:7: {O} must be a mapping with one name, got 'AdamW'\nhint: the names are SGD, Adam, AdamW, Lion",
+            f"x.yaml:7: {O} must be a mapping with one name, got 'AdamW'\n"
+            "hint: the names are SGD, Adam, AdamW, Lion, Adafactor",
         ),
         (
             {"AdamW": {}, "SGD": {}},
-            f"x.yaml:7: {O} must hold one name, got ['AdamW', 'SGD']\nhint: the names are SGD, Adam, AdamW, Lion",
+            f"x.yaml:7: {O} must hold one name, got ['AdamW', 'SGD']\n"
+            "hint: the names are SGD, Adam, AdamW, Lion, Adafactor",
         ),
         ({"AdamM": {}}, f"x.yaml:8: {O}.AdamM is not a known name\nhint: did you mean Adam?"),
-        ({"lamb": {}}, f"x.yaml:8: not supported: {O}.lamb\nhint: supported: SGD, Adam, AdamW, Lion"),
-        ({"Foo": {}}, f"x.yaml:8: {O}.Foo is not a known name\nhint: the names are SGD, Adam, AdamW, Lion"),
+        ({"lamb": {}}, f"x.yaml:8: not supported: {O}.lamb\nhint: supported: SGD, Adam, AdamW, Lion, Adafactor"),
+        ({"Foo": {}}, f"x.yaml:8: {O}.Foo is not a known name\nhint: the names are SGD, Adam, AdamW, Lion, Adafactor"),
         ({"SGD": None}, f"x.yaml:8: {O}.SGD.learning_rate is missing\nhint: or give schedulers"),
         ({"SGD": 5}, f"x.yaml:8: {O}.SGD must be a mapping, got 5"),
         (
@@ -96,6 +119,22 @@ O = "trainer.init.optimizer"  # noqa: E741
         (
             {"Adam": {"lr": 1, "amsgrad": True}},
             f"x.yaml:10: not supported: {O}.Adam.amsgrad: true\nhint: leave it out",
+        ),
+        *(
+            (
+                {"Adafactor": {"lr": 1, key: value}},
+                f"x.yaml:10: not supported: {O}.Adafactor.{key}: {shown}\nhint: {hint}",
+            )
+            for key, value, shown, hint in [
+                ("beta1", 0.9, "0.9", "leave it out"),
+                ("relative_step", True, "true", "leave it out"),
+                ("warmup_init", True, "true", "leave it out"),
+                ("clip_threshold", 2.0, "2.0", "supported: 1.0"),
+            ]
+        ),
+        (
+            {"Adafactor": {"lr": 1, "decay_rate": 0.8}},
+            f"x.yaml:10: {O}.Adafactor.decay_rate must be less than 0, got 0.8",
         ),
         (
             {"SGD": {"lr": 1, "momentun": 0.9}},
