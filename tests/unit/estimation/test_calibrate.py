@@ -29,7 +29,7 @@ def _small(monkeypatch):
     )
     monkeypatch.setattr(module, "PROBE_S", 0.0)
     monkeypatch.setattr(module, "STEPS", 3)
-    monkeypatch.setattr(module, "UPDATE_WEIGHTS", 1000)
+    monkeypatch.setattr(module, "UPDATE_WEIGHTS", 2048)
     monkeypatch.setattr(module, "DISK_BYTES", 1 << 20)
     monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 18)
 
