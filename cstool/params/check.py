@@ -12,33 +12,11 @@ from cstool.params.check_sparsity import check_sparsity
 from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MicroBatchChoice
 from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.sections import trainer
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, FcMnistParams
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
-from cstool.params.sections.schedule import Schedule
-from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, ChainedScheduler, ScalePerParamLR, SequentialLR
-from cstool.params.sections.trainer import (
-    CALLBACK_LOSSES,
-    CALLBACK_SECTIONS,
-    CALLBACKS,
-    COMPUTE_NORM,
-    FLAG_CALLBACKS,
-    LOGGERS,
-    OTHER_CALLBACKS,
-    AutorestartParams,
-    BackendParams,
-    CheckpointParams,
-    FitKeys,
-    InitKeys,
-    LoggingParams,
-    LoopParams,
-    MemoryxParams,
-    PrecisionParams,
-    TensorBoardLogger,
-    TrainerKeys,
-    ValidateAllKeys,
-    ValidateKeys,
-)
+from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Document, Key, dotted
 from cstool.yaml_lines.problems import Problems
@@ -81,9 +59,9 @@ class _Checker:
     def params(self) -> Params | None:
         """Return the params; None if there are problems."""
         check = self._problems.check
-        keys = self._keys(TrainerKeys, self._document.data["trainer"], _TRAINER)
+        keys = self._keys(trainer.TrainerKeys, self._document.data["trainer"], _TRAINER)
         raw = keys.get("init")
-        init = self._keys(InitKeys, raw, _INIT) if raw is not None else {}
+        init = self._keys(trainer.InitKeys, raw, _INIT) if raw is not None else {}
         model = self._model(init.get("model"))
         optimizer = self._optimizer(init.get("optimizer"))
         if raw is not None and init.get("optimizer") is None:
@@ -93,29 +71,29 @@ class _Checker:
         if optimizer and schedules == () and optimizer.learning_rate is None:
             name = next(iter(init["optimizer"]))
             self._problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
-        precision = check(PrecisionParams, init.get("precision"), (*_INIT, "precision"))
+        precision = check(trainer.PrecisionParams, init.get("precision"), (*_INIT, "precision"))
         self._note_precision(init.get("precision"))
         sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
         if optimizer and sparsity and not optimizer.takes_sparsity:
             name = type(optimizer).__name__
             hint = f"of sparse weights {name} keeps no state: AdamW, Lion or SGD trains them"
             self._problems.add((*_INIT, "sparsity"), f"must not be given with {name}", init["sparsity"], hint)
-        loop = check(LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
-        checkpoint = check(CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
-        memoryx = check(MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))
-        logging = check(LoggingParams, init.get("logging"), (*_INIT, "logging"))
-        backend = check(BackendParams, init.get("backend"), (*_INIT, "backend"))
-        check(AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
+        loop = check(trainer.LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
+        checkpoint = check(trainer.CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
+        memoryx = check(trainer.MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))
+        logging = check(trainer.LoggingParams, init.get("logging"), (*_INIT, "logging"))
+        backend = check(trainer.BackendParams, init.get("backend"), (*_INIT, "backend"))
+        check(trainer.AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
         callbacks = self._callbacks(init.get("callbacks"))
         tensorboard = self._loggers(init.get("loggers"))
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
         loaders = DataloaderCheck(self._problems, self._micro_batch, model, seed)
-        fit = self._keys(FitKeys, keys.get("fit"), ("trainer", "fit"))
+        fit = self._keys(trainer.FitKeys, keys.get("fit"), ("trainer", "fit"))
         train = loaders.training(fit.get("train_dataloader"), ("trainer", "fit", "train_dataloader"))
         val = loaders.held_out(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"))
-        validate = self._keys(ValidateKeys, keys.get("validate"), ("trainer", "validate"))
+        validate = self._keys(trainer.ValidateKeys, keys.get("validate"), ("trainer", "validate"))
         own = loaders.held_out(validate.get("val_dataloader"), ("trainer", "validate", "val_dataloader"))
-        validate_all = self._keys(ValidateAllKeys, keys.get("validate_all"), _VALIDATE_ALL)
+        validate_all = self._keys(trainer.ValidateAllKeys, keys.get("validate_all"), _VALIDATE_ALL)
         several = loaders.held_out(validate_all.get("val_dataloaders"), (*_VALIDATE_ALL, "val_dataloaders"))
         checkpoints = self._checkpoint_paths(validate_all.get("ckpt_paths"))
         if loop is not None and checkpoint is not None:
@@ -282,42 +260,42 @@ class _Checker:
         if entry is None:
             return None
         name, value, key = entry
-        has_parts = SCHEDULES[name] in (SequentialLR, ChainedScheduler) and isinstance(value, dict)
-        if has_parts and isinstance(value.get("schedulers"), list):
-            key_below: Key = (*key, "schedulers")
-            parts = [self._schedule(part, (*key_below, index)) for index, part in enumerate(value["schedulers"])]
-            if None in parts:
-                return None
-            value = {**value, "schedulers": parts}
-        elif SCHEDULES[name] is ScalePerParamLR and isinstance(value, dict) and value.get("scheduler") is not None:
-            if (inner := self._schedule(value["scheduler"], (*key, "scheduler"))) is None:
-                return None
-            value = {**value, "scheduler": inner}
-        return self._problems.check(SCHEDULES[name], value, key)
+        parts: dict[str, Any] = {}
+        fields = SCHEDULES[name].model_fields if isinstance(value, dict) else ()
+        if "schedulers" in fields and isinstance(inner := value.get("schedulers"), list):
+            below: Key = (*key, "schedulers")
+            parts["schedulers"] = [self._schedule(part, (*below, index)) for index, part in enumerate(inner)]
+        elif "scheduler" in fields and (inner := value.get("scheduler")) is not None:
+            parts["scheduler"] = self._schedule(inner, (*key, "scheduler"))
+        if None in parts.values() or None in parts.get("schedulers", ()):
+            return None
+        return self._problems.check(SCHEDULES[name], {**value, **parts} if parts else value, key)
 
     def _callbacks(self, raw: Any) -> Callbacks:
         """Check the callbacks; return those that are acted on."""
         found = Callbacks()
-        known = sorted([*CALLBACKS, *FLAG_CALLBACKS, *CALLBACK_SECTIONS])
-        for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, OTHER_CALLBACKS):
-            if name in CALLBACK_SECTIONS:
+        known = sorted([*trainer.CALLBACKS, *trainer.FLAG_CALLBACKS, *trainer.CALLBACK_SECTIONS])
+        for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, trainer.OTHER_CALLBACKS):
+            if name in trainer.CALLBACK_SECTIONS:
                 if value is None:
                     # With the vendor it takes away what is there by default; of these, nothing is.
                     self._problems.note(key)
-                elif (section := self._problems.check(CALLBACK_SECTIONS[name], value, key)) is not None:
+                elif (section := self._problems.check(trainer.CALLBACK_SECTIONS[name], value, key)) is not None:
                     found.take(section, key)
                 continue
-            if name == COMPUTE_NORM:
+            if name == trainer.COMPUTE_NORM:
                 self._compute_norm = value is not None
                 self._problems.check_keys(value or {}, key, ())
                 continue
             if value is not None:
-                self._problems.check_keys(value, key, value if name in FLAG_CALLBACKS else CALLBACKS[name])
+                self._problems.check_keys(
+                    value, key, value if name in trainer.FLAG_CALLBACKS else trainer.CALLBACKS[name]
+                )
                 if name in MICRO_BATCH_CALLBACKS and isinstance(value, dict) and value:
                     value = self._micro_batch.take_from_flags(name, value, key)
                     if not value:
                         continue
-            self._note_arguments(value, key, CALLBACK_LOSSES.get(name, ""))
+            self._note_arguments(value, key, trainer.CALLBACK_LOSSES.get(name, ""))
         return found
 
     def _checkpoint_paths(self, raw: Any) -> tuple[ResolvedPath, ...]:
@@ -337,16 +315,16 @@ class _Checker:
                 self._problems.add((*key, index), f"is the same file as ckpt_paths.{paths.index(path)}", written[index])
         return tuple(paths)
 
-    def _loggers(self, raw: Any) -> TensorBoardLogger | None:
+    def _loggers(self, raw: Any) -> trainer.TensorBoardLogger | None:
         """Check the loggers; return that of events, which is there unless it is null."""
-        found: TensorBoardLogger | None = TensorBoardLogger()
-        known = sorted([*LOGGERS, TensorBoardLogger.__name__])
+        found: trainer.TensorBoardLogger | None = trainer.TensorBoardLogger()
+        known = sorted([*trainer.LOGGERS, trainer.TensorBoardLogger.__name__])
         for name, value, key in self._entries(raw, (*_INIT, "loggers"), known, ()):
-            if name == TensorBoardLogger.__name__:
-                found = None if value is None else self._problems.check(TensorBoardLogger, value, key)
+            if name == trainer.TensorBoardLogger.__name__:
+                found = None if value is None else self._problems.check(trainer.TensorBoardLogger, value, key)
                 continue
             if value is not None:
-                self._problems.check_keys(value, key, LOGGERS[name])
+                self._problems.check_keys(value, key, trainer.LOGGERS[name])
             self._note_arguments(value, key)
         return found
 

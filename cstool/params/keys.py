@@ -9,38 +9,13 @@ from pydantic.fields import FieldInfo
 
 from cstool.params import legacy_keys
 from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, MICRO_BATCH_VALUES
+from cstool.params.sections import trainer
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
-from cstool.params.sections.schedule import Schedule
-from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
+from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.params.sections.sparsity import SHARES, SparsityParams
-from cstool.params.sections.trainer import (
-    CALLBACK_LOSSES,
-    CALLBACK_SECTIONS,
-    CALLBACKS,
-    COMPUTE_NORM,
-    FLAG_CALLBACKS,
-    LOGGERS,
-    OTHER_CALLBACKS,
-    AutorestartParams,
-    BackendParams,
-    CheckpointParams,
-    EarlyStopping,
-    FitKeys,
-    InitKeys,
-    LoadCheckpointStates,
-    LoggingParams,
-    LoopParams,
-    MemoryxParams,
-    PrecisionParams,
-    SaveCheckpointState,
-    TensorBoardLogger,
-    TrainerKeys,
-    ValidateAllKeys,
-    ValidateKeys,
-)
 from cstool.yaml_lines.problems import show
 from cstool.yaml_lines.section import MAX_STEPS, Section
 
@@ -74,17 +49,20 @@ _FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic
 _ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
 _STATES = "all, or some of model, optimizer, dataloader"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
-    (InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
-    (InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
-    (MemoryxParams, "store"): ("auto, ram, file (auto: a file where it would take half of the free memory)", "auto"),
-    (MemoryxParams, "memory"): ("a size from 1MiB, such as 512MiB", "2GiB"),
+    (trainer.InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
+    (trainer.InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
+    (trainer.MemoryxParams, "store"): (
+        "auto, ram, file (auto: a file where it would take half of the free memory)",
+        "auto",
+    ),
+    (trainer.MemoryxParams, "memory"): ("a size from 1MiB, such as 512MiB", "2GiB"),
     (DataloaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
     (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
-    (PrecisionParams, "enabled"): (f"true, false ({_FOR_THE_COMPILER})", "true"),
-    (TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
-    (BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
+    (trainer.PrecisionParams, "enabled"): (f"true, false ({_FOR_THE_COMPILER})", "true"),
+    (trainer.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
+    (trainer.BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (
         "a number, a list of numbers or a mapping",
         "must be given, but for init_method from_checkpoint",
@@ -93,20 +71,20 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (SparsityParams, "samples"): ("a whole number from 1", "1 for dropconnect"),
     (SparsityParams, "mask_checkpoint"): ("a path", "must be given for init_method from_checkpoint"),
     (SparsityParams, "rewind_checkpoint"): ("a path", ""),
-    (LoadCheckpointStates, "load_checkpoint_states"): (_STATES, "all"),
-    (SaveCheckpointState, "checkpoint_states"): (_STATES, "model"),
-    (EarlyStopping, "mode"): ("", "max for an accuracy, else min"),
-    (EarlyStopping, "monitor"): ("a metric of the evaluations, as the log has it", "eval/loss"),
-    (FitKeys, "val_dataloader"): ("a dataloader or a list of them", ""),
-    (ValidateKeys, "val_dataloader"): ("a dataloader or a list of them", "those of trainer.fit"),
-    (ValidateAllKeys, "val_dataloaders"): ("a dataloader or a list of them", "those of trainer.validate"),
-    (ValidateAllKeys, "ckpt_paths"): ("a path or a list of paths", "all checkpoints in model_dir"),
+    (trainer.LoadCheckpointStates, "load_checkpoint_states"): (_STATES, "all"),
+    (trainer.SaveCheckpointState, "checkpoint_states"): (_STATES, "model"),
+    (trainer.EarlyStopping, "mode"): ("", "max for an accuracy, else min"),
+    (trainer.EarlyStopping, "monitor"): ("a metric of the evaluations, as the log has it", "eval/loss"),
+    (trainer.FitKeys, "val_dataloader"): ("a dataloader or a list of them", ""),
+    (trainer.ValidateKeys, "val_dataloader"): ("a dataloader or a list of them", "those of trainer.fit"),
+    (trainer.ValidateAllKeys, "val_dataloaders"): ("a dataloader or a list of them", "those of trainer.validate"),
+    (trainer.ValidateAllKeys, "ckpt_paths"): ("a path or a list of paths", "all checkpoints in model_dir"),
     (SparsityParams, "param_filter"): ("a pattern of names or a list of them", "all but embeddings and output layer"),
 }
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
 
 
-CHECKED_ONLY = {(PrecisionParams, "fp16_type")}
+CHECKED_ONLY = {(trainer.PrecisionParams, "fp16_type")}
 """fields whose values are checked and count for nothing"""
 BY_PLACE = {(DataloaderParams, "micro_batch_size")}
 """keys without effect at some of the places of a section, and with one at others"""
@@ -165,14 +143,17 @@ def legacy_tables() -> tuple[KeyTable, ...]:
             KeyFate("learning_rate", "acted on", "a number, a schedule or a list of schedules"),
             *moved({name: f"{_ADAM}.{new}" for name, new in legacy_keys.RENAMED.items()}),
             *moved(dict.fromkeys(("beta1", "beta2"), f"{_ADAM}.betas")),
-            *moved({name: f"trainer.init.precision.{name}" for name in legacy_keys.PRECISION}),
-            *moved({"log_summaries": "trainer.init.precision.log_loss_scale"}),
-            *moved({"grad_accum_steps": "trainer.init.loop.grad_accum_steps"}),
+            *moved({name: ".".join(("trainer.init", *new)) for name, new in legacy_keys.OPTIMIZER.items()}),
         ],
         "optimizer.learning_rate": [
             KeyFate("scheduler", "acted on", f"{_join(tuple(SCHEDULES))}, with or without LR"),
             KeyFate("main_scheduler", "acted on", "sequential, chained", "sequential"),
-            *moved(dict.fromkeys(("steps", "decay_steps"), "trainer.init.schedulers.*.LinearLR.total_iters")),
+            *moved(
+                {
+                    old: f"trainer.init.schedulers.*.LinearLR.{new}"
+                    for old, new in legacy_keys.RENAMED_OF_SCHEDULE.items()
+                }
+            ),
         ],
         "runconfig": [
             *moved({name: ".".join(("trainer.init", *new)) for name, new in legacy_keys.RUNCONFIG.items()}),
@@ -211,26 +192,26 @@ def _fate_at(place: str, fates: Mapping[str, str]) -> str:
 def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     """Yield what the loader looks up by name, with its places, those of a kind together."""
     init = "trainer.init"
-    yield [("trainer", TrainerKeys), (init, InitKeys)]
+    yield [("trainer", trainer.TrainerKeys), (init, trainer.InitKeys)]
     names = {model: ", ".join(name for name, found in MODELS.items() if found is model) for model in MODELS.values()}
     yield [(f"{init}.model (name: {written})", model) for model, written in names.items()]
     yield [(f"{init}.optimizer", _entries(OPTIMIZERS, OTHER_OPTIMIZERS))]
     yield [(f"{init}.optimizer.{name}", optimizer) for name, optimizer in OPTIMIZERS.items()]
     yield [(f"{init}.schedulers.*", _entries(SCHEDULES, OTHER_SCHEDULES))]
     yield [(f"{init}.schedulers.*.{name}", schedule) for name, schedule in SCHEDULES.items()]
-    yield [(f"{init}.precision", PrecisionParams)]
+    yield [(f"{init}.precision", trainer.PrecisionParams)]
     yield [(f"{init}.sparsity", SparsityParams)]
     shares = [(key, kind, share) for kind, share in SHARES.items() for key in ("sparsity", "drop_fraction")]
     yield [(f"{init}.sparsity.{key} (type: {kind})", share) for key, kind, share in shares]
-    yield [(f"{init}.loop", LoopParams)]
-    yield [(f"{init}.checkpoint", CheckpointParams)]
-    yield [(f"{init}.memoryx", MemoryxParams)]
-    yield [(f"{init}.logging", LoggingParams)]
+    yield [(f"{init}.loop", trainer.LoopParams)]
+    yield [(f"{init}.checkpoint", trainer.CheckpointParams)]
+    yield [(f"{init}.memoryx", trainer.MemoryxParams)]
+    yield [(f"{init}.logging", trainer.LoggingParams)]
     yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_loggers()))]
-    yield [(f"{init}.backend", BackendParams)]
-    yield [(f"{init}.autorestart", AutorestartParams)]
-    yield [("trainer.fit", FitKeys), ("trainer.validate", ValidateKeys)]
-    yield [("trainer.validate_all", ValidateAllKeys)]
+    yield [(f"{init}.backend", trainer.BackendParams)]
+    yield [(f"{init}.autorestart", trainer.AutorestartParams)]
+    yield [("trainer.fit", trainer.FitKeys), ("trainer.validate", trainer.ValidateKeys)]
+    yield [("trainer.validate_all", trainer.ValidateAllKeys)]
     loaders = ("fit.train_dataloader", "fit.val_dataloader", "validate.val_dataloader", "validate_all.val_dataloaders")
     yield [(f"trainer.{loader}", DataloaderParams) for loader in loaders]
     for_training, *others = (f"trainer.{loader}" for loader in loaders)
@@ -246,26 +227,26 @@ def _entries(names: Iterable[str], others: Iterable[str]) -> list[KeyFate]:
 
 
 def _callbacks() -> Iterator[KeyFate]:
-    for name, section in CALLBACK_SECTIONS.items():
+    for name, section in trainer.CALLBACK_SECTIONS.items():
         yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section))
     for name in MICRO_BATCH_CALLBACKS:
         yield KeyFate(f"{name}.{MICRO_BATCH_FLAG}", "acted on", MICRO_BATCH_VALUES, "the largest that fits")
-    yield from _arguments({**dict.fromkeys(FLAG_CALLBACKS, ("*",)), **CALLBACKS})
-    yield from (KeyFate(name, "refused", "nothing") for name in OTHER_CALLBACKS)
+    yield from _arguments({**dict.fromkeys(trainer.FLAG_CALLBACKS, ("*",)), **trainer.CALLBACKS})
+    yield from (KeyFate(name, "refused", "nothing") for name in trainer.OTHER_CALLBACKS)
 
 
 def _arguments(entries: Mapping[str, Iterable[str]]) -> Iterator[KeyFate]:
     for name, arguments in entries.items():
-        values = f"any; {CALLBACK_LOSSES[name]}" if name in CALLBACK_LOSSES else "any"
+        values = f"any; {trainer.CALLBACK_LOSSES[name]}" if name in trainer.CALLBACK_LOSSES else "any"
         yield from (KeyFate(f"{name}.{key}", "noted", values) for key in arguments)
         if not arguments:
-            yield KeyFate(name, "acted on" if name == COMPUTE_NORM else "noted", "{}")
+            yield KeyFate(name, "acted on" if name == trainer.COMPUTE_NORM else "noted", "{}")
 
 
 def _loggers() -> Iterator[KeyFate]:
-    yield from _arguments(LOGGERS)
-    for key in _fates(TensorBoardLogger):
-        yield replace(key, name=f"{TensorBoardLogger.__name__}.{key.name}")
+    yield from _arguments(trainer.LOGGERS)
+    for key in _fates(trainer.TensorBoardLogger):
+        yield replace(key, name=f"{trainer.TensorBoardLogger.__name__}.{key.name}")
 
 
 def _inner_sections(section: type[Section]) -> Iterator[tuple[str, type[Section]]]:

@@ -11,22 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cstool.errors import ParamsError
-from cstool.params.legacy_keys import (
-    CALLBACKS,
-    LOGGERS,
-    MODEL_CALLBACKS,
-    MODEL_NO_EFFECT,
-    MODEL_PRECISION,
-    MODEL_SWITCHES,
-    NO_EFFECT,
-    OTHER_RUNCONFIG,
-    OTHER_SECTIONS,
-    PRECISION,
-    RENAMED,
-    RUNCONFIG,
-    SECTIONS,
-    SWITCHES,
-)
+from cstool.params import legacy_keys as keys
+from cstool.params.micro_batch import MICRO_BATCH_FLAG
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
@@ -41,7 +27,7 @@ _INIT_ORDER = (
 
 def is_legacy(data: Any) -> bool:
     """Whether the data of a file is in the older layout."""
-    return isinstance(data, dict) and "trainer" not in data and any(name in data for name in SECTIONS)
+    return isinstance(data, dict) and "trainer" not in data and any(name in data for name in keys.SECTIONS)
 
 
 def convert_legacy_data(data: Mapping[str, Any], path: Path | None = None) -> dict[str, Any]:
@@ -55,7 +41,7 @@ def convert_legacy_data(data: Mapping[str, Any], path: Path | None = None) -> di
     """
     document = Document(str(path) if path else "the file", "", dict(data))
     if not is_legacy(document.data):
-        raise ParamsError([(f"{document.name}: must have one of {', '.join(SECTIONS)}, and no trainer", None)])
+        raise ParamsError([(f"{document.name}: must have one of {', '.join(keys.SECTIONS)}, and no trainer", None)])
     conversion = LegacyConversion(document.data, path)
     problems = Problems(document, Path())
     conversion.check_keys(problems)
@@ -90,13 +76,12 @@ class LegacyConversion:
     def __init__(self, data: Mapping[str, Any], path: Path | None) -> None:
         self.trainer: dict[str, Any] = {}
         self.moved: dict[Key, Key] = {(*_INIT, name): (name,) for name in ("model", "optimizer", "sparsity")}
-        self.moved |= {(*_INIT, *new): ("runconfig", old) for old, new in RUNCONFIG.items()}
+        self.moved |= {(*_INIT, *new): ("runconfig", old) for old, new in keys.RUNCONFIG.items()}
         self.names: dict[Key, Key] = {}
         self.named_by: str | None = None
         self._data = data
         self._init: dict[str, Any] = {}
-        self._callbacks: dict[str, Any] = {}
-        self._loggers: dict[str, Any] = {}
+        self._entries: dict[str, dict[str, Any]] = {"callbacks": {}, "loggers": {}}
         runconfig = data.get("runconfig")
         self._runconfig: Mapping[str, Any] = runconfig if isinstance(runconfig, dict) else {}
         self._convert_runconfig()
@@ -104,19 +89,19 @@ class LegacyConversion:
         self._convert_optimizer()
         self._convert_sparsity()
         self._convert_data()
-        for name, entries in (("callbacks", self._callbacks), ("loggers", self._loggers)):
+        for name, entries in self._entries.items():
             if entries:
                 self._init[name] = [{entry: value} for entry, value in entries.items()]
         self.trainer = {"init": {name: self._init[name] for name in _INIT_ORDER if name in self._init}, **self.trainer}
 
     def check_keys(self, problems: Problems) -> None:
         """Add a problem for each key that the older layout does not know, a note for each that can change nothing."""
-        problems.check_keys(self._data, (), SECTIONS, OTHER_SECTIONS)
+        problems.check_keys(self._data, (), keys.SECTIONS, keys.OTHER_SECTIONS)
         if (runconfig := self._data.get("runconfig")) is not None:
-            known = (*RUNCONFIG, *CALLBACKS, *SWITCHES, *LOGGERS, *OTHER_RUNCONFIG)
-            problems.check_keys(runconfig, ("runconfig",), known, NO_EFFECT)
+            known = (*keys.RUNCONFIG, *keys.CALLBACKS, *keys.SWITCHES, *keys.LOGGERS, *keys.OTHER_RUNCONFIG)
+            problems.check_keys(runconfig, ("runconfig",), known, keys.NO_EFFECT)
         model = self._data.get("model")
-        for name in MODEL_NO_EFFECT:
+        for name in keys.MODEL_NO_EFFECT:
             if isinstance(model, dict) and name in model:
                 problems.note(("model", name))
         if self.named_by is not None:
@@ -130,35 +115,43 @@ class LegacyConversion:
         holder[new[-1]] = value
         self.moved[(*_INIT, *new)] = old
 
-    def _put_entry(self, entries: dict[str, Any], kind: str, entry: str, argument: str | None, old: Key) -> Any:
-        """Make a callback or logger, or add an argument to it."""
-        value = entries.setdefault(entry, {})
+    def _put_entry(self, entry: str, old: Key, value: Any, argument: str = "", kind: str = "callbacks") -> None:
+        """Make a callback or logger with a value, or with an argument that has it, beside others."""
+        entries = self._entries[kind]
+        arguments = entries.setdefault(entry, {})
         below: Key = (*_INIT, kind, list(entries).index(entry), entry)
         self.moved.setdefault(below, old)
-        if argument is not None:
+        if argument:
             self.moved[*below, argument] = old
-        return value
+            arguments[argument] = value
+        else:
+            entries[entry] = value
+
+    def _rename(self, section: dict[str, Any], names: Mapping[str, str], new: Key, old: Key) -> dict[str, Any]:
+        """Return a section, which moves from the key `old` to `new`, with keys by their newer names."""
+        for name, now in names.items():
+            if name in section and now not in section:
+                section = {now if other == name else other: value for other, value in section.items()}
+                self.moved[*new, now] = (*old, name)
+        return section
 
     def _convert_runconfig(self) -> None:
         for name, value in self._runconfig.items():
             old: Key = ("runconfig", name)
             if value is None:
                 continue
-            if name in RUNCONFIG:
-                self._put(RUNCONFIG[name], old, value)
-            elif name in CALLBACKS:
-                callback, argument = CALLBACKS[name]
-                self._put_entry(self._callbacks, "callbacks", callback, argument, old)[argument] = value
-            elif name in SWITCHES:
-                self._put_entry(self._callbacks, "callbacks", SWITCHES[name], None, old)
-                if value is False:
-                    self._callbacks[SWITCHES[name]] = None
-            elif name in LOGGERS:
-                logger, argument = LOGGERS[name]
-                self._put_entry(self._loggers, "loggers", logger, argument, old)[argument] = value
+            if name in keys.RUNCONFIG:
+                self._put(keys.RUNCONFIG[name], old, value)
+            elif name in keys.CALLBACKS:
+                callback, argument = keys.CALLBACKS[name]
+                self._put_entry(callback, old, value, argument)
+            elif name in keys.SWITCHES:
+                self._put_entry(keys.SWITCHES[name], old, None if value is False else {})
+            elif name in keys.LOGGERS:
+                logger, argument = keys.LOGGERS[name]
+                self._put_entry(logger, old, value, argument, "loggers")
             elif name == "op_profiler_config":
-                self._put_entry(self._callbacks, "callbacks", "OpProfiler", None, old)
-                self._callbacks["OpProfiler"] = value
+                self._put_entry("OpProfiler", old, value)
 
     def _convert_model(self, path: Path | None) -> None:
         model = self._data.get("model")
@@ -167,18 +160,18 @@ class LegacyConversion:
                 self._init["model"] = model
             return
         rest = dict(model)
-        for name, new in MODEL_PRECISION.items():
+        for name, new in keys.MODEL_PRECISION.items():
             if (value := rest.pop(name, None)) is not None:
                 self._put(("precision", new), ("model", name), value)
-        for name in MODEL_NO_EFFECT:
+        for name in keys.MODEL_NO_EFFECT:
             rest.pop(name, None)
-        for name, (value, new, meant) in MODEL_SWITCHES.items():
+        for name, (value, new, meant) in keys.MODEL_SWITCHES.items():
             if isinstance(rest.get(name), bool) and rest.pop(name) is value:
                 rest[new] = meant
                 self.moved[*_INIT, "model", new] = ("model", name)
-        for name, callback, argument in MODEL_CALLBACKS:
+        for name, callback, argument in keys.MODEL_CALLBACKS:
             if (value := rest.pop(name, None)) is not None:
-                self._put_entry(self._callbacks, "callbacks", callback, argument, ("model", name))[argument] = value
+                self._put_entry(callback, ("model", name), value, argument)
         is_named = rest.get("name") is not None or rest.get("model_name") is not None
         if not is_named and (found := find_model_name(rest, path)) is not None:
             name, self.named_by = found
@@ -197,21 +190,12 @@ class LegacyConversion:
         below: Key = (*_INIT, "optimizer", kind)
         self.moved[below] = key
         self.names[below] = (*key, "optimizer_type")
-        for name in PRECISION:
-            if name in rest:
-                self._put(("precision", name), (*key, name), rest.pop(name))
         if "log_summaries" in rest:
-            summaries: Key = (*key, "log_summaries")
-            self._put(("precision", "log_loss_scale"), summaries, value := rest.pop("log_summaries"))
-            self._put_entry(self._callbacks, "callbacks", "ComputeNorm", None, summaries)
-            if value is False:
-                self._callbacks["ComputeNorm"] = None
-        if "grad_accum_steps" in rest:
-            self._put(("loop", "grad_accum_steps"), (*key, "grad_accum_steps"), rest.pop("grad_accum_steps"))
-        for name, new in RENAMED.items():
-            if name in rest and new not in rest:
-                rest = {new if other == name else other: value for other, value in rest.items()}
-                self.moved[*below, new] = (*key, name)
+            self._put_entry("ComputeNorm", (*key, "log_summaries"), None if rest["log_summaries"] is False else {})
+        for name, new in keys.OPTIMIZER.items():
+            if name in rest:
+                self._put(new, (*key, name), rest.pop(name))
+        rest = self._rename(rest, keys.RENAMED, below, key)
         if {"beta1", "beta2"} <= rest.keys() and "betas" not in rest:
             rest["betas"] = [rest.pop("beta1"), rest.pop("beta2")]
             self.moved[*below, "betas"] = key
@@ -261,11 +245,7 @@ class LegacyConversion:
         below: Key = (*new, kind)
         self.moved[below] = old
         self.names[below] = (*old, "scheduler")
-        for name in ("steps", "decay_steps"):
-            if name in rest and "total_iters" not in rest:
-                rest = {"total_iters" if other == name else other: value for other, value in rest.items()}
-                self.moved[*below, "total_iters"] = (*old, name)
-        return {kind: rest}
+        return {kind: self._rename(rest, keys.RENAMED_OF_SCHEDULE, below, old)}
 
     def _convert_sparsity(self) -> None:
         sparsity = self._data.get("sparsity")
@@ -277,7 +257,7 @@ class LegacyConversion:
             if isinstance(group, dict) and "add_summaries" in group:
                 place: Key = ("sparsity", index) if isinstance(sparsity, list) else ("sparsity",)
                 if group["add_summaries"]:
-                    self._put_entry(self._callbacks, "callbacks", "LogSparsity", None, (*place, "add_summaries"))
+                    self._put_entry("LogSparsity", (*place, "add_summaries"), {})
                 group = {name: value for name, value in group.items() if name != "add_summaries"}
             kept.append(group)
         self._init["sparsity"] = kept if isinstance(sparsity, list) else kept[0]
@@ -289,28 +269,19 @@ class LegacyConversion:
             if loader is None:
                 continue
             if isinstance(loader, dict) and (size := loader.get("micro_batch_size")) is not None:
-                flag = "csx.performance.micro_batch_size"
-                place: Key = (old, "micro_batch_size")
-                self._put_entry(self._callbacks, "callbacks", callback, flag, place)[flag] = size
+                self._put_entry(callback, (old, "micro_batch_size"), size, MICRO_BATCH_FLAG)
                 loader = {name: value for name, value in loader.items() if name != "micro_batch_size"}
             loaders[old] = loader
         checkpoint = self._runconfig.get("checkpoint_path")
-        if "train_input" in loaders:
-            self._put_run("fit", "train_dataloader", "train_input", loaders["train_input"], checkpoint)
-            if "eval_input" in loaders:
-                self._put_run("fit", "val_dataloader", "eval_input", loaders["eval_input"], checkpoint)
-        if "eval_input" in loaders:
-            self._put_run("validate", "val_dataloader", "eval_input", loaders["eval_input"], checkpoint)
-            self._put_run("validate_all", "val_dataloaders", "eval_input", loaders["eval_input"], checkpoint)
-
-    def _put_run(self, run: str, name: str, old: str, loader: Any, checkpoint: Any) -> None:
-        section = self.trainer.setdefault(run, {})
-        section[name] = loader
-        self.moved["trainer", run, name] = (old,)
-        if checkpoint is not None:
-            path = "ckpt_paths" if run == "validate_all" else "ckpt_path"
-            section[path] = checkpoint
-            self.moved["trainer", run, path] = ("runconfig", "checkpoint_path")
+        for run, name, old, path in keys.RUNS:
+            if old not in loaders or (run == "fit" and "train_input" not in loaders):
+                continue
+            section = self.trainer.setdefault(run, {})
+            section[name] = loaders[old]
+            self.moved["trainer", run, name] = (old,)
+            if checkpoint is not None:
+                section[path] = checkpoint
+                self.moved["trainer", run, path] = ("runconfig", "checkpoint_path")
 
 
 def _main_scheduler(written: Any) -> str:

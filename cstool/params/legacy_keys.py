@@ -15,49 +15,28 @@ NO_EFFECT = frozenset(
     "dist_addr experimental mode save_losses show_debug_metrics use_appliance_data use_cs_grad_accum variant".split()
 )
 """keys of runconfig that have no place in the trainer layout"""
-_CLUSTER = ("backend", "cluster_config")
-RUNCONFIG: dict[str, tuple[str, ...]] = {
-    "autoload_last_checkpoint": ("checkpoint", "autoload_last_checkpoint"),
-    "cbcore_image": (*_CLUSTER, "cbcore_image"),
-    "checkpoint_steps": ("checkpoint", "steps"),
-    "compile_dir": ("backend", "compile_dir"),
-    "compile_only": ("backend", "compile_only"),
-    "credentials_path": (*_CLUSTER, "credentials_path"),
-    "disable_strict_checkpoint_loading": ("checkpoint", "disable_strict_checkpoint_loading"),
-    "disable_version_check": (*_CLUSTER, "disable_version_check"),
-    "dist_backend": ("backend", "dist_backend"),
-    "enable_act_frequency": ("logging", "enable_act_frequency"),
-    "enable_distributed": ("backend", "enable_distributed"),
-    "eval_frequency": ("loop", "eval_frequency"),
-    "eval_steps": ("loop", "eval_steps"),
-    "init_method": ("backend", "init_method"),
-    "job_labels": (*_CLUSTER, "job_labels"),
-    "job_priority": (*_CLUSTER, "job_priority"),
-    "job_time_sec": (*_CLUSTER, "job_time_sec"),
-    "log_steps": ("logging", "log_steps"),
-    "logging": ("logging", "log_level"),
-    "main_process_id": ("backend", "main_process_id"),
-    "max_steps": ("loop", "max_steps"),
-    "mgmt_address": (*_CLUSTER, "mgmt_address"),
-    "mgmt_namespace": (*_CLUSTER, "mgmt_namespace"),
-    "model_dir": ("model_dir",),
-    "mount_dirs": (*_CLUSTER, "mount_dirs"),
-    "num_act_servers": (*_CLUSTER, "max_act_per_csx"),
-    "num_csx": (*_CLUSTER, "num_csx"),
-    "num_epochs": ("loop", "num_epochs"),
-    "num_steps": ("loop", "num_steps"),
-    "num_wgt_servers": (*_CLUSTER, "max_wgt_servers"),
-    "num_workers_per_csx": (*_CLUSTER, "num_workers_per_csx"),
-    "precision_opt_level": ("precision", "precision_opt_level"),
-    "python_paths": (*_CLUSTER, "python_paths"),
-    "save_initial_checkpoint": ("checkpoint", "save_initial_checkpoint"),
-    "seed": ("seed",),
-    "steps_per_epoch": ("loop", "steps_per_epoch"),
-    "sync_batchnorm": ("backend", "sync_batchnorm"),
-    "target_device": ("backend", "backend_type"),
-    "validate_only": ("backend", "validate_only"),
-    "wsc_log_level": ("logging", "wsc_log_level"),
+_SAME_NAME = {
+    ("backend",): "compile_dir compile_only dist_backend enable_distributed init_method main_process_id sync_batchnorm "
+    "validate_only",
+    ("backend", "cluster_config"): "cbcore_image credentials_path disable_version_check job_labels job_priority "
+    "job_time_sec mgmt_address mgmt_namespace mount_dirs num_csx num_workers_per_csx python_paths",
+    ("checkpoint",): "autoload_last_checkpoint disable_strict_checkpoint_loading save_initial_checkpoint",
+    ("logging",): "enable_act_frequency log_steps wsc_log_level",
+    ("loop",): "eval_frequency eval_steps max_steps num_epochs num_steps steps_per_epoch",
+    ("precision",): "precision_opt_level",
+    (): "model_dir seed",
 }
+"""section below trainer.init -> the keys of runconfig that stand there by the same name"""
+_OTHER_NAME: dict[str, tuple[str, ...]] = {
+    "checkpoint_steps": ("checkpoint", "steps"),
+    "logging": ("logging", "log_level"),
+    "num_act_servers": ("backend", "cluster_config", "max_act_per_csx"),
+    "num_wgt_servers": ("backend", "cluster_config", "max_wgt_servers"),
+    "target_device": ("backend", "backend_type"),
+}
+RUNCONFIG: dict[str, tuple[str, ...]] = dict(
+    sorted({**{n: (*at, n) for at, names in _SAME_NAME.items() for n in names.split()}, **_OTHER_NAME}.items())
+)
 """key of runconfig -> where it stands below trainer.init"""
 _MEMORY = tuple(f"{role}_memory_gi" for role in "compile_crd execute_crd wrk act cmd wgt chf".split())
 _DEBUG = (
@@ -91,18 +70,27 @@ LOGGERS: dict[str, tuple[str, str]] = {
     "legacy_event_dirs": ("TensorBoardLogger", "legacy_event_dirs"),
 }
 OTHER_RUNCONFIG = ("checkpoint_path", "op_profiler_config")
-PRECISION = (
-    "loss_scaling_factor",
-    "initial_loss_scale",
-    "steps_per_increase",
-    "min_loss_scale",
-    "max_loss_scale",
-    "max_gradient_norm",
-    "max_gradient_value",
+_PRECISION = (
+    "loss_scaling_factor initial_loss_scale steps_per_increase min_loss_scale max_loss_scale max_gradient_norm "
+    "max_gradient_value"
 )
-"""keys of optimizer that moved to precision"""
+OPTIMIZER: dict[str, tuple[str, ...]] = {
+    **{name: ("precision", name) for name in _PRECISION.split()},
+    "log_summaries": ("precision", "log_loss_scale"),
+    "grad_accum_steps": ("loop", "grad_accum_steps"),
+}
+"""key of optimizer -> where it stands below trainer.init"""
 RENAMED = {"weight_decay_rate": "weight_decay", "epsilon": "eps", "use_bias_correction": "correct_bias"}
 """keys of optimizer in releases before 2.0 -> now"""
+RENAMED_OF_SCHEDULE = dict.fromkeys(("steps", "decay_steps"), "total_iters")
+"""likewise of a schedule"""
+RUNS = (
+    ("fit", "train_dataloader", "train_input", "ckpt_path"),
+    ("fit", "val_dataloader", "eval_input", "ckpt_path"),
+    ("validate", "val_dataloader", "eval_input", "ckpt_path"),
+    ("validate_all", "val_dataloaders", "eval_input", "ckpt_paths"),
+)
+"""section of trainer, its dataloader, the section that this was, and the key of what to load"""
 MODEL_CALLBACKS = (
     ("compression", "WeightCompression", "compressions"),
     ("lora_params", "Lora", "lora_params"),

@@ -13,7 +13,7 @@ from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.learning_rates import learning_rate_scale
 from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.optimizers import Optimizer
-from cstool.params.sections.schedule import Schedule
+from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import (
     COMPUTE_NORM,
@@ -46,8 +46,7 @@ class Params:
         keep_checkpoints: how many checkpoints of a run stay; None for all
         saved_states: what is saved beside checkpoints
         early_stopping: when to stop before the last step; None for never
-        path: of the file, as given
-        text: of the file, as read
+        path, text: of the file, as given, and as read
         notes: what was accepted and has no effect
         warnings: what is worth a warning before anything runs
         micro_batch_size: samples that are on the modelled wafer at once; None leaves it to the compiler, which takes
@@ -55,8 +54,7 @@ class Params:
         compile_dir: of the compiler's artifacts, absolute; None is `cached_compile` in `model_dir`
         compile_only: compile, and train nothing
         validate_only: check that every op has a kernel, and compile nothing
-        sparsity_place: place and key of `sparsity`
-        optimizer_place: place and key of `optimizer`
+        sparsity_place, optimizer_place: place and key of the section
         events_dir: where event files for TensorBoard go, absolute; None for none
         computes_norms: whether they have the norms of weights and gradients
     """
@@ -160,9 +158,8 @@ class Params:
     @property
     def data_folders(self) -> tuple[Path, ...]:
         """The folders of all data sets, those of training first."""
-        training = () if self.train_dataloader is None else (self.train_dataloader,)
-        loaders = (*training, *self.val_dataloaders, *self.eval_dataloaders)
-        return tuple(dict.fromkeys(folder for loader in loaders for folder in loader.data_dir))
+        loaders = (self.train_dataloader, *self.val_dataloaders, *self.eval_dataloaders)
+        return tuple(dict.fromkeys(folder for loader in loaders if loader for folder in loader.data_dir))
 
     @property
     def compiled_dataloader(self) -> DataloaderParams | None:
@@ -176,72 +173,68 @@ class Params:
 
     def resolved(self) -> dict[str, Any]:
         """Return the whole as a trainer-layout file: defaults filled in, paths absolute, plain YAML types."""
-        init: dict[str, Any] = {
-            "model": self.model.dump(),
-            "backend": {
-                "cluster_config": {"num_csx": self.num_csx},
-                **({} if self.compile_dir is None else {"compile_dir": str(self.compile_dir)}),
-                "compile_only": self.compile_only,
-                "validate_only": self.validate_only,
-            },
-            "model_dir": str(self.model_dir),
-            "seed": self.seed,
-            "activation_checkpointing": self.activation_checkpointing,
-            **({} if self.optimizer is None else {"optimizer": {type(self.optimizer).__name__: self.optimizer.dump()}}),
-            "schedulers": [schedule.entry() for schedule in self.schedulers],
-            "precision": self.precision.dump(),
-            **({"sparsity": [group.dump() for group in self.sparsity]} if self.sparsity else {}),
-            "loop": self.loop.dump(),
-            "checkpoint": self.checkpoint.dump(),
-            "memoryx": self.memoryx.dump(),
-            "logging": self.logging.dump(),
-        }
-        callbacks: list[dict[str, Any]] = []
-        if self.load_checkpoint_states != ALL_STATES:
-            callbacks.append(
-                {"LoadCheckpointStates": {"load_checkpoint_states": written_states(self.load_checkpoint_states)}}
-            )
-        if self.micro_batch_size is not None:
-            callbacks.append({"ScopedTrainFlags": {MICRO_BATCH_FLAG: self.micro_batch_size}})
-        if self.computes_norms:
-            callbacks.append({COMPUTE_NORM: {}})
-        if self.keep_checkpoints is not None:
-            callbacks.append({"KeepNCheckpoints": {"n": self.keep_checkpoints}})
-        callbacks += [{"SaveCheckpointState": callback.dump()} for callback in self.saved_states]
-        if self.early_stopping is not None:
-            callbacks.append({"EarlyStopping": self.early_stopping.dump()})
-        if callbacks:
-            init["callbacks"] = callbacks
+        states = {"load_checkpoint_states": written_states(self.load_checkpoint_states)}
+        callbacks: list[tuple[str, dict[str, Any] | None]] = [
+            ("LoadCheckpointStates", None if self.load_checkpoint_states == ALL_STATES else states),
+            ("ScopedTrainFlags", _given(**{MICRO_BATCH_FLAG: self.micro_batch_size}) or None),
+            (COMPUTE_NORM, {} if self.computes_norms else None),
+            ("KeepNCheckpoints", _given(n=self.keep_checkpoints) or None),
+            *(("SaveCheckpointState", callback.dump()) for callback in self.saved_states),
+            ("EarlyStopping", None if self.early_stopping is None else self.early_stopping.dump()),
+        ]
         # Events are in model_dir unless they are wanted elsewhere, or nowhere.
-        if self.events_dir != self.model_dir / "events":
-            summary_dir = None if self.events_dir is None else {"summary_dir": str(self.events_dir)}
-            init["loggers"] = [{TensorBoardLogger.__name__: summary_dir}]
-        fit: dict[str, Any] = {}
-        if self.train_dataloader is not None:
-            fit["train_dataloader"] = self.train_dataloader.dump()
-        if self.val_dataloaders:
-            fit["val_dataloader"] = _dumped(self.val_dataloaders)
-        if self.checkpoint_path is not None:
-            fit["ckpt_path"] = str(self.checkpoint_path.path)
-        trainer = {"init": init, "fit": fit}
-        validate: dict[str, Any] = {}
-        if self.eval_dataloaders:
-            validate["val_dataloader"] = _dumped(self.eval_dataloaders)
-        if self.eval_checkpoint_path is not None:
-            validate["ckpt_path"] = str(self.eval_checkpoint_path.path)
-        if validate:
-            trainer["validate"] = validate
-        validate_all: dict[str, Any] = {}
-        if self.eval_all_dataloaders != self.eval_dataloaders:
-            validate_all["val_dataloaders"] = _dumped(self.eval_all_dataloaders)
-        if self.eval_all_checkpoint_paths:
-            validate_all["ckpt_paths"] = [str(found.path) for found in self.eval_all_checkpoint_paths]
-        if validate_all:
-            trainer["validate_all"] = validate_all
-        return {"trainer": trainer}
+        events = {TensorBoardLogger.__name__: _given(summary_dir=_text(self.events_dir)) or None}
+        optimizer = None if self.optimizer is None else {type(self.optimizer).__name__: self.optimizer.dump()}
+        init = _given(
+            model=self.model.dump(),
+            backend=_given(
+                cluster_config={"num_csx": self.num_csx},
+                compile_dir=_text(self.compile_dir),
+                compile_only=self.compile_only,
+                validate_only=self.validate_only,
+            ),
+            model_dir=str(self.model_dir),
+            seed=self.seed,
+            activation_checkpointing=self.activation_checkpointing,
+            optimizer=optimizer,
+            schedulers=[schedule.entry() for schedule in self.schedulers],
+            precision=self.precision.dump(),
+            sparsity=[group.dump() for group in self.sparsity] or None,
+            loop=self.loop.dump(),
+            checkpoint=self.checkpoint.dump(),
+            memoryx=self.memoryx.dump(),
+            logging=self.logging.dump(),
+            callbacks=[{name: found} for name, found in callbacks if found is not None] or None,
+            loggers=None if self.events_dir == self.model_dir / "events" else [events],
+        )
+        fit = _given(
+            train_dataloader=None if self.train_dataloader is None else self.train_dataloader.dump(),
+            val_dataloader=_dumped(self.val_dataloaders),
+            ckpt_path=_text(self.checkpoint_path and self.checkpoint_path.path),
+        )
+        validate = _given(
+            val_dataloader=_dumped(self.eval_dataloaders),
+            ckpt_path=_text(self.eval_checkpoint_path and self.eval_checkpoint_path.path),
+        )
+        validate_all = _given(
+            val_dataloaders=None
+            if self.eval_all_dataloaders == self.eval_dataloaders
+            else _dumped(self.eval_all_dataloaders),
+            ckpt_paths=[str(found.path) for found in self.eval_all_checkpoint_paths] or None,
+        )
+        return {"trainer": _given(init=init, fit=fit, validate=validate or None, validate_all=validate_all or None)}
+
+
+def _given(**entries: Any) -> dict[str, Any]:
+    """Entries that are not None."""
+    return {name: value for name, value in entries.items() if value is not None}
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _dumped(loaders: tuple[DataloaderParams, ...]) -> Any:
-    """Return dataloaders as they stand in a file: one alone as a mapping."""
+    """Dataloaders as they stand in a file: one alone as a mapping, none as None."""
     dumped = [loader.dump() for loader in loaders]
-    return dumped[0] if len(dumped) == 1 else dumped
+    return dumped[0] if len(dumped) == 1 else dumped or None

@@ -1,9 +1,10 @@
 """What all sections of the schema share: strictness, the vendor's keys that mean nothing here, kinds of numbers."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 MAX_STEPS = 2**31 - 1
@@ -54,11 +55,37 @@ def rule_error(rule: str, hint: str | None = None) -> PydanticCustomError:
     return PydanticCustomError("rule", "{rule}", {"rule": rule, "hint": hint})
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def beside(other: str, agree: Callable[[Any, Any], bool], rule: str, hint: str | None = None) -> AfterValidator:
+    """A rule that a field keeps with another one, which stands before it in its section and is right in itself.
+
+    Args:
+        other: the other field
+        agree: whether the value of the field, unless it is None, and that of the other one go together
+        rule: as for `rule_error`, {} is the value of the other one
+        hint: likewise
+    """
+
+    def check(value: Any, info: ValidationInfo) -> Any:
+        if value is not None and other in info.data and not agree(value, info.data[other]):
+            raise rule_error(rule.format(info.data[other]), hint)
+        return value
+
+    return AfterValidator(check)
 
 
-List = BeforeValidator(_as_tuple)
+def not_beside(other: str, rest: str = "", hint: str = "keep one of the two") -> AfterValidator:
+    """The rule that of two fields one at the most is given, or true."""
+    return beside(other, lambda value, there: not (value and there), f"cannot stand beside {other}{rest}", hint)
+
+
+def increasing(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return numbers of which each is larger than the one before, or raise the error of a validator."""
+    if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
+        raise rule_error("must increase")
+    return numbers
+
+
+List = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 """Marks a tuple field that is a list in the file."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_STEPS)]

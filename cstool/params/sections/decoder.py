@@ -18,11 +18,22 @@ from cstool.params.sections.decoder_parts import (
     PositionScalingParams,
 )
 from cstool.params.sections.initializers import SCALABLE, InitializerParams
-from cstool.yaml_lines.section import Count, NotNegative, Positive, Rate, Section, Whole, rule_error
+from cstool.yaml_lines.section import Count, NotNegative, Positive, Rate, Section, Whole, beside, not_beside, rule_error
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000
 """Source: the vendor's GPT-2 schema."""
+
+_NEEDS_A_WINDOW = beside(
+    "attention_sliding_window_length",
+    lambda value, window: not value or window is not None,
+    "needs attention_sliding_window_length",
+)
+_NEEDS_EVERY_OTHER_LAYER = beside(
+    "sliding_window_every_other_decoder_layer",
+    lambda pattern, every_other: pattern == "full_attention_first" or every_other,
+    "needs sliding_window_every_other_decoder_layer",
+)
 
 _AS_INITIALIZER = object()
 """stands for an output_layer_initializer that is not given, beside an initializer that is"""
@@ -69,11 +80,11 @@ class DecoderParams(Section):
     attention_module: Literal["aiayn_attention", "multiquery_attention"] = "aiayn_attention"
     extra_attention_params: AttentionExtraParams = Field(None, validate_default=True)
     attention_sliding_window_length: Count | None = None
-    sliding_window_every_other_decoder_layer: bool = False
-    sliding_window_every_other_decoder_layer_pattern: Literal["full_attention_first", "sliding_window_first"] = (
-        "full_attention_first"
-    )
-    attention_sink_tokens: Whole | None = None
+    sliding_window_every_other_decoder_layer: Annotated[bool, _NEEDS_A_WINDOW] = False
+    sliding_window_every_other_decoder_layer_pattern: Annotated[
+        Literal["full_attention_first", "sliding_window_first"], _NEEDS_EVERY_OTHER_LAYER
+    ] = "full_attention_first"
+    attention_sink_tokens: Annotated[Whole | None, _NEEDS_A_WINDOW] = None
     apply_attention_sinks: bool = False
     attention_logit_softcapping: Positive | None = None
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "learned"
@@ -102,7 +113,9 @@ class DecoderParams(Section):
     attention_logits_alpha: Positive = 1.0
     scale_output_logits_by_d: bool = True
     output_logits_alpha: Positive | None = None
-    output_logits_scale: Positive | None = None
+    output_logits_scale: Annotated[
+        Positive | None, not_beside("mup_base_hidden_size", ", from which it follows", "leave it out")
+    ] = None
     final_logit_softcapping: Positive | None = None
     initializer_range: Positive = 0.02
     initializer_params: InitializerParams = Field(None, alias="initializer", validate_default=True)
@@ -154,20 +167,6 @@ class DecoderParams(Section):
             rule = f"must have num_kv_groups that divide num_heads ({heads}), not {groups}"
             raise rule_error(rule, nearest_divisors(heads, groups))
         return extra
-
-    @field_validator("sliding_window_every_other_decoder_layer", "attention_sink_tokens")
-    @classmethod
-    def _needs_a_window(cls, value: Any, info: ValidationInfo) -> Any:
-        if value and info.data.get("attention_sliding_window_length", 1) is None:
-            raise rule_error("needs attention_sliding_window_length")
-        return value
-
-    @field_validator("sliding_window_every_other_decoder_layer_pattern")
-    @classmethod
-    def _needs_every_other_layer(cls, pattern: str, info: ValidationInfo) -> str:
-        if pattern != "full_attention_first" and info.data.get("sliding_window_every_other_decoder_layer") is False:
-            raise rule_error("needs sliding_window_every_other_decoder_layer")
-        return pattern
 
     @field_validator("rotary_dim", mode="before")
     @classmethod
@@ -245,13 +244,6 @@ class DecoderParams(Section):
     @classmethod
     def _fill_scale_by_d(cls, value: Any, info: ValidationInfo) -> Any:
         return info.data.get("mup_base_hidden_size") is not None if value is None else value
-
-    @field_validator("output_logits_scale")
-    @classmethod
-    def _one_way_to_scale_logits(cls, scale: float | None, info: ValidationInfo) -> float | None:
-        if scale is not None and info.data.get("mup_base_hidden_size") is not None:
-            raise rule_error("cannot stand beside mup_base_hidden_size, from which it follows", "leave it out")
-        return scale
 
     @model_validator(mode="before")
     @classmethod

@@ -1,11 +1,12 @@
 """What stands inside of a decoder's `model` section, and the vendor's keys that do nothing there or cannot be had."""
 
-from typing import Any, ClassVar
+from operator import gt
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from cstool.activations import ACTIVATIONS
-from cstool.yaml_lines.section import Count, NotNegative, Positive, Section, rule_error
+from cstool.yaml_lines.section import Count, NotNegative, Positive, Section, beside
 
 PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
 """arithmetic is float32 throughout"""
@@ -72,7 +73,9 @@ class PositionScalingParams(Section):
 
     original_max_position_embeddings: Count | None = None
     low_freq_factor: Positive = 1.0
-    high_freq_factor: Positive = Field(4.0, validate_default=True)
+    high_freq_factor: Annotated[
+        Positive, beside("low_freq_factor", gt, "must be greater than low_freq_factor ({:g})")
+    ] = Field(4.0, validate_default=True)
     extrapolation_factor: NotNegative = 1.0
     beta_fast: Positive = 32.0
     beta_slow: Positive = 1.0
@@ -83,11 +86,3 @@ class PositionScalingParams(Section):
     supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
         ("long_factor", "short_factor", "long_mscale", "short_mscale", "attention_factor"), ()
     )
-
-    @field_validator("high_freq_factor")
-    @classmethod
-    def _frequencies_are_ordered(cls, high: float, info: ValidationInfo) -> float:
-        low = info.data.get("low_freq_factor")
-        if low is not None and high <= low:
-            raise rule_error(f"must be greater than low_freq_factor ({low:g})")
-        return high

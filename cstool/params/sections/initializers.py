@@ -1,7 +1,7 @@
 """How weights begin, as the vendor's files say it."""
 
 import math
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from cstool.ir import Initializer
-from cstool.yaml_lines.section import NotNegative, Positive, Section, rule_error
+from cstool.yaml_lines.section import NotNegative, Positive, Section, beside, rule_error
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "normal": ("mean", "std"),
@@ -45,7 +45,7 @@ class InitializerParams(Section):
     std: NotNegative = 0.05
     val: float | None = None
     a: float | None = None
-    b: float | None = None
+    b: Annotated[float | None, beside("a", lambda b, a: a is None or b > a, "must be greater than a ({:g})")] = None
     gain: Positive = 1.0
     mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
     nonlinearity: Literal["leaky_relu", "relu"] = "leaky_relu"
@@ -53,14 +53,6 @@ class InitializerParams(Section):
     distribution: Literal["truncated_normal", "normal", "uniform"] = Field(None, validate_default=True)
 
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": tuple(_KEYS)}
-
-    @field_validator("b")
-    @classmethod
-    def _bounds_are_ordered(cls, b: float | None, info: ValidationInfo) -> float | None:
-        a = info.data.get("a")
-        if a is not None and b is not None and b <= a:
-            raise rule_error(f"must be greater than a ({a:g})")
-        return b
 
     @field_validator("distribution", mode="before")
     @classmethod

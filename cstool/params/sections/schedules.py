@@ -1,20 +1,53 @@
-"""Learning rates as functions of the step. Names, keys and formulas are the vendor's.
+"""Learning rates as functions of the step: one for each, that depends on nothing else. Names and keys are the vendor's.
 
 Source: cerebras.pytorch.optim.lr_scheduler, 2.10. There `rate(step)` is the rate of the update that takes the
-weights from `step` to `step + 1`.
+weights from `step` to `step + 1`. Of those that come back, along cosines and triangles, torch.optim.lr_scheduler, whose
+schedules they are: the vendor's formula of CosineAnnealingWarmRestarts is that of PyTorch only in the first period, and
+its OneCycleLR goes on swinging after the last step; here both are as PyTorch documents them.
 """
 
 import itertools
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar
+from operator import ge
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
-from typing_extensions import override
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
 
-from cstool.params.sections.cycles import CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
-from cstool.params.sections.schedule import Schedule, power
-from cstool.yaml_lines.section import Count, List, NotNegative, Whole, rule_error
+from cstool.yaml_lines.section import Count, List, NotNegative, Positive, Section, Whole, beside, increasing, rule_error
+
+
+class Schedule(Section):
+    """A learning rate for every step, counted from 0."""
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        return self._rate(step)
+
+    @abstractmethod
+    def _rate(self, step: int) -> float:
+        pass
+
+    @property
+    def length(self) -> int | None:
+        """Steps until the next schedule of a sequence takes over; None if nothing says so."""
+        return getattr(self, "total_iters", None)
+
+    def entry(self) -> dict[str, Any]:
+        """Return the schedule as an entry of the file's `schedulers`."""
+        return {type(self).__name__: self.dump()}
+
+
+def power(number: float, exponent: float) -> float:
+    """A power; infinity where it is beyond what a float holds."""
+    try:
+        return float(number**exponent)
+    except OverflowError:
+        return math.inf
+
+
+Part = Annotated[Schedule, PlainSerializer(Schedule.entry)]
+"""a schedule within another"""
 
 
 class ConstantLR(Schedule):
@@ -23,8 +56,7 @@ class ConstantLR(Schedule):
     learning_rate: NotNegative
     total_iters: Count | None = None
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, _step: int) -> float:
         return self.learning_rate
 
 
@@ -42,8 +74,7 @@ class _Decay(Schedule):
     def _left(self, progress: float) -> float:
         """Return the share of the way that is left, from 1 down to 0."""
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         if step >= self.total_iters:
             return self.end_learning_rate
         left = self._left(step / self.total_iters)
@@ -56,7 +87,6 @@ class LinearLR(_Decay):
     # The vendor's formula comes out the same with and without it.
     without_effect: ClassVar[frozenset[str]] = frozenset({"alpha", "cycle"})
 
-    @override
     def _left(self, progress: float) -> float:
         return 1 - progress
 
@@ -66,7 +96,6 @@ class PolynomialLR(LinearLR):
 
     power: NotNegative = 1.0
 
-    @override
     def _left(self, progress: float) -> float:
         return power(1 - progress, self.power)
 
@@ -74,7 +103,6 @@ class PolynomialLR(LinearLR):
 class CosineDecayLR(_Decay):
     """Along half a cosine."""
 
-    @override
     def _left(self, progress: float) -> float:
         return (1 + math.cos(math.pi * progress)) / 2
 
@@ -87,8 +115,7 @@ class ExponentialLR(Schedule):
     decay_rate: NotNegative
     staircase: bool = False
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         times = step // self.total_iters if self.staircase else step / self.total_iters
         return self.initial_learning_rate * power(self.decay_rate, times)
 
@@ -102,8 +129,7 @@ class InverseExponentialTimeDecayLR(Schedule):
     decay_rate: NotNegative
     staircase: bool = False
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         powered = power(step, self.step_exponent)
         times = powered // self.total_iters if self.staircase else powered / self.total_iters
         return self.initial_learning_rate / (1 + self.decay_rate * times)
@@ -116,8 +142,7 @@ class InverseSquareRootDecayLR(Schedule):
     scale: NotNegative = 1.0
     warmup_steps: Count = 1
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         return self.initial_learning_rate * self.scale / math.sqrt(max(step, self.warmup_steps))
 
 
@@ -127,8 +152,7 @@ class MultiplicativeLR(Schedule):
     initial_learning_rate: NotNegative
     coefficient: NotNegative
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         return self.initial_learning_rate * power(self.coefficient, step)
 
 
@@ -139,15 +163,8 @@ class StepLR(Schedule):
     step_size: Count
     gamma: NotNegative
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         return self.initial_learning_rate * power(self.gamma, step // self.step_size)
-
-
-def _increasing(milestones: tuple[int, ...]) -> tuple[int, ...]:
-    if any(later <= earlier for earlier, later in itertools.pairwise(milestones)):
-        raise rule_error("must increase")
-    return milestones
 
 
 class MultiStepLR(Schedule):
@@ -155,12 +172,9 @@ class MultiStepLR(Schedule):
 
     initial_learning_rate: NotNegative
     gamma: NotNegative
-    milestones: Annotated[tuple[Count, ...], List]
+    milestones: Annotated[tuple[Count, ...], List, AfterValidator(increasing)]
 
-    _milestones_increase = field_validator("milestones")(_increasing)
-
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         passed = sum(step >= milestone for milestone in self.milestones)
         return self.initial_learning_rate * power(self.gamma, passed)
 
@@ -177,11 +191,122 @@ class PiecewiseConstantLR(Schedule):
         rates = info.data.get("learning_rates")
         if rates is not None and len(milestones) != len(rates) - 1:
             raise rule_error(f"must hold {len(rates) - 1}, one less than learning_rates")
-        return _increasing(milestones)
+        return increasing(milestones)
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         return self.learning_rates[sum(step >= milestone for milestone in self.milestones)]
+
+
+class _Cosine(Schedule):
+    """Between the initial rate and eta_min, along cosines."""
+
+    initial_learning_rate: NotNegative
+    eta_min: NotNegative = 0.0
+
+    def _along(self, share: float) -> float:
+        """Return the rate after a share of half a period: 0 is the initial rate, 1 is eta_min."""
+        return self.eta_min + (self.initial_learning_rate - self.eta_min) * (1 + math.cos(math.pi * share)) / 2
+
+
+class CosineAnnealingLR(_Cosine):
+    """Down to eta_min in T_max steps, and up again in as many, and so on."""
+
+    T_max: Count
+
+    def _rate(self, step: int) -> float:
+        return self._along(step / self.T_max)
+
+
+class CosineAnnealingWarmRestarts(_Cosine):
+    """Down towards eta_min in T_0 steps, then again from the initial rate, every time in T_mult times as many."""
+
+    T_0: Count
+    T_mult: Count = 1
+
+    def _rate(self, step: int) -> float:
+        period = self.T_0
+        if self.T_mult == 1:
+            step %= period
+        while step >= period:
+            step -= period
+            period *= self.T_mult
+        return self._along(step / period)
+
+
+_NO_MOMENTUM: dict[str, tuple[Any, ...]] = dict.fromkeys(("base_momentum", "cycle_momentum", "max_momentum"), ())
+"""keys of PyTorch, not of the vendor, whose schedules leave the momentum alone"""
+
+
+class CyclicLR(Schedule):
+    """Triangles between base_lr and max_lr.
+
+    `mode`: triangular, triangular2 (each triangle half as high as the one before), or exp_range (times gamma^step).
+    Without step_size_down a triangle falls in as many steps as it rises.
+    """
+
+    base_lr: NotNegative
+    max_lr: Annotated[NotNegative, beside("base_lr", ge, "must be at least base_lr ({:g})")]
+    step_size_up: Count = 2000
+    step_size_down: Count | None = None
+    mode: Literal["triangular", "triangular2", "exp_range"] = "triangular"
+    gamma: NotNegative = 1.0
+
+    # It follows from the mode.
+    without_effect: ClassVar[frozenset[str]] = frozenset({"scale_mode"})
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {**_NO_MOMENTUM, "scale_fn": ()}
+
+    def _rate(self, step: int) -> float:
+        up, down = self.step_size_up, self.step_size_down or self.step_size_up
+        cycle, place = divmod(step, up + down)
+        height = place / up if place <= up else (up + down - place) / down
+        scale = {"triangular": 1.0, "triangular2": power(2.0, -cycle), "exp_range": power(self.gamma, step)}[self.mode]
+        return self.base_lr + (self.max_lr - self.base_lr) * height * scale
+
+
+class OneCycleLR(Schedule):
+    """Up from the initial rate to max_lr in pct_start of total_steps, then down to the initial one / final_div_factor.
+
+    With three_phase it comes down to the initial rate in as many steps as it went up, and then to the last one. After
+    total_steps it stays there. The momentum does not change, as with the vendor.
+    """
+
+    initial_learning_rate: NotNegative
+    max_lr: NotNegative
+    total_steps: Count = 1000
+    pct_start: Annotated[
+        float,
+        Field(gt=0, lt=1),
+        beside("total_steps", lambda share, steps: share * steps > 1, "must be more than one of the total_steps ({})"),
+    ] = 0.3
+    final_div_factor: Positive = 1e4
+    three_phase: bool = False
+    anneal_strategy: Literal["cos", "linear"] = "cos"
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = _NO_MOMENTUM
+
+    @field_validator("three_phase")
+    @classmethod
+    def _leaves_a_third_phase(cls, three_phase: bool, info: ValidationInfo) -> bool:
+        pct_start, steps = info.data.get("pct_start"), info.data.get("total_steps")
+        if three_phase and pct_start is not None and steps is not None and 2 * pct_start * steps - 1 >= steps:
+            raise rule_error(f"must leave steps after twice the pct_start ({pct_start:g})", "pct_start below 0.5 does")
+        return three_phase
+
+    def _rate(self, step: int) -> float:
+        first, last = self.initial_learning_rate, self.initial_learning_rate / self.final_div_factor
+        top = self.pct_start * self.total_steps - 1
+        phases = [(top, first, self.max_lr), (self.total_steps - 1, self.max_lr, last)]
+        if self.three_phase:
+            phases[1:] = [(2 * top, self.max_lr, first), (self.total_steps - 1, first, last)]
+        begin = 0.0
+        for end, start_rate, end_rate in phases:
+            if step <= end:
+                share = (step - begin) / (end - begin)
+                if self.anneal_strategy == "linear":
+                    return start_rate + (end_rate - start_rate) * share
+                return end_rate + (start_rate - end_rate) * (1 + math.cos(math.pi * share)) / 2
+            begin = end
+        return last
 
 
 class SequentialLR(Schedule):
@@ -190,7 +315,7 @@ class SequentialLR(Schedule):
     `milestones`, the steps at which the next one takes over, are the running sums of `total_iters`.
     """
 
-    schedulers: Annotated[tuple[Schedule, ...], List, Field(min_length=1)]
+    schedulers: Annotated[tuple[Part, ...], List, Field(min_length=1)]
     milestones: Annotated[tuple[Count, ...], List]
 
     @model_validator(mode="before")
@@ -219,28 +344,23 @@ class SequentialLR(Schedule):
         if list(milestones) != right:
             sums = ", ".join(map(str, right))
             raise rule_error(f"must be [{sums}], the running sums of total_iters", "leave milestones out")
-        return _increasing(milestones)
+        return increasing(milestones)
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         number = sum(step >= milestone for milestone in self.milestones)
         return self.schedulers[number].rate(step - (0, *self.milestones)[number])
 
     @property
-    @override
     def length(self) -> int | None:
+        """See `Schedule.length`."""
         last = self.schedulers[-1].length
         return None if last is None else (0, *self.milestones)[-1] + last
-
-    @override
-    def dump(self) -> dict[str, Any]:
-        return {"schedulers": [s.entry() for s in self.schedulers], "milestones": list(self.milestones)}
 
 
 class ChainedScheduler(Schedule):
     """Several schedules at once: the rate of the first, times what the others make of their initial rate."""
 
-    schedulers: Annotated[tuple[Schedule, ...], List, Field(min_length=1)]
+    schedulers: Annotated[tuple[Part, ...], List, Field(min_length=1)]
 
     @field_validator("schedulers")
     @classmethod
@@ -254,36 +374,26 @@ class ChainedScheduler(Schedule):
                 )
         return schedulers
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         first, *others = self.schedulers
         rate = first.rate(step)
         for schedule in others:
             rate *= schedule.rate(step) / float(getattr(schedule, "initial_learning_rate"))  # noqa: B009
         return rate
 
-    @override
-    def dump(self) -> dict[str, Any]:
-        return {"schedulers": [schedule.entry() for schedule in self.schedulers]}
-
 
 class ScalePerParamLR(Schedule):
     """Another schedule. The factors of `adjust_learning_rate`, for which the vendor has it, count with any schedule."""
 
-    scheduler: Schedule
+    scheduler: Part
 
-    @override
-    def rate(self, step: int) -> float:
+    def _rate(self, step: int) -> float:
         return self.scheduler.rate(step)
 
     @property
-    @override
     def length(self) -> int | None:
+        """See `Schedule.length`."""
         return self.scheduler.length
-
-    @override
-    def dump(self) -> dict[str, Any]:
-        return {"scheduler": self.scheduler.entry()}
 
 
 OTHER_SCHEDULES: dict[str, str] = {

@@ -5,12 +5,21 @@ what has to do with checkpoints: a mask that an earlier run has found, as lotter
 """
 
 from collections.abc import Mapping
+from operator import gt, le
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_serializer, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.yaml_lines.section import Count, List, Section, Whole, rule_error
+from cstool.yaml_lines.section import Count, List, Section, Whole, beside, increasing, not_beside, rule_error
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""
@@ -58,15 +67,7 @@ class CosineShare(SparsitySchedule):
     type: Literal["cosine"] = "cosine"
     init: Share
     half_period: Annotated[float, Field(gt=0)]
-    minimum: Share = 0.0
-
-    @field_validator("minimum")
-    @classmethod
-    def _minimum_is_below(cls, minimum: float, info: ValidationInfo) -> float:
-        init = info.data.get("init")
-        if init is not None and minimum > init:
-            raise rule_error(f"must be at most init ({init:g})")
-        return minimum
+    minimum: Annotated[Share, beside("init", le, "must be at most init ({:g})")] = 0.0
 
 
 class CyclingShare(SparsitySchedule):
@@ -91,23 +92,8 @@ class UpdateParams(Section):
 
     freq: Count | None = None
     start: Whole = 0
-    stop: Count | None = None
-    steps: Annotated[tuple[Whole, ...] | None, List, Field(min_length=1)] = None
-
-    @field_validator("stop")
-    @classmethod
-    def _stop_follows_start(cls, stop: int | None, info: ValidationInfo) -> int | None:
-        start = info.data.get("start", 0)
-        if stop is not None and stop <= start:
-            raise rule_error(f"must be greater than start ({start})")
-        return stop
-
-    @field_validator("steps")
-    @classmethod
-    def _steps_increase(cls, steps: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        if steps is not None and sorted(set(steps)) != list(steps):
-            raise rule_error("must increase")
-        return steps
+    stop: Annotated[Count | None, beside("start", gt, "must be greater than start ({})")] = None
+    steps: Annotated[tuple[Whole, ...], List, Field(min_length=1), AfterValidator(increasing)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -176,7 +162,7 @@ class SparsityParams(Section):
     update: UpdateParams | None = None
     drop_fraction: Annotated[Any, BeforeValidator(_share)] = Field(None, validate_default=True)
     balance_in_groups: Count | None = None
-    balance_out_groups: Count | None = None
+    balance_out_groups: Annotated[Count | None, not_beside("balance_in_groups")] = None
     samples: Count | None = None
     mask_checkpoint: ResolvedPath | None = Field(None, validate_default=True)
     rewind_checkpoint: ResolvedPath | None = None
@@ -216,13 +202,6 @@ class SparsityParams(Section):
         if value is not None and algorithm is not None and algorithm not in fitting:
             names = f"{', '.join(fitting[:-1])} or {fitting[-1]}".removeprefix(" or ")
             raise rule_error(f"needs algorithm {names}, and that is {algorithm}")
-        return value
-
-    @field_validator("balance_out_groups")
-    @classmethod
-    def _one_kind_of_balance(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if value is not None and info.data.get("balance_in_groups") is not None:
-            raise rule_error("cannot stand beside balance_in_groups", "keep one of the two")
         return value
 
     @field_validator("init_method")

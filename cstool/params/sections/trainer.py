@@ -17,7 +17,7 @@ from pydantic import (
 
 from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
 from cstool.words import BYTE_UNITS, parse_quantity
-from cstool.yaml_lines.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, rule_error
+from cstool.yaml_lines.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, not_beside, rule_error
 
 
 class PrecisionParams(Section):
@@ -31,7 +31,7 @@ class PrecisionParams(Section):
     enabled: bool = True
     fp16_type: Literal["float16", "bfloat16", "cbfloat16"] | None = None
     max_gradient_norm: Positive | None = None
-    max_gradient_value: Positive | None = None
+    max_gradient_value: Annotated[Positive | None, not_beside("max_gradient_norm")] = None
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
         "initial_loss_scale log_loss_scale loss_scaling_factor max_loss_scale min_loss_scale precision_opt_level "
@@ -42,13 +42,6 @@ class PrecisionParams(Section):
     @classmethod
     def _drop(cls, _: str | None) -> None:
         return None
-
-    @field_validator("max_gradient_value")
-    @classmethod
-    def _one_kind_of_clipping(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if info.data.get("max_gradient_norm") is not None:
-            raise rule_error("cannot stand beside max_gradient_norm", "keep one of the two")
-        return value
 
 
 def _frequency(value: Any) -> int | float:
@@ -143,9 +136,6 @@ def _at_least_a_mebibyte(size_bytes: int) -> int:
     return size_bytes
 
 
-Size = Annotated[int, BeforeValidator(_bytes), AfterValidator(_at_least_a_mebibyte)]
-
-
 class MemoryxParams(Section):
     """Where MemoryX keeps weights, gradients and optimizer state on this host.
 
@@ -156,7 +146,7 @@ class MemoryxParams(Section):
     """
 
     store: Literal["auto", "ram", "file"] = "auto"
-    memory: Size = 2 * 2**30
+    memory: Annotated[int, BeforeValidator(_bytes), AfterValidator(_at_least_a_mebibyte)] = 2 * 2**30
     commit_steps: Whole = 1
 
 
@@ -187,19 +177,12 @@ class BackendParams(Section):
     cluster_config: ClusterParams = ClusterParams()
     compile_dir: Annotated[str, Field(min_length=1)] | None = None
     compile_only: bool = False
-    validate_only: bool = False
+    validate_only: Annotated[bool, not_beside("compile_only")] = False
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
         "backend_type dist_addr dist_backend drop_data enable_distributed init_method main_process_id "
         "max_checkpoints retrace_every_iteration sync_batchnorm".split()
     )
-
-    @field_validator("validate_only")
-    @classmethod
-    def _one_of_the_two(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("compile_only"):
-            raise rule_error("cannot stand beside compile_only", "keep one of the two")
-        return value
 
 
 class AutorestartParams(Section):

@@ -9,10 +9,8 @@ import yaml
 
 from cstool.errors import ParamsError
 from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
-from cstool.params.sections.cycles import _Cosine
 from cstool.params.sections.optimizers import Optimizer
-from cstool.params.sections.schedule import Schedule
-from cstool.params.sections.schedules import _Decay
+from cstool.params.sections.schedules import Schedule, _Cosine, _Decay
 from cstool.params.sections.sparsity import CyclingShare
 from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
 from cstool.yaml_lines.section import Section

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.params.sections.cycles import CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
-from cstool.params.sections.schedule import Schedule
-from cstool.params.sections.schedules import SCHEDULES
+from cstool.params.sections.schedules import (
+    SCHEDULES,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    OneCycleLR,
+    Schedule,
+)
 
 RATES = st.floats(1e-6, 10.0)
 STEPS = st.integers(1, 40)
