@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cstool.compare.race import Finish
 from cstool.compare.verdict import Amounts, Cost, CostRow
@@ -10,7 +9,8 @@ from cstool.ir import Graph, KernelKind, Op, panels_of, rules_of
 from cstool.kernels.sparse import KernelChoice
 from cstool.kernels.sparse.ceiling import Ceiling
 from cstool.kernels.sparse.pattern import AHEAD, block_width
-from cstool.models.statistics import Flops, op_flops
+from cstool.models.statistics import Flops, inputs_with_delta, op_flops
+from cstool.optimizers import Optimizer, state_numbers
 from cstool.params import SparsityParams
 from cstool.run.report.sparsity_table import starred
 from cstool.sparsity import most_kept, sparsity_at
@@ -38,13 +38,13 @@ class _SparseWeight:
 
     Args:
         density: share of non-zeros
-        room: numbers that each array of one of them has room for
-        is_streamed_whole: whether zeros stream, too
+        room: numbers that each array of one of them has room for; None where zeros are kept and stream, too
+        kernels: of its ops by direction; None likewise
     """
 
     density: float
-    room: int
-    is_streamed_whole: bool
+    room: int | None = None
+    kernels: dict[str, str] | None = None
 
 
 def build_cost(
@@ -55,7 +55,7 @@ def build_cost(
     *,
     batch_size: int,
     num_steps: int,
-    optimizer_arrays: int,
+    optimizer: Optimizer,
     ceiling_of: CeilingOf,
 ) -> Cost:
     """Put the costs of two runs side by side.
@@ -66,12 +66,11 @@ def build_cost(
         dense, sparse: the two runs
         batch_size: samples of a step
         num_steps: of each run
-        optimizer_arrays: beside each weight
+        optimizer: whose state is beside each weight
         ceiling_of: measures the kernels
     """
     weights = _sparse_weights(graph, groups, sparse, num_steps)
     products = op_products(graph)
-    kernels = {key: row["kernels"] for key, row in _table(graph, groups, sparse).items()}
     found: dict[_Key, list[Op]] = {}
     for op in graph.ops:
         found.setdefault(_key(graph, op, groups), []).append(op)
@@ -79,11 +78,12 @@ def build_cost(
     rows = []
     for key, ops in found.items():
         weight = weights.get(key)
-        amounts = []
-        for run, of_run in ((dense, None), (sparse, weight)):
-            amounts.append(_amounts(graph, ops, products, of_run, kept, batch_size, optimizer_arrays, run))
+        amounts = [
+            _amounts(graph, ops, products, of_run, kept, batch_size, optimizer, run)
+            for run, of_run in ((dense, None), (sparse, weight))
+        ]
         kept.update(name for op in ops for name in op.weights)
-        choice = kernels.get(key)
+        choice = None if weight is None else weight.kernels
         kernels_alone = None
         if weight is not None and key[1] is not None and choice is not None:
             panel = panels_of(graph.weights[ops[0].weights[0]])[0]
@@ -119,9 +119,7 @@ def op_products(graph: Graph) -> dict[str, tuple[Flops, bool]]:
     without_delta = {tensor.name for tensor in graph.inputs}
     found = {}
     for op in graph.ops:
-        if not op.weights and without_delta.issuperset(op.inputs):
-            without_delta.update(op.outputs)
-        wanted = frozenset(op.inputs) - without_delta
+        wanted = inputs_with_delta(op, without_delta)
         found[op.name] = op_flops(op, shapes, wanted), op.inputs[0] in wanted
     return found
 
@@ -144,29 +142,25 @@ def _weight_key(graph: Graph, name: str, group: SparsityParams) -> _Key:
     return starred(name), graph.weights[name].matrix_shape, id(group)
 
 
-def _table(graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish) -> dict[_Key, dict[str, Any]]:
-    """Return the rows of a run's table, which are in the order in which the graph has the first weight of each."""
-    kept = [name for name in graph.weights if name in groups and groups[name].algorithm != "dropconnect"]
-    keys = dict.fromkeys(_weight_key(graph, name, groups[name]) for name in kept)
-    return dict(zip(keys, sparse.result.sparsity, strict=True))
-
-
 def _sparse_weights(
     graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish, num_steps: int
 ) -> dict[_Key, _SparseWeight]:
-    table = _table(graph, groups, sparse)
+    # The rows of a run's table are in the order in which the graph has the first weight of each.
+    kept = [name for name in graph.weights if name in groups and groups[name].algorithm != "dropconnect"]
+    keys = dict.fromkeys(_weight_key(graph, name, groups[name]) for name in kept)
+    table = dict(zip(keys, sparse.result.sparsity, strict=True))
     found: dict[_Key, _SparseWeight] = {}
     for name, group in groups.items():
         weight = graph.weights[name]
         key = _weight_key(graph, name, group)
         if group.algorithm == "dropconnect":
-            found[key] = _SparseWeight(1 - sparsity_at(group, num_steps), weight.size, True)
+            found[key] = _SparseWeight(1 - sparsity_at(group, num_steps))
             continue
         density = table[key]["density"]
         room = round(density * weight.size)
         if group.algorithm != "static":
             room = max(most_kept(group, weight.matrix_shape, num_steps), room)
-        found[key] = _SparseWeight(density, max(1, room), False)
+        found[key] = _SparseWeight(density, max(1, room), table[key]["kernels"])
     return found
 
 
@@ -177,7 +171,7 @@ def _amounts(
     sparse: _SparseWeight | None,
     kept: set[str],
     batch_size: int,
-    optimizer_arrays: int,
+    optimizer: Optimizer,
     run: Finish,
 ) -> Amounts:
     """Add up what ops take; `kept` names the weights whose memory counts elsewhere."""
@@ -187,9 +181,8 @@ def _amounts(
         flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
         for number, name in enumerate(op.weights):
             weight = graph.weights[name]
-            numbers = room = weight.size
-            pattern = 0
-            if sparse is not None and number == 0 and not sparse.is_streamed_whole:
+            numbers, room, pattern = weight.size, None, 0
+            if sparse is not None and number == 0 and sparse.room is not None:
                 numbers, room = round(sparse.density * weight.size), sparse.room
                 pattern = sum(
                     pattern_bytes(panel.shape[0], panel.size // panel.shape[0], round(sparse.density * panel.size))
@@ -197,6 +190,8 @@ def _amounts(
                 )
             streamed += passes * (_FLOAT_BYTES * numbers + pattern)
             if name not in kept:
-                memory += _FLOAT_BYTES * room * (1 + optimizer_arrays) + pattern
+                memory += (
+                    _FLOAT_BYTES * ((room or weight.size) + state_numbers(optimizer, weight.shape, room)) + pattern
+                )
     seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
     return Amounts(round(flops * batch_size), streamed, memory, seconds)

@@ -1,7 +1,7 @@
 """The verb behind `cstool validate`: the same run, sparse and dense, and one verdict."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from cstool.kernels.sparse.ceiling import Ceiling, measure_ceiling
 from cstool.machine.data_sets import check_data
 from cstool.machine.grains import available_cores
 from cstool.machine.state import environment
-from cstool.optimizers import costed_optimizer, whole_arrays
+from cstool.optimizers import costed_optimizer
 from cstool.params import Params, SparsityParams
 from cstool.progress import Progress
 from cstool.sparsity import assign_groups, starts_sparse
@@ -85,13 +85,9 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
     )
     main = comparisons[points.index(first)]
     sweep = tuple(sorted(comparisons, key=lambda point: -point.density)) if request.sweep else ()
-    return Verdict(setting, numerics, main, sweep, (*params.warnings, *notes, *_warm_up(first.groups)))
-
-
-def _warm_up(groups: Sequence[SparsityParams]) -> list[str]:
-    """Return a note if weights begin dense: then so do those on which kernels are compared."""
-    begin_dense = any(group.is_dynamic and not starts_sparse(group.update) for group in groups)
-    return ["training begins dense, so numerics compares kernels on weights without zeros"] if begin_dense else []
+    if any(group.is_dynamic and not starts_sparse(group.update) for group in first.groups):
+        notes = (*notes, "training begins dense, so numerics compares kernels on weights without zeros")
+    return Verdict(setting, numerics, main, sweep, (*params.warnings, *notes))
 
 
 def _points(params: Params, request: Request) -> tuple[Runner, list[Runner]]:
@@ -99,13 +95,10 @@ def _points(params: Params, request: Request) -> tuple[Runner, list[Runner]]:
     share, flag = request.sparsity, "--sparsity"
     if share is None and not params.sparsity and request.sweep:
         share, flag = request.sweep[0], "--sweep"
-    first = _runner(sparse_groups(params, share, flag))
-    others = [_runner(sparse_groups(params, share, "--sweep")) for share in request.sweep]
-    return first, list(dict.fromkeys((first, *others)))
-
-
-def _runner(groups: tuple[SparsityParams, ...]) -> Runner:
-    return Runner(f"sparse {_in_words(groups)}", groups)
+    asked = [(share, flag), *((share, "--sweep") for share in request.sweep)]
+    groups = [sparse_groups(params, share, flag) for share, flag in asked]
+    runners = [Runner(f"sparse {_in_words(found)}", found) for found in groups]
+    return runners[0], list(dict.fromkeys(runners))
 
 
 def _in_words(groups: tuple[SparsityParams, ...]) -> str:
@@ -172,7 +165,7 @@ def _compare(
             sparse,
             batch_size=params.dataloaders("train")[0].batch_size,
             num_steps=num_steps,
-            optimizer_arrays=whole_arrays(costed_optimizer(params.optimizer)),
+            optimizer=costed_optimizer(params.optimizer),
             ceiling_of=lambda rows, columns, density: measure(rows, columns, round(density, DENSITY_DIGITS)),
         )
         density = cost.matrices.density

@@ -79,9 +79,10 @@ def compare_numerics(
         Runner("numerics, dense kernels", groups, "never"),
     )
     with tempfile.TemporaryDirectory(dir=folder) as first:
-        gradients = race(
-            _keeping_gradients(params), runners, 1, Path(first), evaluates=False, lanes=lanes, progress=progress
-        )
+        # With momentum the checkpoint after a step has the gradients: it begins with the first of them.
+        momentum = SGD.model_validate({"learning_rate": params.trained_by.learning_rate, "momentum": 0.5})
+        keeping = replace(params, optimizer=momentum)
+        gradients = race(keeping, runners, 1, Path(first), evaluates=False, lanes=lanes, progress=progress)
         weight, worst = _compare_gradients(*gradients)
     sparse, dense = race(params, runners, steps, folder, evaluates=False, lanes=lanes, progress=progress)
     differences = tuple(_relative(a, b) for a, b in zip(sparse.losses, dense.losses, strict=True))
@@ -123,12 +124,6 @@ def _relative(value: float, reference: float) -> float:
     return abs(value - reference) / max(abs(reference), _TINY)
 
 
-def _keeping_gradients(params: Params) -> Params:
-    """Return params whose checkpoint after a step has the gradients: momentum begins with the first of them."""
-    optimizer = SGD.model_validate({"learning_rate": params.trained_by.learning_rate, "momentum": 0.5})
-    return replace(params, optimizer=optimizer)
-
-
 def _compare_gradients(sparse: Finish, dense: Finish) -> tuple[str, float]:
     """Return the matrix whose gradient differs most, and by how much.
 
@@ -147,7 +142,7 @@ def _compare_gradients(sparse: Finish, dense: Finish) -> tuple[str, float]:
                 continue
             a, b = ours.read(gradient), theirs.read(gradient)
             if indices in names:
-                _, here, there = _common(ours.read(indices), theirs.read(indices))
+                _, here, there = np.intersect1d(ours.read(indices), theirs.read(indices), True, True)
                 a, b = a[here], b[there]
             elif a.ndim < 2:
                 continue
@@ -173,15 +168,9 @@ def _compare_masks(sparse: Finish, dense: Finish) -> tuple[int, int]:
         for key in ours.tensor_names():
             if key.startswith("model.") and key.endswith(".indices"):
                 a, b = ours.read(key), theirs.read(key)
-                lost += len(a) + len(b) - 2 * len(_common(a, b)[0])
+                lost += len(a) + len(b) - 2 * len(np.intersect1d(a, b, assume_unique=True))
                 positions += len(a) + len(b)
     return lost, positions
-
-
-def _common(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """Return the indices that both have, and where each has them."""
-    values, here, there = np.intersect1d(a, b, assume_unique=True, return_indices=True)
-    return values, here, there
 
 
 def _norm(array: Array) -> float:

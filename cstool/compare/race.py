@@ -97,9 +97,10 @@ def race(
     for number, end in enumerate(ends):
         for runner in runners[:: 1 if number % 2 == 0 else -1]:
             is_last = end == num_steps
-            turn = run_params(params, runner.groups, folder / folder_name(runner.label), end)
+            name = runner.label.replace(",", "").replace(" ", "_")
+            turn = run_params(params, runner.groups, folder / name, end)
             if is_last and not keeps:
-                turn = _without_checkpoint(turn)
+                turn = replace(turn, checkpoint=turn.checkpoint.model_copy(update={"steps": None}))
             shown = _Labelled(progress, runner.label if len(ends) == 1 else f"{runner.label}, {number + 1}/{len(ends)}")
             mode = "train_and_eval" if is_last and evaluates else "train"
             found = results[runner.label]
@@ -109,19 +110,10 @@ def race(
     return [_finish(runner.label, results[runner.label]) for runner in runners]
 
 
-def folder_name(label: str) -> str:
-    """Name of the folder of a run."""
-    return label.replace(",", "").replace(" ", "_")
-
-
 def turn_ends(num_steps: int) -> list[int]:
     """Return the last step of each turn."""
     turns = max(1, min(MOST_TURNS, num_steps // FEWEST_STEPS))
     return [num_steps * turn // turns for turn in range(1, turns + 1)]
-
-
-def _without_checkpoint(params: Params) -> Params:
-    return replace(params, checkpoint=params.checkpoint.model_copy(update={"steps": None}))
 
 
 def _run(runner: Runner, params: Params, mode: str, lanes: int | None, progress: Progress) -> RunResult:

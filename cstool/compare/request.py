@@ -73,7 +73,8 @@ def sparse_groups(params: Params, sparsity: float | None, flag: str) -> tuple[Sp
         flag: with which it was typed
 
     Raises:
-        CstoolError: there is none; or one was typed, and the file has a schedule where it should go
+        CstoolError: there is none; or one was typed, and the file has a schedule where it should go, or an optimizer of
+            dense weights alone
     """
     if not params.sparsity and sparsity is None:
         raise CstoolError(
@@ -83,6 +84,9 @@ def sparse_groups(params: Params, sparsity: float | None, flag: str) -> tuple[Sp
         )
     if sparsity is None:
         return params.sparsity
+    if params.optimizer is not None and params.optimizer.no_sparsity:
+        rule = f"must not be given with {type(params.optimizer).__name__}"
+        raise CstoolError(f"{flag}: {rule}, got {sparsity:g}", params.optimizer.no_sparsity)
     if not params.sparsity:
         return (SparsityParams.model_validate({"sparsity": sparsity}),)
     label, key = params.sparsity_place

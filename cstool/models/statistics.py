@@ -102,11 +102,7 @@ def count_statistics(graph: Graph) -> Statistics:
         shapes |= {tensor.name: tensor.shape for tensor in segment.tensors}
         for op in segment.ops:
             # What a repetition gets from the one before it is taken to need a delta: it comes from weights.
-            if not op.weights and without_delta.issuperset(op.inputs):
-                without_delta.update(op.outputs)
-            else:
-                without_delta.difference_update(op.outputs)
-            counted = op_flops(op, shapes, set(op.inputs) - without_delta)
+            counted = op_flops(op, shapes, inputs_with_delta(op, without_delta))
             if counted.total:
                 flops[op.kind] = flops.get(op.kind, Flops()) + counted * segment.count
     return Statistics(_parts(graph), flops, tokens)
@@ -136,6 +132,15 @@ def _parts(graph: Graph) -> tuple[Part, ...]:
 
 def _module(weight: str) -> str:
     return weight.rpartition(".")[0]
+
+
+def inputs_with_delta(op: Op, without_delta: set[str]) -> set[str]:
+    """Inputs of an op that need a delta: all but those in `without_delta`, where outputs go that follow from these."""
+    if not op.weights and without_delta.issuperset(op.inputs):
+        without_delta.update(op.outputs)
+    else:
+        without_delta.difference_update(op.outputs)
+    return set(op.inputs) - without_delta
 
 
 def op_flops(op: Op, shapes: Mapping[str, tuple[int, ...]], with_delta: Collection[str]) -> Flops:

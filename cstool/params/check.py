@@ -74,10 +74,9 @@ class _Checker:
         precision = check(trainer.PrecisionParams, init.get("precision"), (*_INIT, "precision"))
         self._note_precision(init.get("precision"))
         sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
-        if optimizer and sparsity and not optimizer.takes_sparsity:
-            name = type(optimizer).__name__
-            hint = f"of sparse weights {name} keeps no state: AdamW, Lion or SGD trains them"
-            self._problems.add((*_INIT, "sparsity"), f"must not be given with {name}", init["sparsity"], hint)
+        if optimizer and sparsity and optimizer.no_sparsity:
+            rule = f"must not be given with {type(optimizer).__name__}"
+            self._problems.add((*_INIT, "sparsity"), rule, init["sparsity"], optimizer.no_sparsity)
         loop = check(trainer.LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
         checkpoint = check(trainer.CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
         memoryx = check(trainer.MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))

@@ -210,11 +210,11 @@ class Params:
         fit = _given(
             train_dataloader=None if self.train_dataloader is None else self.train_dataloader.dump(),
             val_dataloader=_dumped(self.val_dataloaders),
-            ckpt_path=_text(self.checkpoint_path and self.checkpoint_path.path),
+            ckpt_path=_text(self.checkpoint_path.path if self.checkpoint_path else None),
         )
         validate = _given(
             val_dataloader=_dumped(self.eval_dataloaders),
-            ckpt_path=_text(self.eval_checkpoint_path and self.eval_checkpoint_path.path),
+            ckpt_path=_text(self.eval_checkpoint_path.path if self.eval_checkpoint_path else None),
         )
         validate_all = _given(
             val_dataloaders=None

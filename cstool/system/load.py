@@ -1,12 +1,13 @@
 """System files: the YAML of the three known systems, and files of one's own, which may start from one of them."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from cstool.errors import ParamsError
 from cstool.system.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
@@ -56,72 +57,49 @@ _Share = _Sourced[Annotated[float, Field(ge=0.001, le=1)]]
 _Counts = _Sourced[Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_BYTES)], ...], List, Field(min_length=1)]]
 
 
-class _FabricSection(Section):
-    width: _Side
-    height: _Side
+_KINDS: dict[str, Any] = {
+    "width": _Side,
+    "height": _Side,
+    "sram_bytes": _Sram,
+    **dict.fromkeys(("code_bytes", "stack_bytes", "accumulator_cache_bytes"), _PeBytes),
+    **dict.fromkeys(("vector_op_cycles", "ramp_cycles", "io_colors"), _Whole),
+    "efficiency": _Share,
+    "capacity_bytes": _Bytes,
+    "units_bytes": _Counts,
+}
+"""number of a part -> its kind; the others are counts if they are whole, and positive if not"""
+_PARTS = {"fabric": Fabric, "pe": ProcessingElement, "links": Links, "memoryx": MemoryXUnit, "swarmx": SwarmXUnit}
 
 
-class _SimdSection(Section):
-    fmach: _Count
-    fmachs: _Count
-    fmacs: _Count
-    fadds: _Count
-    faddh: _Count
+def _section(name: str, kinds: Mapping[str, Any], base: type[Section] = Section) -> type[Section]:
+    fields: dict[str, Any] = {key: (kind, ...) for key, kind in kinds.items()}
+    return create_model(name, __base__=base, **fields)
 
 
-class _PeSection(Section):
-    sram_bytes: _Sram
-    code_bytes: _PeBytes
-    stack_bytes: _PeBytes
-    accumulator_cache_bytes: _PeBytes
-    banks: _Count
-    bank_word_bytes: _Count
-    bank_conflict_factor: _Count
-    read_bytes_per_cycle: _Count
-    write_bytes_per_cycle: _Count
-    vector_op_cycles: _Whole
-    fabric_elements_per_cycle: _Count
-    division_cycles: _Count
-    efficiency: _Share
-    simd: _SimdSection
+def _section_of(part: type) -> type[Section]:
+    """The section of a part of a system, each number of which has a source."""
+    simd = _section("_Simd", dict.fromkeys(("fmach", "fmachs", "fmacs", "fadds", "faddh"), _Count))
+    of_type = {int: _Count, float: _Positive, Mapping[str, int]: simd}
+    return _section(part.__name__, {f.name: _KINDS.get(f.name, of_type.get(f.type)) for f in dataclasses.fields(part)})
 
 
-class _LinksSection(Section):
-    wavelet_bytes: _Count
-    hop_cycles: _Count
-    ramp_cycles: _Whole
-    colors: _Count
-    io_colors: _Whole
-
-
-class _MemoryXSection(Section):
-    capacity_bytes: _Bytes
-    units_bytes: _Counts
-    bytes_per_s: _Positive
-    flops: _Positive
-    index_bytes: _Count
-    gradient_bytes: _Count
-
-
-class _SwarmXSection(Section):
-    fan_out: _Count
-    hop_s: _Positive
-
-
-class _SystemSection(Section):
+class _Cluster(Section):
     null_counts: ClassVar[frozenset[str]] = frozenset({"memoryx", "swarmx"})
 
-    wafer: Annotated[str, Field(min_length=1)]
-    clock_hz: _Positive
-    io_bytes_per_s: _Positive
-    power_w: _Positive
-    idle_power_w: _Positive
-    max_systems: _Count
-    fabric: _FabricSection
-    pe: _PeSection
-    links: _LinksSection
-    memoryx: _MemoryXSection | None
-    swarmx: _SwarmXSection | None
+
+_SystemSection = _section(
+    "_SystemSection",
+    {
+        "wafer": Annotated[str, Field(min_length=1)],
+        **dict.fromkeys(("clock_hz", "io_bytes_per_s", "power_w", "idle_power_w"), _Positive),
+        "max_systems": _Count,
+        **{
+            name: _section_of(part) | None if name in _Cluster.null_counts else _section_of(part)
+            for name, part in _PARTS.items()
+        },
+    },
+    _Cluster,
+)
 
 
 def system_names() -> list[str]:
@@ -161,11 +139,14 @@ def _read_system(path: Path) -> System:
         data = _extended(document, problems)
         problems.raise_found()
     section = problems.check(_SystemSection, data, ())
-    if section is not None:
-        _check_rooms(section, problems)
     problems.raise_found()
     assert section is not None
-    return _system(path.stem, section)
+    values = _values(section)
+    parts = {key: part(**values[key]) for key, part in _PARTS.items() if values[key] is not None}
+    system = System(name=path.stem, **{**values, **parts}, sources=MappingProxyType(dict(_sources(section, ""))))
+    _check_rooms(system, problems)
+    problems.raise_found()
+    return system
 
 
 def _extended(document: Document, problems: Problems) -> Any:
@@ -186,51 +167,33 @@ def _over(base: Any, own: Any) -> Any:
     return {**base, **{key: _over(base.get(key), value) for key, value in own.items()}}
 
 
-def _check_rooms(section: _SystemSection, problems: Problems) -> None:
-    pe, links = section.pe, section.links
-    taken = pe.code_bytes.value + pe.stack_bytes.value
-    if taken >= pe.sram_bytes.value:
+def _check_rooms(system: System, problems: Problems) -> None:
+    pe, links, memoryx, swarmx = system.pe, system.links, system.memoryx, system.swarmx
+    taken = pe.code_bytes + pe.stack_bytes
+    if taken >= pe.sram_bytes:
         rule = f"must be more than code_bytes and stack_bytes together ({taken})"
-        problems.add(("pe", "sram_bytes", "value"), rule, pe.sram_bytes.value)
-    if links.io_colors.value >= links.colors.value:
-        rule = f"must be less than colors ({links.colors.value})"
-        problems.add(("links", "io_colors", "value"), rule, links.io_colors.value)
-    if section.idle_power_w.value > section.power_w.value:
-        rule = f"must be at most power_w ({section.power_w.value:g})"
-        problems.add(("idle_power_w", "value"), rule, section.idle_power_w.value)
-    if section.memoryx is not None:
-        units, capacity = section.memoryx.units_bytes.value, section.memoryx.capacity_bytes.value
-        if list(units) != sorted(set(units)) or units[-1] != capacity:
+        problems.add(("pe", "sram_bytes", "value"), rule, pe.sram_bytes)
+    if links.io_colors >= links.colors:
+        problems.add(("links", "io_colors", "value"), f"must be less than colors ({links.colors})", links.io_colors)
+    if system.idle_power_w > system.power_w:
+        problems.add(("idle_power_w", "value"), f"must be at most power_w ({system.power_w:g})", system.idle_power_w)
+    if memoryx is not None:
+        units, capacity = list(memoryx.units_bytes), memoryx.capacity_bytes
+        if units != sorted(set(units)) or units[-1] != capacity:
             rule = f"must ascend and end with capacity_bytes ({capacity})"
-            problems.add(("memoryx", "units_bytes", "value"), rule, list(units))
-    if section.swarmx is not None and section.swarmx.fan_out.value < 2:
-        problems.add(("swarmx", "fan_out", "value"), "must be at least 2", section.swarmx.fan_out.value)
-
-
-def _system(name: str, section: _SystemSection) -> System:
-    return System(
-        name=name,
-        wafer=section.wafer,
-        fabric=Fabric(**_values(section.fabric)),
-        pe=ProcessingElement(**_values(section.pe)),
-        links=Links(**_values(section.links)),
-        clock_hz=section.clock_hz.value,
-        io_bytes_per_s=section.io_bytes_per_s.value,
-        power_w=section.power_w.value,
-        idle_power_w=section.idle_power_w.value,
-        max_systems=section.max_systems.value,
-        memoryx=None if section.memoryx is None else MemoryXUnit(**_values(section.memoryx)),
-        swarmx=None if section.swarmx is None else SwarmXUnit(**_values(section.swarmx)),
-        sources=MappingProxyType(dict(_sources(section, ""))),
-    )
+            problems.add(("memoryx", "units_bytes", "value"), rule, units)
+    if swarmx is not None and swarmx.fan_out < 2:
+        problems.add(("swarmx", "fan_out", "value"), "must be at least 2", swarmx.fan_out)
 
 
 def _values(section: Section) -> dict[str, Any]:
-    """Return the numbers of a section, without their sources."""
+    """The values of a section, without their sources."""
     found: dict[str, Any] = {}
     for name in type(section).model_fields:
         part = getattr(section, name)
-        found[name] = part.value if isinstance(part, _Sourced) else MappingProxyType(_values(part))
+        if isinstance(part, _Sourced):
+            part = part.value
+        found[name] = MappingProxyType(_values(part)) if isinstance(part, Section) else part
     return found
 
 

@@ -29,8 +29,8 @@ class Optimizer(Section):
     adjust_learning_rate: Mapping[str, NotNegative] = Field({}, validate_default=True)
     form: Literal["vendor", "pytorch"] = "vendor"
 
-    takes_sparsity: ClassVar[bool] = True
-    """whether weights may be sparse"""
+    no_sparsity: ClassVar[str] = ""
+    """why no weight may be sparse, and what to do instead; empty where weights may"""
     other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
@@ -120,7 +120,7 @@ class Adafactor(Optimizer):
     decay_rate: Annotated[float, Field(lt=0)] = -0.8
     scale_parameter: bool = True
 
-    takes_sparsity: ClassVar[bool] = False
+    no_sparsity: ClassVar[str] = "of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         "clip_threshold": (1.0,),
         "beta1": (),

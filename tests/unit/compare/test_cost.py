@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 
 from cstool.compare.cost import OUTSIDE, build_cost, op_products, pattern_bytes
 from cstool.compare.race import Finish
+from cstool.compare.verdict import Cost
 from cstool.kernels.sparse import make_pattern
 from cstool.models.statistics import Flops, count_statistics
-from cstool.params import SparsityParams
+from cstool.optimizers import Optimizer, costed_optimizer, state_numbers
+from cstool.params import AdamW, SparsityParams
+from cstool.params.sections.optimizers import Adafactor
 from cstool.run.session import RunResult
 from tests.models import FAMILIES, decoder, fc_mnist
 
+ADAM = costed_optimizer(AdamW())
 QUERY = "transformer_decoder.layers.{}.self_attn.proj_q_dense_layer.weight"
 
 
@@ -71,7 +75,7 @@ def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
         finish(1.0, shares, waves=3, sparsity=table),
         batch_size=10,
         num_steps=5,
-        optimizer_arrays=2,
+        optimizer=ADAM,
         ceiling_of=Halves,  # type: ignore[arg-type]
     )
     query, *_, outside = found.rows
@@ -94,28 +98,41 @@ def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
     assert found.sparse.seconds == pytest.approx(1.0)
 
 
-def test_a_weight_that_is_alone_keeps_its_number():
+class Asked:
+    """Stands in for the measured kernels: as fast as dense ones."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def speedup(self, *_: object) -> float:
+        return 1.0
+
+
+def alone(optimizer: Optimizer) -> Cost:
     graph = fc_mnist()
     name = "fc_layers.1.weight"
     table = [{"weights": name, "shape": [4, 6], "density": 0.5, "kernels": dict.fromkeys("abc", "dense")}]
     shares = {op.name: 0.01 for op in graph.ops}
-
-    class Asked:
-        def __init__(self, *_: object) -> None: ...
-
-        def speedup(self, *_: object) -> float:
-            return 1.0
-
-    found = build_cost(
+    return build_cost(
         graph,
         {name: SparsityParams(sparsity=0.5)},
         finish(1.0, shares),
         finish(1.0, shares, sparsity=table),
         batch_size=1,
         num_steps=1,
-        optimizer_arrays=0,
+        optimizer=optimizer,
         ceiling_of=Asked,  # type: ignore[arg-type]
     )
-    assert [row.name for row in found.rows] == [
-        *(name, "dense linear layers", "other ops", "output and loss", OUTSIDE),
+
+
+def test_a_weight_that_is_alone_keeps_its_number():
+    assert [row.name for row in alone(costed_optimizer(None)).rows] == [
+        *("fc_layers.1.weight", "dense linear layers", "other ops", "output and loss", OUTSIDE),
     ]
+
+
+def test_state_counts_as_the_optimizer_keeps_it():
+    factored = costed_optimizer(Adafactor())
+    weights = fc_mnist().weights.values()
+    states = 4 * sum(state_numbers(factored, weight.shape) for weight in weights)
+    assert states > 0
+    assert alone(factored).dense.memory_bytes == alone(costed_optimizer(None)).dense.memory_bytes + states

@@ -69,6 +69,15 @@ def test_no_sparsity_at_all_is_no_comparison(load):
     )
 
 
+def test_an_optimizer_of_dense_weights_alone_takes_no_sparsity(load):
+    with pytest.raises(CstoolError) as error:
+        sparse_groups(load(optimizer={"Adafactor": {"learning_rate": 0.01}}), 0.9, "--sparsity")
+    assert str(error.value) == (
+        "--sparsity: must not be given with Adafactor, got 0.9\n"
+        "hint: of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"
+    )
+
+
 @pytest.mark.parametrize(
     ("loop", "asked", "steps"),
     [
