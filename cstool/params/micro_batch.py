@@ -1,6 +1,5 @@
 """How many samples are on the modelled wafer at once: where a file says it, and which of several places counts."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from cstool.batch_split import nearest_divisors
@@ -37,9 +36,10 @@ class MicroBatchChoice:
             key: of the callback
         """
         rank = 1 + MICRO_BATCH_CALLBACKS.index(callback)
-        for below, value in _places_of_flag(flags, MICRO_BATCH_FLAG):
-            self._add(rank, value, (*key, *below))
-        return _without_flag(flags, MICRO_BATCH_FLAG)
+        others, found = _split(flags, MICRO_BATCH_FLAG, key)
+        for place, value in found:
+            self._add(rank, value, place)
+        return others
 
     def take_from_loader(self, loader: dict[str, Any], key: Key) -> dict[str, Any]:
         """Take micro_batch_size from the section of the training data; return the other keys."""
@@ -97,26 +97,21 @@ class MicroBatchChoice:
             self._problems.note_text(f"{where}: accepted, no effect: the compiler's search is exact and takes no hints")
 
 
-def _places_of_flag(flags: Any, name: str) -> Iterator[tuple[Key, Any]]:
-    """Yield key and value of a flag, whose name may stand as a whole or be split at its dots."""
-    if isinstance(flags, dict):
-        for part, value in flags.items():
-            if part == name:
-                yield (part,), value
-            elif name.startswith(f"{part}."):
-                yield from (((part, *below), found) for below, found in _places_of_flag(value, name[len(part) + 1 :]))
+def _split(flags: dict[str, Any], name: str, key: Key) -> tuple[dict[str, Any], list[tuple[Key, Any]]]:
+    """Split flags, which stand at a key, into all others, and key and value of one.
 
-
-def _without_flag(flags: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return flags without the one of a name, and without mappings that held nothing else."""
+    Its name may stand as a whole or be split at its dots; mappings that held nothing else go with it.
+    """
     others: dict[str, Any] = {}
+    found: list[tuple[Key, Any]] = []
     for part, value in flags.items():
         if part == name:
-            continue
-        if isinstance(value, dict) and name.startswith(f"{part}."):
-            rest = _without_flag(value, name[len(part) + 1 :])
-            if not rest and value:
-                continue
-            value = rest
-        others[part] = value
-    return others
+            found.append(((*key, part), value))
+        elif isinstance(value, dict) and name.startswith(f"{part}."):
+            rest, below = _split(value, name[len(part) + 1 :], (*key, part))
+            found += below
+            if rest or not value:
+                others[part] = rest
+        else:
+            others[part] = value
+    return others, found

@@ -79,7 +79,7 @@ def _section(name: str, kinds: Mapping[str, Any], base: type[Section] = Section)
 def _section_of(part: type) -> type[Section]:
     """The section of a part of a system, each number of which has a source."""
     simd = _section("_Simd", dict.fromkeys(("fmach", "fmachs", "fmacs", "fadds", "faddh"), _Count))
-    of_type = {int: _Count, float: _Positive, Mapping[str, int]: simd}
+    of_type: dict[Any, Any] = {int: _Count, float: _Positive, Mapping[str, int]: simd}
     return _section(part.__name__, {f.name: _KINDS.get(f.name, of_type.get(f.type)) for f in dataclasses.fields(part)})
 
 

@@ -73,6 +73,11 @@ def beside(other: str, agree: Callable[[Any, Any], bool], rule: str, hint: str |
     return AfterValidator(check)
 
 
+def filled(default: Callable[[dict[str, Any]], Any]) -> BeforeValidator:
+    """What a field is where it is null: it follows from those before it that are right."""
+    return BeforeValidator(lambda value, info: default(info.data) if value is None else value)
+
+
 def not_beside(other: str, rest: str = "", hint: str = "keep one of the two") -> AfterValidator:
     """The rule that of two fields one at the most is given, or true."""
     return beside(other, lambda value, there: not (value and there), f"cannot stand beside {other}{rest}", hint)

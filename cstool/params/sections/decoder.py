@@ -5,7 +5,7 @@ Keys, defaults and rules are the vendor's. Source: its GPT-2 model, 2.10.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from cstool.batch_split import nearest_divisors
 from cstool.params.sections.decoder_parts import (
@@ -18,7 +18,18 @@ from cstool.params.sections.decoder_parts import (
     PositionScalingParams,
 )
 from cstool.params.sections.initializers import SCALABLE, InitializerParams
-from cstool.yaml_lines.section import Count, NotNegative, Positive, Rate, Section, Whole, beside, not_beside, rule_error
+from cstool.yaml_lines.section import (
+    Count,
+    NotNegative,
+    Positive,
+    Rate,
+    Section,
+    Whole,
+    beside,
+    filled,
+    not_beside,
+    rule_error,
+)
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000
@@ -35,8 +46,18 @@ _NEEDS_EVERY_OTHER_LAYER = beside(
     "needs sliding_window_every_other_decoder_layer",
 )
 
+_OF_LAYERS = (
+    "initializer_params",
+    *(f"{name}_initializer_params" for name in ("output_layer", "ffn", "ffn_output_layer")),
+)
+"""the initializers that muP makes narrower"""
 _AS_INITIALIZER = object()
 """stands for an output_layer_initializer that is not given, beside an initializer that is"""
+
+
+def as_rate(other: str) -> BeforeValidator:
+    """A rate of null is that of another key."""
+    return filled(lambda data: data.get(other, 0.0))
 
 
 class DecoderParams(Section):
@@ -78,7 +99,7 @@ class DecoderParams(Section):
     attention_inner_dim: Count | None = None
     attention_type: Literal["scaled_dot_product", "dot_product"] = "scaled_dot_product"
     attention_module: Literal["aiayn_attention", "multiquery_attention"] = "aiayn_attention"
-    extra_attention_params: AttentionExtraParams = Field(None, validate_default=True)
+    extra_attention_params: Annotated[AttentionExtraParams, filled(lambda _: {})] = Field(None, validate_default=True)
     attention_sliding_window_length: Count | None = None
     sliding_window_every_other_decoder_layer: Annotated[bool, _NEEDS_A_WINDOW] = False
     sliding_window_every_other_decoder_layer_pattern: Annotated[
@@ -92,13 +113,16 @@ class DecoderParams(Section):
     rope_theta: Annotated[float, Field(gt=1)] = 10000.0
     pos_scaling_type: Literal["linear", "llama3", "yarn"] = "linear"
     pos_scaling_factor: Positive = 1.0
-    pos_scaling_extra_args: PositionScalingParams | None = Field(None, validate_default=True)
+    pos_scaling_extra_args: Annotated[
+        PositionScalingParams | None,
+        filled(lambda data: {} if data.get("pos_scaling_type", "linear") != "linear" else None),
+    ] = Field(None, validate_default=True)
     filter_size: Count = 3072
     nonlinearity: Literal[tuple(NONLINEARITIES | GATED_NONLINEARITIES)] = "gelu"  # type: ignore[valid-type]
     dropout_rate: Rate = 0.1
-    residual_dropout_rate: Rate = Field(None, validate_default=True)
-    attention_dropout_rate: Rate = 0.1
-    embedding_dropout_rate: Rate = Field(None, validate_default=True)
+    residual_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+    attention_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = 0.1
+    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
     use_projection_bias_in_attention: bool = True
     use_ffn_bias_in_attention: bool = True
     use_ffn_bias: bool = True
@@ -108,7 +132,9 @@ class DecoderParams(Section):
     mup_base_hidden_size: Positive | None = None
     mup_base_filter_size: Positive | None = Field(None, validate_default=True)
     embeddings_scale: Positive = 1.0
-    scale_qk_dot_by_d: bool = Field(None, validate_default=True)
+    scale_qk_dot_by_d: Annotated[bool, filled(lambda data: data.get("mup_base_hidden_size") is not None)] = Field(
+        None, validate_default=True
+    )
     scale_qk_dot_by_layer_idx: bool = False
     attention_logits_alpha: Positive = 1.0
     scale_output_logits_by_d: bool = True
@@ -133,8 +159,6 @@ class DecoderParams(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     moe: MoeParams = Field(MoeParams(), exclude=True)
 
-    _dropout_source: ClassVar[str] = "dropout_rate"
-    """what an attention_dropout_rate of null follows"""
     other_names: ClassVar[dict[str, str]] = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts: ClassVar[frozenset[str]] = frozenset({"attention_dropout_rate", "position_embedding_type"})
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
@@ -149,11 +173,6 @@ class DecoderParams(Section):
             near = [str(size) for size in (below, below + heads) if size > 0]
             raise rule_error(f"must be a multiple of num_heads ({heads})", _nearest(near))
         return width
-
-    @field_validator("extra_attention_params", mode="before")
-    @classmethod
-    def _fill_extra_attention(cls, value: Any) -> Any:
-        return {} if value is None else value
 
     @field_validator("extra_attention_params")
     @classmethod
@@ -207,11 +226,6 @@ class DecoderParams(Section):
             raise rule_error(f"needs position_embedding_type {' or '.join(fitting)}, and that is {written}")
         return value
 
-    @field_validator("pos_scaling_extra_args", mode="before")
-    @classmethod
-    def _fill_position_scaling(cls, value: Any, info: ValidationInfo) -> Any:
-        return {} if value is None and info.data.get("pos_scaling_type", "linear") != "linear" else value
-
     @field_validator("pos_scaling_extra_args")
     @classmethod
     def _scaling_knows_the_original_length(
@@ -224,26 +238,12 @@ class DecoderParams(Section):
             raise rule_error("must give original_max_position_embeddings for pos_scaling_type yarn")
         return extra.model_copy(update={"original_max_position_embeddings": 8192})
 
-    @field_validator("attention_dropout_rate", "residual_dropout_rate", "embedding_dropout_rate", mode="before")
-    @classmethod
-    def _follow_dropout_rate(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is not None:
-            return value
-        return info.data.get(
-            cls._dropout_source if info.field_name == "attention_dropout_rate" else "dropout_rate", 0.0
-        )
-
     @field_validator("mup_base_filter_size")
     @classmethod
     def _mup_has_both_sizes(cls, filter_size: float | None, info: ValidationInfo) -> float | None:
         if "mup_base_hidden_size" in info.data and (filter_size is None) != (info.data["mup_base_hidden_size"] is None):
             raise rule_error("must be given together with mup_base_hidden_size")
         return filter_size
-
-    @field_validator("scale_qk_dot_by_d", mode="before")
-    @classmethod
-    def _fill_scale_by_d(cls, value: Any, info: ValidationInfo) -> Any:
-        return info.data.get("mup_base_hidden_size") is not None if value is None else value
 
     @model_validator(mode="before")
     @classmethod
@@ -253,14 +253,7 @@ class DecoderParams(Section):
         rest = {key: value for key, value in data.items() if not (key.endswith("initializer") and value is None)}
         return {"output_layer_initializer": _AS_INITIALIZER, **rest}
 
-    @field_validator(
-        "initializer_params",
-        "embedding_initializer_params",
-        "output_layer_initializer_params",
-        "ffn_initializer_params",
-        "ffn_output_layer_initializer_params",
-        mode="before",
-    )
+    @field_validator("embedding_initializer_params", *_OF_LAYERS, mode="before")
     @classmethod
     def _fill_initializer(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, str):
@@ -269,12 +262,7 @@ class DecoderParams(Section):
             return value
         return cls._default_initializer(str(info.field_name), value is _AS_INITIALIZER, info.data)
 
-    @field_validator(
-        "initializer_params",
-        "output_layer_initializer_params",
-        "ffn_initializer_params",
-        "ffn_output_layer_initializer_params",
-    )
+    @field_validator(*_OF_LAYERS)
     @classmethod
     def _mup_can_scale_it(cls, initializer: InitializerParams, info: ValidationInfo) -> InitializerParams:
         if info.data.get("mup_base_hidden_size") is not None and initializer.name not in SCALABLE:
@@ -284,9 +272,7 @@ class DecoderParams(Section):
     @classmethod
     def _default_initializer(cls, field: str, as_initializer: bool, given: dict[str, Any]) -> Any:
         std = given.get("initializer_range", 0.02)
-        if as_initializer:
-            return given.get("initializer_params", truncated_normal(std))
-        if field == "ffn_initializer_params":
+        if as_initializer or field == "ffn_initializer_params":
             return given.get("initializer_params", truncated_normal(std))
         if given.get("mup_base_hidden_size") is None:
             if field == "output_layer_initializer_params":

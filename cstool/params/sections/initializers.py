@@ -3,17 +3,10 @@
 import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cstool.ir import Initializer
-from cstool.yaml_lines.section import NotNegative, Positive, Section, beside, rule_error
+from cstool.yaml_lines.section import NotNegative, Positive, Section, beside, filled, rule_error
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "normal": ("mean", "std"),
@@ -50,15 +43,12 @@ class InitializerParams(Section):
     mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
     nonlinearity: Literal["leaky_relu", "relu"] = "leaky_relu"
     scale: Positive = 1.0
-    distribution: Literal["truncated_normal", "normal", "uniform"] = Field(None, validate_default=True)
+    distribution: Annotated[
+        Literal["truncated_normal", "normal", "uniform"],
+        filled(lambda data: "uniform" if data.get("name") == "lecun_uniform" else "truncated_normal"),
+    ] = Field(None, validate_default=True)
 
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": tuple(_KEYS)}
-
-    @field_validator("distribution", mode="before")
-    @classmethod
-    def _fill_distribution(cls, value: Any, info: ValidationInfo) -> Any:
-        default = "uniform" if info.data.get("name") == "lecun_uniform" else "truncated_normal"
-        return default if value is None else value
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:

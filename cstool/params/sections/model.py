@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams, truncated_normal
+from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams, as_rate, truncated_normal
 from cstool.params.sections.decoder_parts import PRECISION_KEYS
 from cstool.yaml_lines.section import Count, List, Rate, Section
 
@@ -15,12 +15,12 @@ class ParallelDecoderParams(DecoderParams):
     name: Literal["gptj", "gpt-neox", "falcon"]  # type: ignore[assignment]
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "rotary"
     apply_attention_sinks: bool = True
+    attention_dropout_rate: Annotated[Rate, as_rate("residual_dropout_rate")] = 0.1
     embedding_dropout_rate: Rate = 0.1
     use_ffn_bias: bool = False
     use_untied_layer_norm: bool = False
     scale_qk_dot_by_d: bool = False
 
-    _dropout_source: ClassVar[str] = "residual_dropout_rate"
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         key: value for key, value in DecoderParams.supported.items() if key != "use_untied_layer_norm"
     } | {"norm_first_sandwich": ()}
@@ -62,17 +62,10 @@ class FcMnistParams(Section):
         return (self.hidden_size,) * self.depth if self.hidden_sizes is None else self.hidden_sizes
 
 
-ModelParams = FcMnistParams | DecoderParams
-
-
-def _names(section: type[Section]) -> tuple[str, ...]:
-    return get_args(section.model_fields["name"].annotation)
-
-
 MODELS: dict[str, type[FcMnistParams] | type[DecoderParams]] = {
-    "fc_mnist": FcMnistParams,
-    **dict.fromkeys(_names(DecoderParams), DecoderParams),
-    **dict.fromkeys(_names(ParallelDecoderParams), ParallelDecoderParams),
+    name: section
+    for section in (FcMnistParams, DecoderParams, ParallelDecoderParams)
+    for name in get_args(section.model_fields["name"].annotation)
 }
 OTHER_FAMILIES: dict[str, str] = {
     **dict.fromkeys(

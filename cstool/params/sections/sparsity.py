@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.yaml_lines.section import Count, List, Section, Whole, beside, increasing, not_beside, rule_error
+from cstool.yaml_lines.section import Count, List, Section, Whole, beside, filled, increasing, not_beside, rule_error
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""
@@ -160,7 +160,11 @@ class SparsityParams(Section):
     sparsity: Annotated[Any, BeforeValidator(_share)] = Field(None, validate_default=True)
     param_filter: Annotated[tuple[str, ...] | None, BeforeValidator(_globs)] = None
     update: UpdateParams | None = None
-    drop_fraction: Annotated[Any, BeforeValidator(_share)] = Field(None, validate_default=True)
+    drop_fraction: Annotated[
+        Any,
+        BeforeValidator(_share),
+        filled(lambda data: 0.3 if data.get("algorithm") in _BELONGS_TO["drop_fraction"] else None),
+    ] = Field(None, validate_default=True)
     balance_in_groups: Count | None = None
     balance_out_groups: Annotated[Count | None, not_beside("balance_in_groups")] = None
     samples: Count | None = None
@@ -189,11 +193,6 @@ class SparsityParams(Section):
         if algorithm == "gmp" and not changes:
             raise rule_error("must change over time for algorithm gmp", "algorithm static keeps it as it is")
         return value
-
-    @field_validator("drop_fraction", mode="before")
-    @classmethod
-    def _fill_drop_fraction(cls, value: Any, info: ValidationInfo) -> Any:
-        return 0.3 if value is None and info.data.get("algorithm") in _BELONGS_TO["drop_fraction"] else value
 
     @field_validator(*_BELONGS_TO)
     @classmethod

@@ -10,14 +10,23 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
 from cstool.words import BYTE_UNITS, parse_quantity
-from cstool.yaml_lines.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, not_beside, rule_error
+from cstool.yaml_lines.section import (
+    MAX_STEPS,
+    Count,
+    NotNegative,
+    Positive,
+    Section,
+    Whole,
+    filled,
+    not_beside,
+    rule_error,
+)
 
 
 class PrecisionParams(Section):
@@ -307,14 +316,10 @@ class EarlyStopping(Section):
     monitor: str = "eval/loss"
     patience: Count
     min_delta: NotNegative = 0.0
-    mode: Annotated[Literal["min", "max"], Field(validate_default=True)] = None  # type: ignore[assignment]
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _fill_mode(cls, mode: Any, info: ValidationInfo) -> Any:
-        if mode is None:
-            return "max" if str(info.data.get("monitor")).endswith("/accuracy") else "min"
-        return mode
+    mode: Annotated[
+        Literal["min", "max"],
+        filled(lambda data: "max" if str(data.get("monitor")).endswith("/accuracy") else "min"),
+    ] = Field(None, validate_default=True)
 
 
 CALLBACK_SECTIONS: dict[str, type[Section]] = {
