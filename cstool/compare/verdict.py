@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from cstool.brief import Brief
@@ -41,27 +42,23 @@ class Numerics:
     @property
     def problems(self) -> tuple[str, ...]:
         """What does not hold, in words."""
-        found = []
-        for step, (difference, most) in enumerate(
-            zip(self.loss_differences, self.loss_tolerances, strict=True), start=1
-        ):
-            if not difference <= most:
-                found.append(
-                    f"sparse and dense kernels disagree: their losses differ by {difference:.1e} at step {step}, "
-                    f"the tolerance is {most:.1e}"
-                )
-                break
+        steps = enumerate(zip(self.loss_differences, self.loss_tolerances, strict=True), start=1)
+        found = [
+            f"their losses differ by {difference:.1e} at step {step}, the tolerance is {most:.1e}"
+            for step, (difference, most) in steps
+            if not difference <= most
+        ][:1]
         if not self.gradient_difference <= self.gradient_tolerance:
             found.append(
-                f"sparse and dense kernels disagree: in step 1, the gradient of {self.worst_weight} differs by "
-                f"{self.gradient_difference:.1e}, the tolerance is {self.gradient_tolerance:.1e}"
+                f"in step 1, the gradient of {self.worst_weight} differs by {self.gradient_difference:.1e}, "
+                f"the tolerance is {self.gradient_tolerance:.1e}"
             )
         if not self.mask_difference <= self.mask_tolerance:
             found.append(
-                f"sparse and dense kernels disagree: after step {self.steps}, {self.mask_difference:.2%} of the masks "
-                f"differ, the tolerance is {self.mask_tolerance:.2%}"
+                f"after step {self.steps}, {self.mask_difference:.2%} of the masks differ, "
+                f"the tolerance is {self.mask_tolerance:.2%}"
             )
-        return tuple(found)
+        return tuple(f"sparse and dense kernels disagree: {problem}" for problem in found)
 
 
 @dataclass(frozen=True)
@@ -111,12 +108,7 @@ class Amounts:
     seconds: float
 
     def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(
-            self.flops + other.flops,
-            self.streamed_bytes + other.streamed_bytes,
-            self.memory_bytes + other.memory_bytes,
-            self.seconds + other.seconds,
-        )
+        return Amounts(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)

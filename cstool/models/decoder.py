@@ -114,22 +114,18 @@ def _embedding(model: DecoderParams, sequence_length: int) -> Segment:
 def _layers(model: DecoderParams, sequence_length: int) -> list[Segment]:
     """Return all layers, written once for as many as are alike."""
     count = model.num_hidden_layers
+    # The first layer, the layers of a repetition, and how many of these there are.
+    units = [(0, 1, count)]
     if model.scale_qk_dot_by_layer_idx:
-        period, units = 1, [(n, 1) for n in range(count)]
+        units = [(n, 1, 1) for n in range(count)]
     elif model.sliding_window_every_other_decoder_layer and count > 1:
-        period, units = 2, [(0, count // 2)]
-    else:
-        period, units = 1, [(0, count)]
+        units = [(0, 2, count // 2), *([(count - 1, 1, 1)] if count % 2 else [])]
     segments = []
-    for first, repetitions in units:
+    for first, period, repetitions in units:
         parts = _Parts(model, sequence_length)
         for offset in range(period):
             _add_layer(parts, first + offset, offset)
         segments.append(parts.segment(repetitions, first, period))
-    if rest := count % period:
-        parts = _Parts(model, sequence_length)
-        _add_layer(parts, count - rest, 0)
-        segments.append(parts.segment(1, count - rest))
     return segments
 
 
@@ -182,8 +178,7 @@ def _attention(parts: _Parts, layer: str, x: str, number: int) -> str:
                 frequencies=frequencies,
                 amplitude=amplitude,
             )
-    uses_alibi = model.position_embedding_type == "alibi"
-    window = model.window(number)
+    uses_alibi, window = model.position_embedding_type == "alibi", model.window(number)
     return parts.op(
         OpKind.ATTENTION,
         attention,

@@ -84,9 +84,11 @@ class LegacyConversion:
         self._entries: dict[str, dict[str, Any]] = {"callbacks": {}, "loggers": {}}
         runconfig = data.get("runconfig")
         self._runconfig: Mapping[str, Any] = runconfig if isinstance(runconfig, dict) else {}
+        self._path = path
         self._convert_runconfig()
-        self._convert_model(path)
-        self._convert_optimizer()
+        for name, convert in (("model", self._convert_model), ("optimizer", self._convert_optimizer)):
+            if (section := data.get(name)) is not None:
+                self._init[name] = convert(section) if isinstance(section, dict) else section
         self._convert_sparsity()
         self._convert_data()
         for name, entries in self._entries.items():
@@ -153,12 +155,7 @@ class LegacyConversion:
             elif name == "op_profiler_config":
                 self._put_entry("OpProfiler", old, value)
 
-    def _convert_model(self, path: Path | None) -> None:
-        model = self._data.get("model")
-        if not isinstance(model, dict):
-            if model is not None:
-                self._init["model"] = model
-            return
+    def _convert_model(self, model: dict[str, Any]) -> dict[str, Any]:
         rest = dict(model)
         for name, new in keys.MODEL_PRECISION.items():
             if (value := rest.pop(name, None)) is not None:
@@ -173,17 +170,12 @@ class LegacyConversion:
             if (value := rest.pop(name, None)) is not None:
                 self._put_entry(callback, ("model", name), value, argument)
         is_named = rest.get("name") is not None or rest.get("model_name") is not None
-        if not is_named and (found := find_model_name(rest, path)) is not None:
+        if not is_named and (found := find_model_name(rest, self._path)) is not None:
             name, self.named_by = found
             rest = {"name": name, **{key: value for key, value in rest.items() if key != "name"}}
-        self._init["model"] = rest
+        return rest
 
-    def _convert_optimizer(self) -> None:
-        optimizer = self._data.get("optimizer")
-        if not isinstance(optimizer, dict):
-            if optimizer is not None:
-                self._init["optimizer"] = optimizer
-            return
+    def _convert_optimizer(self, optimizer: dict[str, Any]) -> dict[str, Any]:
         rest = {name: value for name, value in optimizer.items() if value is not None}
         key: Key = ("optimizer",)
         kind = _name_of(rest.pop("optimizer_type", None), OPTIMIZERS, OTHER_OPTIMIZERS)
@@ -202,7 +194,7 @@ class LegacyConversion:
             self.moved |= {(*below, "betas", index): (*key, f"beta{index + 1}") for index in (0, 1)}
         if "learning_rate" in rest:
             self._convert_learning_rate(rest)
-        self._init["optimizer"] = {kind: rest}
+        return {kind: rest}
 
     def _convert_learning_rate(self, optimizer: dict[str, Any]) -> None:
         rate, written = optimizer["learning_rate"], ("optimizer", "learning_rate")

@@ -33,12 +33,9 @@ class Optimizer(Section):
     """why no weight may be sparse, and what to do instead; empty where weights may"""
     other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "amsgrad": (),
-        "differentiable": (),
-        "disable_lr_steps_reset": (),
-        "maximize": (),
-    }
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
+        ("amsgrad", "differentiable", "disable_lr_steps_reset", "maximize"), ()
+    )
 
     @property
     def form_matters(self) -> bool:
@@ -123,9 +120,7 @@ class Adafactor(Optimizer):
     no_sparsity: ClassVar[str] = "of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         "clip_threshold": (1.0,),
-        "beta1": (),
-        "relative_step": (),
-        "warmup_init": (),
+        **dict.fromkeys(("beta1", "relative_step", "warmup_init"), ()),
         **Optimizer.supported,
     }
 
