@@ -96,11 +96,7 @@ class _Checker:
         several = loaders.held_out(validate_all.get("val_dataloaders"), (*_VALIDATE_ALL, "val_dataloaders"))
         checkpoints = self._checkpoint_paths(validate_all.get("ckpt_paths"))
         if loop is not None and checkpoint is not None:
-            self._warnings += tuple(
-                check_callbacks(
-                    callbacks, self._problems, loop=loop, checkpoint=checkpoint, model=model, val=val, sparsity=sparsity
-                )
-            )
+            self._warnings += check_callbacks(callbacks, self._problems, loop, checkpoint, model, val, sparsity)
         micro_batch_size = self._micro_batch.size(None if train is None else train.batch_size)
         if self._problems.any_found:
             return None
@@ -224,13 +220,12 @@ class _Checker:
 
     def _one_name(self, raw: dict[str, Any], key: Key) -> dict[str, Any]:
         """Return the model section with its name at `name`: before release 2.4 it stood at `model_name`."""
-        if (older := raw.get("model_name")) is None:
-            return {key: value for key, value in raw.items() if key != "model_name"}
-        if raw.get("name") not in (None, older):
-            self._problems.add((*key, "model_name"), "is another name of name: give one of the two")
-        elif raw.get("name") is None:
+        name, older = raw.get("name"), raw.get("model_name")
+        if older is not None and name is None:
             self._document.moved[(*key, "name")] = self._document.written((*key, "model_name"))
             raw = {**raw, "name": older}
+        elif older not in (None, name):
+            self._problems.add((*key, "model_name"), "is another name of name: give one of the two")
         return {key: value for key, value in raw.items() if key != "model_name"}
 
     def _optimizer(self, raw: Any) -> Optimizer | None:
@@ -305,9 +300,8 @@ class _Checker:
             self._problems.add(key, "must be a path or a list of paths", raw)
             return ()
         if raw == []:
-            self._problems.add(
-                key, "must hold at least one path", raw, "without the key, all of model_dir are evaluated"
-            )
+            hint = "without the key, all of model_dir are evaluated"
+            self._problems.add(key, "must hold at least one path", raw, hint)
         paths = [resolve_path(path, self._path.parent) for path in written]
         for index, path in enumerate(paths):
             if path in paths[:index]:

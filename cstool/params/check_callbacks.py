@@ -50,13 +50,12 @@ class Callbacks:
 def check_callbacks(
     callbacks: Callbacks,
     problems: Problems,
-    *,
     loop: LoopParams,
     checkpoint: CheckpointParams,
     model: FcMnistParams | DecoderParams | None,
     val: Sequence[DataloaderParams],
     sparsity: Sequence[SparsityParams] | None,
-) -> list[str]:
+) -> tuple[str, ...]:
     """Check callbacks against the rest of a file, and return warnings about those that will do nothing.
 
     Args:
@@ -73,9 +72,8 @@ def check_callbacks(
     for index, callback in enumerate(callbacks.saved):
         key = callbacks.places[id(callback)]
         if checkpoint.steps is None:
-            problems.add(
-                key, "needs checkpoints, and checkpoint.steps is missing", hint="checkpoint.steps: N saves them"
-            )
+            rule = "needs checkpoints, and checkpoint.steps is missing"
+            problems.add(key, rule, hint="checkpoint.steps: N saves them")
         elif (made := loop.checkpoints(checkpoint.steps)) is not None and callback.k > made:
             where, name = problems.where((*key, "k"))
             warnings.append(f"{where}: {name} is {callback.k}, and the run makes {made}: nothing is saved beside them")
@@ -90,7 +88,7 @@ def check_callbacks(
             problems.add((*key, "checkpoint_name"), rule)
     if callbacks.stopping is not None:
         _check_stopping(callbacks.stopping, callbacks.places[id(callbacks.stopping)], problems, loop, model, val)
-    return warnings
+    return tuple(warnings)
 
 
 def _is_checkpoint(name: str, template: str) -> bool:

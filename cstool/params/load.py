@@ -166,7 +166,10 @@ def _load(
         problems = Problems(phase, path.parent, problems)
         if conversion is not None:
             conversion.check_keys(problems)
-        _refuse_other_keys(phase, problems)
+        for key in phase.data:
+            if key != "trainer":
+                hint = did_you_mean(key, ["trainer"]) or "all keys stand below trainer"
+                problems.add((key,), "is not a known key", hint=hint)
         if (params := check_trainer(phase, problems, path, warnings)) is not None:
             loaded.append(params)
     assert problems is not None
@@ -236,10 +239,3 @@ def _phases(document: Document) -> list[Document]:
         Document(name, text, {"trainer": trainer, **rest}, places, {_TRAINER: (*_TRAINER, index)})
         for index, trainer in enumerate(trainers)
     ]
-
-
-def _refuse_other_keys(document: Document, problems: Problems) -> None:
-    for key in document.data:
-        if key != "trainer":
-            hint = did_you_mean(key, ["trainer"]) or "all keys stand below trainer"
-            problems.add((key,), "is not a known key", hint=hint)

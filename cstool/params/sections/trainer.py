@@ -5,7 +5,6 @@ import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -130,19 +129,15 @@ class CheckpointParams(Section):
 
 
 def _bytes(value: Any) -> Any:
-    """Return a size as a number of bytes: 512MiB, 2GiB, 1.5GB, or a whole number."""
-    if not isinstance(value, str):
-        return value
-    found = parse_quantity(value, BYTE_UNITS)
-    if found is None or found < 0:
-        raise rule_error("must be a size, such as 512MiB or 2GiB")
-    return int(found)
-
-
-def _at_least_a_mebibyte(size_bytes: int) -> int:
-    if size_bytes < 2**20:
+    """A size as a number of bytes: 512MiB, 2GiB, 1.5GB, or a whole number."""
+    if isinstance(value, str):
+        found = parse_quantity(value, BYTE_UNITS)
+        if found is None or found < 0:
+            raise rule_error("must be a size, such as 512MiB or 2GiB")
+        value = int(found)
+    if type(value) is int and value < 2**20:
         raise rule_error("must be at least 1MiB")
-    return size_bytes
+    return value
 
 
 class MemoryxParams(Section):
@@ -155,7 +150,7 @@ class MemoryxParams(Section):
     """
 
     store: Literal["auto", "ram", "file"] = "auto"
-    memory: Annotated[int, BeforeValidator(_bytes), AfterValidator(_at_least_a_mebibyte)] = 2 * 2**30
+    memory: Annotated[int, BeforeValidator(_bytes)] = 2 * 2**30
     commit_steps: Whole = 1
 
 
