@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -98,27 +98,16 @@ PROBES = (
 )
 
 
-@dataclass(frozen=True)
-class _Rest:
-    """What the steps of a model took: in ops, of a lane, and beside them."""
-
-    lanes: int
-    ops: int
-    compute_s: float
-    seconds: float
-
-
 class _NoUpdate:
     """An optimizer that does nothing."""
 
     name, artifact_key, update_ops = "none", "none", 0
 
     def states(self, _shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
-        """Keep nothing."""
         return {}
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
-        """Do nothing."""
+        pass
 
 
 def calibrate(folder: Path, report: Report) -> HostRates:
@@ -133,7 +122,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     """
     compile_kernels(lambda name, done, total: None, {"updates": compile_updates})
     measured: dict[str, list[tuple[Work, float]]] = {}
-    rests: list[_Rest] = []
+    rests: list[tuple[Any, float, float]] = []
     for number, probe in enumerate(PROBES):
         report(f"{probe.name} {probe.hidden}", number, len(PROBES) + 2)
         rests.append(_measure(probe, measured))
@@ -141,11 +130,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     update_s = _measure_updates()
     report("disk", len(PROBES) + 1, len(PROBES) + 2)
     cached, read, write = _measure_disk(folder)
-    step_s, stage_s, uneven = fit_rates(
-        [rest_row(rest.lanes, rest.ops, rest.compute_s) for rest in rests],
-        [rest.seconds for rest in rests],
-        [rest.seconds + rest.compute_s for rest in rests],
-    )
+    step_s, stage_s, uneven = fit_rates(*map(list, zip(*rests, strict=True)))
     return HostRates(
         cpu=environment()["cpu"],
         cores=available_cores(),
@@ -196,8 +181,8 @@ def _params(probe: _Probe) -> Params:
     return parse_params(yaml.safe_dump({"trainer": {"init": init}}), "calibration")
 
 
-def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> _Rest:
-    """Train a model for its times; add those of its ops, and return what a step takes beside them."""
+def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tuple[Any, float, float]:
+    """Train a model for its times; add those of its ops, and return what a step takes beside them, and in all."""
     params = _params(probe)
     graph = build_graph(params.model, declared_sequence_length(params))
     samples = grain_samples(graph, probe.batch)
@@ -240,7 +225,8 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> _R
                 measured.setdefault(f"{kind_of(op, density)} {direction}", []).append((work, median_s))
         lane_s = [sum(step) / lanes for step in zip(*spent.values(), strict=True)]
         rests = [whole - ops for whole, ops in zip(took[1:], lane_s[1:], strict=True)]
-        return _Rest(lanes, len(graph.ops), median(lane_s[1:]), max(median(rests), 0.0))
+        compute_s, rest_s = median(lane_s[1:]), max(median(rests), 0.0)
+        return rest_row(lanes, len(graph.ops), compute_s), rest_s, rest_s + compute_s
 
 
 class _Numbers:
@@ -261,16 +247,14 @@ class _Numbers:
                 self._arrays[name] = rng.standard_normal(shape, dtype=np.float32)
 
     def describe(self) -> str:
-        """See `Dataset.describe`."""
         return "random numbers"
 
     def read(self, indices: np.ndarray[Any, Any], out: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """See `Dataset.read`."""
         for name, array in out.items():
             np.take(self._arrays[name], indices, axis=0, out=array)
 
     def close(self) -> None:
-        """See `Dataset.close`."""
+        pass
 
 
 def _measure_updates() -> dict[str, float]:
@@ -283,57 +267,45 @@ def _measure_updates() -> dict[str, float]:
             shapes = [weight, weight, *optimizer.states(weight).values()]
             sets = [[np.full(shape, 1e-3, np.float32) for shape in shapes] for _ in range(cores)]
 
-            def update(arrays: Sequence[Array], optimizer: Optimizer = optimizer) -> None:
-                optimizer.update(arrays[0], arrays[1], arrays[2:], step, True)
+            def update(rule: Optimizer = optimizer, sets: list[list[Array]] = sets) -> None:
+                list(threads.map(lambda arrays: rule.update(arrays[0], arrays[1], arrays[2:], step, True), sets))
 
-            found[optimizer.name] = _fastest(threads, update, sets) / UPDATE_WEIGHTS
+            found[optimizer.name] = min(_seconds(update, 1 + UPDATES)[1:]) / UPDATE_WEIGHTS
     return found
 
 
-def _fastest(threads: ThreadPoolExecutor, rule: Callable[[Any], None], sets: Sequence[Any]) -> float:
-    times = []
-    for _ in range(1 + UPDATES):
+def _seconds(run: Callable[[], object], times: int) -> list[float]:
+    found = []
+    for _ in range(times):
         began = time.perf_counter()
-        list(threads.map(rule, sets))
-        times.append(time.perf_counter() - began)
-    return min(times[1:])
+        run()
+        found.append(time.perf_counter() - began)
+    return found
 
 
 def _measure_disk(folder: Path) -> tuple[float, float, float]:
-    """Return the rates of a copy to and from the page cache, of reading the disk, and of writing it, synced [B/s]."""
+    """Rates of a copy from the page cache, of reading the disk, and of writing it, synced, the faster of two [B/s]."""
+    block = np.ones(BLOCK_BYTES, np.uint8)
+
+    def go(move: Callable[[int, Any], None], synced: int | None = None) -> None:
+        for offset in range(0, DISK_BYTES, BLOCK_BYTES):
+            move(offset, block)
+        if synced is not None:
+            with suppress(OSError):
+                os.fdatasync(synced)
+
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".cstool-disk-") as file:
-            os.posix_fallocate(file.fileno(), 0, DISK_BYTES)
-            block = np.ones(BLOCK_BYTES, np.uint8)
-            cached = BlockFile(folder, os.dup(file.fileno()))
-            direct = BlockFile(folder, os.dup(file.fileno()), direct=True)
-            try:
-                offsets = range(0, DISK_BYTES, BLOCK_BYTES)
-                write = _rate(lambda: _all(direct.write, offsets, block, file.fileno()))
-                read = _rate(lambda: _all(direct.read, offsets, block, None))
-                _all(cached.write, offsets, block, None)
-                copy = _rate(lambda: _all(cached.read, offsets, block, None))
-            finally:
-                cached.close()
-                direct.close()
+            descriptor = file.fileno()
+            os.posix_fallocate(descriptor, 0, DISK_BYTES)
+            with (
+                closing(BlockFile(folder, os.dup(descriptor))) as cached,
+                closing(BlockFile(folder, os.dup(descriptor), direct=True)) as direct,
+            ):
+                write_s = min(_seconds(lambda: go(direct.write, descriptor), 2))
+                read_s = min(_seconds(lambda: go(direct.read), 2))
+                go(cached.write)
+                copy_s = min(_seconds(lambda: go(cached.read), 2))
     except OSError as error:
         raise EstimateError(f"{folder}: must be a folder that can be written, got: {error.strerror}") from error
-    return copy, read, write
-
-
-def _rate(run: Callable[[], None]) -> float:
-    """Return the bytes per second of the faster of two runs over the file."""
-    times = []
-    for _ in range(2):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return DISK_BYTES / min(times)
-
-
-def _all(move: Callable[[int, Any], None], offsets: range, block: Any, synced: int | None) -> None:
-    for offset in offsets:
-        move(offset, block)
-    if synced is not None:
-        with suppress(OSError):
-            os.fdatasync(synced)
+    return DISK_BYTES / copy_s, DISK_BYTES / read_s, DISK_BYTES / write_s

@@ -154,6 +154,8 @@ class Estimator:
         samples = samples_per_csx(request, num_csx)
         artifact = self.compiled(samples, request.execution_mode, num_csx=num_csx)
         system, update_ops = artifact.system, costed_optimizer(request.params.optimizer).update_ops
+        sizes = () if system.memoryx is None else system.memoryx.units_bytes
+        units = [unit for unit in sizes if unit >= artifact.memoryx.total_bytes]
         return Estimate(
             artifact=artifact,
             step=cluster_step(artifact, update_ops),
@@ -161,7 +163,7 @@ class Estimator:
             limits=limit_shares(artifact),
             flops=useful_flops(artifact),
             peak_flops=num_csx * system.peak_flops(artifact.operand_bits),
-            memoryx_unit_bytes=None if artifact.streaming is None else _unit(system, artifact.memoryx.total_bytes),
+            memoryx_unit_bytes=None if artifact.streaming is None else min(units, default=None),
             stages=0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out),
             tokens=request.tokens,
         )
@@ -176,7 +178,9 @@ class Estimator:
         """
         key = samples, execution_mode, micro_batch_size, num_csx
         if key not in self._compiled:
-            params, system = _with_batch(self.request.params, samples, num_csx), self.request.system
+            params, system = self.request.params, self.request.system
+            loader = loader_of(params).model_copy(update={"batch_size": samples * num_csx})
+            params = replace(params, train_dataloader=loader, num_csx=num_csx)
             try:
                 artifact = compiler.compile_model(
                     params,
@@ -195,37 +199,22 @@ class Estimator:
 
 def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:
     """Raise where MemoryX is too small, with a unit that is not."""
-    if system.memoryx is not None and need.total_bytes > system.memoryx.capacity_bytes:
-        raise EstimateError(
-            f"{params.path}: MemoryX of {system.name} must hold {bytes_text(need.total_bytes)}: weights, optimizer "
-            f"state and gradients; got {bytes_text(system.memoryx.capacity_bytes)}",
-            _unit_that_holds(need.total_bytes),
-        )
-
-
-def _unit_that_holds(need_bytes: int) -> str:
+    if system.memoryx is None or need.total_bytes <= system.memoryx.capacity_bytes:
+        return
     units = [
         (unit, name)
         for name in system_names()
         if (memoryx := load_system(name).memoryx) is not None
         for unit in memoryx.units_bytes
-        if unit >= need_bytes
+        if unit >= need.total_bytes
     ]
-    if not units:
-        return "no unit that was announced holds it"
-    unit, name = min(units)
-    return (
-        f"the smallest unit that holds it is {bytes_text(unit)}, of {name}: --system {name} --memoryx {size_text(unit)}"
+    hint = "no unit that was announced holds it"
+    if units:
+        unit, name = min(units)
+        hint = f"the smallest unit that holds it is {bytes_text(unit)}, of {name}: --system {name} "
+        hint += f"--memoryx {size_text(unit)}"
+    raise EstimateError(
+        f"{params.path}: MemoryX of {system.name} must hold {bytes_text(need.total_bytes)}: weights, optimizer "
+        f"state and gradients; got {bytes_text(system.memoryx.capacity_bytes)}",
+        hint,
     )
-
-
-def _unit(system: System, need_bytes: int) -> int | None:
-    if system.memoryx is None:
-        return None
-    return min((unit for unit in system.memoryx.units_bytes if unit >= need_bytes), default=None)
-
-
-def _with_batch(params: Params, samples: int, num_csx: int) -> Params:
-    """Return params of so many systems, each with so many samples."""
-    loader = loader_of(params).model_copy(update={"batch_size": samples * num_csx})
-    return replace(params, train_dataloader=loader, num_csx=num_csx)

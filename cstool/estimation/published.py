@@ -111,9 +111,9 @@ class Errors:
     name: str
 
 
-def load_published(path: Path = FILE) -> list[Published]:
-    """Return the published results, models filled in."""
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+def load_published() -> list[Published]:
+    """The published results, models filled in."""
+    document = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     models = document["models"]
 
     def filled(entry: Mapping[str, Any]) -> Mapping[str, Any]:

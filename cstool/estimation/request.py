@@ -21,7 +21,6 @@ class Request:
         batch_per_csx: samples of a system, however many there are; None shares the batch of the file out
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
-        memoryx_bytes: capacity of MemoryX; None is the largest of the system
         tokens: to train with; None if nobody asks how long that takes
     """
 
@@ -30,7 +29,6 @@ class Request:
     batch_per_csx: int | None = None
     execution_mode: str = "auto"
     recompute: str = "fastest"
-    memoryx_bytes: int | None = None
     tokens: int | None = None
 
     @property
@@ -49,14 +47,11 @@ def make_request(
     memoryx: str | None = None,
     tokens: str | None = None,
 ) -> Request:
-    """Return a request, checked.
+    """A request, checked.
 
     Args:
-        params: checked params
+        params, batch_per_csx, execution_mode, recompute: see `Request`
         system_name: a known name, or the path of a system file
-        batch_per_csx: samples of a system, however many there are; None shares the batch of the file out
-        execution_mode: "auto", "pipelined" or "weight_streaming"
-        recompute: "needed" or "fastest"
         memoryx: capacity of MemoryX, such as "12TB"
         tokens: to train with, such as "300B"
 
@@ -66,11 +61,13 @@ def make_request(
     """
     loader_of(params)
     system = load_system(system_name)
-    capacity = None if memoryx is None else _size("--memoryx", memoryx, BYTE_UNITS, "12TB")
-    if capacity is not None:
-        system = _with_capacity(system, capacity)
+    if memoryx is not None:
+        size = _size("--memoryx", memoryx, BYTE_UNITS, "12TB")
+        if system.memoryx is None:
+            raise EstimateError(f"--memoryx: must be left out: {system.name} has no MemoryX", "cs2 and cs3 have it")
+        system = replace(system, memoryx=replace(system.memoryx, capacity_bytes=size, units_bytes=(size,)))
     wanted = None if tokens is None else parse_tokens(tokens)
-    return Request(params, system, batch_per_csx, execution_mode, recompute, capacity, wanted)
+    return Request(params, system, batch_per_csx, execution_mode, recompute, wanted)
 
 
 def loader_of(params: Params) -> DataloaderParams:
@@ -89,18 +86,12 @@ def loader_of(params: Params) -> DataloaderParams:
 
 
 def parse_tokens(text: str) -> int:
-    """Return a number of tokens, such as `300B`.
+    """A number of tokens, such as `300B`.
 
     Raises:
         EstimateError: it is none, or zero
     """
     return _size("--tokens", text, COUNT_UNITS, "300B")
-
-
-def _with_capacity(system: System, capacity: int) -> System:
-    if system.memoryx is None:
-        raise EstimateError(f"--memoryx: must be left out: {system.name} has no MemoryX", "cs2 and cs3 have it")
-    return replace(system, memoryx=replace(system.memoryx, capacity_bytes=capacity, units_bytes=(capacity,)))
 
 
 def _size(flag: str, text: str, units: dict[str, int], example: str) -> int:
@@ -124,14 +115,16 @@ def samples_per_csx(request: Request, num_csx: int, *, is_alone: bool = True) ->
     Raises:
         EstimateError: the systems do not divide the batch, or are more than a cluster has
     """
-    if num_csx > request.system.max_systems:
+    system = request.system
+    if num_csx > system.max_systems:
+        larger = [name for name in system_names() if load_system(name).max_systems >= num_csx]
         raise EstimateError(
-            f"--num_csx: must be at most {request.system.max_systems:,}, the systems of a cluster of "
-            f"{request.system.name}, got {num_csx:,}",
-            _larger_cluster(num_csx),
+            f"--num_csx: must be at most {system.max_systems:,}, the systems of a cluster of {system.name}, "
+            f"got {num_csx:,}",
+            f"--system {larger[0]} has clusters of that size" if larger else None,
         )
-    if num_csx > 1 and request.system.swarmx is None:
-        raise EstimateError(f"--num_csx: must be 1: {request.system.name} has no SwarmX, got {num_csx:,}")
+    if num_csx > 1 and system.swarmx is None:
+        raise EstimateError(f"--num_csx: must be 1: {system.name} has no SwarmX, got {num_csx:,}")
     if request.batch_per_csx is not None:
         return request.batch_per_csx
     if request.batch_size % num_csx and is_alone:
@@ -141,8 +134,3 @@ def samples_per_csx(request: Request, num_csx: int, *, is_alone: bool = True) ->
             f"{nearest}; --batch_per_csx gives each system a batch of its own",
         )
     return request.batch_size // num_csx
-
-
-def _larger_cluster(num_csx: int) -> str | None:
-    larger = [name for name in system_names() if load_system(name).max_systems >= num_csx]
-    return f"--system {larger[0]} has clusters of that size" if larger else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.point import Estimate, Estimator
@@ -31,52 +31,45 @@ class Row:
 
 
 def scale(estimator: Estimator, counts: Sequence[int]) -> list[Row]:
-    """Return an estimate for each number of systems; efficiency is that of a system, the first row's being 1.
+    """An estimate for each number of systems; efficiency is that of a system, the first row's being 1.
 
     Raises:
         EstimateError, CompileError: there is not a single one; the error is that of the first
     """
-    rows = _rows(counts, lambda count: estimator.at(int(count)))
-    return [
-        row if row.speedup is None else replace(row, efficiency=row.speedup * first_of(rows).label / row.label)
-        for row in rows
-    ]
+    return _rows(counts, lambda count: estimator.at(int(count)), lambda found, base: (base.num_csx, found.num_csx))
 
 
 def sweep_sparsity(estimators: Mapping[float, Estimator], num_csx: int) -> list[Row]:
-    """Return an estimate for each share of zeros; efficiency is the speedup over what fewer products would allow.
+    """An estimate for each share of zeros; efficiency is the speedup over what fewer products would allow.
 
     Raises:
         EstimateError, CompileError: there is not a single one; the error is that of the first
     """
-    rows = _rows(list(estimators), lambda share: estimators[share].at(num_csx))
-    first = first_of(rows).estimate
-    assert first is not None
-    return [
-        row
-        if row.estimate is None or row.speedup is None
-        else replace(row, efficiency=row.speedup * row.estimate.flops / first.flops)
-        for row in rows
-    ]
+    return _rows(
+        list(estimators), lambda share: estimators[share].at(num_csx), lambda found, base: (found.flops, base.flops)
+    )
 
 
-def _rows(labels: Sequence[float], at: Callable[[float], Estimate]) -> list[Row]:
+def _rows(
+    labels: Sequence[float], at: Callable[[float], Estimate], ratio: Callable[[Estimate, Estimate], tuple[int, int]]
+) -> list[Row]:
+    """Rows, whose efficiency is the speedup times a ratio of theirs and the first estimate's."""
     rows: list[Row] = []
     errors: list[CompileError | EstimateError] = []
+    base: Estimate | None = None
     for label in labels:
         try:
-            rows.append(Row(label, at(label)))
+            found = at(label)
         except (CompileError, EstimateError) as error:
             errors.append(error)
             rows.append(Row(label, None, error.message))
-    if len(errors) == len(rows):
+            continue
+        base = base or found
+        speedup, (times, over) = found.samples_per_s / base.samples_per_s, ratio(found, base)
+        rows.append(Row(label, found, "", speedup, speedup * times / over))
+    if base is None:
         raise errors[0]
-    base = first_of(rows).estimate
-    assert base is not None
-    return [
-        row if row.estimate is None else replace(row, speedup=row.estimate.samples_per_s / base.samples_per_s)
-        for row in rows
-    ]
+    return rows
 
 
 def first_of(rows: Sequence[Row]) -> Row:

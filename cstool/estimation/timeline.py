@@ -1,11 +1,10 @@
 """A modelled step as a timeline: what every resource does when, for viewers of Chrome's trace format."""
 
 import math
-from collections.abc import Sequence
 
 from cstool.chrome_trace import Trace
 from cstool.estimation.point import Estimate
-from cstool.ir import Artifact, Stage
+from cstool.ir import Artifact
 from cstool.perf.cluster import (
     BROADCAST,
     COMPUTE,
@@ -18,7 +17,6 @@ from cstool.perf.cluster import (
     RESOURCES,
     UPDATING,
     WORKERS,
-    Section,
     StepSimulation,
     simulate,
 )
@@ -41,12 +39,12 @@ _LANES = {
 
 
 def draw_timeline(found: Estimate) -> Trace:
-    """Return the timeline of one step in the steady state."""
+    """The timeline of one step in the steady state."""
     artifact = found.artifact
-    systems = f"{found.num_csx:,} x {artifact.system.name}"
+    title = f"{artifact.graph.name} on {found.num_csx:,} x {artifact.system.name}"
     if artifact.pipelined is not None:
-        return _pipelined(found, f"{artifact.graph.name} on {systems}, pipelined")
-    return _streamed(found, f"{artifact.graph.name} on {systems}, weight streaming")
+        return _pipelined(found, f"{title}, pipelined")
+    return _streamed(found, f"{title}, weight streaming")
 
 
 def _streamed(found: Estimate, title: str) -> Trace:
@@ -55,7 +53,9 @@ def _streamed(found: Estimate, title: str) -> Trace:
     assert plan is not None
     cluster = cluster_of(artifact, found.update_ops)
     sections = sections_of(artifact)
-    drawn = min(plan.micro_batches, max(1, MOST_TASKS // _tasks(sections)))
+    # About how many tasks a micro-batch is.
+    tasks = sum(s.count * len(s.ops) * (4 * (2 + s.recomputes) + 5) for s in sections)
+    drawn = min(plan.micro_batches, max(1, MOST_TASKS // tasks))
     steps = simulate(sections, cluster, drawn, micro_batch_bytes(artifact), steps=2)
     if drawn < plan.micro_batches:
         title += f", {drawn} of {plan.micro_batches:,} micro-batches"
@@ -64,11 +64,6 @@ def _streamed(found: Estimate, title: str) -> Trace:
     _add_tasks(trace, steps, found, name)
     _add_counters(trace, steps, artifact, name)
     return trace
-
-
-def _tasks(sections: Sequence[Section]) -> int:
-    """Return about how many tasks a micro-batch is."""
-    return sum(s.count * len(s.ops) * (4 * (2 + s.recomputes) + 5) for s in sections)
 
 
 def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str) -> None:
@@ -94,11 +89,8 @@ def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, 
     start, end = (moment - zero + shift_s for moment in steps.timeline.span(task))
     # What begins after the step belongs to the next one: its updates, where they wait for a norm.
     if end > max(start, 0.0) and start < last - zero + shift_s:
-        name = steps.simulation.names[task]
-        if task in steps.moved_bytes:
-            trace.span(*place, name, max(start, 0.0), end, bytes=steps.moved_bytes[task])
-        else:
-            trace.span(*place, name, max(start, 0.0), end)
+        moved = {"bytes": steps.moved_bytes[task]} if task in steps.moved_bytes else {}
+        trace.span(*place, steps.simulation.names[task], max(start, 0.0), end, **moved)
 
 
 def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, system: str) -> None:
@@ -145,12 +137,15 @@ def _pipelined(found: Estimate, title: str) -> Trace:
     trace = Trace(title, "modelled")
     beat_s = stages[plan.bottleneck].cycles.total / clock_hz
     for number, stage in enumerate(stages):
-        forward_s, backward_s = _halves(stage, clock_hz)
+        forward = stage.cycles.forward.cycles
+        forward_s, backward_s = forward / clock_hz, (stage.cycles.total - forward) / clock_hz
         for sample in range(drawn):
-            start = (sample + number) * beat_s
-            _add_half(trace, stage, f"sample {sample} forward", start, forward_s)
-            start = (sample + 2 * len(stages) - 2 - number) * beat_s + forward_s
-            _add_half(trace, stage, f"sample {sample} backward", start, backward_s)
+            there = (sample + number) * beat_s
+            back = (sample + 2 * len(stages) - 2 - number) * beat_s + forward_s
+            for name, start, seconds in (("forward", there, forward_s), ("backward", back, backward_s)):
+                if seconds:
+                    place = ("CSX, one replica", stage.name, f"sample {sample} {name}")
+                    trace.span(*place, start, start + seconds, pes=stage.region.pes)
     end = (drawn + 2 * len(stages) - 2) * beat_s
     spent = found.step.spent_s
     if update_s := spent.get(UPDATING, 0.0):
@@ -159,13 +154,3 @@ def _pipelined(found: Estimate, title: str) -> Trace:
     if exchange_s := spent.get(EGRESS, 0.0) + spent.get(LATENCY, 0.0):
         trace.span("SwarmX", "gradients of all systems", "reduce, broadcast", end, end + exchange_s)
     return trace
-
-
-def _add_half(trace: Trace, stage: Stage, name: str, start: float, seconds: float) -> None:
-    if seconds:
-        trace.span("CSX, one replica", stage.name, name, start, start + seconds, pes=stage.region.pes)
-
-
-def _halves(stage: Stage, clock_hz: float) -> tuple[float, float]:
-    forward = stage.cycles.forward.cycles
-    return forward / clock_hz, (stage.cycles.total - forward) / clock_hz

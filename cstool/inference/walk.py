@@ -23,10 +23,11 @@ from cstool.kernels.payload import Weights
 from cstool.kernels.rotary import rotary_forward
 from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
-from cstool.machine.csx import GrainSlot, Scratch, aligned_empty
+from cstool.machine.csx import GrainSlot, Scratch
 from cstool.machine.lanes import stages
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.plan import PlannedOp, make_plan
+from cstool.store import aligned_empty
 
 
 class WeightStream:

@@ -46,15 +46,11 @@ class Appliance:
     """Trains and evaluates one model. Use as a context manager.
 
     Args:
-        graph: the model
         optimizer: None for a run that only evaluates
         max_gradient_norm: None for no clipping by norm
         loss_scaling: what the loss is divided by: "num_tokens" or "batch_size"
         loss_weight: what it is multiplied by
-        seed: weights and dropout come from it
         learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
-        sparsity: which weights are sparse
-        num_csx: number of systems
         lanes: host threads; None to choose
         store: where MemoryX keeps its arrays; None for memory
         waiting_bytes: what gradients that wait for their update may take, where the store is a file; None for no limit
@@ -126,7 +122,6 @@ class Appliance:
         Args:
             batch: a global batch of a size that has been prepared
             step: from 1
-            learning_rate: of this step
 
         Raises:
             NonFiniteError: naming the step and the first tensor that is not finite
@@ -149,7 +144,6 @@ class Appliance:
         """Run one batch forward, without dropout.
 
         Args:
-            batch: of a size that has been prepared
             step: after which it is
             sample: which of the masks of DropConnect; None for all weights
         """
@@ -185,8 +179,6 @@ class Appliance:
         """Lay out the systems for batches of a size.
 
         Args:
-            batch_size: of the global batch
-            trains: whether there is a backward pass
             where: the dataloader that an error names
             kinds: of batches that are evaluated, this one included: they share the memory for that
 

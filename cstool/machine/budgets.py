@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cstool.errors import ClusterError
-from cstool.ir import Graph, Weight
+from cstool.ir import Graph
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
@@ -47,18 +47,11 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
 def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
     """Size of weights and optimizer state [bytes]."""
     found = 0
-    for weight in graph.weights.values():
-        kept = _kept_numbers(weight, sparsity)
-        found += 4 * (kept + (state_numbers(optimizer, weight.shape, kept) if optimizer else 0))
+    for name, weight in graph.weights.items():
+        group = sparsity.groups.get(name)
+        kept = weight.size if group is None else most_kept(group, weight.matrix_shape, sparsity.last_step)
+        found += 4 * (kept + state_numbers(optimizer, weight.shape, kept))
     return found
-
-
-def _kept_numbers(weight: Weight, sparsity: SparsityRules) -> int:
-    """Numbers of a weight that are kept: its non-zeros at the most."""
-    group = sparsity.groups.get(weight.name)
-    if group is None:
-        return weight.size
-    return most_kept(group, weight.matrix_shape, sparsity.last_step)
 
 
 def streamed_activation_bytes(params: Params, graph: Graph) -> int:

@@ -44,7 +44,6 @@ class BufferPool:
         """Lend a float32 buffer with arbitrary contents.
 
         Args:
-            shape: of the buffer
             room: numbers that whoever asks will want in it at the most, so that it is this buffer then, too
         """
         size = math.prod(shape)

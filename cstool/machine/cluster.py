@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
+from statistics import fmean
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from cstool.kernels.magnitudes import first_non_finite
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import Csx, GrainSlot
 from cstool.machine.inputs import Batch
-from cstool.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace, stages
+from cstool.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.plan import Plan, make_plan
 from cstool.machine.recorder import Recorder
@@ -32,14 +33,8 @@ class Cluster:
     does not hold them all at once.
 
     Args:
-        graph: the model
         grain: samples of a grain
         grains: grains of a global batch; a multiple of `num_csx`
-        num_csx: number of systems
-        lanes: number of host threads
-        memoryx: where weights come from and gradients go
-        seed: of the run
-        trains: whether there is a backward pass
         memory_bytes: what the arenas of all systems may take together
         recompute: whether layers keep only what crosses their boundaries in training: "always", "never", or "auto",
             where the activations of a batch do not fit `memory_bytes` otherwise
@@ -107,15 +102,12 @@ class Cluster:
     @property
     def streamed_bytes(self) -> int:
         """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
-        return self._streamed_bytes(self._memoryx.stream_bytes)
+        return sum(map(self._memoryx.stream_bytes, self.stream))
 
     @property
     def dense_streamed_bytes(self) -> int:
         """The same if the zeros of sparse weights were sent, too [bytes]."""
-        return self._streamed_bytes(lambda panel: 4 * panel.size)
-
-    def _streamed_bytes(self, panel_bytes: Callable[[Panel], int]) -> int:
-        return sum(map(panel_bytes, self.stream))
+        return sum(4 * panel.size for panel in self.stream)
 
     @cached_property
     def stream(self) -> tuple[Panel, ...]:
@@ -130,23 +122,19 @@ class Cluster:
     def op_seconds(self) -> dict[str, dict[str, float]]:
         """Time of all lanes in each op so far, by pass: forward, again (where it runs forward twice), backward [s]."""
         again = self.plan.timeline.again
-        found = {}
-        for position, planned in enumerate(self.plan.ops):
-            seconds = found[planned.op.name] = {"forward": sum(lane.forward_s[position] for lane in self.lanes)}
-            if position in again:
-                seconds["again"] = sum(lane.again_s[position] for lane in self.lanes)
-            seconds["backward"] = sum(lane.backward_s[position] for lane in self.lanes)
-        return found
+        return {
+            planned.op.name: {
+                phase: sum(lane.seconds[phase][position] for lane in self.lanes)
+                for phase in PHASES
+                if phase != "again" or position in again
+            }
+            for position, planned in enumerate(self.plan.ops)
+        }
 
     @property
     def phase_seconds(self) -> dict[str, float]:
         """Time in ops so far, by pass, of a lane on average [s]."""
-        count = len(self.lanes)
-        return {
-            "forward": sum(sum(lane.forward_s) for lane in self.lanes) / count,
-            "again": sum(sum(lane.again_s) for lane in self.lanes) / count,
-            "backward": sum(sum(lane.backward_s) for lane in self.lanes) / count,
-        }
+        return {phase: fmean(sum(lane.seconds[phase]) for lane in self.lanes) for phase in PHASES}
 
     @property
     def scratch_bytes(self) -> int:
@@ -164,8 +152,6 @@ class Cluster:
 
         Args:
             batch: its arrays have as many samples as the grains together
-            wave: number of the wave
-            step: of the run; random numbers are keyed by it
             scale: what each token's loss is multiplied by
         """
         samples = self.plan.samples

@@ -11,8 +11,9 @@ import numpy as np
 from cstool.ir import losses_of
 from cstool.kernels.call import Call, LossResult
 from cstool.kernels.random import Dropout
-from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, PlannedOp
+from cstool.machine.plan import After, Plan, PlannedOp
 from cstool.random_keys import key_of
+from cstool.store import aligned_empty
 
 Array = np.ndarray[Any, Any]
 
@@ -35,13 +36,6 @@ class Scratch:
     def allocated_bytes(self) -> int:
         """Memory of all arrays [bytes]."""
         return sum(memory.nbytes for memory in self._memory.values())
-
-
-def aligned_empty(size_bytes: int) -> Array:
-    """(size_bytes,) uint8 that begins on a cache line."""
-    raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-    offset = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[offset : offset + size_bytes]
 
 
 class GrainSlot:
@@ -82,9 +76,7 @@ class GrainSlot:
         """Take the samples of a grain.
 
         Args:
-            grain: its number in the global batch
             inputs: by name, (samples, ...)
-            step: of the run, part of what random numbers are keyed by
             scale: what each token's loss is multiplied by
             dropout: False for evaluation
         """
@@ -116,14 +108,7 @@ class GrainSlot:
 
 
 class Csx:
-    """One system: an arena with a slot for each grain that it works on at a time.
-
-    Args:
-        index: number of the system
-        plan: the layout of a slot
-        slots: how many grains fit at a time
-        seed: of the run
-    """
+    """One system: an arena with a slot for each grain that it works on at a time."""
 
     def __init__(self, index: int, plan: Plan, slots: int, seed: int) -> None:
         self.index = index

@@ -29,8 +29,6 @@ class DataSet:
     Args:
         name: among those that are evaluated
         where: file and key of its dataloader
-        loader: how it is read
-        samples: what is read
     """
 
     name: str

@@ -25,12 +25,7 @@ _V2 = [_Kind(root, "memory.max", "memory.current", "") for root in ("", "unified
 
 
 def available_memory_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int:
-    """Memory that can be used without swapping [bytes].
-
-    Args:
-        proc: where the system tells about this process
-        groups: where control groups are mounted
-    """
+    """Memory that can be used without swapping [bytes]."""
     return max(0, min([_of_machine(proc), *_of_groups(proc, groups)]))
 
 

@@ -39,9 +39,6 @@ class InputWorker:
     Use as a context manager. Errors of the data set are raised by `next`.
 
     Args:
-        dataset: where samples come from
-        sampler: which samples make a batch
-        first: number of the first batch
         count: how many batches to read; None for no end
         recorder: takes down how they are read, and waited for
     """

@@ -18,13 +18,14 @@ from cstool.machine.swarmx import SwarmX
 
 STAGES_APART = 4
 """how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+PHASES = ("forward", "again", "backward")
+"""in which an op runs; again: its second forward, where its layer is recomputed"""
 
 
 class Pace:
     """Keeps the lanes of one pass together.
 
     Args:
-        lanes: how many
         apart: how many stages the fastest may be ahead of the slowest
     """
 
@@ -70,10 +71,7 @@ class Lane:
     """One lane: the walk over the ops of a plan, forward and backward, for the slots that are its share.
 
     Args:
-        index: number of the lane
-        plan: the ops
         slots: its share of the slots of all systems
-        swarmx: where panels come from and gradients go
     """
 
     def __init__(self, index: int, plan: Plan, slots: Sequence[GrainSlot], swarmx: SwarmX) -> None:
@@ -84,11 +82,8 @@ class Lane:
         self.scratch = Scratch()
         self.tape = LaneTape(OFF, index, [])
         """takes down what this lane does, where anybody wants to know"""
-        self.forward_s = [0.0] * len(plan.ops)
+        self.seconds = {phase: [0.0] * len(plan.ops) for phase in PHASES}
         """time in each op since the lane was made, waiting for weights included [s]"""
-        self.again_s = [0.0] * len(plan.ops)
-        """of its second forward, where its layer is recomputed"""
-        self.backward_s = [0.0] * len(plan.ops)
         for slot in slots:
             for call in slot.calls:
                 call.scratch = self.scratch
@@ -96,7 +91,7 @@ class Lane:
     def forward(self, pace: Pace) -> None:
         """Run the forward pass of the slots that hold a grain."""
         for position in range(len(self.plan.ops)):
-            self._forward(position, "forward", self.forward_s, pace)
+            self._forward(position, "forward", pace)
 
     def backward(self, pace: Pace) -> None:
         """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
@@ -105,11 +100,11 @@ class Lane:
         """
         for position, forward in self.plan.timeline.way_back:
             if forward:
-                self._forward(position, "again", self.again_s, pace)
+                self._forward(position, "again", pace)
             else:
                 self._backward(position, pace)
 
-    def _forward(self, position: int, phase: str, seconds: list[float], pace: Pace) -> None:
+    def _forward(self, position: int, phase: str, pace: Pace) -> None:
         began = time.perf_counter()
         planned = self.plan.ops[position]
         slots = [slot for slot in self.slots if slot.grain is not None]
@@ -123,7 +118,7 @@ class Lane:
                         with self.tape.kernel(planned, phase, slot, panel):
                             planned.kernel.forward(call)
                         call.let_go()
-        seconds[position] += time.perf_counter() - began
+        self.seconds[phase][position] += time.perf_counter() - began
 
     def _backward(self, position: int, pace: Pace) -> None:
         began = time.perf_counter()
@@ -147,7 +142,7 @@ class Lane:
                             for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
                                 self._hand_in(vector, planned, slot, gradient)
                         call.let_go()
-        self.backward_s[position] += time.perf_counter() - began
+        self.seconds["backward"][position] += time.perf_counter() - began
 
     @contextmanager
     def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:

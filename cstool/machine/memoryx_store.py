@@ -47,10 +47,7 @@ def open_backing(
 
     Args:
         params: of the run; its model_dir is there
-        graph: the model
         optimizer: None for an evaluation
-        sparsity: which weights are sparse
-        start: what the run starts from
         lanes: host threads; None to choose
 
     Raises:

@@ -131,9 +131,6 @@ def make_plan(graph: Graph, samples: int, *, trains: bool, recomputes: bool = Fa
     """Plan the buffers of one grain.
 
     Args:
-        graph: a verified graph
-        samples: samples of the grain
-        trains: whether there is a backward pass
         recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
     """
     per_sample = graph.tensors[graph.loss].shape

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -70,9 +70,16 @@ class Tape:
         self.depth = 0
         """spans that have begun and not ended"""
 
-    def span(self, process: str, kind: str, name: str, arguments: Arguments) -> AbstractContextManager[None]:
+    @contextmanager
+    def span(self, process: str, kind: str, name: str, arguments: Arguments) -> Iterator[None]:
         """Take down what is done within a context, however it ends."""
-        return _Running(self, process, kind, name, arguments)
+        self.depth += 1
+        start_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spans.append(Span(process, kind, name, start_s, time.perf_counter(), arguments))
+            self.depth -= 1
 
     def wait(self, process: str, kind: str, start_s: float, arguments: Arguments) -> None:
         """Take down that something was waited for since a time [s], unless that is short."""
@@ -81,34 +88,11 @@ class Tape:
             self.spans.append(Span(process, kind, "wait", start_s, end_s, arguments))
 
 
-class _Running(AbstractContextManager[None]):
-    """A span until it ends."""
-
-    __slots__ = ("_arguments", "_kind", "_name", "_process", "_start_s", "_tape")
-
-    def __init__(self, tape: Tape, process: str, kind: str, name: str, arguments: Arguments) -> None:
-        self._tape, self._process, self._kind, self._name, self._arguments = tape, process, kind, name, arguments
-
-    def __enter__(self) -> None:
-        self._tape.depth += 1
-        self._start_s = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        end_s = time.perf_counter()
-        tape = self._tape
-        tape.spans.append(Span(self._process, self._kind, self._name, self._start_s, end_s, self._arguments))
-        tape.depth -= 1
-
-
 class Recorder:
     """Records the steps 2 to 4 of a run, or all of one that has fewer than four.
 
     That is what happens from the beginning of the first of them to the end of the last, and the updates and the commit
     of the last to their end.
-
-    Args:
-        start: the step after which the run begins
-        last: its last step
     """
 
     def __init__(self, start: int, last: int) -> None:
@@ -173,13 +157,7 @@ class Recorder:
         return self.here().span("MemoryX", "commits", name, {"step": step}) if self.covers(step) else NOTHING
 
     def request(self, what: str, size_bytes: int, start_s: float) -> None:
-        """Take down a request to the file of MemoryX that ends now.
-
-        Args:
-            what: "read" or "write"
-            size_bytes: how much
-            start_s: when it began
-        """
+        """Take down a request to the file of MemoryX that ends now."""
         tape = self.here()
         if self.is_on or tape.depth:
             end_s = time.perf_counter()
@@ -191,13 +169,7 @@ class Recorder:
 
 
 class LaneTape(Tape):
-    """What one lane does, while its recorder is on.
-
-    Args:
-        recorder: knows the step
-        index: number of the lane
-        systems: numbers of the systems that it works for
-    """
+    """What one lane does, while its recorder is on."""
 
     def __init__(self, recorder: Recorder, index: int, systems: Sequence[int]) -> None:
         super().__init__(f"lane {index}")
@@ -209,10 +181,6 @@ class LaneTape(Tape):
         """Have the thread that calls go on with this tape."""
         if self.recorder.is_on:
             self.recorder.use(self)
-
-    def span(self, process: str, kind: str, name: str, arguments: Arguments) -> AbstractContextManager[None]:
-        """Take down what is done within a context, however it ends."""
-        return super().span(process, kind, name, arguments) if self.recorder.is_on else NOTHING
 
     def kernel(
         self, planned: PlannedOp, phase: str, slot: GrainSlot, panel: Panel | None
@@ -245,7 +213,11 @@ class LaneTape(Tape):
         weights = call(panel)
         if not self.recorder.is_on:
             return weights
-        size_bytes, recorder = _streamed_bytes(weights), self.recorder
+        recorder = self.recorder
+        if isinstance(weights, np.ndarray):
+            size_bytes = weights.nbytes
+        else:
+            size_bytes = 4 * weights.pattern.count + weights.pattern.size_bytes
         what: Arguments = {"step": recorder.step, "what": panel.weight, "panel": panel.index, "bytes": size_bytes}
         self._waited(began, what)
         if self.index == 0:  # every lane acquires every panel, which streams once
@@ -257,15 +229,12 @@ class LaneTape(Tape):
         for system in self.systems:
             self.wait(system, "compute", start_s, arguments)
 
-    def reduction(self, panel: Panel, op: str, level: int) -> AbstractContextManager[None]:
-        """Take down how two gradients are added, which are so far up in the tree."""
-        arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
-        return self.span("SwarmX", "reduce", f"{op} reduce", arguments | {"level": level})
-
-    def receipt(self, panel: Panel, op: str) -> AbstractContextManager[None]:
-        """Take down how MemoryX receives a sum."""
-        arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index}
-        return self.span("MemoryX", "receive", f"{op} receive", arguments)
+    def gradient(self, process: str, kind: str, panel: Panel, op: str, **more: int) -> AbstractContextManager[None]:
+        """Take down how gradients of a panel are added, or received."""
+        if not self.recorder.is_on:
+            return NOTHING
+        arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index, **more}
+        return self.span(process, kind, f"{op} {kind}", arguments)
 
     def count(self, waiting: int, buffers: int, buffer_bytes: int) -> None:
         """Take down how many gradients there are, as `Gradients` says."""
@@ -276,10 +245,3 @@ class LaneTape(Tape):
 _TapeT = TypeVar("_TapeT", bound=Tape)
 OFF = Recorder(0, 0)
 """records nothing"""
-
-
-def _streamed_bytes(weights: Weights) -> int:
-    """Size of a panel as it streams [bytes]."""
-    if isinstance(weights, np.ndarray):
-        return weights.nbytes
-    return 4 * weights.pattern.count + weights.pattern.size_bytes

@@ -45,7 +45,6 @@ class KernelChooser:
 
         Args:
             shapes: (rows, columns) of the sparse panels
-            tokens: of a grain
             kept: what `as_dict` said in the run that this one continues; None where there is none
         """
         if self.mode in _FORCED:
@@ -85,11 +84,6 @@ def _written(shape: tuple[int, int]) -> str:
 
 def sparsity_rules(params: Params, graph: Graph, chooser: KernelChooser) -> SparsityRules:
     """The sparse weights of a model, and the rules of each.
-
-    Args:
-        params: with the groups
-        graph: the model
-        chooser: says which kernels compute with them
 
     Raises:
         ParamsError: a group matches no weight, or one that cannot be sparse

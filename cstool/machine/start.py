@@ -60,12 +60,10 @@ def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str]
     """Say what a run starts from.
 
     Args:
-        params: of the run
         checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for that of the params, or the latest state in model_dir
             if there is one
         states: which parts to load; None for what the params say of a checkpoint that was given, and all of one that
             the run goes on from: an interruption changes nothing
-        trains: whether it trains
 
     Raises:
         CheckpointError: there is nothing to evaluate, or the folder cannot be read
@@ -95,7 +93,6 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
     """List the checkpoints to evaluate, all of which are there.
 
     Args:
-        params: of the run
         checkpoint: this one alone; None for those of the params, or all in model_dir
         states: which parts to load; None for what the params say
 
@@ -147,9 +144,6 @@ def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress, 
     """Load what a run starts from into MemoryX, or random weights.
 
     Args:
-        memoryx: receives the state
-        params: of the run
-        start: of `choose_start`
         progress: shows how far the verifying of a MemoryX file has come
         strict: whether the state must hold exactly the weights of the model
 
@@ -258,8 +252,6 @@ def way_on_from_damage(path: Path, template: str, *, is_ours: bool = False) -> I
     """Say of a MemoryX file that turns out to be damaged what to start from instead: the newest of what is whole.
 
     Args:
-        path: of the file
-        template: name of checkpoints
         is_ours: whether this process holds its lock
     """
     try:

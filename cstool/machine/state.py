@@ -80,9 +80,6 @@ def state_values(
 
     Args:
         memoryx: with all updates applied
-        position: where the run is
-        model_name: of the model
-        seed: of the run
         choices: what the run chose that its bits depend on
         params: as a file
     """
@@ -100,7 +97,6 @@ def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
     """Write a checkpoint, streaming panel by panel.
 
     Args:
-        path: of the file to be
         memoryx: with all updates applied
         values: of `state_values`
 
@@ -156,10 +152,6 @@ def load_state(
     """Read a checkpoint into MemoryX.
 
     Args:
-        reader: the open checkpoint
-        memoryx: receives the tensors
-        graph: what they must fit
-        states: which parts of it
         strict: whether the checkpoint must hold exactly the weights of the model
 
     Returns:

@@ -12,26 +12,8 @@ from typing import Protocol
 from cstool.ir import Panel
 from cstool.kernels.payload import Payload, Weights, add_payloads
 from cstool.machine.buffers import BufferPool
+from cstool.machine.memoryx import MemoryX
 from cstool.machine.recorder import LaneTape
-
-
-class WeightSource(Protocol):
-    """The other end of SwarmX: MemoryX."""
-
-    buffers: BufferPool
-    """where gradient buffers come from and go when they are used up"""
-
-    def acquire(self, panel: Panel) -> Weights:
-        """Lend the weights of a panel, to be read until `release`."""
-        ...
-
-    def release(self, panel: Panel) -> None:
-        """Take a panel back."""
-        ...
-
-    def receive(self, panel: Panel, op: str, payload: Payload) -> None:
-        """Take the sum of a panel's gradient from one op, with its buffer."""
-        ...
 
 
 class SwarmX(Protocol):
@@ -52,10 +34,7 @@ class SwarmX(Protocol):
         """Hand in the gradient of one grain; SwarmX owns its buffer from now on.
 
         Args:
-            panel: whose gradient it is
-            op: that it is of
             leaf: number of the grain
-            payload: the gradient
             tape: takes down what the lane does here
         """
         ...
@@ -69,7 +48,7 @@ class InProcess:
         memoryx: where panels come from, and where a sum goes when it is complete, by whoever completed it
     """
 
-    def __init__(self, grains: int, memoryx: WeightSource) -> None:
+    def __init__(self, grains: int, memoryx: MemoryX) -> None:
         self.grains = grains
         self.buffers = memoryx.buffers
         self._memoryx = memoryx
@@ -97,9 +76,9 @@ class InProcess:
                         self._waiting[panel, op, level, index] = payload
                         return
                 left, right = (other, payload) if index & 1 else (payload, other)
-                with tape.reduction(panel, op, level):
+                with tape.gradient("SwarmX", "reduce", panel, op, level=level):
                     payload = add_payloads(left, right)
                 self.buffers.give_back(right)
             index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
-        with tape.receipt(panel, op):
+        with tape.gradient("MemoryX", "receive", panel, op):
             self._memoryx.receive(panel, op, payload)

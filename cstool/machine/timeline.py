@@ -60,8 +60,6 @@ def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
     """Order the ops of a step.
 
     Args:
-        graph: a verified graph
-        trains: whether there is a backward pass
         recomputes: whether layers run forward again on the way back: all but the last, whose backward comes first
     """
     runs_again = {}

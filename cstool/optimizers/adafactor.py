@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from cstool.optimizers.base import Array, Go, Shape, Step, compiled
+from cstool.optimizers import Array, Go, Shape, Step, compiled
 from cstool.params.sections.optimizers import Adafactor
 
 FORMS = (Adafactor.model_validate({}),)

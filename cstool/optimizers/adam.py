@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from cstool.optimizers.base import Array, Shape, Step, compiled
+from cstool.optimizers import Array, Shape, Step, compiled
 from cstool.params.sections.optimizers import Adam, AdamW
 
 FORMS = (Adam.model_validate({}),)

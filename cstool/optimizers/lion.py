@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cstool.optimizers.base import Array, Shape, Step, compiled
+from cstool.optimizers import Array, Shape, Step, compiled
 from cstool.params.sections.optimizers import Lion
 
 FORMS = (Lion.model_validate({}),)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cstool.optimizers.base import Array, Shape, Step, compiled
+from cstool.optimizers import Array, Shape, Step, compiled
 from cstool.params.sections.optimizers import SGD
 
 FORMS = (SGD.model_validate({}), SGD.model_validate({"momentum": 0.9}))

@@ -9,12 +9,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from cstool.data import Dataset, Sampler, batches_per_epoch
-from cstool.machine.appliance import Appliance
+from cstool.data import Sampler, batches_per_epoch
 from cstool.machine.data_sets import DataSet
 from cstool.machine.inputs import InputWorker
-from cstool.params import DataloaderParams
-from cstool.progress import Progress
 from cstool.run.report.time_split import Rates
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
@@ -88,7 +85,6 @@ def evaluate_sets(
 
     Args:
         session: the run; all updates of its weights need not have been applied
-        data: the data sets
         stop: gives up between two batches when it is asked for; then nothing counts as evaluated
         checkpoint: what the weights are from, where nothing trains them
 
@@ -96,33 +92,21 @@ def evaluate_sets(
         the seconds it took
     """
     began = time.perf_counter()
-    appliance, params, step = session.appliance, session.params, session.position.step
-    masks = max((weight.group.samples or 0 for weight in appliance.memoryx.arrays.dropped.values()), default=0)
+    several, source = len(data) > 1, None if checkpoint is None else str(checkpoint)
+    dropped = session.appliance.memoryx.arrays.dropped.values()
+    masks = max((weight.group.samples or 0 for weight in dropped), default=0)
     metrics: dict[str, float] = {}
     evaluations: list[dict[str, Any]] = []
     for number, found in enumerate(data, start=1):
-        if len(data) > 1:
+        if several:
             log.info(f"Evaluating on {found.name}, data set {number} of {len(data)}")
-        result = evaluate(
-            appliance,
-            found.samples,
-            found.loader,
-            name=found.name,
-            several=len(data) > 1,
-            step=step,
-            steps=params.loop.eval_steps,
-            log_steps=params.logging.log_steps,
-            masks=masks,
-            progress=session.progress,
-            stop=stop,
-        )
+        result = evaluate(session, found, stop, several=several, masks=masks)
         if result is None:
             return time.perf_counter() - began
-        metrics |= result.metrics(is_text=_is_text(appliance), several=len(data) > 1)
-        source = None if checkpoint is None else str(checkpoint)
+        metrics |= result.metrics(is_text=session.is_text, several=several)
         evaluations.append({"checkpoint": source, **result.as_dict()})
     session.result.evaluations += evaluations
-    session.metrics, session.evaluated_step = metrics, step
+    session.metrics, session.evaluated_step = metrics, session.position.step
     return time.perf_counter() - began
 
 
@@ -145,51 +129,32 @@ def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _is_text(appliance: Appliance) -> bool:
-    return bool(appliance.graph.tensors[appliance.graph.loss].shape)
-
-
 def evaluate(
-    appliance: Appliance,
-    dataset: Dataset,
-    dataloader: DataloaderParams,
-    *,
-    name: str,
-    several: bool,
-    step: int,
-    steps: int | None,
-    log_steps: int,
-    masks: int = 0,
-    progress: Progress,
-    stop: StopRequest,
+    session: Session, data: DataSet, stop: StopRequest, *, several: bool = False, masks: int = 0
 ) -> Evaluation | None:
     """Evaluate on a data set, in its order unless it is to be shuffled; the last batch may be a part of one.
 
     Args:
-        name: of the data set
-        several: whether others are evaluated, too: then log lines name it
-        step: of the run so far
-        steps: batches at most; None for the whole data set
-        log_steps: a log line every so many batches
-        masks: of DropConnect, each of which takes a pass of its own; 0 for one pass with all weights
         stop: gives up between two batches when it is asked for
+        several: whether others are evaluated, too: then log lines name it
+        masks: of DropConnect, each of which takes a pass of its own; 0 for one pass with all weights
 
     Returns:
         None if it gave up
     """
     began = time.perf_counter()
     passes: list[_Totals] = []
-    shown = f", Dataset={name}" if several else ""
+    shown = f", Dataset={data.name}" if several else ""
     for mask in range(masks) if masks else (None,):
-        found = _pass(appliance, dataset, dataloader, step, steps, log_steps, mask, shown, progress, stop)
+        found = _pass(session, data, mask, shown, stop)
         if found is None:
             return None
         passes.append(found)
     losses = [found.loss / max(1, found.tokens) for found in passes]
     tokens, samples = passes[0].tokens, passes[0].samples
     result = Evaluation(
-        name,
-        step,
+        data.name,
+        session.position.step,
         fmean(losses),
         sum(found.correct for found in passes) / max(1, tokens * len(passes)),
         tokens,
@@ -200,7 +165,7 @@ def evaluate(
     )
     log.info(f"Avg Eval Loss: {result.loss:.5f}")
     log.info("Evaluation metrics:")
-    for tag, value in result.metrics(is_text=_is_text(appliance), several=several).items():
+    for tag, value in result.metrics(is_text=session.is_text, several=several).items():
         if tag.endswith("/loss"):
             continue
         note = f" (over {masks} masks of DropConnect)" if tag.endswith("/loss_deviation") else ""
@@ -210,38 +175,28 @@ def evaluate(
     return result
 
 
-def _pass(
-    appliance: Appliance,
-    dataset: Dataset,
-    dataloader: DataloaderParams,
-    step: int,
-    steps: int | None,
-    log_steps: int,
-    mask: int | None,
-    shown: str,
-    progress: Progress,
-    stop: StopRequest,
-) -> _Totals | None:
-    """Go over the data set once; return None if it gave up."""
-    size = dataloader.batch_size
-    sampler = Sampler(dataset.sample_count, size, dataloader.shuffle, dataloader.shuffle_seed, drop_last=False)
-    whole = batches_per_epoch(dataset.sample_count, size, drop_last=False)
-    batches = whole if steps is None else min(steps, whole)
+def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: StopRequest) -> _Totals | None:
+    """Go over the data set once; None if it gave up."""
+    loader, count, step = data.loader, data.samples.sample_count, session.position.step
+    steps, log_steps = session.params.loop.eval_steps, session.params.logging.log_steps
+    sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, drop_last=False)
+    batches = batches_per_epoch(count, loader.batch_size, drop_last=False)
+    batches = batches if steps is None else min(steps, batches)
     losses: list[float] = []
     correct = tokens = samples = 0
     rates = Rates()
-    progress.start(TASK, batches)
-    with InputWorker(dataset, sampler, 0, batches) as worker:
+    session.progress.start(TASK, batches)
+    with InputWorker(data.samples, sampler, 0, batches) as worker:
         for number in range(1, batches + 1):
             if stop.signal_name is not None:
-                progress.finish(TASK)
+                session.progress.finish(TASK)
                 return None
             batch = worker.next()
-            loss = appliance.evaluate(batch, step, mask)
+            loss = session.appliance.evaluate(batch, step, mask)
             losses.append(loss.total)
             correct, tokens, samples = correct + loss.correct, tokens + batch.tokens, samples + batch.samples
             rates.add(batch.samples)
-            progress.advance(TASK, number)
+            session.progress.advance(TASK, number)
             if number % log_steps == 0 or number == batches:
                 rate, global_rate = rates.look()
                 mean = loss.total / max(1, batch.tokens)
@@ -249,5 +204,5 @@ def _pass(
                     f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={mean:.5f}, "
                     f"Rate={rate_text(rate)} samples/sec, GlobalRate={rate_text(global_rate)} samples/sec{shown}"
                 )
-    progress.finish(TASK)
+    session.progress.finish(TASK)
     return _Totals(math.fsum(losses), correct, tokens, samples)

@@ -20,9 +20,8 @@ from cstool.run.report.file_traffic import traffic_of
 from cstool.run.report.sparsity_table import sparsity_table, table_lines
 from cstool.run.report.summary import conclude
 from cstool.run.report.time_split import EVALUATION, TimeSplit
-from cstool.run.restore import take_up
 from cstool.run.session import RunOrder, RunResult, Session
-from cstool.run.setup import open_session, settle_kernels
+from cstool.run.setup import open_session, settle_kernels, take_up
 from cstool.run.stopping import StopRequest
 from cstool.run.train import train
 from cstool.store import FILE_NAME, StoreLock, sweep_temporary
@@ -35,10 +34,7 @@ def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress)
     """Do what a params file asks for.
 
     Args:
-        params: checked params
         artifact: the model compiled; its graph is what runs, op by op in the order of its stream
-        order: what to do
-        progress: is told what is going on
 
     Raises:
         CstoolError: whatever the user can act on
@@ -100,7 +96,7 @@ def _run_once(session: Session, start: Start, data: DataSets, stop: StopRequest)
 
     try:
         if data.train is not None:
-            train(session, data.train.samples, data.train.loader, evaluate_now if data.held_out else None, stop)
+            train(session, data.train, evaluate_now if data.held_out else None, stop)
         if data.held_out and session.evaluated_step != session.position.step:
             evaluate_now()
         _check_not_stopped(session, data, stop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import secrets
 import sys
@@ -34,9 +33,7 @@ class Modelled:
     """What the compiler says of the wafer; nothing of it was measured.
 
     Args:
-        system: name
         execution_mode: pipelined or weight_streaming
-        step_s: of a training step
     """
 
     system: str
@@ -49,7 +46,6 @@ class Recomputed:
     """The layers whose activations are computed again in backward, and what that saves.
 
     Args:
-        layers: how many
         grain_bytes: activations of one grain
         whole_grain_bytes: what they would take if all were kept
     """
@@ -226,9 +222,9 @@ class Session:
     """with which training ends; None before it is known"""
 
     @property
-    def tokens_per_sample(self) -> int:
-        """1 where a sample is not a sequence."""
-        return math.prod(self.graph.tensors[self.graph.loss].shape)
+    def is_text(self) -> bool:
+        """Whether a sample is a sequence of tokens."""
+        return self.graph.sequence_length is not None
 
     @property
     def steps_left(self) -> int:

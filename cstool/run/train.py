@@ -5,24 +5,24 @@ import shlex
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from cstool.data import Dataset, Sampler
+from cstool.data import Sampler
 from cstool.errors import CstoolError, Interrupted
 from cstool.machine.appliance import TrainStep
+from cstool.machine.data_sets import DataSet
 from cstool.machine.inputs import InputWorker
 from cstool.machine.recorder import Recorder
 from cstool.machine.state import Position
-from cstool.params import DataloaderParams, LoopParams
-from cstool.run.checkpoint_policy import catch_up
-from cstool.run.checkpoints import commit, commits, finish_save, save
+from cstool.params import LoopParams
+from cstool.run.checkpoints import catch_up, commit, commits, finish_save, save
 from cstool.run.report.host_prediction import compare
 from cstool.run.report.host_rates import load_rates
 from cstool.run.report.measured_trace import recorded, recorded_step
 from cstool.run.report.sparsity_table import sparsity_scalars
 from cstool.run.report.summary import fit_summary
-from cstool.run.report.time_split import CHECKPOINT, START_UP, TRAINING, Rates
+from cstool.run.report.time_split import START_UP, TRAINING, Rates
 from cstool.run.session import Session, peak_resident_bytes
 from cstool.run.stopping import StopRequest
 from cstool.store import FILE_NAME, list_checkpoints
@@ -34,19 +34,12 @@ STARVED_SHARE = 0.2
 """share of the time spent waiting for input from which the log warns"""
 
 
-def train(
-    session: Session,
-    dataset: Dataset,
-    loader: DataloaderParams,
-    evaluate_now: Callable[[], float] | None,
-    stop: StopRequest,
-) -> None:
+def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | None, stop: StopRequest) -> None:
     """Train up to the last step that the params ask for.
 
     Args:
         session: the run; its position moves on
-        dataset: where batches come from
-        loader: their size and order
+        data: where batches come from
         evaluate_now: evaluates and returns the seconds it took; None for no evaluation on the way
         stop: ends the training after a step when it is asked for
 
@@ -56,26 +49,26 @@ def train(
         CheckpointError: a checkpoint cannot be written
         TraceError: the trace that was asked for cannot be written
     """
-    params, start = session.params, session.position.step
-    sampler = Sampler(dataset.sample_count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last)
+    params, start, loader, count = session.params, session.position.step, data.loader, data.samples.sample_count
+    sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last)
     last = _last_step(params.loop, start, sampler.batches_per_epoch)
     session.result.first_step, session.last_step = start, last
     if session.resumes and session.saved_step == start:
         catch_up(session)
     if params.checkpoint.save_initial_checkpoint and start == 0 and session.saved_step is None:
-        _save(session)
+        save(session)
     if session.resumes and start and session.saved_step != start and _is_due(params.checkpoint.steps, start, last):
         # The run was killed between the commit of this step and its checkpoint.
-        _save(session)
+        save(session)
     if last <= start:
-        _finish_save(session)
+        finish_save(session)
         log.warning(
             f"Nothing to train: the run is at step {start}, and its last step is {last}. "
             "num_steps counts from where it is."
         )
         return
     if session.patience is not None and session.patience.is_over:
-        _finish_save(session)
+        finish_save(session)
         log.info(f"Nothing to train: {session.patience.reason()}. A longer patience, or none, lets the run go on.")
         session.result.stopped_early = _stopped_early(session)
         return
@@ -89,7 +82,7 @@ def train(
     first = _first_batch(session.position, loader.batch_size)
     with (
         recorded(session, start, last) as recorder,
-        InputWorker(dataset, sampler, first, last - start, recorder) as worker,
+        InputWorker(data.samples, sampler, first, last - start, recorder) as worker,
     ):
         _Loop(session, worker, last, evaluate_now, eval_interval, recorder).run(stop)
     log.info("Training completed successfully!")
@@ -122,16 +115,6 @@ def _compare_steps(session: Session) -> None:
         log.info(found.line())
 
 
-def _save(session: Session) -> float:
-    """Write a checkpoint, and return the seconds that training stood still for it."""
-    return session.times.move(save(session), CHECKPOINT)
-
-
-def _finish_save(session: Session) -> float:
-    """Wait for the checkpoint that is being made, if there is one; return the seconds that training stood still."""
-    return session.times.move(finish_save(session), CHECKPOINT)
-
-
 def _last_step(loop: LoopParams, start: int, batches: int) -> int:
     if loop.num_steps is not None:
         return start + loop.num_steps
@@ -149,26 +132,20 @@ def _first_batch(position: Position, batch_size: int) -> int:
     return first
 
 
+@dataclass
 class _Loop:
     """The steps of one train loop, and what is reported of them."""
 
-    def __init__(
-        self,
-        session: Session,
-        worker: InputWorker,
-        last: int,
-        evaluate_now: Callable[[], float] | None,
-        eval_interval: int | None,
-        recorder: Recorder,
-    ) -> None:
-        self.session = session
-        self.recorder = recorder
-        self.worker = worker
-        self.start, self.last = session.position.step, last
-        self.evaluate_now = evaluate_now
-        self.eval_interval = eval_interval
-        is_text = bool(session.graph.tensors[session.graph.loss].shape)
-        self.unit, self.per_sample = ("tokens" if is_text else "samples"), session.tokens_per_sample
+    session: Session
+    worker: InputWorker
+    last: int
+    evaluate_now: Callable[[], float] | None
+    eval_interval: int | None
+    recorder: Recorder
+
+    def __post_init__(self) -> None:
+        session, self.start = self.session, self.session.position.step
+        self.unit, self.per_sample = "tokens" if session.is_text else "samples", session.graph.sequence_length or 1
         self.cluster = session.appliance.training_cluster
         self.rates = Rates()
         self.warned = False
@@ -189,17 +166,17 @@ class _Loop:
                     self._step(step)
                 self._commit(step, stop)
                 if _is_due(params.checkpoint.steps, step, self.last):
-                    self.rates.pause(_save(session))
+                    self.rates.pause(save(session))
                 if self._is_evaluated(step):
                     self._evaluate()
                 if stop.signal_name is not None and (step < self.last or self.evaluate_now is not None):
                     self._interrupt(stop.signal_name)
-            self.rates.pause(_finish_save(session))
+            self.rates.pause(finish_save(session))
             session.appliance.memoryx.drain()
         except Exception:
             # What is on its way is saved, and said to be, whatever became of the steps after it.
             with suppress(CstoolError):
-                _finish_save(session)
+                finish_save(session)
             raise
         finally:
             session.progress.finish(TASK)
@@ -227,15 +204,15 @@ class _Loop:
         """End the training where it is as if it were at its last step."""
         session, step = self.session, self.session.position.step
         assert session.patience is not None
-        self.rates.pause(_finish_save(session))
+        self.rates.pause(finish_save(session))
         # What is saved beside the last checkpoint is saved beside this one.
         session.last_step = step
         log.info(f"{session.patience.reason()}: stopping after step {step} of {self.last}.")
         if commits(session):
             commit(session)
         if session.params.checkpoint.steps is not None and session.saved_step != step:
-            self.rates.pause(_save(session))
-            self.rates.pause(_finish_save(session))
+            self.rates.pause(save(session))
+            self.rates.pause(finish_save(session))
         session.result.stopped_early = _stopped_early(session)
 
     def _step(self, step: int) -> None:
@@ -262,22 +239,22 @@ class _Loop:
         if not commits(session):
             return
         # A commit waits for the checkpoint of the one before it: that is no time of training.
-        self.rates.pause(_finish_save(session))
+        self.rates.pause(finish_save(session))
         if step % session.params.memoryx.commit_steps == 0 or step == self.last or stop.signal_name is not None:
             commit(session)
 
     def _interrupt(self, signal_name: str) -> None:
         session = self.session
         step, params = session.position.step, session.params
-        _finish_save(session)
+        finish_save(session)
         session.appliance.memoryx.drain()
         if session.committed_step == step and session.resumes:
             where = f"committed in {params.model_dir / FILE_NAME}"
         else:
             where = f"saved in {params.model_dir}"
             if session.saved_step != step:
-                _save(session)
-                _finish_save(session)
+                save(session)
+                finish_save(session)
         raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", self._way_on())
 
     def _way_on(self) -> str:

@@ -24,10 +24,7 @@ class ModelArrays:
     """Creates the arrays of a model in a store, fills them and reads them.
 
     Args:
-        graph: names and shapes of the weights
-        store: an empty store
         optimizer: has arrays beside each weight; None for a run that only evaluates
-        sparsity: which weights are sparse
         buffers: lend the numbers of weights that are dropped from
     """
 
@@ -85,8 +82,6 @@ class ModelArrays:
     @property
     def state_bytes(self) -> int:
         """Size of the optimizer state, with the room that is made for more [bytes]."""
-        if self._optimizer is None:
-            return 0
         return sum(4 * state_numbers(self._optimizer, w.shape, self.room(n)) for n, w in self.graph.weights.items())
 
     @property
@@ -94,7 +89,7 @@ class ModelArrays:
         """Size of all numbers, weights and optimizer state, without the room that is made for more [bytes]."""
         numbers = {n: s.count for n, s in self.sparse.items()}
         kept = ((w.shape, numbers.get(n, w.size)) for n, w in self.graph.weights.items())
-        return sum(4 * (n + (state_numbers(self._optimizer, s, n) if self._optimizer else 0)) for s, n in kept)
+        return sum(4 * (n + state_numbers(self._optimizer, s, n)) for s, n in kept)
 
     def span(self, panel: Panel) -> tuple[int, int]:
         """Rows (of a sparse weight: elements) of a panel in the arrays of its weight: start and stop."""

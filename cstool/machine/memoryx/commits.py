@@ -14,11 +14,7 @@ from cstool.store import write_snapshot
 
 
 class Commits:
-    """Makes the commits of a MemoryX that is in a file.
-
-    Args:
-        arrays: of the model
-    """
+    """Makes the commits of a MemoryX that is in a file."""
 
     def __init__(self, arrays: ModelArrays) -> None:
         self.last: Future[None] | None = None

@@ -30,8 +30,6 @@ class DroppedWeight:
     """One such weight. What is kept of it is divided by the probability of being kept.
 
     Args:
-        weight: its name and shape
-        panels: of the weight
         rules: its group says how much is left out
         lend: lends (n,) float32 for the numbers that are kept: n, and at most so many
     """

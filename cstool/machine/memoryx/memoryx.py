@@ -20,12 +20,11 @@ from cstool.machine.buffers import BufferPool, in_flight_bytes
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
 from cstool.machine.memoryx.dropconnect import Draw
-from cstool.machine.memoryx.gradients import ArrivingGradients
+from cstool.machine.memoryx.gradients import ArrivingGradients, WaitingGradients
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.stream import WeightStream
 from cstool.machine.memoryx.updates import Updates
-from cstool.machine.memoryx.waiting import Room, WaitingGradients
 from cstool.machine.recorder import Recorder
 from cstool.optimizers import Optimizer, Step
 from cstool.store import RamStore, Store
@@ -40,7 +39,6 @@ class MemoryX:
         store: an empty store, in which MemoryX creates its arrays, and which it closes; None for memory
         max_gradient_norm: clip the gradients to this global norm; None for not at all
         learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
-        sparsity: which weights are sparse
         threads: that run updates beside the systems
         waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
             are in the store, then
@@ -70,10 +68,9 @@ class MemoryX:
         self._workers = workers
         self._under_way: dict[Panel, Future[None]] = {}
         """updates, by panel"""
-        self._room = Room(waiting_bytes)
-        self._waiting = WaitingGradients(store, buffers, workers, self._room)
+        self._waiting = WaitingGradients(self.arrays, buffers, workers, waiting_bytes)
         self._stream = WeightStream(self.arrays, self._under_way, buffers, self.statistics, trains=bool(optimizer))
-        self._gradients = ArrivingGradients(self.arrays, buffers, self._room, self._waiting)
+        self._gradients = ArrivingGradients(self.arrays, self._waiting)
         self._commits = Commits(self.arrays)
         self._updates = None
         if optimizer is not None:
@@ -84,9 +81,7 @@ class MemoryX:
                 learning_rate_scales,
                 self._under_way,
                 self._commits,
-                buffers,
                 workers,
-                self._room,
                 self._waiting,
                 self.statistics,
             )
@@ -222,19 +217,9 @@ class MemoryX:
         return self._stream.panel_bytes(panel)
 
     @property
-    def waited_s(self) -> float:
-        """Time that lanes waited for panels and their updates [s], summed over the lanes."""
-        return self._stream.waited_s
-
-    @property
-    def room_waited_s(self) -> float:
-        """Time that lanes waited until gradients before theirs had gone [s], summed over the lanes."""
-        return self._room.waited_s
-
-    @property
     def lanes_waited_s(self) -> float:
         """Time that lanes waited for panels, updates and room for gradients [s], summed over the lanes."""
-        return self.waited_s + self.room_waited_s
+        return self._stream.waited_s + self._waiting.room.waited_s
 
     @property
     def commit_waited_s(self) -> float:

@@ -51,9 +51,6 @@ def load_sparse(
     """Read a weight that is sparse in the checkpoint, in the run, or in both.
 
     Args:
-        tensors: of the checkpoint
-        memoryx: receives it
-        weight: name
         arrays: of the weight, those that are wanted
         keeps_state: whether the run goes on with the optimizer state of the checkpoint
 

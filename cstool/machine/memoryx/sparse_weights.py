@@ -65,9 +65,6 @@ class SparseWeight:
     """One of them: the patterns of its panels, and its arrays in the store.
 
     Args:
-        weight: its name and shape
-        panels: of the weight
-        rules: what becomes of it
         store: where its arrays are, once `place` has made them
         arrays: their names, the values first
     """

@@ -35,10 +35,8 @@ class WeightStream:
     """Lends panels of weights.
 
     Args:
-        arrays: of the model
         updates: under way, by panel: who asks for a panel waits for its own
         buffers: lend what sparse weights are written out to
-        statistics: of the step, where anybody looks at it
         trains: whether sparse weights may be asked for the gradients of their zeros
     """
 

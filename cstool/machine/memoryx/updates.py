@@ -20,12 +20,11 @@ from cstool.errors import NonFiniteError
 from cstool.ir import Panel
 from cstool.kernels.magnitudes import first_non_finite, sum_squares
 from cstool.kernels.sparse import collect
-from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
+from cstool.machine.memoryx.gradients import WaitingGradients
 from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.machine.memoryx.step_statistics import StepStatistics
-from cstool.machine.memoryx.waiting import Room, WaitingGradients
 from cstool.machine.recorder import OFF, Recorder
 from cstool.optimizers import Optimizer, Step, WholeOptimizer
 
@@ -38,17 +37,12 @@ class Updates:
     """Applies the optimizer to panels whose gradients are complete.
 
     Args:
-        arrays: of the model
-        optimizer: the rule
         max_gradient_norm: clip the gradients to this global norm; None for not at all
         learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
         under_way: receives the updates that have begun, by panel
         commits: an update waits for the commit before, which names the slots that it writes to
-        buffers: where gradient buffers come from and go
         workers: run the updates
-        room: for gradients on their way
-        waiting: where gradients wait
-        statistics: of the step, where anybody looks at it
+        waiting: where gradients wait, with the room and the buffers of those on their way
     """
 
     def __init__(
@@ -59,9 +53,7 @@ class Updates:
         learning_rate_scales: Mapping[str, float],
         under_way: dict[Panel, Future[None]],
         commits: Commits,
-        buffers: BufferPool,
         workers: Executor,
-        room: Room,
         waiting: WaitingGradients,
         statistics: StepStatistics,
     ) -> None:
@@ -73,8 +65,8 @@ class Updates:
         self.step = Step(0, 0.0, 1.0)
         """the step that gradients belong to"""
         self.recorder: Recorder = OFF
-        self._arrays, self._under_way, self._commits, self._buffers = arrays, under_way, commits, buffers
-        self._workers, self._room, self._waiting, self._statistics = workers, room, waiting, statistics
+        self._arrays, self._under_way, self._commits = arrays, under_way, commits
+        self._workers, self._waiting, self._statistics = workers, waiting, statistics
         self._sum_squares: dict[Panel, float] = {}
         self._gathered: dict[str, Gradients] = {}
         """gradients of weights that are updated as a whole, until those of all panels are there"""
@@ -87,17 +79,17 @@ class Updates:
         sparse = self._arrays.sparse.get(panel.weight)
         if sparse is not None and sparse.wants_dense_gradient(self.step.number):
             self._dense_gradients[panel] = gradient
-            gradient = self._buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
+            gradient = self._waiting.buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
             collect(sparse.pattern(panel), self._dense_gradients[panel], gradient)
-        self._room.take(gradient.nbytes)
+        self._waiting.room.take(gradient.nbytes)
         if self.max_gradient_norm is not None or self._statistics.looks_at_norms:
             self._sum_squares[panel] = sum_squares(gradient.reshape(-1))
             self._statistics.add_gradient(panel, self._sum_squares[panel])
         if self.max_gradient_norm is not None:
-            self._waiting.keep(panel, self._arrays.span(panel), gradient)
+            self._waiting.keep(panel, gradient)
         elif self._gathers(panel.weight, self.step):
             # It waits for those of the other panels, which need room, too.
-            self._waiting.keep(panel, self._arrays.span(panel), gradient)
+            self._waiting.keep(panel, gradient)
             self._begin(panel, self._waiting.take(panel), self.step)
         else:
             self._begin(panel, gradient, self.step)
@@ -155,16 +147,17 @@ class Updates:
     def _update(self, gradients: Gradients, step: Step, committed: Future[None] | None) -> None:
         """Apply the optimizer to one panel, or to all of a weight, and change its mask if that is due."""
         sparse = self._arrays.sparse.get(next(iter(gradients)).weight)
-        with self._room.closed_by_errors():
+        with self._waiting.room.closed_by_errors():
             if committed is not None:
                 began = time.perf_counter()
                 committed.result()
                 self.recorder.waited_for_commit(step.number, began)
-            if self.whole is not None:
-                self._apply_whole(self.whole, gradients, step)
-            else:
-                for panel, gradient in gradients.items():
-                    self._apply(panel, gradient, step)
+            parts = [{panel: gradient} for panel, gradient in gradients.items()] if self.whole is None else [gradients]
+            for part in parts:
+                with self.recorder.update(step.number, next(iter(part)), "update"):
+                    self._apply(part, step)
+                for panel, gradient in part.items():
+                    self._waiting.let_go(panel, gradient)
             if sparse is not None and sparse.changes_after(step.number):
                 self._change_mask(sparse, step)
 
@@ -174,47 +167,38 @@ class Updates:
             parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
             dense = np.concatenate(parts)
             for part in parts:
-                self._buffers.give_back(part)
+                self._waiting.buffers.give_back(part)
         with self.recorder.update(step.number, sparse.panels[0], "mask"):
             sparse.change_mask(step.number, dense)
 
-    def _apply(self, panel: Panel, gradient: Array | None, step: Step) -> None:
-        """Apply the optimizer to one panel."""
-        names, (step, decays) = self._arrays.of(panel.weight), self._of_weight(panel.weight, step)
+    def _apply(self, gradients: Gradients, step: Step) -> None:
+        """Apply the optimizer to a panel; one that needs all of a weight to its panels, in order, pass after pass."""
+        weight, store = self._arrays.graph.weights[next(iter(gradients)).weight], self._arrays.store
+        model, *names = self._arrays.of(weight.name)
+        rate = step.learning_rate * self.learning_rate_scales.get(weight.name, 1.0)
+        step = step._replace(learning_rate=rate)
 
         def change(tiles: list[Array], gradient: Array, _: int) -> None:
-            weight, *states = (tile.reshape(-1) for tile in tiles)
-            self.optimizer.update(weight, gradient.reshape(-1), states, step, decays)
+            numbers, *states = (tile.reshape(-1) for tile in tiles)
+            self.optimizer.update(numbers, gradient.reshape(-1), states, step, weight.decays)
 
-        with self.recorder.update(step.number, panel, "update"):
-            self._visit(panel, gradient, names, change, step)
-        self._let_go(panel, gradient)
+        def go(visit: Callable[[Array, Array, int], None], *, changes: bool = False) -> None:
+            def see(tiles: list[Array], gradient: Array, first: int) -> None:
+                visit(tiles[0], gradient, first)
 
-    def _apply_whole(self, optimizer: WholeOptimizer, gradients: Gradients, step: Step) -> None:
-        """Apply an optimizer to all panels of a weight, in their order, in as many passes as it takes."""
-        first, store = next(iter(gradients)), self._arrays.store
-        (model, *names), (step, decays) = self._arrays.of(first.weight), self._of_weight(first.weight, step)
+            for panel, gradient in gradients.items():
+                self._visit(panel, gradient, [model], see, step, changes=changes)
+
+        if self.whole is None:
+            [(panel, gradient)] = gradients.items()
+            self._visit(panel, gradient, [model, *names], change, step)
+            return
         states = [np.empty(store.shape(name), np.float32) for name in names]
         for name, state in zip(names, states, strict=True):
             store.read(name, 0, state)
-
-        def go(visit: Callable[[Array, Array, int], None], *, changes: bool = False) -> None:
-            for panel, gradient in gradients.items():
-                self._visit(
-                    panel, gradient, [model], lambda tiles, rows, at: visit(tiles[0], rows, at), step, changes=changes
-                )
-
-        with self.recorder.update(step.number, first, "update"):
-            optimizer.update_whole(self._arrays.graph.weights[first.weight].shape, states, go, step, decays)
-            for name, state in zip(names, states, strict=True):
-                store.write(name, 0, state)
-        for panel, gradient in gradients.items():
-            self._let_go(panel, gradient)
-
-    def _of_weight(self, name: str, step: Step) -> tuple[Step, bool]:
-        """The step with the learning rate of a weight, and whether the weight decays."""
-        rate = step.learning_rate * self.learning_rate_scales.get(name, 1.0)
-        return step._replace(learning_rate=rate), self._arrays.graph.weights[name].decays
+        self.whole.update_whole(weight.shape, states, go, step, weight.decays)
+        for name, state in zip(names, states, strict=True):
+            store.write(name, 0, state)
 
     def _visit(
         self,
@@ -241,12 +225,3 @@ class Updates:
 
         changed, read = (names, ()) if changes else ((), names)
         store.rewrite(changed, start, stop, see, (*read, *self._waiting.sources(panel)))
-
-    def _let_go(self, panel: Panel, gradient: Array | None) -> None:
-        """Let go of a gradient that has been applied."""
-        if gradient is None:
-            self._waiting.drop(panel)
-        else:
-            # The room last: whoever waits for it takes the buffer, too.
-            self._buffers.give_back(gradient)
-            self._room.give_back(gradient.nbytes)

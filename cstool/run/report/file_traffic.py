@@ -11,7 +11,6 @@ class FileTraffic:
     """What the file of a run read and wrote, measured on this host.
 
     Args:
-        path: of the file
         read_bytes, written_bytes: by all threads
         busy_s: time that threads spent in requests, summed over them
         waited_s: time that lanes waited for weights and their updates, and for room for gradients, summed over them,

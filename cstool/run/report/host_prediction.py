@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from cstool.ir import Graph, Panel
+from cstool.ir import Graph
 from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.memoryx_store import CACHED_SHARE, FILE_SHARE
@@ -23,12 +23,7 @@ FEWEST_STEPS = 3
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """Of a phase of a step [s].
-
-    Args:
-        predicted: by the model of this host
-        measured: in this run
-    """
+    """Of a phase of a step [s]."""
 
     predicted: float
     measured: float
@@ -74,46 +69,29 @@ def compare(session: Session, rates: HostRates) -> HostComparison | None:
     totals = session.phase_seconds
     phases = {name: median(b[name] - a[name] for a, b in pairwise(totals)) for name in totals[0]}
     step = median(result.step_seconds[1:][-COMPARED_STEPS:])
+    measured = {"step": step, **phases, "rest": max(0.0, step - sum(phases.values()))}
     return HostComparison(
-        {
-            "step": PhaseTimes(predicted.step_s, step),
-            "forward": PhaseTimes(predicted.forward_s, phases["forward"]),
-            "again": PhaseTimes(predicted.again_s, phases["again"]),
-            "backward": PhaseTimes(predicted.backward_s, phases["backward"]),
-            "rest": PhaseTimes(predicted.rest_s, max(0.0, step - sum(phases.values()))),
-        }
+        {name: PhaseTimes(getattr(predicted, f"{name}_s"), seconds) for name, seconds in measured.items()}
     )
 
 
 def setup_of(session: Session) -> HostSetup:
     """The setup of a run."""
-    params, appliance = session.params, session.appliance
-    cluster = appliance.training_cluster
-    arrays = appliance.memoryx.arrays
-    in_file = arrays.file is not None
-
-    optimizer = costed_optimizer(params.optimizer)
-
-    def computes_sparse(panels: tuple[Panel, ...], name: str) -> bool:
-        return all(arrays.sparse[name].choice(panel).forward for panel in panels)
-
-    return HostSetup(
-        grain_samples=cluster.plan.samples,
-        grains=cluster.grains,
-        lanes=len(cluster.lanes),
-        optimizer=optimizer.name,
-        optimizer_states=state_share(optimizer, session.graph),
-        waits_for_norm=params.precision.max_gradient_norm is not None,
+    cluster, arrays = session.appliance.training_cluster, session.appliance.memoryx.arrays
+    return _setup(
+        session.params,
+        session.graph,
+        cluster.plan.samples,
+        cluster.grains,
+        len(cluster.lanes),
         densities={
-            name: sparse.count / sparse.weight.size
+            name: sparse.density
             for name, sparse in arrays.sparse.items()
-            if computes_sparse(tuple(sparse.panels), name)
+            if all(sparse.choice(panel).forward for panel in sparse.panels)
         },
-        recomputed=frozenset(cluster.plan.ops[position].op.name for position in cluster.plan.timeline.again),
-        memoryx_in_file=in_file,
+        recomputed=cluster.plan.timeline.again,
+        in_file=arrays.file is not None,
         past_cache=arrays.file is not None and arrays.file.direct,
-        commits=in_file and params.memoryx.commit_steps > 0,
-        buffer_bytes=params.memoryx.memory if in_file else 0,
     )
 
 
@@ -124,8 +102,6 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
     """
     samples = grain_samples(graph, batch_size)
     grains = batch_size // samples
-    optimizer = costed_optimizer(params.optimizer)
-    states = state_share(optimizer, graph)
     groups = assign_groups(params.sparsity, graph, params.sparsity_place) if params.sparsity else {}
     densities = {
         name: most_kept(params.sparsity[number], graph.weights[name].matrix_shape, params.loop.max_steps)
@@ -133,26 +109,50 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
         for name, number in groups.items()
     }
     kept = sum(weight.size * densities.get(name, 1.0) for name, weight in graph.weights.items())
-    state_bytes = FLOAT32_BYTES * kept * (1 + states)
-    free = available_memory_bytes()
-    in_file = params.memoryx.store == "file" or (params.memoryx.store == "auto" and state_bytes > FILE_SHARE * free)
-    commits = in_file and params.memoryx.commit_steps > 0
-    return HostSetup(
-        grain_samples=samples,
-        grains=grains,
-        lanes=lanes_for(graph, samples, grains),
-        optimizer=optimizer.name,
-        optimizer_states=states,
-        waits_for_norm=params.precision.max_gradient_norm is not None,
+    state_bytes = FLOAT32_BYTES * kept * (1 + state_share(costed_optimizer(params.optimizer), graph))
+    free, chosen = available_memory_bytes(), params.memoryx.store
+    in_file = chosen == "file" or (chosen == "auto" and state_bytes > FILE_SHARE * free)
+    slots = 2 if in_file and params.memoryx.commit_steps > 0 else 1
+    again = params.activation_checkpointing == "always"
+    return _setup(
+        params,
+        graph,
+        samples,
+        grains,
+        lanes_for(graph, samples, grains),
         densities={name: density for name, density in densities.items() if density < 1.0},
-        recomputed=_runs_again(graph) if params.activation_checkpointing == "always" else frozenset(),
-        memoryx_in_file=in_file,
-        past_cache=in_file and (2 if commits else 1) * state_bytes > CACHED_SHARE * free,
-        commits=commits,
-        buffer_bytes=params.memoryx.memory if in_file else 0,
+        # All layers that can be.
+        recomputed=make_timeline(graph, trains=True, recomputes=again).again,
+        in_file=in_file,
+        past_cache=in_file and slots * state_bytes > CACHED_SHARE * free,
     )
 
 
-def _runs_again(graph: Graph) -> frozenset[str]:
-    """Return the ops that run forward again where all layers are recomputed that can be."""
-    return frozenset(graph.ops[position].name for position in make_timeline(graph, trains=True, recomputes=True).again)
+def _setup(
+    params: Params,
+    graph: Graph,
+    samples: int,
+    grains: int,
+    lanes: int,
+    *,
+    densities: dict[str, float],
+    recomputed: frozenset[int],
+    in_file: bool,
+    past_cache: bool,
+) -> HostSetup:
+    """The setup with what follows from the params alone; recomputed: positions of ops."""
+    optimizer = costed_optimizer(params.optimizer)
+    return HostSetup(
+        grain_samples=samples,
+        grains=grains,
+        lanes=lanes,
+        optimizer=optimizer.name,
+        optimizer_states=state_share(optimizer, graph),
+        waits_for_norm=params.precision.max_gradient_norm is not None,
+        densities=densities,
+        recomputed=frozenset(graph.ops[position].name for position in recomputed),
+        memoryx_in_file=in_file,
+        past_cache=past_cache,
+        commits=in_file and params.memoryx.commit_steps > 0,
+        buffer_bytes=params.memoryx.memory if in_file else 0,
+    )

@@ -25,11 +25,6 @@ def recorded(session: Session, start: int, last: int) -> Iterator[Recorder]:
 
     It is written however the context ends: then it has what there is.
 
-    Args:
-        session: the run
-        start: the step after which it begins
-        last: its last step
-
     Raises:
         TraceError: it cannot be written
     """
@@ -83,7 +78,6 @@ def trace_of(recorder: Recorder, title: str) -> Trace:
 
     Args:
         recorder: other threads may still take down what they do
-        title: of the trace
     """
     trace = Trace(title, "measured")
     tapes = list(recorder.tapes)

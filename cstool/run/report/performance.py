@@ -66,12 +66,7 @@ def performance(session: Session) -> dict[str, Any]:
 
 
 def write_performance(session: Session, folder: Path) -> None:
-    """Write the document of a run that has ended, and let model_dir point to it; what cannot be written is warned of.
-
-    Args:
-        session: of the run
-        folder: of its log, below model_dir
-    """
+    """Write the document of a run that has ended, and let model_dir point to it, or warn that it cannot be written."""
     path = folder / NAME
     try:
         write_replacing(path, json.dumps(performance(session), indent=2) + "\n")

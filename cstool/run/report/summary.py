@@ -93,7 +93,7 @@ def _trained(session: Session) -> str:
 
 
 def _held_out(session: Session, found: Mapping[str, Any]) -> str:
-    perplexity = f", lm_perplexity {found['perplexity']:.5f}" if session.tokens_per_sample > 1 else ""
+    perplexity = f", lm_perplexity {found['perplexity']:.5f}" if session.is_text else ""
     amount = f"{counted(found['samples'], 'sample')}, after step {found['step']}"
     return f"loss {found['loss']:.5f}, accuracy {found['accuracy']:.5f}{perplexity} ({amount})"
 
@@ -133,7 +133,7 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
 def _knows_its_text(session: Session) -> bool:
     """Say whether the model makes text, and its data set says how."""
     loader = session.params.train_dataloader
-    if loader is None or session.tokens_per_sample == 1:
+    if loader is None or not session.is_text:
         return False
     with suppress(DataError):
         return any(tokenizer_of(folder) is not None for folder in loader.data_dir)
@@ -147,9 +147,6 @@ def fit_summary(params: Params, start: int, last: int, eval_interval: int | None
     """Return the lines.
 
     Args:
-        params: say when checkpoints and log lines are due
-        start: step that the loop goes on from
-        last: step that it ends with
         eval_interval: steps between evaluations; None for none on the way
 
     Source: the lines are those of the vendor's trainer (trainer/callbacks/run_schedule.py); ours are that about

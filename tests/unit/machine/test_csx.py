@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from cstool.kernels.random import Dropout
-from cstool.machine.csx import Csx, GrainSlot, Scratch, aligned_empty
+from cstool.machine.csx import Csx, GrainSlot, Scratch
 from cstool.machine.plan import ALIGNMENT_BYTES, After, InputDelta, Plan, make_plan
 from cstool.random_keys import key_of
+from cstool.store import aligned_empty
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import random_batch
 

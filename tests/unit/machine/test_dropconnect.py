@@ -14,10 +14,13 @@ import pytest
 from cstool.ir import Panel, _graph
 from cstool.kernels.sparse import KernelChoice, SparseMatrix
 from cstool.machine.appliance import Appliance
+from cstool.machine.data_sets import DataSet
 from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.machine.state import Position
 from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import AdamW
 from cstool.run.evaluate import Evaluation, evaluate
+from cstool.run.session import RunOrder, RunResult, Session
 from cstool.run.stopping import StopRequest
 from cstool.sparsity import dropconnect_mask
 from tests.models import fc_mnist
@@ -188,10 +191,11 @@ def test_gradients_are_those_of_the_network_that_streamed(sparse):
 
 
 def look(appliance: Appliance, folder: Path, masks: int) -> Evaluation:
-    loader = params_of(folder).dataloaders("train")[0]
-    assert loader is not None
-    settings = {"step": 7, "steps": None, "log_steps": 1, "progress": Recorder(), "stop": StopRequest()}
-    found = evaluate(appliance, Digits(10), loader, name="digits", several=False, masks=masks, **settings)
+    params = params_of(folder)
+    result = RunResult("eval", "fc_mnist", 0)
+    session = Session(params, RunOrder("eval"), appliance.graph, appliance, Recorder(), result, Position(7))
+    data = DataSet("digits", "", params.dataloaders("train")[0], Digits(10))
+    found = evaluate(session, data, StopRequest(), masks=masks)
     assert found is not None
     return found
 

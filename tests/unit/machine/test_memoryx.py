@@ -266,7 +266,7 @@ def test_acquire_waits_for_the_update_of_its_panel():
         thread.join(PATIENCE_S)
     assert not thread.is_alive()
     np.testing.assert_array_equal(seen, np.full((1, 10, 3), 5.0))
-    assert memoryx.waited_s >= 0.04
+    assert memoryx.lanes_waited_s >= 0.04
 
 
 def test_acquire_does_not_wait_for_the_update_of_another_panel():

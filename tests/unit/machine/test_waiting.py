@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cstool.machine.memoryx.waiting import Room
+from cstool.machine.memoryx.gradients import Room
 
 PATIENCE_S = 30.0
 

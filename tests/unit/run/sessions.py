@@ -15,8 +15,8 @@ from cstool.data import Field
 from cstool.machine.start import choose_start
 from cstool.optimizers import make_optimizer
 from cstool.params import Params, load_params, parse_states
-from cstool.run.restore import take_up
 from cstool.run.session import RunOrder, RunResult, Session
+from cstool.run.setup import take_up
 from tests.models import fc_mnist
 from tests.unit.machine.machines import machine
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,14 @@ def _log_everything(caplog):
 def look(
     found: Session, data: Digits, *, steps: int | None = None, log_steps: int = 1, several: bool = False, **loader: Any
 ) -> tuple[Evaluation, Recorder]:
-    progress = Recorder()
+    found.position, found.progress = Position(7), (progress := Recorder())
+    found.params = replace(
+        found.params,
+        loop=found.params.loop.model_copy(update={"eval_steps": steps}),
+        logging=found.params.logging.model_copy(update={"log_steps": log_steps}),
+    )
     params: DataloaderParams = found.params.dataloaders("train")[0].model_copy(update=loader)
-    settings = {
-        "name": "digits",
-        "several": several,
-        "step": 7,
-        "steps": steps,
-        "log_steps": log_steps,
-        "progress": progress,
-    }
-    return evaluate(found.appliance, data, params, stop=StopRequest(), **settings), progress
+    return evaluate(found, DataSet("digits", "", params, data), StopRequest(), several=several), progress
 
 
 def test_the_loss_is_the_mean_over_all_samples_a_part_of_a_batch_included(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from cstool.errors import DataError, Interrupted
 from cstool.machine.appliance import Appliance
+from cstool.machine.data_sets import DataSet
 from cstool.machine.state import Position
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
@@ -32,7 +33,7 @@ def _log_everything(caplog):
 def go(found: Session, data: Digits, evaluate_now: Callable[[], float] | None) -> None:
     """Train as `run` does."""
     with StopRequest() as stop:
-        train(found, data, found.params.dataloaders("train")[0], evaluate_now, stop)
+        train(found, DataSet("train", "", found.params.dataloaders("train")[0], data), evaluate_now, stop)
 
 
 def trained(
