@@ -1,6 +1,7 @@
 """A modelled step as a timeline: what every resource does when, for viewers of Chrome's trace format."""
 
 import math
+from typing import Any
 
 from cstool.chrome_trace import Trace
 from cstool.estimation.point import Estimate
@@ -89,7 +90,7 @@ def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, 
     start, end = (moment - zero + shift_s for moment in steps.timeline.span(task))
     # What begins after the step belongs to the next one: its updates, where they wait for a norm.
     if end > max(start, 0.0) and start < last - zero + shift_s:
-        moved = {"bytes": steps.moved_bytes[task]} if task in steps.moved_bytes else {}
+        moved: dict[str, Any] = {"bytes": steps.moved_bytes[task]} if task in steps.moved_bytes else {}
         trace.span(*place, steps.simulation.names[task], max(start, 0.0), end, **moved)
 
 

@@ -60,8 +60,8 @@ class InferenceModel:
                 MemoryX(self.graph, None, store=backing.store, sparsity=sparsity, waiting_bytes=backing.waiting_bytes)
             )
             prepare_kernels(progress)
-            restored = restore(self.memoryx, params, start, progress)
-            self.step = restored.position.step
+            position, _ = restore(self.memoryx, params, start, progress)
+            self.step = position.step
             """of the training that it comes from"""
             self.memoryx.begin_evaluation(self.step, None)
             self.team = Team(lanes or available_cores())

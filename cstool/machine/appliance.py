@@ -126,7 +126,8 @@ class Appliance:
         Raises:
             NonFiniteError: naming the step and the first tensor that is not finite
         """
-        cluster, scale = self._cluster_for(batch, trains=True), self._loss_scale(batch)
+        cluster = self._cluster_for(batch, trains=True)
+        scale = self.loss_weight / max(1, batch.tokens if self.loss_scaling == "num_tokens" else batch.samples)
         self.memoryx.begin_step(step, learning_rate)
         cluster.expect_stream()
         losses: dict[int, LossResult] = {}
@@ -159,11 +160,6 @@ class Appliance:
     def _cluster_for(self, batch: Batch, *, trains: bool) -> Cluster:
         return self._clusters[len(batch.arrays["mask"]), trains]
 
-    def _loss_scale(self, batch: Batch) -> float:
-        """What each token's loss is multiplied by."""
-        divisor = batch.tokens if self.loss_scaling == "num_tokens" else batch.samples
-        return self.loss_weight / max(1, divisor)
-
     @property
     def clusters(self) -> list[Cluster]:
         """The systems as they have been prepared, once per batch size and purpose."""
@@ -185,32 +181,30 @@ class Appliance:
         Raises:
             ClusterError: the grains do not divide over the systems, or one does not fit the memory
         """
-        found = self._clusters.get((batch_size, trains))
-        if found is None:
-            grain = grain_samples(self.graph, batch_size)
-            check_systems(self.num_csx, batch_size, grain, where)
-            grains = batch_size // grain
-            found = self._clusters[batch_size, trains] = Cluster(
-                self.graph,
-                grain=grain,
-                grains=grains,
-                num_csx=self.num_csx,
-                lanes=self._lanes or lanes_for(self.graph, grain, grains),
-                memoryx=self.memoryx,
-                seed=self.seed,
-                trains=trains,
-                memory_bytes=self._room_bytes(trains, kinds),
-                recompute=self._recompute,
-                apart=self._apart,
-            )
-            found.multiply_with(self.gemm)
+        if (batch_size, trains) in self._clusters:
+            return self._clusters[batch_size, trains]
+        grain = grain_samples(self.graph, batch_size)
+        check_systems(self.num_csx, batch_size, grain, where)
+        grains = batch_size // grain
+        if trains:
+            room_bytes = self._memory_bytes - sum(other.activation_bytes for other in self._clusters.values())
+        else:
+            room_bytes = self._memory_bytes // (kinds if self.memoryx.optimizer is None else EVALUATION_PART * kinds)
+        found = self._clusters[batch_size, trains] = Cluster(
+            self.graph,
+            grain=grain,
+            grains=grains,
+            num_csx=self.num_csx,
+            lanes=self._lanes or lanes_for(self.graph, grain, grains),
+            memoryx=self.memoryx,
+            seed=self.seed,
+            trains=trains,
+            memory_bytes=room_bytes,
+            recompute=self._recompute,
+            apart=self._apart,
+        )
+        found.multiply_with(self.gemm)
         return found
-
-    def _room_bytes(self, trains: bool, kinds: int) -> int:
-        """What the activations of one more kind of batch may take [bytes]."""
-        if not trains:
-            return self._memory_bytes // (kinds if self.memoryx.optimizer is None else EVALUATION_PART * kinds)
-        return self._memory_bytes - sum(other.activation_bytes for other in self._clusters.values())
 
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider, by systems that are prepared and those that will be."""

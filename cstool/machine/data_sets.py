@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cstool.data import (
     HDF5_TEXT_PROCESSORS,
@@ -87,8 +87,7 @@ def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:
         [loader] = params.dataloaders("train")
         where = f"{params.path}: trainer.fit.train_dataloader"
         train = DataSet("train", where, loader, open_samples(params, loader, stack))
-        sizes = (train.samples.sample_count, loader.batch_size, loader.drop_last)
-        batches_per_epoch(*sizes, f"{where}.batch_size")
+        batches_per_epoch(train.samples.sample_count, loader.batch_size, loader.drop_last, f"{where}.batch_size")
     held_out: tuple[DataSet, ...] = ()
     if mode != "train":
         loaders = params.dataloaders(mode if train is None else "val")
@@ -97,7 +96,7 @@ def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:
             for index, (name, loader) in enumerate(zip(data_set_names(loaders), loaders, strict=True))
         )
     found = DataSets(train, held_out, None)
-    return DataSets(train, held_out, _sequence_length(params, found.all))
+    return replace(found, sequence_length=_sequence_length(params, found.all))
 
 
 def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> Dataset:
@@ -143,7 +142,8 @@ def _sequence_length(params: Params, data: Sequence[DataSet]) -> int | None:
                 f"{HDF5_TEXT_PROCESSORS[0] if is_text else MNIST_PROCESSOR} does",
             )
         if isinstance(model, DecoderParams) and length is not None and length > model.max_position_embeddings:
-            most = model.max_position_embeddings - _added_tokens(data)
+            sinks = (each.samples for each in data if isinstance(each.samples, SinkTokensDataset))
+            most = model.max_position_embeddings - max((samples.added_tokens for samples in sinks), default=0)
             cut = f"max_sequence_length: {most} in the dataloader cuts them"
             raise DataError(
                 f"{found.where}: the samples must have at most max_position_embeddings "
@@ -158,9 +158,3 @@ def _sequence_length(params: Params, data: Sequence[DataSet]) -> int | None:
                 "makes them alike",
             )
     return lengths[0]
-
-
-def _added_tokens(data: Sequence[DataSet]) -> int:
-    """Most tokens that sinks add to the samples."""
-    sinks = (found.samples for found in data if isinstance(found.samples, SinkTokensDataset))
-    return max((samples.added_tokens for samples in sinks), default=0)

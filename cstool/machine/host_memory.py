@@ -45,7 +45,9 @@ def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
         return
     for line in lines:
         _, controllers, place = line.split(":", 2)
-        for kind in _kinds(controllers):
+        # Those of version 2 name no controllers.
+        kinds = [_V1] if "memory" in controllers.split(",") else [] if controllers else _V2
+        for kind in kinds:
             root = groups / kind.root
             group = root / place.lstrip("/")
             for folder in [group, *group.parents]:
@@ -54,13 +56,6 @@ def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
                     yield left
                 if folder == root:
                     break
-
-
-def _kinds(controllers: str) -> list[_Kind]:
-    """Folders of a group's memory files: those of version 2 name no controllers."""
-    if not controllers:
-        return _V2
-    return [_V1] if "memory" in controllers.split(",") else []
 
 
 def _left(folder: Path, kind: _Kind) -> int | None:

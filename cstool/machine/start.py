@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.machine.memoryx import MemoryX
@@ -132,20 +132,11 @@ def _require_model(states: frozenset[str]) -> None:
         raise CheckpointError(f"--load_checkpoint_states: must have model in it for an evaluation, got {got}")
 
 
-class Restored(NamedTuple):
-    """A state that is in MemoryX."""
+def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress) -> tuple[Position, dict[str, Any]]:
+    """Load what a run starts from into MemoryX, or random weights; shows how far the verifying of a file has come.
 
-    position: Position
-    values: dict[str, Any]
-    """of the saved state beside its arrays; empty for random weights"""
-
-
-def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress, *, strict: bool = True) -> Restored:
-    """Load what a run starts from into MemoryX, or random weights.
-
-    Args:
-        progress: shows how far the verifying of a MemoryX file has come
-        strict: whether the state must hold exactly the weights of the model
+    Returns:
+        where the run is, and the values of the saved state beside its arrays, none for random weights
 
     Raises:
         CheckpointError: it cannot be read, or is of another model
@@ -154,9 +145,8 @@ def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress, 
     if start.path is None:
         memoryx.initialize(params.seed)
         log.info("No checkpoint was provided. Using randomly initialized model parameters.")
-        return Restored(Position(), {})
-    strict = strict and not params.checkpoint.disable_strict_checkpoint_loading
-    restored = _Restoring(memoryx, params, start, progress, strict)
+        return Position(), {}
+    restored = _Restoring(memoryx, params, start, progress)
     found = restored.from_commit(start.committed) if start.committed else restored.from_checkpoint(start.path)
     if "model" in start.states:
         log.info("Model state found in checkpoint and loaded successfully.")
@@ -169,16 +159,15 @@ class _Restoring:
     params: Params
     start: Start
     progress: Progress
-    strict: bool
 
-    def _load(self, reader: CheckpointReader | CommittedStore) -> Restored:
+    def _load(self, reader: CheckpointReader | CommittedStore) -> tuple[Position, dict[str, Any]]:
         """Read a state into the store of this run, whose weights begin at random where that may lack some."""
-        states = self.start.states
-        if not self.strict or states != ALL_STATES:
+        states, strict = self.start.states, not self.params.checkpoint.disable_strict_checkpoint_loading
+        if not strict or states != ALL_STATES:
             self.memoryx.initialize(self.params.seed)
-        return Restored(*load_state(reader, self.memoryx, self.memoryx.arrays.graph, states=states, strict=self.strict))
+        return load_state(reader, self.memoryx, states=states, strict=strict)
 
-    def from_checkpoint(self, checkpoint: Path) -> Restored:
+    def from_checkpoint(self, checkpoint: Path) -> tuple[Position, dict[str, Any]]:
         log.info(f"Loading weights from checkpoint {checkpoint}")
         try:
             with CheckpointReader(checkpoint) as reader:
@@ -190,7 +179,7 @@ class _Restoring:
                 raise
             raise CheckpointError(error.message, _way_on(checkpoint, self.params.checkpoint.checkpoint_name)) from error
 
-    def from_commit(self, path: Path) -> Restored:
+    def from_commit(self, path: Path) -> tuple[Position, dict[str, Any]]:
         """Go on in a MemoryX file where its last commit is, or read that into the store of this run."""
         file = self.memoryx.arrays.file
         log.info(f"Loading weights from MemoryX {path}")
@@ -201,7 +190,7 @@ class _Restoring:
                 self.progress.finish(VERIFYING)
                 position = adopt_state(file, self.memoryx)
                 check_choices(path, file.record.values)
-                return Restored(position, dict(file.record.values))
+                return position, dict(file.record.values)
             with CommittedStore(path, is_ours=is_ours) as reader:
                 reader.verify_all(self._reading())
                 self.progress.finish(VERIFYING)

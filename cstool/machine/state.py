@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,9 @@ from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
 from cstool.kernels.magnitudes import first_non_finite
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.sparse_state import add_indices, describe_sparsity, indices_bytes, load_sparse
 from cstool.params import DecoderParams, Params, written_states
 from cstool.store import (
+    INDICES,
     SPARSITY,
     CheckpointReader,
     CheckpointWriter,
@@ -29,6 +30,7 @@ from cstool.store import (
     SparseTensors,
     check_choices,
     checked_indices,
+    index_kind,
     step_of,
     streamed_of,
 )
@@ -83,12 +85,21 @@ def state_values(
         choices: what the run chose that its bits depend on
         params: as a file
     """
+    described = {
+        name: {
+            "shape": list(sparse.shape),
+            "algorithm": sparse.group.algorithm,
+            "density": sparse.density,
+            "non_zeros": sparse.count,
+        }
+        for name, sparse in memoryx.arrays.sparse.items()
+    }
     return {
         "global_step": position.step,
         "dataloader": {"batches_streamed": position.batches, "batch_size": position.batch_size},
         "random": {"seed": seed, "generator": "philox4x32-10"},
         "choices": {**choices, **environment()},
-        **({SPARSITY: describe_sparsity(memoryx)} if memoryx.arrays.sparse else {}),
+        **({SPARSITY: described} if described else {}),
         "__metadata__": [{"version": cstool.__version__, "model_name": model_name, "params": params}],
     }
 
@@ -107,12 +118,16 @@ def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
         CheckpointError: it cannot be written; nothing of it is left
         NonFiniteError: a weight is NaN or infinite; likewise
     """
-    total_bytes = memoryx.arrays.kept_bytes + sum(map(indices_bytes, memoryx.arrays.sparse.values()))
+    kinds = {name: index_kind(sparse.weight.size) for name, sparse in memoryx.arrays.sparse.items()}
+    indices_bytes = sum(kinds[name].itemsize * sparse.count for name, sparse in memoryx.arrays.sparse.items())
+    total_bytes = memoryx.arrays.kept_bytes + indices_bytes
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
         for weight in memoryx.arrays.graph.weights:
             sparse = memoryx.arrays.sparse.get(weight)
             if sparse is not None:
-                add_indices(writer, sparse)
+                kind = kinds[weight]
+                indices = (part.astype(kind) for part in sparse.indices())
+                writer.add_tensor(f"model.{weight}{INDICES}", (sparse.count,), kind.name, indices)
             for name in memoryx.arrays.of(weight):
                 shape = memoryx.arrays.store.shape(name) if sparse is None else (sparse.count,)
                 with closing(memoryx.arrays.chunks(name)) as chunks:
@@ -147,7 +162,7 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
 
 
 def load_state(
-    reader: CheckpointReader | CommittedStore, memoryx: MemoryX, graph: Graph, *, states: frozenset[str], strict: bool
+    reader: CheckpointReader | CommittedStore, memoryx: MemoryX, *, states: frozenset[str], strict: bool
 ) -> tuple[Position, dict[str, Any]]:
     """Read a checkpoint into MemoryX.
 
@@ -161,7 +176,7 @@ def load_state(
         CheckpointError: naming the first tensor that is missing, superfluous, or of another shape; or states that
             cannot be had apart
     """
-    sparse = SparseTensors(reader)
+    sparse, graph = SparseTensors(reader), memoryx.arrays.graph
     stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
     _check_fits(reader.path, {**stored, **sparse.shapes}, graph, strict)
     trains = memoryx.optimizer is not None
@@ -175,7 +190,7 @@ def load_state(
     for weight in graph.weights:
         arrays = [name for name in memoryx.arrays.of(weight) if name.partition(".")[0] in states and name in stored]
         if weight in memoryx.arrays.sparse or f"model.{weight}" in sparse.shapes:
-            load_sparse(sparse, memoryx, weight, arrays, keeps_state="optimizer" in states)
+            _load_sparse(sparse, memoryx, weight, arrays, keeps_state="optimizer" in states)
             continue
         for name in arrays:
             _check_layout(reader, name, memoryx)
@@ -195,6 +210,66 @@ def load_state(
         position = _position(reader.path, wants)
     check_choices(reader.path, values)
     return position, values
+
+
+def _load_sparse(
+    tensors: SparseTensors, memoryx: MemoryX, weight: str, arrays: Sequence[str], *, keeps_state: bool
+) -> None:
+    """Read a weight that is sparse in the checkpoint, in the run, or in both.
+
+    Args:
+        arrays: of the weight, those that are wanted
+        keeps_state: whether the run goes on with the optimizer state of the checkpoint
+
+    Raises:
+        CheckpointError: it is damaged, or sparse here and dense there and the run is to go on all the same
+    """
+    key, sparse = f"model.{weight}", memoryx.arrays.sparse.get(weight)
+    path = tensors.reader.path
+    if key not in arrays:
+        return
+    if sparse is not None and key not in tensors.shapes:
+        if keeps_state:
+            raise CheckpointError(
+                f"{path}: {weight} must be sparse, as in this run, got a dense one without a mask",
+                "--load_checkpoint_states model takes the weights alone, and init_method: topk keeps the largest",
+            )
+        dense = np.empty(sparse.shape, np.float32)
+        tensors.read_into(key, dense)
+        sparse.begin(dense)
+        return
+    indices = tensors.indices(key)
+    if sparse is None:
+        if keeps_state and memoryx.optimizer is not None:
+            raise CheckpointError(
+                f"{path}: {weight} must be dense, as in this run, got a sparse one",
+                "--load_checkpoint_states model takes the weights alone, with their zeros",
+            )
+        _load_dense(tensors, memoryx, key, indices)
+        return
+    if sparse.capacity is not None and len(indices) > sparse.capacity:
+        raise CheckpointError(
+            f"{path}: {weight} must have at most {sparse.capacity} non-zeros in this run, got {len(indices)}",
+            "a lower sparsity makes room for them",
+        )
+    sparse.place(indices)
+    for name in arrays:
+        numbers = np.empty(len(indices), np.float32)
+        tensors.read_into(name, numbers)
+        sparse.write(name, numbers)
+
+
+def _load_dense(tensors: SparseTensors, memoryx: MemoryX, key: str, indices: Array) -> None:
+    numbers = np.empty(len(indices), np.float32)
+    tensors.read_into(key, numbers)
+    width = math.prod(tensors.shapes[key][1:])
+
+    def read(out: Array, start: int, stop: int) -> None:
+        first, last = np.searchsorted(indices, (start * width, stop * width))
+        out.fill(0)
+        out.reshape(-1)[indices[first:last] - start * width] = numbers[first:last]
+
+    memoryx.arrays.load(key, read)
 
 
 def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, strict: bool) -> None:

@@ -154,12 +154,14 @@ class _Loop:
         session, params = self.session, self.session.params
         session.progress.start(TASK, self.last - self.start)
         try:
-            if self._owes_an_evaluation():
+            patience = session.patience
+            if patience is not None and 0 < self.start != patience.step and self._is_evaluated(self.start):
+                # The run was interrupted before the evaluation that says whether it goes on.
                 self._evaluate()
                 if stop.signal_name is not None:
                     self._interrupt(stop.signal_name)
             for step in range(self.start + 1, self.last + 1):
-                if session.patience is not None and session.patience.is_over and stop.signal_name is None:
+                if patience is not None and patience.is_over and stop.signal_name is None:
                     self._stop_early()
                     break
                 with recorded_step(session, self.recorder, step):
@@ -186,11 +188,6 @@ class _Loop:
         """Say whether there is an evaluation after a step, on the way."""
         every = self.eval_interval
         return self.evaluate_now is not None and every is not None and step % every == 0 and step < self.last
-
-    def _owes_an_evaluation(self) -> bool:
-        """Say whether the run was interrupted before the evaluation that says whether it goes on."""
-        patience = self.session.patience
-        return patience is not None and 0 < self.start != patience.step and self._is_evaluated(self.start)
 
     def _evaluate(self) -> None:
         """Evaluate, and tell the patience what came of it."""
@@ -255,17 +252,13 @@ class _Loop:
             if session.saved_step != step:
                 save(session)
                 finish_save(session)
-        raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", self._way_on())
-
-    def _way_on(self) -> str:
-        """Say how to go on from the checkpoint just saved."""
-        params = self.session.params
         changes = []
-        if not self.session.resumes:
-            changes.append(f"--checkpoint_path {shlex.quote(self.session.result.checkpoints[-1])}")
+        if not session.resumes:
+            changes.append(f"--checkpoint_path {shlex.quote(session.result.checkpoints[-1])}")
         if params.loop.num_steps is not None:
-            changes.append(f"--num_steps {self.session.steps_left}")
-        return f"the same command{' with ' if changes else ''}{' '.join(changes)} continues from there"
+            changes.append(f"--num_steps {session.steps_left}")
+        way_on = f"the same command{' with ' if changes else ''}{' '.join(changes)} continues from there"
+        raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", way_on)
 
     def _report(self, step: int, trained: TrainStep) -> None:
         """Tell the progress, and every log_steps the log."""

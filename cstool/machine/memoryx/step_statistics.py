@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -90,13 +90,8 @@ class StepStatistics:
 
 
 def _by_weight(squares: Mapping[Panel, float]) -> dict[str, float]:
-    """Sums of panels by weight, both in an order that does not depend on threads."""
-
-    def sums() -> Iterator[tuple[str, float]]:
-        panels: dict[str, list[Panel]] = {}
-        for panel in squares:
-            panels.setdefault(panel.weight, []).append(panel)
-        for name in sorted(panels):
-            yield name, math.fsum(squares[panel] for panel in panels[name])
-
-    return dict(sums())
+    """Sums of panels by weight, in an order that does not depend on threads; that of a sum does not matter."""
+    found: dict[str, list[float]] = {}
+    for panel, square in squares.items():
+        found.setdefault(panel.weight, []).append(square)
+    return {name: math.fsum(found[name]) for name in sorted(found)}

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from cstool.run.report.event_file import restart_event, scalars_event, version_event
 
@@ -39,9 +38,7 @@ class Events:
     def __enter__(self) -> Events:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._descriptor is not None:
             with suppress(OSError):
                 os.close(self._descriptor)
@@ -80,7 +77,8 @@ class Events:
     def _open(self, folder: Path, now: float) -> None:
         """Make a file whose name comes after those that are there: TensorBoard reads them in that order."""
         folder.mkdir(parents=True, exist_ok=True)
-        newest = max((_second_of(path) for path in folder.glob(f"{PREFIX}*")), default=0)
+        begun = (path.name.removeprefix(PREFIX).partition(".")[0] for path in folder.glob(f"{PREFIX}*"))
+        newest = max((int(second) for second in begun if second.isdecimal()), default=0)
         path = folder / f"{PREFIX}{max(int(now), newest + 1)}.{socket.gethostname()}"
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self.path, self._size_bytes = path, 0
@@ -99,9 +97,3 @@ class Events:
                 os.ftruncate(self._descriptor, self._size_bytes)
             raise
         self._size_bytes += len(record)
-
-
-def _second_of(path: Path) -> int:
-    """Return when an event file was begun, as its name says; 0 if it does not."""
-    second = path.name.removeprefix(PREFIX).partition(".")[0]
-    return int(second) if second.isdecimal() else 0

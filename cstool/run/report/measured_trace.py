@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from cstool.chrome_trace import Trace
 from cstool.errors import TraceError
-from cstool.machine.recorder import OFF, Recorder, Span, Tape
+from cstool.machine.recorder import OFF, Recorder, Span
 from cstool.run.session import Session
 from cstool.words import counted
 
@@ -64,9 +64,8 @@ def _write(session: Session, recorder: Recorder) -> None:
     if not recorder.step:
         log.info(f"No trace was written to {path}: the run ended before step {recorder.first}.")
         return
-    steps = f"step {recorder.first}"
-    if recorder.step > recorder.first:
-        steps = f"steps {recorder.first} to {recorder.step}"
+    several = recorder.step > recorder.first
+    steps = f"steps {recorder.first} to {recorder.step}" if several else f"step {recorder.first}"
     result = session.result
     machine = f"{session.params.num_csx} CSX, {counted(result.lanes, 'lane')}"
     trace_of(recorder, f"{result.model}, {steps}, {machine}").write(path)
@@ -91,17 +90,13 @@ def trace_of(recorder: Recorder, title: str) -> Trace:
         for span in lanes[place]:
             trace.span(process, lane, span.name, span.start_s, span.end_s, **span.arguments)
     for tape in tapes:
-        _add_counters(trace, tape)
+        for at_s, size_bytes in list(tape.streamed):
+            trace.counter("MemoryX", "streamed", at_s, bytes=size_bytes)
+        for found in list(tape.gradients):
+            trace.counter("SwarmX", "gradients in flight", found.at_s, waiting=found.waiting)
+            trace.counter("SwarmX", "buffers", found.at_s, used=found.buffers)
+            trace.counter("SwarmX", "memory of buffers", found.at_s, bytes=found.buffer_bytes)
     return trace
-
-
-def _add_counters(trace: Trace, tape: Tape) -> None:
-    for at_s, size_bytes in list(tape.streamed):
-        trace.counter("MemoryX", "streamed", at_s, bytes=size_bytes)
-    for found in list(tape.gradients):
-        trace.counter("SwarmX", "gradients in flight", found.at_s, waiting=found.waiting)
-        trace.counter("SwarmX", "buffers", found.at_s, used=found.buffers)
-        trace.counter("SwarmX", "memory of buffers", found.at_s, bytes=found.buffer_bytes)
 
 
 def _place(process: str, kind: str, thread: str) -> tuple[int, list[int | str], int, list[int | str]]:

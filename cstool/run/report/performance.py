@@ -9,7 +9,6 @@ from typing import Any
 
 from cstool.atomic_file import replace_link, write_replacing
 from cstool.models.statistics import count_statistics
-from cstool.perf.host import HostRates
 from cstool.run.report.host_rates import load_rates
 from cstool.run.session import Session
 
@@ -48,11 +47,10 @@ def performance(session: Session) -> dict[str, Any]:
         "lanes": result.lanes,
     }
     rates = load_rates()
-    if (
-        rates is not None
-        and (peak := _flops_per_s(rates, result.lanes))
-        and not session.appliance.memoryx.arrays.sparse
-    ):
+    # Of products of linear ops, on so many cores.
+    flop_s = 0.0 if rates is None else rates.costs["linear forward"].flop_s
+    if rates is not None and flop_s and not session.appliance.memoryx.arrays.sparse:
+        peak = result.lanes / flop_s
         flops = count_statistics(session.graph).sample_flops
         achieved = global_rate * (flops.total if result.losses else flops.forward)
         found["flops_utilization"] = achieved / peak
@@ -74,9 +72,3 @@ def write_performance(session: Session, folder: Path) -> None:
         log.warning(f"{path}: cannot be written, got: {error.strerror}")
         return
     replace_link(session.params.model_dir / NAME, Path(os.path.relpath(path, session.params.model_dir)))
-
-
-def _flops_per_s(rates: HostRates, lanes: int) -> float:
-    """Measured rate of this host for products of linear ops, on so many cores; 0 if not known."""
-    flop_s = rates.costs["linear forward"].flop_s
-    return lanes / flop_s if flop_s else 0.0

@@ -86,7 +86,7 @@ def load(path: Path, appliance: Appliance, states: str = "all") -> None:
     if states != "all":
         appliance.memoryx.initialize(SEED)
     with CheckpointReader(path) as reader:
-        load_state(reader, appliance.memoryx, appliance.graph, states=parse_states(states), strict=True)
+        load_state(reader, appliance.memoryx, states=parse_states(states), strict=True)
 
 
 def loaded(

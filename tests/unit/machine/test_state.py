@@ -51,7 +51,7 @@ def loaded(
     graph = graph or fc_mnist(3, use_bias=False)
     settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
     with Appliance(graph, optimizer=optimizer, **settings) as appliance, CheckpointReader(path) as reader:
-        position, values = load_state(reader, appliance.memoryx, graph, states=parse_states(states), strict=strict)
+        position, values = load_state(reader, appliance.memoryx, states=parse_states(states), strict=strict)
         return {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}, position, values
 
 

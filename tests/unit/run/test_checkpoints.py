@@ -14,7 +14,7 @@ from cstool.kernels.gemm import NUMPY, NumpyGemm
 from cstool.machine import state
 from cstool.machine.state import Position, environment, forms
 from cstool.params import SGD, AdamW, DecoderParams
-from cstool.run import checkpoints, restore
+from cstool.run import checkpoints, setup
 from cstool.run.checkpoints import save
 from cstool.run.session import Session
 from cstool.run.setup import settle_kernels
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(tmp_path, 
     with session(tmp_path) as found:
         monkeypatch.setattr(checkpoints, "forms", lambda params: {})
         save_at(found, 7, 1.0)
-        monkeypatch.setattr(restore, "forms", lambda params: now)
+        monkeypatch.setattr(setup, "forms", lambda params: now)
         restored(found, None, "all", strict=True)
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning == (
