@@ -141,20 +141,14 @@ class Recorder:
         if self.is_on:
             self._steps.wait("Appliance", "steps", start_s, {"what": "input"})
 
-    def update(self, step: int, panel: Panel, what: str) -> AbstractContextManager[None]:
-        """Take down what is done for the update of a panel, if its step is recorded."""
-        if not self.covers(step):
-            return NOTHING
-        return self.here().span("MemoryX", "updates", f"{panel.weight} {what}", {"step": step, "panel": panel.index})
+    def in_memoryx(self, step: int, kind: str, name: str, **more: int) -> AbstractContextManager[None]:
+        """Take down what is done for an update or the commit of a step, if that is recorded."""
+        return self.here().span("MemoryX", kind, name, {"step": step, **more}) if self.covers(step) else NOTHING
 
     def waited_for_commit(self, step: int, start_s: float) -> None:
         """Take down that an update waited for the commit before it since a time [s], if its step is recorded."""
         if self.covers(step):
             self.here().wait("MemoryX", "updates", start_s, {"step": step, "what": "commit"})
-
-    def commit(self, step: int, name: str) -> AbstractContextManager[None]:
-        """Take down what is done for the commit of a step, if that is recorded."""
-        return self.here().span("MemoryX", "commits", name, {"step": step}) if self.covers(step) else NOTHING
 
     def request(self, what: str, size_bytes: int, start_s: float) -> None:
         """Take down a request to the file of MemoryX that ends now."""

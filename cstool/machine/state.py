@@ -193,7 +193,10 @@ def load_state(
             _load_sparse(sparse, memoryx, weight, arrays, keeps_state="optimizer" in states)
             continue
         for name in arrays:
-            _check_layout(reader, name, memoryx)
+            found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
+            kept = f"{_written(memoryx.arrays.store.shape(name))} {memoryx.arrays.store.dtype(name)}"
+            if found != kept:
+                raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
             memoryx.arrays.load(name, reader.in_order(name))
     values = reader.values()
     if not trains:
@@ -297,14 +300,6 @@ def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> Non
         raise CheckpointError(f"{path}: lacks {missing}, which this optimizer needs", hint)
     if left_over := next((name for name in found if name not in kept), None):
         raise CheckpointError(f"{path}: has {left_over}, which this optimizer does not keep", hint)
-
-
-def _check_layout(reader: CheckpointReader | CommittedStore, name: str, memoryx: MemoryX) -> None:
-    """Check that an array is stored as MemoryX keeps it."""
-    found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
-    kept = f"{_written(memoryx.arrays.store.shape(name))} {memoryx.arrays.store.dtype(name)}"
-    if found != kept:
-        raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
 
 
 def _position(path: Path, values: Mapping[str, Any]) -> Position:

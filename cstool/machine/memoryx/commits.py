@@ -40,11 +40,11 @@ class Commits:
     def _make(self, step: int, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
         file, graph = self._arrays.file, self._arrays.graph
         assert file is not None, "who asks for commits has a store that can"
-        with self.recorder.commit(step, "wait"):
+        with self.recorder.in_memoryx(step, "commits", "wait"):
             for update in updates:
                 update.result()
         links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
-        with self.recorder.commit(step, "commit"):
+        with self.recorder.in_memoryx(step, "commits", "commit"):
             file.commit(values(), links)
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:

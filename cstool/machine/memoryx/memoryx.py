@@ -156,8 +156,7 @@ class MemoryX:
     def commit(self, values: Callable[[], Mapping[str, Any]]) -> None:
         """Let the step that has just been finished be committed, once its last update is; the next may begin meanwhile.
 
-        Args:
-            values: what else a checkpoint would hold, when all updates have been applied
+        Values are what else a checkpoint would hold, when all updates have been applied.
 
         Raises:
             StoreError: the commit before could not be made
@@ -165,13 +164,10 @@ class MemoryX:
         self._commits.begin(self._stream.step, list(self._under_way.values()), values)
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:
-        """Let a checkpoint be written from the last commit asked for; the next steps may begin meanwhile.
+        """Let a checkpoint be written from the last commit asked for: bytes of its tensors, seconds that it took.
 
-        The commit after it waits for it, and the updates after that for that commit: until then nobody overwrites what
-        is copied.
-
-        Returns:
-            bytes of its tensors, and the seconds that it took
+        The next steps may begin meanwhile. The commit after it waits for it, and the updates after that for that
+        commit: until then nobody overwrites what is copied.
         """
         return self._commits.snapshot(path)
 
@@ -194,15 +190,12 @@ class MemoryX:
         """Memory by purpose [bytes]."""
         arrays = self.arrays
         weights = 4 * sum(map(arrays.room, arrays.graph.weights))
-        in_memory = {"weights": weights, "optimizer_state": arrays.state_bytes}
+        found = {"weights": weights, "optimizer_state": arrays.state_bytes}
         if arrays.file is not None:
-            in_memory = {"memoryx_buffers": arrays.file.allocated_bytes}
-        patterns = sum(sparse.pattern_bytes for sparse in arrays.sparse.values())
-        return {
-            **in_memory,
-            **({"sparse_patterns": patterns} if arrays.sparse else {}),
-            "gradients": self.buffers.allocated_bytes,
-        }
+            found = {"memoryx_buffers": arrays.file.allocated_bytes}
+        if arrays.sparse:
+            found["sparse_patterns"] = sum(sparse.pattern_bytes for sparse in arrays.sparse.values())
+        return {**found, "gradients": self.buffers.allocated_bytes}
 
     def record(self, recorder: Recorder) -> None:
         """Have updates, commits and the requests to a file taken down from now on."""

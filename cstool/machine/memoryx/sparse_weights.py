@@ -98,10 +98,6 @@ class SparseWeight:
         """Name of the array that says where the numbers of the others belong, in a store that outlives the process."""
         return f"{self.arrays[0]}{INDICES}"
 
-    def count_of(self, panel: Panel) -> int:
-        """Number of non-zeros of a panel."""
-        return self._patterns[panel].count
-
     @property
     def pattern_bytes(self) -> int:
         """Of the patterns [bytes]."""
@@ -186,7 +182,7 @@ class SparseWeight:
             rows = panel.stop - panel.start
             self._patterns[panel], _ = make_pattern(indices[start:stop] - panel.start * columns, (rows, columns))
             self._starts[panel] = int(start)
-            if self._store.outlives and not is_stored and self.count_of(panel):
+            if self._store.outlives and not is_stored and self._patterns[panel].count:
                 found = positions(self._patterns[panel]) + panel.start * columns
                 self._store.write(self.indices_array, int(start), found.astype(index_kind(self.weight.size)))
 

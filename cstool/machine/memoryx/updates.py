@@ -154,7 +154,8 @@ class Updates:
                 self.recorder.waited_for_commit(step.number, began)
             parts = [{panel: gradient} for panel, gradient in gradients.items()] if self.whole is None else [gradients]
             for part in parts:
-                with self.recorder.update(step.number, next(iter(part)), "update"):
+                first = next(iter(part))
+                with self.recorder.in_memoryx(step.number, "updates", f"{first.weight} update", panel=first.index):
                     self._apply(part, step)
                 for panel, gradient in part.items():
                     self._waiting.let_go(panel, gradient)
@@ -168,7 +169,9 @@ class Updates:
             dense = np.concatenate(parts)
             for part in parts:
                 self._waiting.buffers.give_back(part)
-        with self.recorder.update(step.number, sparse.panels[0], "mask"):
+        with self.recorder.in_memoryx(
+            step.number, "updates", f"{sparse.weight.name} mask", panel=sparse.panels[0].index
+        ):
             sparse.change_mask(step.number, dense)
 
     def _apply(self, gradients: Gradients, step: Step) -> None:

@@ -28,33 +28,23 @@ def version_event(wall_time_s: float) -> bytes:
 
 def restart_event(wall_time_s: float, step: int) -> bytes:
     """Return the record that lets readers forget what earlier files have of a step and those after it."""
-    return _record(_event(wall_time_s, _step(step) + _field(7, _number(1, _SESSION_STARTS))))
+    return _record(_event(wall_time_s, _number(2, step) + _field(7, _number(1, _SESSION_STARTS))))
 
 
 def scalars_event(wall_time_s: float, step: int, values: Mapping[str, float]) -> bytes:
     """Return the record of some scalars of a step, by tag; they are kept as float32."""
+    # What is too large for float32 is infinite there.
+    with np.errstate(over="ignore"):
+        numbers = np.array([*values.values()], np.float64).astype("<f4")
     summary = b"".join(
-        _field(1, _field(1, tag.encode()) + _key(2, _FIXED32) + struct.pack("<f", _as_float32(value)))
-        for tag, value in values.items()
+        _field(1, _field(1, tag.encode()) + _key(2, _FIXED32) + number.tobytes())
+        for tag, number in zip(values, numbers, strict=True)
     )
-    return _record(_event(wall_time_s, _step(step) + _field(5, summary)))
-
-
-def _as_float32(value: float) -> float:
-    """Return a number that float32 has: what is too large for it is infinite there."""
-    try:
-        struct.pack("<f", value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    return value
+    return _record(_event(wall_time_s, _number(2, step) + _field(5, summary)))
 
 
 def _event(wall_time_s: float, rest: bytes) -> bytes:
     return _key(1, _FIXED64) + struct.pack("<d", wall_time_s) + rest
-
-
-def _step(step: int) -> bytes:
-    return _number(2, step)
 
 
 def _key(field: int, kind: int) -> bytes:

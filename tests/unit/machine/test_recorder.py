@@ -50,7 +50,10 @@ def test_updates_and_commits_count_by_their_step_even_after_the_window():
         pass
     recorder.is_on = False
     for step in (1, 4, 5):
-        with recorder.update(step, PANEL, "update"), recorder.commit(step, "commit"):
+        with (
+            recorder.in_memoryx(step, "updates", "w update", panel=PANEL.index),
+            recorder.in_memoryx(step, "commits", "commit"),
+        ):
             recorder.request("write", 4096, time.perf_counter())
     recorder.request("read", 4096, time.perf_counter())
     spans = recorder.here().spans
