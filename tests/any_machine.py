@@ -11,8 +11,6 @@ left behind in it.
 `user` and `read_only_home` need root, to be somebody else, and setpriv (util-linux).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Event files as TensorBoard's own reader reads them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

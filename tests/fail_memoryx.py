@@ -7,8 +7,6 @@ error that says what the user can do, and never waits without end. Without the f
 commit, and ends with the bits of one that nothing disturbed.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import itertools

@@ -9,8 +9,6 @@ child, with a limit of time and of memory. Whatever comes of it, the exit code i
 error on stderr, and there is no traceback. Inputs that take long are told, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib

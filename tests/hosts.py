@@ -1,7 +1,5 @@
 """A host with round numbers, for tests."""
 
-from __future__ import annotations
-
 from cstool.machine.grains import available_cores
 from cstool.machine.state import environment
 from cstool.optimizers import forms

@@ -8,8 +8,6 @@ another number of lanes, to be killed again, until it gets to its end. Then the 
 loss of every step that was ever run are those of a run that nobody killed, in a file or in memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

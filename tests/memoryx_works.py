@@ -1,7 +1,5 @@
 """Small runs with a MemoryX in a file, each in a process of its own, in which the disk can do what it should not."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Wait for what may never come, but not for ever."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -8,8 +8,6 @@ garbage collector knows are counted. The slope of the memory is that of a straig
 run, when caches and arenas are full.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import logging

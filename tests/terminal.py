@@ -1,7 +1,5 @@
 """A terminal with a person in front of it: what is on its screen while and after a command runs."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

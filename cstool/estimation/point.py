@@ -1,7 +1,5 @@
 """One estimate: a model on so many systems."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from cstool import compiler

@@ -1,7 +1,5 @@
 """Estimates beside each other: over systems, over sparsities, over batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Budgets of the host's memory: what weights, optimizer state and gradients need, and what activations may take."""
 
-from __future__ import annotations
-
 from cstool.errors import ClusterError
 from cstool.ir import Graph
 from cstool.machine.buffers import in_flight_bytes

@@ -1,7 +1,5 @@
 """Gradient buffers that are used again and again, so that the steady state allocates nothing."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import defaultdict

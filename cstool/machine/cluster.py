@@ -1,7 +1,5 @@
 """The systems as they are laid out for one kind of batch: slots, lanes, waves; forward and backward."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

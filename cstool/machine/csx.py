@@ -1,7 +1,5 @@
 """CSX: one system. It holds the activations of its grains, runs the ops on them, and never holds a weight."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The data sets of a run: opened, and held against the model and against each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The cut is a function of the model and the batch alone: never of the number of s
 So the bits of a run do not depend on these.
 """
 
-from __future__ import annotations
-
 import os
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """How much memory this process may still take: what the machine has, and what control groups leave of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lanes: host threads that take their grains through the stream, op by op, each at its own pace but never far apart."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """Which store MemoryX gets: main memory, or a file in model_dir, new or gone on from; and how its memory is shared."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shlex

@@ -4,8 +4,6 @@ The plan is a function of the graph, the grain and whether layers are recomputed
 the same layout. A buffer has one place, however often its contents are made.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

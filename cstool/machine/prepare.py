@@ -1,7 +1,5 @@
 """What must be there before a machine is: its kernels compiled, and the folder that its files go to."""
 
-from __future__ import annotations
-
 import logging
 import time
 from pathlib import Path

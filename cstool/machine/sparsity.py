@@ -1,7 +1,5 @@
 """The sparsity of a run: which weights are sparse, and which kernels compute with them, settled once and kept."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What a run or a model that answers starts from, and how that gets into MemoryX; with the vendor's log lines."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 from collections.abc import Iterator

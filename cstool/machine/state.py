@@ -1,7 +1,5 @@
 """The state of a run, out to a checkpoint and back: weights, optimizer state, where it is, what it chose."""
 
-from __future__ import annotations
-
 import math
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence

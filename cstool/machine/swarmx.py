@@ -4,8 +4,6 @@ The sum has the shape of one fixed binary tree over the grain numbers, whoever c
 order they arrive, so its bits never depend on the number of systems or lanes.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Protocol
 

@@ -5,8 +5,6 @@ after it read. Everything else that its ops make lives while the layer runs forw
 to the end of its backward. A function of the graph alone, like the plan.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

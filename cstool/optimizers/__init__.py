@@ -5,8 +5,6 @@ class `Rule`, an `Optimizer` made from the section and the largest magnitude of 
 section for each of its forms that costs differently.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

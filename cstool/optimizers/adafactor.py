@@ -5,8 +5,6 @@ Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear me
 its decay is taken: the vendor's optimizer Adafactor, cerebras_pytorch 2.10, and that of `transformers`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

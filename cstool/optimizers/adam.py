@@ -4,8 +4,6 @@ Source: the semantics of PyTorch's `torch.optim.Adam` and `AdamW` (the algorithm
 vendor's form: its optimizers Adam and AdamW, cerebras_pytorch 2.10.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping, Sequence

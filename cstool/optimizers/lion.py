@@ -4,8 +4,6 @@ Source: Chen et al., "Symbolic discovery of optimization algorithms", arXiv:2302
 keys and of its state: the vendor's optimizer Lion, cerebras_pytorch 2.10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from cstool.optimizers import Array, Shape, Step, compiled

@@ -3,8 +3,6 @@
 Source: the semantics of PyTorch's `torch.optim.SGD` (the algorithm in its documentation).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from cstool.optimizers import Array, Shape, Step, compiled

@@ -1,7 +1,5 @@
 """What the parts of a run share: the machine, where the run is, and what it came to so far."""
 
-from __future__ import annotations
-
 import resource
 import secrets
 import sys

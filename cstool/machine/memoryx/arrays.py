@@ -1,7 +1,5 @@
 """The arrays of a model in a store: weights and optimizer state, cut into panels; of sparse weights the non-zeros."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor
 from typing import Any

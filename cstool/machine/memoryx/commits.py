@@ -1,7 +1,5 @@
 """Commits of steps and checkpoints made of them: one thread, one after the other, beside the training."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -4,8 +4,6 @@ Source: Wan et al., "Regularization of neural networks using DropConnect", ICML 
 how sure a model is: Gal and Ghahramani, arXiv:1506.02142.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ They wait for a tied weight's other op, and for a global norm: in memory, or in 
 those on their way there and back take memory, within a limit.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ patterns, with room for as many non-zeros as the schedule ever asks for. Outside
 of the weight laid out row by row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

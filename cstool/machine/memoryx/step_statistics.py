@@ -3,8 +3,6 @@
 All of it is taken where weights and gradients pass through MemoryX anyway, and only in steps that are looked at.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

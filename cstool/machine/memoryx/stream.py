@@ -1,7 +1,5 @@
 """The weight stream: panels out of the store as they are asked for, each lent once to all lanes."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence

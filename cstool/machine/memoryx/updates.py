@@ -5,8 +5,6 @@ gradients wait; each panel is updated in the order of the next stream, which ove
 acquires a panel waits for its update alone. Either way nobody reads a panel between its update and the end of the step.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

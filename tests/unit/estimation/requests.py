@@ -1,7 +1,5 @@
 """Requests for small models, from text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -1,7 +1,5 @@
 """Calibration, with models and files small enough for a test: that every number comes from something."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.errors import EstimateError

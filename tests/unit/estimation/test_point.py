@@ -1,7 +1,5 @@
 """Estimates of small models: what must hold whatever the numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The published results: that the table is sound, and that the model is what it says of itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

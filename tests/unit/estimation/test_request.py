@@ -1,7 +1,5 @@
 """What is asked for, and what is wrong with it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

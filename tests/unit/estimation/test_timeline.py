@@ -1,7 +1,5 @@
 """The modelled timeline: what is on it, and that nothing overlaps on a lane."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from itertools import pairwise

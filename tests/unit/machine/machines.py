@@ -1,7 +1,5 @@
 """Small appliances for tests: random weights, random batches, and gradients that can be looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """MemoryX with sparse weights for tests, and its slow twin: whole arrays, a mask, and NumPy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

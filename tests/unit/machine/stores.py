@@ -1,7 +1,5 @@
 """The stores that MemoryX is tested with: in memory, and in a file with little room in memory and often committed."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 

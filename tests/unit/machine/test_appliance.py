@@ -1,7 +1,5 @@
 """The appliance as a whole: its losses and its gradients are those of the model, computed slowly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

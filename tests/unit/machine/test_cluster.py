@@ -1,7 +1,5 @@
 """The systems: how grains are dealt to them, waves, and what happens when a lane fails."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

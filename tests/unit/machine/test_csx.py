@@ -1,7 +1,5 @@
 """A CSX: where the arrays of a grain lie, what a grain brings, and how deltas are settled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

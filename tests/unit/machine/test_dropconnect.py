@@ -1,7 +1,5 @@
 """DropConnect: another part of a weight is left out at every step, and on average nothing is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

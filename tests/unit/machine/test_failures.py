@@ -1,7 +1,5 @@
 """Whatever fails in a step, in whichever thread, ends the step with that error: nobody waits for what never comes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

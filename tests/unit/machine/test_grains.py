@@ -1,7 +1,5 @@
 """The cut of a batch into grains depends on the params alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.errors import ClusterError

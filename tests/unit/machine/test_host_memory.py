@@ -1,7 +1,5 @@
 """What is free is the least of what the machine and all control groups leave."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Input workers read ahead, in order, and tell what went wrong."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -1,7 +1,5 @@
 """Which kernels a run computes with: forced, or as measured, and kept when it goes on. Nothing is measured here."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

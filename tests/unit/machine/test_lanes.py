@@ -1,7 +1,5 @@
 """Lanes keep together; and when one fails, the others stop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

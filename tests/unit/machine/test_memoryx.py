@@ -1,7 +1,5 @@
 """MemoryX: streams weights, adds the gradients of tied ones, and applies the optimizer on both of its paths."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

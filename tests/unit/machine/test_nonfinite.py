@@ -1,7 +1,5 @@
 """Where NaN began is found by name: a weight, an input, or the activation of an op."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The plan: buffers that are alive together never overlap, and deltas of a fan-out are added."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

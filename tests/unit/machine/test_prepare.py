@@ -1,7 +1,5 @@
 """What a run says of its kernels before it begins."""
 
-from __future__ import annotations
-
 import logging
 import re
 

@@ -1,7 +1,5 @@
 """What threads take down of the steps that are recorded, and what they leave out."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

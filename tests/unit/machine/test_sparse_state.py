@@ -1,7 +1,5 @@
 """Sparse weights in a checkpoint: what is there, what any reader makes of it, and what is refused on the way back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

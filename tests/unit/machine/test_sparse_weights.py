@@ -1,7 +1,5 @@
 """Weights without their zeros, against a twin that keeps them: equal to the last bit, mask after mask."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The state of a run in a checkpoint, and what is refused on the way back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Norms and sparsity of a step are those of its weights and gradients, and change nothing."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

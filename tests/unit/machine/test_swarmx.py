@@ -1,7 +1,5 @@
 """SwarmX sums gradients over one fixed tree."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

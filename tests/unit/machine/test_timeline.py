@@ -1,7 +1,5 @@
 """The order of a step: what runs forward again before which backward, and what need not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

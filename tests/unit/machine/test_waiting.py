@@ -1,7 +1,5 @@
 """The room for gradients on their way: a limit, and no wait for what never comes."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Sessions for tests: a small fully connected network, params from a file, samples from memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a run starts from, where it saves itself, and what the log says of it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

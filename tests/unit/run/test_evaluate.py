@@ -1,7 +1,5 @@
 """Evaluation goes over the held-out samples once, every one of them, without dropout."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

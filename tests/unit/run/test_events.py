@@ -1,7 +1,5 @@
 """Event files: what is written is what TensorBoard's own reader reads, whatever befalls the file."""
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

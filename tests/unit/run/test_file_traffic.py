@@ -1,7 +1,5 @@
 """What a run says of the traffic of its file: all that was read and written, and no wait left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a training loop says before it begins, in the vendor's words."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.run.report.summary import fit_summary

@@ -1,7 +1,5 @@
 """A step predicted for this host beside what it took."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What was measured of this host: kept, read, and left alone where it makes no sense."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """When a run stops before its last step."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

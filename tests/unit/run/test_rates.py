@@ -1,7 +1,5 @@
 """Rates as the vendor computes and writes them."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.run.report import time_split

@@ -1,7 +1,5 @@
 """The table of sparse weights at the end of a run: weights that are alike in one row."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cstool.ir import _graph

@@ -1,7 +1,5 @@
 """SIGINT, SIGTERM and SIGHUP ask a run to stop; they do not tear it."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

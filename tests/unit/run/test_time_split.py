@@ -1,7 +1,5 @@
 """The parts of the time of a run add up to the whole, by a clock that the test turns."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

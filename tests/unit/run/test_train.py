@@ -1,7 +1,5 @@
 """The training loop: which steps, and what happens between them."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable
