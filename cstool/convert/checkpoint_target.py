@@ -1,23 +1,20 @@
 """Write what was converted as a checkpoint of cstool's own, weights dense or sparse."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cstool.convert.source import Source, weights_of
+from cstool.convert.source import Array, Source, weights_of
 from cstool.convert.sparsify import Kept
-from cstool.store import INDICES, SPARSITY, CheckpointWriter, index_kind
-
-Array = np.ndarray[Any, Any]
-Progress = Callable[[int, int], None]
-"""told of bytes done, and bytes in all"""
+from cstool.store import INDICES, SPARSITY, CheckpointWriter, Progress, index_kind
+from cstool.store.saved_state import Meter
 
 
 def write_checkpoint(source: Source, path: Path, kept: Mapping[str, Kept], progress: Progress) -> int:
-    """Write a checkpoint, streaming range by range.
+    """Write a checkpoint, streaming range by range, and return the bytes of its tensors.
 
     Args:
         source: its arrays, links and values
@@ -25,60 +22,41 @@ def write_checkpoint(source: Source, path: Path, kept: Mapping[str, Kept], progr
         kept: of the weights that are to be sparse
         progress: of the bytes
 
-    Returns:
-        bytes of its tensors
-
     Raises:
         CheckpointError: it cannot be written; nothing of it is left
     """
+    tensors: list[tuple[str, tuple[int, ...], np.dtype[Any], Iterator[Array]]] = []
+    number = np.dtype(np.float32)
     arrays = _by_weight(source)
     owned = {array for own in arrays.values() for array in own}
-    others = [array for array in source.shapes if array not in owned]
-    sizes = {
-        array: 4 * (kept[weight].count if weight in kept else math.prod(source.shapes[array]))
-        for weight, own in arrays.items()
-        for array in own
-    }
-    total_bytes = sum(sizes.values()) + sum(4 * math.prod(source.shapes[array]) for array in others)
-    total_bytes += sum(
-        found.count * index_kind(math.prod(source.shapes[f"model.{weight}"])).itemsize for weight, found in kept.items()
-    )
-    done_bytes = 0
-
-    def counted(chunks: Iterator[Array]) -> Iterator[Array]:
-        nonlocal done_bytes
-        for chunk in chunks:
-            yield chunk
-            done_bytes += chunk.nbytes
-            progress(done_bytes, total_bytes)
-
+    for weight, own in arrays.items():
+        found = kept.get(weight)
+        if found is not None:
+            kind = index_kind(math.prod(source.shapes[f"model.{weight}"]))
+            tensors.append((f"model.{weight}{INDICES}", (found.count,), kind, _indices(found, kind)))
+        for array in own:
+            if found is None:
+                tensors.append((array, source.shapes[array], number, source.rows(array)))
+            else:
+                tensors.append((array, (found.count,), number, _gathered(source, array, found)))
+    others = (array for array in source.shapes if array not in owned)
+    tensors += [(array, source.shapes[array], number, source.rows(array)) for array in others]
+    total_bytes = sum(math.prod(shape) * kind.itemsize for _, shape, kind, _ in tensors)
+    meter = Meter(total_bytes, progress)
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
-        for weight, own in arrays.items():
-            found = kept.get(weight)
-            if found is not None:
-                kind = index_kind(math.prod(source.shapes[f"model.{weight}"]))
-                chunks = counted(part.astype(kind) for part in _indices(found))
-                writer.add_tensor(f"model.{weight}{INDICES}", (found.count,), kind.name, chunks)
-            for array in own:
-                if found is None:
-                    writer.add_tensor(array, source.shapes[array], "float32", counted(source.rows(array)))
-                else:
-                    writer.add_tensor(array, (found.count,), "float32", counted(_gathered(source, array, found)))
-        for array in others:
-            writer.add_tensor(array, source.shapes[array], "float32", counted(source.rows(array)))
+        for name, shape, kind, chunks in tensors:
+            writer.add_tensor(name, shape, kind.name, meter.through(chunks))
         for link, target in source.links.items():
             writer.link(link, target)
         for key, value in source.values.items():
+            if key == "choices" and isinstance(value, dict):
+                # That of sparse kernels was about other zeros.
+                value = {name: choice for name, choice in value.items() if name != "sparse_kernels"}
             if key != SPARSITY:
-                writer.add_value(key, _without_kernels(value) if key == "choices" else value)
+                writer.add_value(key, value)
         if kept:
             writer.add_value(SPARSITY, {weight: _described(source, weight, found) for weight, found in kept.items()})
     return total_bytes
-
-
-def _without_kernels(choices: Any) -> Any:
-    """Return the choices of a run without that of sparse kernels, which was about other zeros."""
-    return {k: v for k, v in choices.items() if k != "sparse_kernels"} if isinstance(choices, dict) else choices
 
 
 def _by_weight(source: Source) -> dict[str, list[str]]:
@@ -97,11 +75,11 @@ def _described(source: Source, weight: str, kept: Kept) -> dict[str, Any]:
     return {"shape": list(shape), "algorithm": "static", "density": density, "non_zeros": kept.count}
 
 
-def _indices(kept: Kept) -> Iterator[Array]:
-    """Yield where the numbers kept are in the weight laid out row by row, (n,) int64."""
+def _indices(kept: Kept, kind: np.dtype[Any]) -> Iterator[Array]:
+    """Yield where the numbers kept are in the weight laid out row by row, (n,)."""
     first = 0
     for mask in kept.masks():
-        yield np.flatnonzero(mask) + first
+        yield (np.flatnonzero(mask) + first).astype(kind)
         first += mask.size
 
 

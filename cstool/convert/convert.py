@@ -2,8 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,14 +18,13 @@ from cstool.convert.vendor_reader import is_vendor_checkpoint
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
 from cstool.params import Params
-from cstool.store import CheckpointReader, find_checkpoint
+from cstool.store import CheckpointReader, Progress, find_checkpoint
+from cstool.store.saved_state import no_progress
 
 FORMATS = ("cstool", "hf", "vendor")
 """what can be read"""
 TARGETS = ("dense", "sparse", "hf")
 """what can be written"""
-Progress = Callable[[int, int], None]
-"""told of bytes done, and bytes in all"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Converted:
     notes: tuple[str, ...]
 
 
-def convert(request: Request, progress: Progress = lambda done, total: None) -> Converted:
+def convert(request: Request, progress: Progress = no_progress) -> Converted:
     """Convert a checkpoint, tensor by tensor and range by range.
 
     Raises:
@@ -106,7 +104,7 @@ def convert(request: Request, progress: Progress = lambda done, total: None) -> 
         described.as_hf()
     config = _config_path(request.target, to, described)
     _check_new(request.target, to, config)
-    with closing(_open(request.source, source_format, described)) as source:
+    with _open(request.source, source_format, described) as source:
         if described is not None:
             check_weights(source, described.graph)
         kept: dict[str, Kept] = {}

@@ -46,11 +46,7 @@ class Described:
         return build_graph(self.model, getattr(self.model, "max_position_embeddings", None))
 
     def as_hf(self) -> tuple[str, DecoderParams]:
-        """Return the family that the model has at Hugging Face, and its section of the params.
-
-        Raises:
-            CheckpointError: it has none
-        """
+        """Return the family of the model at Hugging Face, and its section of the params, or raise CheckpointError."""
         family = family_of(self.place, self.model)
         assert isinstance(self.model, DecoderParams)
         return family, self.model
@@ -71,12 +67,7 @@ class Described:
 
 
 def describe(path: Path, source_format: str, params: Params | None) -> Described:
-    """Return the model of a checkpoint.
-
-    Args:
-        path: of the checkpoint
-        source_format: cstool, hf or vendor
-        params: that say it, whatever the checkpoint says; None where the checkpoint does
+    """Return the model of a checkpoint, as `params` say it, or itself where there are none.
 
     Raises:
         CheckpointError: nobody says it, or two say different things
@@ -100,11 +91,7 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
 
 
 def _described_by_vendor(path: Path) -> Described | None:
-    """Return the model of a checkpoint of the vendor's that kept the params of its run; None of one that did not.
-
-    Raises:
-        ParamsError: its model is none that can be had
-    """
+    """Return the model of a checkpoint of the vendor's that kept the params of its run; None of one that did not."""
     with VendorReader(path) as reader:
         params: Any = reader.params()
     try:

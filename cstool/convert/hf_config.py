@@ -131,11 +131,7 @@ def config_of(family: str, model: DecoderParams) -> dict[str, Any]:
 
 
 def model_section(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model section of the params for the model that a config describes.
-
-    Raises:
-        CheckpointError: it is not of a family that is known here, or asks for what cannot be had
-    """
+    """Return the model section of the params for the model of a config, or raise CheckpointError."""
     kind = _model_type(path, config)
     family, found = FAMILIES[kind], _completed(path, kind, config)
     activation = found["activation_function" if family == "gpt2" else "hidden_act"]
@@ -210,11 +206,7 @@ def make_model(path: Path, section: Any) -> DecoderParams:
 def check_config(
     path: Path, config: Mapping[str, Any], params: str | Path, model: DecoderParams | FcMnistParams
 ) -> None:
-    """Check that a config and the params are of one model.
-
-    Raises:
-        CheckpointError: naming everything that differs
-    """
+    """Check that a config and the params are of one model, or raise CheckpointError that names all that differs."""
     family = family_of(params, model)
     assert isinstance(model, DecoderParams)
     kind = _type_of(family, model)

@@ -15,12 +15,11 @@ from cstool.convert.hf_names import (
     without_prefix,
 )
 from cstool.convert.safetensors_reader import SafetensorsReader
-from cstool.convert.source import row_ranges, written
+from cstool.convert.source import HINT, Array, Source, row_ranges, written
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.params import DecoderParams
 
-Array = np.ndarray[Any, Any]
 _TABLES = {
     "wte.weight": "vocab_size",
     "embed_tokens.weight": "vocab_size",
@@ -35,13 +34,8 @@ def config_path(path: Path) -> Path:
     return path / "config.json" if path.is_dir() else path.with_name("config.json")
 
 
-class HfSource:
-    """Safetensors files with Hugging Face's names. See `Source`.
-
-    Args:
-        path: a folder, an index or a file
-        family, model, graph: that they must be of
-        values: what a checkpoint of cstool is to say beside the weights
+class HfSource(Source):
+    """A folder, an index or a file of safetensors with Hugging Face's names, of a model. See `Source`.
 
     Raises:
         CheckpointError: they are damaged, or of another model
@@ -50,21 +44,14 @@ class HfSource:
     def __init__(self, path: Path, family: str, model: DecoderParams, graph: Graph, values: Mapping[str, Any]) -> None:
         self.path = path
         self.values = values
-        self.notes: list[str] = []
+        self.notes = []
         self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
         self.shapes = {f"model.{name}": weight.shape for name, weight in graph.weights.items()}
         self._places = places_of(family, model, graph)
-        self._reader = SafetensorsReader(path)
-        try:
+        self._reader: SafetensorsReader = SafetensorsReader(path)
+        with self._or_closed():
             self._names = self._find_names(family)
             self._check(tensor_shapes(self._places, graph), model)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """See `Source.close`."""
-        self._reader.close()
 
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
         """See `Source.rows`."""
@@ -92,24 +79,23 @@ class HfSource:
 
     def _check(self, shapes: Mapping[str, tuple[int, ...]], model: DecoderParams) -> None:
         """Compare names, shapes and dtypes with the model."""
-        hint = "--params names the file of the model"
         for tensor, shape in shapes.items():
             if tensor not in self._names:
-                raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", hint)
+                raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", HINT)
             found = self._reader.shape(self._names[tensor])
             if found != shape:
                 key = _TABLES.get(tensor)
                 same_width = key is not None and found[1:] == shape[1:]
                 raise CheckpointError(
                     f"{self.path}: {tensor} must be {written(shape)}, as in this model, got {written(found)}",
-                    f"the table has another length: {key} in the params must be {found[0]}" if same_width else hint,
+                    f"the table has another length: {key} in the params must be {found[0]}" if same_width else HINT,
                 )
             self._reader.check_dtype(self._names[tensor])
         for tensor in self._names:
             if tensor in shapes:
                 continue
             if tensor != OUTPUT_LAYER or not model.share_embedding_weights:
-                raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", hint)
+                raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", HINT)
             self._check_tie()
 
     def _check_tie(self) -> None:

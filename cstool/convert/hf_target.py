@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from cstool.convert.source import Source
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.params import DecoderParams
+from cstool.store import Progress
 
-Progress = Callable[[int, int], None]
 CONFIG_NAME = "config.json"
 _ROOM = "free some space or choose another folder"
 
@@ -44,7 +44,7 @@ def write_hf(
     shard_bytes: int | None,
     progress: Progress,
 ) -> int:
-    """Write a model, streaming range by range. The folder is there whole, or not at all.
+    """Write a model, streaming range by range, and return the bytes of its tensors. The folder is whole, or not there.
 
     Args:
         source: with the weights of the graph
@@ -53,9 +53,6 @@ def write_hf(
         tokenizer: of its training data; None leaves it out
         shard_bytes: most bytes of the tensors of one file, if a tensor has no more; None for one file
         progress: of the bytes
-
-    Returns:
-        bytes of the tensors
 
     Raises:
         CheckpointError: it cannot be written; nothing of it is left

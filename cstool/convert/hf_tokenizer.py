@@ -26,15 +26,9 @@ class HfTokenizer:
 
 
 def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[str]) -> Tokenizer | None:
-    """Return the tokenizer that was asked for, or that of the training data; None, and a note, where there is none.
+    """Return the tokenizer that was asked for by its file or "bytes", or that of the training data.
 
-    Args:
-        named: "bytes" or a tokenizers JSON file; None for that of the data
-        folders: of the data
-        notes: receives why there is none
-
-    Raises:
-        DataError: what was asked for cannot be loaded
+    Where there is none, return None, and note why; one that was asked for and cannot be loaded raises DataError.
     """
     if named is not None:
         return load_tokenizer(named)
@@ -50,11 +44,7 @@ def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[s
 
 
 def describe_tokenizer(tokenizer: Tokenizer, model: DecoderParams) -> HfTokenizer:
-    """Files and special tokens of a tokenizer, as they are written.
-
-    Raises:
-        CheckpointError: it has tokens that the model does not know, or its file is gone
-    """
+    """Files and special tokens of a tokenizer as they are written, or raise CheckpointError if the model lacks some."""
     if tokenizer.vocab_size > model.vocab_size:
         raise CheckpointError(
             f"{tokenizer.name}: must have at most the {model.vocab_size:,} tokens of the model, got "

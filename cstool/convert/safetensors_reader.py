@@ -68,18 +68,19 @@ class SafetensorsReader(Opened):
         self._descriptors: list[int] = []
         self._files, listed = _find(path)
         self._tensors: dict[str, _Stored] = {}
-        try:
+        with self._or_closed():
             for number, file in enumerate(self._files):
                 self._descriptors.append(_open(file))
-                self._add(number, file, listed)
+                for name, stored in _read_header(number, file, self._descriptors[number]).items():
+                    if listed and listed.get(name) != file.name:
+                        rule = "must have no tensor that the index does not place there"
+                        raise CheckpointError(f"{file}: {rule}, got {name}")
+                    self._tensors[name] = stored
             for name, file_name in listed.items():
                 if name not in self._tensors:
                     raise CheckpointError(
                         f"{path}: {name} must be in {file_name}, as the index says, it is not", _AGAIN
                     )
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """See `Opened.close`."""
@@ -97,15 +98,11 @@ class SafetensorsReader(Opened):
     def check_dtype(self, name: str) -> None:
         """Check that a tensor holds numbers that fit float32, or raise CheckpointError."""
         if (dtype := self._tensors[name].dtype) not in _NUMPY_KINDS:
-            kinds = "F32, F16 or BF16"
-            raise CheckpointError(f"{self._file_of(name)}: the dtype of {name} must be {kinds}, got {dtype}")
+            file = self._files[self._tensors[name].file]
+            raise CheckpointError(f"{file}: the dtype of {name} must be F32, F16 or BF16, got {dtype}")
 
     def rows(self, name: str, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop` of a tensor, (stop - start, ...) float32.
-
-        Raises:
-            CheckpointError: the file was cut short, or the disk fails
-        """
+        """Return rows `start` to `stop` of a tensor, (stop - start, ...) float32, or raise CheckpointError."""
         stored = self._tensors[name]
         width = math.prod(stored.shape[1:])
         found = np.empty((stop - start, *stored.shape[1:]), _NUMPY_KINDS[stored.dtype])
@@ -113,11 +110,7 @@ class SafetensorsReader(Opened):
         return _widened(stored, found)
 
     def columns(self, name: str, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop` of a matrix, (rows, stop - start) float32.
-
-        Raises:
-            CheckpointError: as for `rows`
-        """
+        """Return columns `start` to `stop` of a matrix, (rows, stop - start) float32, or raise CheckpointError."""
         stored = self._tensors[name]
         rows, width = stored.shape
         found = np.empty((rows, stop - start), _NUMPY_KINDS[stored.dtype])
@@ -125,22 +118,12 @@ class SafetensorsReader(Opened):
             self._read(stored, row * width + start, found[row])
         return _widened(stored, found)
 
-    def _file_of(self, name: str) -> Path:
-        return self._files[self._tensors[name].file]
-
     def _read(self, stored: _Stored, start: int, out: Array) -> None:
         file, offset = self._files[stored.file], stored.offset + start * out.dtype.itemsize
         try:
             read_at(file, self._descriptors[stored.file], offset, out.view(np.uint8))
         except CheckpointError as error:
             raise CheckpointError(error.message, _AGAIN) from error
-
-    def _add(self, number: int, file: Path, listed: dict[str, str]) -> None:
-        """Add the tensors of a file."""
-        for name, stored in _read_header(number, file, self._descriptors[number]).items():
-            if listed and listed.get(name) != file.name:
-                raise CheckpointError(f"{file}: must have no tensor that the index does not place there, got {name}")
-            self._tensors[name] = stored
 
 
 def _find(path: Path) -> tuple[list[Path], dict[str, str]]:
@@ -167,11 +150,7 @@ def _find(path: Path) -> tuple[list[Path], dict[str, str]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds a mapping.
-
-    Raises:
-        CheckpointError: it cannot be read, is too long, or holds something else
-    """
+    """Read a JSON file of bounded length that holds a mapping, or raise CheckpointError."""
     descriptor = _open(path)
     try:
         size_bytes = os.fstat(descriptor).st_size
@@ -194,26 +173,20 @@ def _open(path: Path) -> int:
 
 
 def _parse(path: Path, text: bytes, rule: str) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise CheckpointError(f"{path}: {rule}, got {name} twice", _AGAIN)
+            found[name] = value
+        return found
+
     try:
-        found = json.loads(text, object_pairs_hook=_without_duplicates)
+        found = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
-        got = f", got {error.args[0]} twice" if isinstance(error, _DuplicateError) else ""
-        raise CheckpointError(f"{path}: {rule}{got}", _AGAIN) from error
+        raise CheckpointError(f"{path}: {rule}", _AGAIN) from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path}: {rule}", _AGAIN)
-    return found
-
-
-class _DuplicateError(ValueError):
-    """A name stands twice in a mapping."""
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise _DuplicateError(name)
-        found[name] = value
     return found
 
 

@@ -5,26 +5,22 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cstool.store.saved_state import Opened
 
 FLOAT32_BYTES = 4
 _ALIGNMENT = 8
 """of the data in the file [bytes]"""
 
 
-class SafetensorsWriter:
+class SafetensorsWriter(Opened):
     """A file of float32 tensors whose numbers come later: a context manager. Renaming it at the end is up to others.
 
-    Args:
-        path: a new file
-        shapes: of the tensors, in the order of their data
-
-    Raises:
-        OSError: it cannot be written, or the disk has not the space
+    Their data are in the order of `shapes`. It raises OSError where it cannot be written.
     """
 
     def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -40,19 +36,11 @@ class SafetensorsWriter:
         text = text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)
         self._data = 8 + len(text)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
+        with self._or_closed():
             self._write(0, len(text).to_bytes(8, "little") + text)
             os.truncate(self._descriptor, self._data + end)
-        except BaseException:
-            self.close()
-            raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 os.fsync(self._descriptor)
@@ -60,7 +48,7 @@ class SafetensorsWriter:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is fine."""
+        """See `Opened.close`."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
@@ -71,11 +59,7 @@ class SafetensorsWriter:
         self._write_at(name, start * width, np.ascontiguousarray(rows))
 
     def write_columns(self, name: str, start: int, columns: NDArray[Any]) -> None:
-        """Write columns of a matrix from `start` on, (rows, n) float32.
-
-        Raises:
-            OSError: as for `write_rows`
-        """
+        """Write columns of a matrix from `start` on, (rows, n) float32, or raise OSError."""
         width = self._shapes[name][1]
         columns = np.ascontiguousarray(columns)
         for row, numbers in enumerate(columns):

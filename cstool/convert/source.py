@@ -1,51 +1,46 @@
 """What is converted: arrays by cstool's own names, with their zeros, by ranges of rows; here from its own files."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.store import INDICES, CheckpointReader, SparseTensors, checked_indices, unbound_note
+from cstool.store.saved_state import Opened
 
 Array = np.ndarray[Any, Any]
+HINT = "--params names the file of the model"
 CHUNK_BYTES = 8 * 2**20
 """about what is in memory of an array at a time, in float32 [bytes]"""
 
 
-class Source(Protocol):
-    """A checkpoint to convert from."""
+class Source(Opened):
+    """A checkpoint to convert from, a context manager."""
 
-    @property
-    def path(self) -> Path:
-        """Of the file or folder."""
+    path: Path
+    """of the file or folder"""
+    shapes: Mapping[str, tuple[int, ...]]
+    """of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states"""
+    links: Mapping[str, str]
+    """names of tied weights, and the arrays that they are"""
+    values: Mapping[str, Any]
+    """what else a checkpoint of cstool is to say"""
+    notes: list[str]
+    """what of the source is left out"""
+    _reader: Opened
 
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states."""
-
-    @property
-    def links(self) -> Mapping[str, str]:
-        """Names of tied weights, and the arrays that they are."""
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """What else a checkpoint of cstool is to say."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What of the source is left out."""
-
+    @abstractmethod
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
         """Yield an array in ranges of rows in order, (n, ...) float32, n a multiple of `multiple` or the rest."""
-        ...
 
     def close(self) -> None:
-        """Let go of the files."""
-        ...
+        """See `Opened.close`."""
+        self._reader.close()
 
 
 def row_ranges(shape: tuple[int, ...], multiple: int = 1) -> Iterator[tuple[int, int]]:
@@ -62,23 +57,18 @@ def weights_of(source: Source) -> list[str]:
 
 
 def check_weights(source: Source, graph: Graph) -> None:
-    """Check that a source has the weights of a model, and no other ones.
-
-    Raises:
-        CheckpointError: naming the first that is missing, superfluous or of another shape
-    """
-    hint = "--params names the file of the model"
+    """Check that a source has the weights of a model, and no other ones, or raise CheckpointError."""
     for name, weight in graph.weights.items():
         shape = source.shapes.get(f"model.{name}")
         if shape is None:
-            raise CheckpointError(f"{source.path}: lacks the weight {name} of this model", hint)
+            raise CheckpointError(f"{source.path}: lacks the weight {name} of this model", HINT)
         if shape != weight.shape:
             raise CheckpointError(
-                f"{source.path}: {name} must be {written(weight.shape)}, as in this model, got {written(shape)}", hint
+                f"{source.path}: {name} must be {written(weight.shape)}, as in this model, got {written(shape)}", HINT
             )
     for name in weights_of(source):
         if name not in graph.weights:
-            raise CheckpointError(f"{source.path}: has the weight {name}, which this model lacks", hint)
+            raise CheckpointError(f"{source.path}: has the weight {name}, which this model lacks", HINT)
 
 
 def written(shape: tuple[int, ...]) -> str:
@@ -86,35 +76,24 @@ def written(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "one number"
 
 
-class CstoolSource:
-    """A checkpoint of cstool's own, with sparse weights or without. See `Source`.
-
-    Raises:
-        CheckpointError: it is not a whole checkpoint, or its sparse weights make no sense
-    """
+class CstoolSource(Source):
+    """A checkpoint of cstool's own, with sparse weights or without, or CheckpointError. See `Source`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._reader = CheckpointReader(path)
+        self._reader: CheckpointReader = CheckpointReader(path)
         note = unbound_note(self._reader)
-        self.notes: list[str] = [] if note is None else [note]
-        try:
+        self.notes = [] if note is None else [note]
+        with self._or_closed():
             sparse = SparseTensors(self._reader)
             self.sparse: set[str] = {key.removeprefix("model.") for key in sparse.shapes}
             """names of the sparse weights"""
             names = [name for name in self._reader.tensor_names() if not sparse.is_index(name)]
             self._keys = {name: key for name in names if (key := _key_of(name)) in sparse.shapes}
             self.shapes = {name: self._shape(name, sparse.shapes) for name in names}
-        except BaseException:
-            self.close()
-            raise
         keys = self._reader.keys()
         self.links = {key: target for key in keys if (target := self._reader.link_of(key)) is not None}
         self.values = self._reader.values()
-
-    def close(self) -> None:
-        """See `Source.close`."""
-        self._reader.close()
 
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
         """See `Source.rows`."""

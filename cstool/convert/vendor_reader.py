@@ -60,14 +60,7 @@ def is_vendor_checkpoint(path: Path) -> bool:
 
 
 class VendorReader(Opened):
-    """An open checkpoint of the vendor's, a context manager.
-
-    Args:
-        path: the file
-
-    Raises:
-        CheckpointError: it is not a whole checkpoint of the vendor's
-    """
+    """An open checkpoint of the vendor's, a context manager, or CheckpointError if it is no whole one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,18 +70,14 @@ class VendorReader(Opened):
             )
         with self._reporting():
             self._h5 = h5py.File(path, "r", locking=False, rdcc_nbytes=_CACHE_BYTES)
-        try:
-            with self._reporting():
-                version = float(self._h5.attrs[VERSION])
-                if not 0 < version < 1:
-                    raise CheckpointError(f"{path}: the version of the vendor's format must be 0.x, got {version:g}")
-                if version >= _FIRST_WITH_SUCCESS and not self._h5.attrs.get(SUCCESS, False):
-                    raise CheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
-                self._metadata = self._read_metadata() if version >= _FIRST_WITH_SUCCESS else {}
-                self._datasets = {name for name in self._h5 if "/" not in name}
-        except BaseException:
-            self.close()
-            raise
+        with self._or_closed(), self._reporting():
+            version = float(self._h5.attrs[VERSION])
+            if not 0 < version < 1:
+                raise CheckpointError(f"{path}: the version of the vendor's format must be 0.x, got {version:g}")
+            if version >= _FIRST_WITH_SUCCESS and not self._h5.attrs.get(SUCCESS, False):
+                raise CheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
+            self._metadata = self._read_metadata() if version >= _FIRST_WITH_SUCCESS else {}
+            self._datasets = {name for name in self._h5 if "/" not in name}
 
     def close(self) -> None:
         """See `Opened.close`."""
@@ -165,11 +154,7 @@ class VendorReader(Opened):
             return tuple(dataset.shape)
 
     def rows(self, key: str, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop` of a tensor that is stored under a key, (stop - start, ...) float32.
-
-        Raises:
-            CheckpointError: it is damaged
-        """
+        """Return rows `start` to `stop` of a tensor, (stop - start, ...) float32, or raise CheckpointError."""
         with self._reporting(key):
             constant = self._constant(key)
             if constant is not None:

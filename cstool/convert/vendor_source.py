@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from cstool.convert.source import CHUNK_BYTES, row_ranges, written
+from cstool.convert.source import CHUNK_BYTES, HINT, Array, Source, check_weights, row_ranges
 from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.models.decoder import alibi_slopes
 from cstool.params import DecoderParams, FcMnistParams
 
-Array = np.ndarray[Any, Any]
 _STATES = ("exp_avg", "exp_avg_sq")
 """arrays that Adam and AdamW keep of each weight, under the same names there"""
 _BUFFERS = re.compile(r".*(pe_helper\..*|\.inv_freq)")
@@ -33,14 +32,8 @@ _MOST_TOGETHER_BYTES = 4 * CHUNK_BYTES
 """most that is read at a time to decompress each chunk of the file once [bytes]"""
 
 
-class VendorSource:
-    """A checkpoint of the vendor's. See `Source`.
-
-    Args:
-        path: the file
-        model: that it must be of
-        graph: of that model
-        values: what a checkpoint of cstool is to say beside what is taken over
+class VendorSource(Source):
+    """A checkpoint of the vendor's, of a model; `values` are said beside what is taken over. See `Source`.
 
     Raises:
         CheckpointError: it is damaged, or of another model
@@ -50,26 +43,25 @@ class VendorSource:
         self, path: Path, model: DecoderParams | FcMnistParams, graph: Graph, values: Mapping[str, Any]
     ) -> None:
         self.path = path
-        self.notes: list[str] = []
+        self.notes = []
         self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
-        self._reader = VendorReader(path)
-        try:
+        self._reader: VendorReader = VendorReader(path)
+        with self._or_closed():
             self._keys = self._find_weights(model, graph)
-            self.shapes: dict[str, tuple[int, ...]] = {}
+            stored = ((array, self._reader.shape(key)) for array, key in self._keys.items())
+            self.shapes = {array: shape for array, shape in stored if shape is not None}
+            check_weights(self, graph)
             states = self._find_states(graph)
-            for name, weight in graph.weights.items():
-                for array in (f"model.{name}", *(f"optimizer.{name}.{state}" for state in _STATES if states)):
-                    self.shapes[array] = weight.shape
+            self.shapes = {
+                array: weight.shape
+                for name, weight in graph.weights.items()
+                for array in (f"model.{name}", *(f"optimizer.{name}.{state}" for state in _STATES if states))
+            }
             self._keys |= states
             self.values = {**self._position(bool(states)), **values}
-            self._note_objects()
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """See `Source.close`."""
-        self._reader.close()
+            if objects := self._reader.objects():
+                shown = ", ".join(objects[:_SHOWN]) + (", ..." if len(objects) > _SHOWN else "")
+                self.notes.append(f"left out since it is Python code, which is never run: {shown}")
 
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
         """See `Source.rows`."""
@@ -96,16 +88,7 @@ class VendorSource:
             elif name == _SLOPES and isinstance(model, DecoderParams) and model.position_embedding_type == "alibi":
                 self._check_slopes(target, model.num_heads)
             elif not _BUFFERS.fullmatch(name) and self._reader.shape(target) is not None:
-                raise CheckpointError(f"{self.path}: has the weight {name}, which this model lacks", _HINT)
-        for name, weight in graph.weights.items():
-            shape = self._reader.shape(found[f"model.{name}"]) if f"model.{name}" in found else None
-            if shape is None:
-                raise CheckpointError(f"{self.path}: lacks the weight {name} of this model", _HINT)
-            if shape != weight.shape:
-                raise CheckpointError(
-                    f"{self.path}: {name} must be {written(weight.shape)}, as in this model, got {written(shape)}",
-                    _HINT,
-                )
+                raise CheckpointError(f"{self.path}: has the weight {name}, which this model lacks", HINT)
         return found
 
     def _check_slopes(self, key: str, heads: int) -> None:
@@ -158,12 +141,3 @@ class VendorSource:
             return {}
         begun = {"dataloader": {"batches_streamed": 0, "batch_size": 0}} if has_states else {}
         return {"global_step": step, **begun}
-
-    def _note_objects(self) -> None:
-        objects = self._reader.objects()
-        if objects:
-            shown = ", ".join(objects[:_SHOWN]) + (", ..." if len(objects) > _SHOWN else "")
-            self.notes.append(f"left out since it is Python code, which is never run: {shown}")
-
-
-_HINT = "--params names the file of the model"

@@ -8,11 +8,7 @@ from cstool.random_keys import generator
 
 
 def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool, where: str = "batch_size") -> int:
-    """Number of batches in one pass over the samples; `where` is what an error names.
-
-    Raises:
-        DataError: there is not one batch.
-    """
+    """Number of batches in one pass, or raise DataError, which names `where`, if there is not one."""
     count = sample_count // batch_size if drop_last else -(-sample_count // batch_size)
     if count == 0:
         hint = f"set batch_size to at most {sample_count}, or drop_last to false" if sample_count else None
@@ -27,10 +23,8 @@ class Sampler:
     """The order in which samples are read. Keeps the permutation of the last epoch asked for.
 
     Args:
-        sample_count: of the data set
-        batch_size: samples of a batch
-        shuffle: whether each epoch has its own random order
-        seed: of the order
+        sample_count, batch_size: of the data set, and of a batch
+        shuffle: whether each epoch has its own random order, of the `seed`
         drop_last: whether an incomplete last batch of an epoch is left out
 
     Raises:
@@ -47,13 +41,9 @@ class Sampler:
         self._order: Array = np.arange(sample_count)
 
     def indices(self, batch_number: int) -> Array:
-        """Return the samples of a batch.
+        """Return the samples of a batch, numbered from 0 over all epochs: (batch_size,) int64.
 
-        Args:
-            batch_number: from 0, over all epochs
-
-        Returns:
-            (batch_size,) int64; fewer in the last batch of an epoch unless `drop_last`
+        There are fewer in the last batch of an epoch unless `drop_last`.
         """
         epoch, place = divmod(batch_number, self.batches_per_epoch)
         if self.shuffle and epoch != self._epoch:

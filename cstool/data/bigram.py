@@ -20,11 +20,6 @@ def bigram_loss(train: Dataset, val: Dataset, vocab_size: int) -> float:
     Each label is predicted from its input token alone: p(b | a) = (count(a, b) + 1) / (count(a) + V), counted
     over all unmasked positions of `train`, evaluated over all of `val`.
 
-    Args:
-        train: a language-model data set
-        val: another one
-        vocab_size: V
-
     Raises:
         DataError: V is too large, a data set is not one of text, or no held-out position counts.
 

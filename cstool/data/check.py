@@ -44,12 +44,9 @@ def check_data(
     """Read all of a data set and list what is wrong with it.
 
     Args:
-        folder: see `find_parts`
+        folder: see `find_parts`, which raises DataError if there is none
         vocab_size: what tokens must be below; None for that of the record, if there is one
         progress: told the bytes read, and of how many
-
-    Raises:
-        DataError: there is no data set.
     """
     found = find_parts(folder)
     check = DataCheck(folder)

@@ -36,11 +36,7 @@ class Dataset(Protocol):
         """Say in one line where the samples come from and how many there are."""
 
     def read(self, indices: Array, out: Mapping[str, Array]) -> None:
-        """Fill arrays with samples.
-
-        Args:
-            indices: (n,) integers in [0, sample_count), in any order, repetitions allowed
-            out: an array (n, *shape) for each field, as from `allocate`
+        """Fill arrays of `allocate` with the samples of (n,) indices in any order, repetitions allowed.
 
         Raises:
             DataError: a file is damaged, or holds values that the model cannot take.

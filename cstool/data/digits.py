@@ -88,14 +88,7 @@ def prepare_digits(output: Path, *, val_fraction: float = 0.2, seed: int = 1, ov
 
 
 def scale_up(images: Array) -> Array:
-    """Return pictures in the size of MNIST's, between pixels by straight lines.
-
-    Args:
-        images: (n, height, width) from 0 to 1
-
-    Returns:
-        (n, 28, 28) uint8
-    """
+    """Return pictures (n, height, width) from 0 to 1 as (n, 28, 28) uint8, between pixels by straight lines."""
     down, across = (_weights(length) for length in images.shape[1:])
     scaled: Array = np.rint(255 * (down @ images @ across.T)).astype(np.uint8)
     return scaled

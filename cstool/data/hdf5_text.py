@@ -67,11 +67,7 @@ class Hdf5TextDataset:
         return f"{self._folders[0]}{more}: {self.sample_count:,} samples of {self._sequence_length:,} tokens"
 
     def read(self, indices: Array, out: Mapping[str, Array]) -> None:
-        """Fill `input_ids`, `mask` and `labels`; labels that do not count become 0.
-
-        Raises:
-            DataError: a file is damaged, or tokens are outside of the vocabulary.
-        """
+        """Fill `input_ids`, `mask` and `labels`, 0 where they do not count; see `Dataset.read`."""
         order = np.argsort(indices, kind="stable")
         rows = indices[order]
         if len(rows) == 0:
@@ -244,11 +240,7 @@ def is_sample_file(name: str) -> bool:
 
 
 def inspect_file(path: Path) -> SampleFileInfo:
-    """Check a file, all but the values of its samples.
-
-    Raises:
-        DataError: it is damaged, or of another kind.
-    """
+    """Check a file, all but the values of its samples, or raise DataError."""
     try:
         # A pipe would keep whoever opens it waiting.
         if is_special(path):

@@ -63,10 +63,7 @@ class DataInfo:
 
 
 def data_info(folder: Path) -> DataInfo:
-    """Say what the data set in a folder is; of what this program did not make, some samples are read.
-
-    Args:
-        folder: see `find_parts`
+    """Say what the data set of `find_parts` is; of what this program did not make, some samples are read.
 
     Raises:
         DataError: there is none, or it is damaged.

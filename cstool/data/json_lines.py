@@ -69,14 +69,7 @@ def has_json_lines(file: SourceFile) -> bool:
 
 
 def text_key(file: SourceFile) -> str:
-    """Return under which key the first object of a file has its text.
-
-    It is a usual one, or that of the only text there is.
-
-    Raises:
-        DataError: there is no object, it has no text, or several under keys that are not usual; or the file cannot be
-            read.
-    """
+    """Return under which key the first object has its text, a usual one or its only text's, or raise DataError."""
     for start, stop, first in _cut(file):
         for number, line in _lines(read_bytes(file, start, stop), start, first):
             where = f"{file.path}:{number}"
@@ -97,15 +90,9 @@ def text_key(file: SourceFile) -> str:
 
 
 def cut_lines(file: SourceFile, key: str, name: Path) -> list[Run]:
-    """Return a file in runs of whole lines, of at most `RUN_BYTES`.
+    """Return a file in runs of whole lines of at most `RUN_BYTES`, or raise DataError if a line is longer.
 
-    Args:
-        file: to read
-        key: of the text in each object
-        name: of the files of texts, but for a number and a suffix
-
-    Raises:
-        DataError: a line is longer, or the file cannot be read.
+    The texts are under `key`, and go to files that are called `name` but for a number and a suffix.
     """
     return [
         Run(file, key, start, stop, line, name.with_name(f"{name.name}_{number:05d}.txt"))
@@ -114,7 +101,7 @@ def cut_lines(file: SourceFile, key: str, name: Path) -> list[Run]:
 
 
 def write_texts(run: Run) -> None:
-    """Write the texts of a run, and which lines they are from; a task for any process. Empty ones are left out.
+    """Write the texts of a run that are not empty, and which lines they are from; a task for any process.
 
     Raises:
         DataError: a line is not an object with a text under the key of the run.
@@ -140,12 +127,7 @@ def holds_texts(run: Run) -> bool:
 
 
 def documents_of(runs: Sequence[Run]) -> Iterator[SourceFile]:
-    """Yield the documents of the runs of a file, each a piece of a file of texts.
-
-    Raises:
-        DataError: there are none.
-        OSError: a file of texts cannot be read.
-    """
+    """Yield the documents of the runs of a file, each a piece of a file of texts; raise DataError if there are none."""
     count = 0
     for run in runs:
         index = _open_index(run)

@@ -30,12 +30,11 @@ _HINT = "copy the four files of MNIST there, as they are published; `cstool data
 
 
 class MnistDataset:
-    """Digits and their classes, held in memory as bytes. Built by `open_mnist`.
+    """Digits (n, 784) uint8 and their classes (n,) uint8, held in memory. Built by `open_mnist`.
 
     Args:
         origin: where they come from, for `describe`
-        pixels: (n, 784) uint8
-        labels: (n,) uint8
+        pixels, labels: the bytes of the files
         files: that they were read from
     """
 

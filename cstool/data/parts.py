@@ -36,10 +36,7 @@ class DataFolder:
 
 
 def find_parts(folder: Path) -> DataFolder:
-    """Find the parts of the data set in a folder.
-
-    Args:
-        folder: with files *.h5, or folders with such files, or files of MNIST
+    """Find the parts of the data set in a folder: files *.h5, folders with such files, or files of MNIST.
 
     Raises:
         DataError: there is none.
@@ -116,15 +113,7 @@ def open_dataset(
 
 
 def open_part(folder: Path, part: str) -> Dataset:
-    """Open one part of the data set in a folder, whoever made it.
-
-    Args:
-        folder: see `find_parts`
-        part: its name
-
-    Raises:
-        DataError: there is no such part, or its files are damaged
-    """
+    """Open one part of the data set of `find_parts`, or raise DataError."""
     found = find_parts(folder)
     if part not in found.parts:
         raise DataError(f"{folder}: must have a part {part}, has {', '.join(found.parts) or 'none'}")

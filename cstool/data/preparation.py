@@ -60,14 +60,9 @@ def partial_folder(output: Path) -> Path:
 
 
 def keep_plan(partial: Path, plan: Sequence[str | int]) -> None:
-    """Empty the folder of what another plan left; write down which one this is.
+    """Empty the folder of `preparing` of what another plan left, and write down which one this is, or raise OSError.
 
-    Args:
-        partial: from `preparing`
-        plan: the digest of all that the data set depends on, and all that the files on the way to it depend on
-
-    Raises:
-        OSError: it cannot be written.
+    A plan is the digest of all that the data set depends on, and all that the files on the way to it depend on.
     """
     path = partial / _PLAN
     with contextlib.suppress(OSError, ValueError):
@@ -82,11 +77,7 @@ def keep_plan(partial: Path, plan: Sequence[str | int]) -> None:
 
 
 def put_in_place(partial: Path, output: Path) -> None:
-    """Make the folder the data set; what was there before is removed afterwards.
-
-    Raises:
-        OSError: it cannot be renamed; what was there before is as it was.
-    """
+    """Make the folder the data set and remove the one before it, or raise OSError and leave that as it was."""
     previous = _previous_folder(output)
     with contextlib.suppress(FileNotFoundError):
         output.rename(previous)
@@ -104,15 +95,10 @@ def put_in_place(partial: Path, output: Path) -> None:
 
 
 def kept(output: Path, digest: str, overwrite: bool) -> dict[str, Any] | None:
-    """Return the record of the same data set, whole, made before; None where it is to be made.
-
-    Args:
-        output: where it goes
-        digest: of all that the data set depends on
-        overwrite: whether another data set of this program is replaced
+    """Return the record of the data set of this digest, whole, made before; None where it is to be made.
 
     Raises:
-        DataError: there is something else, or it cannot be read.
+        DataError: there is another one, not to `overwrite`, or something else, or it cannot be read.
     """
     record = _made_before(output)
     if record is not None and record["digest"] != digest and not overwrite:

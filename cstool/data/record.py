@@ -93,10 +93,7 @@ class _TextRecord(_Section):
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
 
-    What is null, or of a later version, is left out.
-
-    Raises:
-        DataError: this program says it, but not so: naming what is wrong first.
+    What is null, or of a later version, is left out. One of this program that is not as it must be raises DataError.
     """
     path = folder / RECORD
     try:

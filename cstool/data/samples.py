@@ -48,14 +48,7 @@ class Samples:
         """labels of all samples"""
 
     def ranges(self, numbers: Array) -> tuple[Array, Array]:
-        """Positions of samples in the stream, and the number of labels of each.
-
-        Args:
-            numbers: (n,) int64, of samples
-
-        Returns:
-            (n,) int64 twice
-        """
+        """Positions of samples (n,) in the stream, and the number of labels of each: (n,) int64 twice."""
         run = np.searchsorted(self._edges, numbers, side="right") - 1
         offset = (numbers - self._edges[run]) * self.sequence_length
         return self._begins[run] + offset, np.minimum(self._labels[run] - offset, self.sequence_length)
@@ -117,12 +110,7 @@ class WriteSamples:
     shuffle_seed: int | None
 
     def __call__(self, file: SampleFile) -> None:
-        """Write one file, or nothing.
-
-        Raises:
-            DataError: the text changed.
-            OSError: the file cannot be written.
-        """
+        """Write one file, or nothing; raise DataError if the text changed, OSError if it cannot be written."""
         write_hdf5_text(file.path, self._blocks(file), file.count, self.samples[file.part].sequence_length)
 
     def _blocks(self, file: SampleFile) -> Iterator[Array]:

@@ -185,11 +185,7 @@ def _character_start(file: SourceFile, place: int) -> int:
 
 
 def read_bytes(file: SourceFile, start: int, stop: int) -> bytes:
-    """Return bytes `start` to `stop` of a file, or of a piece of one.
-
-    Raises:
-        DataError: the file cannot be read, or is not the one that was digested.
-    """
+    """Return bytes `start` to `stop` of a file or piece, or raise DataError if it cannot be read or has changed."""
     try:
         with file.path.open("rb", buffering=0) as stream:
             _check_unchanged(file, os.fstat(stream.fileno()))

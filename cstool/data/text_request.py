@@ -143,11 +143,7 @@ class TextRequest:
             )
 
     def digest(self, files: Sequence[SourceFile]) -> str:
-        """Digest that tells data sets apart: of the text and of all that is asked for.
-
-        Args:
-            files: of the text; the tokenizer's file is read as well
-        """
+        """Digest that tells data sets apart: of the text and all that is asked for, the tokenizer's file included."""
         text = [(file.name, file.size_bytes, file.digest) for file in files]
         content: list[Any] = [FORMAT, self.sequence_length, float(self.val_fraction), self.seed, text]
         # What was not asked for is not in it: data sets made before it could be are the same.

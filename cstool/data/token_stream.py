@@ -29,22 +29,11 @@ class TokenStream(Protocol):
         """(documents,) int64: how many tokens each has, its end included."""
 
     def read(self, start: int, stop: int) -> Array:
-        """Return the tokens from `start` to `stop`.
-
-        Returns:
-            (stop - start,) of integers
-
-        Raises:
-            DataError: what they are read from cannot be read, or changed.
-        """
+        """Return the tokens from `start` to `stop`, (stop - start,), or raise DataError if their source changed."""
 
 
 class ByteStream:
-    """The bytes of files as tokens, a 0 after each file.
-
-    Args:
-        files: in their order
-    """
+    """The bytes of files as tokens, a 0 after each file."""
 
     def __init__(self, files: Sequence[SourceFile]) -> None:
         self._files = tuple(files)
@@ -67,15 +56,7 @@ class ByteStream:
 
 
 class ShardStream:
-    """Tokens in files of `write_shard`, and what they say of the documents.
-
-    Args:
-        paths: of the files of a part, in their order
-        documents: how many documents the part has
-
-    Raises:
-        DataError: a file is not whole.
-    """
+    """Tokens of some documents, in files of `write_shard` in their order; raises DataError if one is not whole."""
 
     def __init__(self, paths: Sequence[Path], documents: int) -> None:
         self._paths = tuple(paths)
@@ -115,17 +96,14 @@ class ShardStream:
 
 
 def write_shard(path: Path, first: int, counts: Sequence[int], unknown_characters: int, tokens: Array) -> None:
-    """Write the tokens of consecutive documents, or of pieces of them; whole or not at all.
+    """Write the tokens (n,) int32 of consecutive documents, or of pieces of them, whole, or raise OSError.
 
     Args:
         path: of the file
         first: the number of the first document
         counts: tokens of each document in this file
         unknown_characters: that no token stands for
-        tokens: (n,) int32, of all of them
-
-    Raises:
-        OSError: it cannot be written.
+        tokens: of all of them
     """
     content = BytesIO()
     np.save(content, np.concatenate([np.array([first, len(counts), unknown_characters, *counts], np.int32), tokens]))

@@ -33,11 +33,7 @@ class Tokenizer(Protocol):
     """what its template puts before a text, for example <s>; nothing where it has none"""
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without any that mark its begin or its end.
-
-        Raises:
-            DataError: the text has characters that no token stands for.
-        """
+        """Return the tokens of a text, its begin and end unmarked, or raise DataError if a character has none."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens; incomplete characters and ids beyond the vocabulary are U+FFFD."""
@@ -135,18 +131,9 @@ class FileTokenizer:
         return tokens
 
     def encode_all(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the tokens of a text, and where the characters are that no token stands for.
+        """Return the tokens of a text, and, ascending, where the characters are that no token stands for.
 
-        Those are one unknown token, where the tokenizer has one, or nothing.
-
-        Args:
-            text: of any length
-
-        Returns:
-            ids; ascending indices of characters
-
-        Raises:
-            DataError: the text has half a character.
+        Those are one unknown token, where the tokenizer has one, or nothing. Half a character raises DataError.
         """
         try:
             if self._unknown is None and not self._drops:  # where each token comes from need not be known
@@ -179,19 +166,12 @@ class FileTokenizer:
 
 
 def load_tokenizer(where: str | Path) -> Tokenizer:
-    """Return the tokenizer that "bytes", or the path of a tokenizers JSON file, names.
-
-    Raises:
-        DataError: the file is missing or damaged, or the package `tokenizers` is not installed.
-    """
+    """Return the tokenizer that "bytes", or the path of a tokenizers JSON file, names; see `FileTokenizer`."""
     return ByteTokenizer() if str(where) == BYTES else FileTokenizer(Path(where))
 
 
 def tokenizer_of(data_dir: Path) -> Tokenizer | None:
-    """Tokenizer that a prepared data set was made with; None if its record is not there.
-
-    Args:
-        data_dir: the folder of the data set, or one of its parts
+    """Tokenizer that a prepared data set, or one of its parts, was made with; None if its record is not there.
 
     Raises:
         DataError: the tokenizer cannot be loaded, see `load_tokenizer`; or the record is damaged.

@@ -164,11 +164,7 @@ def train_tokenizer(path: Path, texts: Iterator[str], vocab_size: int) -> None:
 
 
 def text_of(file: SourceFile, piece: Piece) -> str:
-    """Return the text of a piece.
-
-    Raises:
-        DataError: it is not UTF-8.
-    """
+    """Return the text of a piece, or raise DataError if it is not UTF-8."""
     content = read_bytes(file, piece.start, piece.stop)
     try:
         return content.decode()

@@ -19,14 +19,7 @@ from cstool.store.checkpoint_writer import CheckpointWriter
 from cstool.store.committed_store import CommittedStore, committed_step, open_checkpoint, write_snapshot
 from cstool.store.file import FileStore
 from cstool.store.file_layout import FILE_NAME, is_store
-from cstool.store.folder import (
-    CheckpointEntry,
-    checkpoint_path,
-    free_path,
-    latest_checkpoint,
-    list_checkpoints,
-    sweep_temporary,
-)
+from cstool.store.folder import CheckpointEntry, checkpoint_path, free_path, list_checkpoints, sweep_temporary
 from cstool.store.protocol import Store
 from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
@@ -75,7 +68,6 @@ __all__ = [
     "held_step",
     "index_kind",
     "is_store",
-    "latest_checkpoint",
     "list_checkpoints",
     "newest_checkpoints",
     "open_checkpoint",

@@ -75,11 +75,7 @@ class BlockFile:
         self._lock = threading.Lock()
 
     def read(self, offset: int, array: NDArray[Any]) -> None:
-        """Fill a C-contiguous array with the bytes at an offset [bytes].
-
-        Raises:
-            StoreError: the file ends before, or the disk fails
-        """
+        """Fill a C-contiguous array with the bytes at an offset [bytes], or raise StoreError."""
         self._transfer(os.preadv, offset, array, "read")
 
     def write(self, offset: int, array: NDArray[Any]) -> None:

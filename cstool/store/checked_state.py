@@ -38,18 +38,14 @@ def streamed_of(path: Path, values: Mapping[str, Any]) -> Streamed:
 
 
 def check_choices(path: Path, values: Mapping[str, Any]) -> None:
-    """Check what a run looks up in the values of a state; it may lack them.
-
-    Raises:
-        DamagedCheckpointError: one of them makes no sense
-    """
+    """Check what a run looks up in the values of a state, which may lack it, or raise DamagedCheckpointError."""
     for key in ("choices", "random"):
         if not isinstance(found := values.get(key, {}), dict):
             raise DamagedCheckpointError(f"{path}: {key} must be a mapping, got {found!r:.60}")
 
 
 def check_state(state: SavedState) -> dict[str, int]:
-    """Check what a state says beside its tensors; it may lack what a run can do without.
+    """Check what a state says beside its tensors (it may lack what a run can do without).
 
     Returns:
         the sizes of the sparse weights, zeros included, by the keys of their indices
@@ -77,15 +73,10 @@ def unbound_note(state: SavedState) -> str | None:
 
 
 def check_indices(pieces: Iterable[NDArray[Any]], size: int, where: str) -> Iterator[NDArray[Any]]:
-    """Pass the indices of a sparse weight on, piece by piece, as long as they ascend.
-
-    Args:
-        pieces: of the indices
-        size: of the weight, zeros included
-        where: what an error begins with
+    """Pass the indices of a weight of some size, zeros included, on piece by piece while they ascend within it.
 
     Raises:
-        DamagedCheckpointError: they do not, or lie beyond the weight
+        DamagedCheckpointError: beginning with `where`; they do not
     """
     seen, last = 0, -1
     for piece in pieces:

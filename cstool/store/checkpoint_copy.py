@@ -19,13 +19,8 @@ def copy_checkpoint(
 ) -> Path:
     """Copy a checkpoint to a file, or under its own name into a folder, and enter it in the index of that folder.
 
-    A commit of a MemoryX file becomes a checkpoint, in a folder one that is named by its step.
-
-    Args:
-        source: the checkpoint
-        destination: a file that is not there yet, a folder, or anything that ends in a slash
-        progress: told how far it is
-        older: of a MemoryX file, copy the commit before the last one
+    A commit of a MemoryX file (with `older` the one before the last) becomes a checkpoint, in a folder one named
+    by its step. A destination is a file that is not there yet, a folder, or anything that ends in a slash.
 
     Returns:
         the copy
@@ -45,12 +40,7 @@ def copy_checkpoint(
 
 
 def copy_states(source: Path, destination: Path, states: Collection[str]) -> int:
-    """Copy parts of a checkpoint, and what says where it is from; no index knows of that.
-
-    Args:
-        source: the checkpoint
-        destination: a file that is not there yet
-        states: the parts, those of `PARTS`
+    """Copy some of the `PARTS` of a checkpoint, and what says where it is from, to a new file; no index knows of that.
 
     Returns:
         bytes of the tensors that were copied

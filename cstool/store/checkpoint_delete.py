@@ -31,12 +31,7 @@ class Pruning:
 
 
 def check_deletable(path: Path) -> None:
-    """Check that a file is a checkpoint or a MemoryX file, whole or damaged.
-
-    Raises:
-        CheckpointError: it is anything else
-        StoreError: a run uses it
-    """
+    """Check that a file is a checkpoint, or a MemoryX file that no run uses, even damaged, or raise CheckpointError."""
     if path.is_symlink():
         raise CheckpointError(
             f"{path}: must be a checkpoint itself to be deleted, this is a symbolic link",
@@ -71,12 +66,7 @@ def delete_checkpoints(paths: Sequence[Path]) -> None:
 
 
 def plan_pruning(folder: Path, keep: int, progress: Progress = no_progress) -> Pruning:
-    """Say what goes where only the `keep` latest checkpoints that are whole are kept; all of these are verified.
-
-    Args:
-        folder: the folder
-        keep: at least 1
-        progress: told of the verification of each
+    """Say what goes where only the `keep` >= 1 latest checkpoints that are whole are kept; all of these are verified.
 
     Raises:
         CheckpointError: the folder cannot be read

@@ -102,17 +102,14 @@ def diff_checkpoints(
     tensors_only: bool = False,
     with_paths: bool = False,
 ) -> CheckpointDiff:
-    """Compare all tensors and all values of two checkpoints.
+    """Compare all tensors and all values of two checkpoints that are open, or raise CheckpointError if one is damaged.
 
     Args:
-        left, right: the open checkpoints
+        left, right: the checkpoints
         tolerance: how close tensors must be; None for equality
+        progress: told how far it is, first of the masks, then of the numbers
         tensors_only: leave out the values
         with_paths: take other paths in the params for a difference, too
-        progress: told how far it is, first of the masks, then of the numbers
-
-    Raises:
-        CheckpointError: one of them is damaged
     """
     sides = _Side(left), _Side(right)
     # What is tied alike on both sides is compared where it is stored.

@@ -56,11 +56,7 @@ LIBVER = ("v108", "v108")
 
 
 def check_key(key: str) -> None:
-    """Check that a key can name a dataset.
-
-    Raises:
-        ValueError: it is empty, not text for HDF5, or reserved
-    """
+    """Check that a key can name a dataset, or raise ValueError."""
     if not key or "/" in key or "\0" in key or not set(key) - {"."}:
         raise ValueError(f"a key must be text without slashes, not only dots, got {key!r}")
     if key == SPEC or key.endswith(METADATA_SUFFIX):

@@ -57,30 +57,16 @@ def _entry(found: Mapping[str, Any]) -> IndexEntry:
 def register_checkpoint(
     folder: str | os.PathLike[str], step: int, path: str | os.PathLike[str], run: str | None = None
 ) -> list[IndexEntry]:
-    """Enter a checkpoint in the index of a folder; entries whose file is gone are dropped.
+    """Enter a checkpoint, and the run that it is of, in the index of a folder, and return that; raises CheckpointError.
 
-    Args:
-        folder: of the index
-        step: of the checkpoint
-        path: of the checkpoint
-        run: of which it is, where that counts
-
-    Returns:
-        the index
-
-    Raises:
-        CheckpointError: the index cannot be written
+    Entries whose file is gone are dropped.
     """
     new = IndexEntry(step, os.path.relpath(path, folder), run)
     return _update(Path(folder), [new], f"the checkpoint {path} itself is complete")
 
 
 def forget_deleted(folder: str | os.PathLike[str]) -> None:
-    """Drop the entries of an index whose file is gone. Where there is no index, there is nothing to do.
-
-    Raises:
-        CheckpointError: the index cannot be written
-    """
+    """Drop the entries of an index, if there is one, whose file is gone, or raise CheckpointError."""
     if has_index(folder):
         _update(Path(folder), [], "its entries of deleted checkpoints do no harm")
 

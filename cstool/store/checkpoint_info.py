@@ -66,11 +66,7 @@ class CheckpointInfo:
 
 
 def describe_checkpoint(state: SavedState) -> CheckpointInfo:
-    """Describe a checkpoint that is open.
-
-    Raises:
-        CheckpointError: what it says of sparse weights makes no sense
-    """
+    """Describe a checkpoint that is open, or raise CheckpointError."""
     values, sparse = state.values(), sparse_shapes(state)
     tensors = tuple(
         TensorInfo(name, state.shape(name), state.dtype(name), state.nbytes(name), sparse.get(name))

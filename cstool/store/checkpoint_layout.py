@@ -1,7 +1,6 @@
 """What is where in a checkpoint: read once through HDF5, and checked, since a file may come from anywhere."""
 
 import json
-import math
 import os
 import shlex
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from cstool.store.checkpoint_format import (
     check_key,
     metadata_name,
 )
-from cstool.store.contiguous import find_contiguous
+from cstool.store.contiguous import Place, find_contiguous
 from cstool.store.crc32 import crc32
 from cstool.store.file_layout import is_store, record_path
 
@@ -37,36 +36,11 @@ _NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """A tensor and where its bytes are in the file."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    offset: int
-    crc32: int
-
-    @property
-    def rows(self) -> int:
-        """Number of rows; a scalar has one."""
-        return self.shape[0] if self.shape else 1
-
-    @property
-    def nbytes(self) -> int:
-        """Size [bytes]."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-    @property
-    def row_bytes(self) -> int:
-        """Size of a row [bytes]."""
-        return self.nbytes // max(1, self.rows)
-
-
-@dataclass(frozen=True)
 class Layout:
     """What a checkpoint holds; `keys` are in the order of writing, and so are the others."""
 
     keys: list[str]
-    tensors: dict[str, StoredTensor]
+    tensors: dict[str, Place]
     links: dict[str, str]
     values: dict[str, Any]
     format_version: str
@@ -87,11 +61,7 @@ class Layout:
 
 
 def read_layout(path: Path, descriptor: int) -> Layout:
-    """Read the layout of an open checkpoint.
-
-    Args:
-        path: the file
-        descriptor: the same file, open for reading
+    """Read the layout of a checkpoint, also open for reading as `descriptor`.
 
     Raises:
         DamagedCheckpointError: it is a checkpoint, but not a whole one
@@ -103,8 +73,12 @@ def read_layout(path: Path, descriptor: int) -> Layout:
         with h5py.File(path, "r", locking=False) as h5:
             version = _check_kind(path, h5)
             layout = _LayoutReader(path, descriptor, h5).read(version)
-            if version != WITHOUT_DIGEST:
-                _check_digest(path, _text(h5, DIGEST), layout.digest())
+            if version != WITHOUT_DIGEST and (found := layout.digest()) != (written := _text(h5, DIGEST)):
+                raise DamagedCheckpointError(
+                    f"{path}: its keys, checksums and values must be those that were written together, with the digest "
+                    f"{written[:16]}, got {found[:16]}",
+                    TAKE_ANOTHER,
+                )
             return layout
     except (CheckpointError, MemoryError):
         raise
@@ -117,11 +91,7 @@ def read_layout(path: Path, descriptor: int) -> Layout:
 
 
 def read_at(path: Path, descriptor: int, offset: int, data: NDArray[np.uint8]) -> None:
-    """Fill an array with the bytes of a file from an offset on [bytes].
-
-    Raises:
-        DamagedCheckpointError: the file ends before, or the disk fails
-    """
+    """Fill an array with the bytes of a file from an offset on [bytes], or raise DamagedCheckpointError."""
     view = data.data
     while view:
         try:
@@ -133,19 +103,10 @@ def read_at(path: Path, descriptor: int, offset: int, data: NDArray[np.uint8]) -
         offset, view = offset + count, view[count:]
 
 
-def check_crc32(path: Path, key: str, tensor: StoredTensor, checksum: int) -> None:
+def check_crc32(path: Path, key: str, tensor: Place, checksum: int) -> None:
     """Compare the checksum of what was read with the one in the file, or raise DamagedCheckpointError."""
     if checksum != tensor.crc32:
         _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {checksum:08x}")
-
-
-def _check_digest(path: Path, written: str, found: str) -> None:
-    if found != written:
-        raise DamagedCheckpointError(
-            f"{path}: its keys, checksums and values must be those that were written together, with the digest "
-            f"{written[:16]}, got {found[:16]}",
-            TAKE_ANOTHER,
-        )
 
 
 def _check_kind(path: Path, h5: h5py.File) -> str:
@@ -182,7 +143,7 @@ class _LayoutReader:
     def __init__(self, path: Path, descriptor: int, h5: h5py.File) -> None:
         self.path, self.descriptor, self.h5 = path, descriptor, h5
         self.file_bytes = os.fstat(descriptor).st_size
-        self.tensors: dict[str, StoredTensor] = {}
+        self.tensors: dict[str, Place] = {}
         self.links: dict[str, str] = {}
         self.values: dict[str, Any] = {}
 
@@ -224,7 +185,7 @@ class _LayoutReader:
         check_crc32(self.path, name, stored, crc32(data.data))
         return json.loads(data.tobytes())
 
-    def _locate(self, name: str) -> StoredTensor:
+    def _locate(self, name: str) -> Place:
         """Find a dataset, and check that it is plain bytes inside this file."""
         try:
             place = find_contiguous(self.h5, name, self.file_bytes)
@@ -233,7 +194,7 @@ class _LayoutReader:
         dataset = self.h5[name]
         if [place.dtype, list(place.shape)] != [_text(dataset, "dtype"), json.loads(_text(dataset, "shape"))]:
             _refuse(self.path, name, "its dtype and shape must be those of its attributes")
-        return StoredTensor(*place, int(dataset.attrs["crc32"]))
+        return place._replace(crc32=int(dataset.attrs["crc32"]))
 
 
 def _refuse(path: Path, key: str, why: str) -> NoReturn:

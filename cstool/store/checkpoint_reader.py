@@ -1,31 +1,26 @@
 """Read a checkpoint: everything about it is checked on opening, its tensors when they are read."""
 
-import math
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError
 from cstool.store.checked_state import check_indices, check_state
 from cstool.store.checkpoint_format import WITHOUT_DIGEST
-from cstool.store.checkpoint_layout import StoredTensor, check_crc32, read_at, read_layout
+from cstool.store.checkpoint_layout import check_crc32, read_at, read_layout
+from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
-from cstool.store.protocol import check_rows
-from cstool.store.saved_state import PIECE, Meter, Progress, SavedState, no_progress
+from cstool.store.saved_state import Array, Meter, Progress, SavedState, no_progress, summed_pieces
 
 
 class CheckpointReader(SavedState):
-    """An open checkpoint, a context manager. Reading is safe from several threads.
+    """The open file of a checkpoint, a context manager. Reading is safe from several threads.
 
     HDF5 is asked for the layout once; after that, bytes come from the file directly.
-
-    Args:
-        path: the file
 
     Raises:
         DamagedCheckpointError: it is a checkpoint, but not a whole one
@@ -35,11 +30,8 @@ class CheckpointReader(SavedState):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._descriptor = self._open()
-        try:
+        with self._or_closed():
             layout = read_layout(self.path, self._descriptor)
-        except BaseException:
-            self.close()
-            raise
         self.format_version, self.cstool_version = layout.format_version, layout.cstool_version
         self.is_bound = self.format_version != WITHOUT_DIGEST
         self._keys, self._tensors, self._links, self._values = layout.keys, layout.tensors, layout.links, layout.values
@@ -50,52 +42,7 @@ class CheckpointReader(SavedState):
             os.close(self._descriptor)
         self._descriptor = -1
 
-    def shape(self, key: str) -> tuple[int, ...]:
-        """See `SavedState.shape`."""
-        return self._tensor(key).shape
-
-    def dtype(self, key: str) -> str:
-        """See `SavedState.dtype`."""
-        return self._tensor(key).dtype
-
-    def nbytes(self, key: str) -> int:
-        """See `SavedState.nbytes`."""
-        return self._tensor(key).nbytes
-
-    def read(
-        self, key: str, out: NDArray[Any] | None = None, start: int | None = None, stop: int | None = None
-    ) -> NDArray[Any]:
-        """Read a tensor, or a range of its rows. The checksum is verified when all of it is read.
-
-        Args:
-            key: of a tensor or a link
-            out: receives the rows, C-contiguous, of their shape and dtype; None for a new array
-            start, stop: the range of rows; None for the first and the end
-
-        Raises:
-            CheckpointError: there is no such tensor, or it is damaged
-            ValueError: the rows are out of range, or `out` does not fit
-        """
-        tensor = self._tensor(key)
-        first, last = start or 0, tensor.rows if stop is None else stop
-        if not tensor.shape and (start is not None or stop is not None):
-            raise ValueError(f"{key}: a scalar has no rows to choose from")
-        check_rows(key, tensor.rows, first, last)
-        shape = (last - first, *tensor.shape[1:]) if tensor.shape else ()
-        if out is None:
-            out = np.empty(shape, tensor.dtype)
-        elif out.shape != shape or out.dtype != tensor.dtype or not out.flags.c_contiguous:
-            raise ValueError(
-                f"{key}: out must be C-contiguous {shape} {tensor.dtype}, got {out.shape} {out.dtype}, "
-                f"contiguous: {out.flags.c_contiguous}"
-            )
-        data = out.reshape(-1).view(np.uint8)
-        self._read_at(tensor.offset + tensor.row_bytes * first, data)
-        if last - first == tensor.rows:
-            self._check_crc32(key, tensor, crc32(data.data))
-        return out
-
-    def in_order(self, key: str) -> Callable[[NDArray[Any], int, int], object]:
+    def in_order(self, key: str) -> Callable[[Array, int, int], object]:
         """Return a function read(out, start, stop) for range after range of rows, in order and without gaps.
 
         So a tensor is read once, piece by piece, and its checksum is verified with the last one.
@@ -106,7 +53,7 @@ class CheckpointReader(SavedState):
         """
         tensor, checksum, next_row = self._tensor(key), 0, 0
 
-        def read_next(out: NDArray[Any], start: int, stop: int) -> None:
+        def read_next(out: Array, start: int, stop: int) -> None:
             nonlocal checksum, next_row
             if start != next_row:
                 raise ValueError(f"{key}: rows must be read in order, the next is {next_row}, got {start}")
@@ -116,23 +63,14 @@ class CheckpointReader(SavedState):
                 return  # `read` has verified it
             checksum = crc32(out.reshape(-1).view(np.uint8).data, checksum)
             if stop == tensor.rows:
-                self._check_crc32(key, tensor, checksum)
+                self._check_crc32(key, checksum)
 
         return read_next
 
-    def pieces(self, key: str) -> Iterator[NDArray[Any]]:
+    def pieces(self, key: str) -> Iterator[Array]:
         """See `SavedState.pieces`."""
         tensor = self._tensor(key)
-        count, checksum = math.prod(tensor.shape), 0
-        buffer = np.empty(min(PIECE, count), tensor.dtype)
-        for start in range(0, count, PIECE):
-            piece = buffer[: count - start]
-            data = piece.view(np.uint8)
-            self._read_at(tensor.offset + start * buffer.itemsize, data)
-            checksum = crc32(data.data, checksum)
-            if start + PIECE >= count:
-                self._check_crc32(key, tensor, checksum)
-            yield piece
+        return summed_pieces(tensor, 0, tensor.rows, self._read_at, partial(self._check_crc32, key))
 
     def verify_all(self, progress: Progress = no_progress) -> None:
         """See `SavedState.verify_all`."""
@@ -162,14 +100,20 @@ class CheckpointReader(SavedState):
                 "cstool checkpoint list shows the checkpoints of a folder",
             ) from error
 
-    def _tensor(self, key: str) -> StoredTensor:
+    def _tensor(self, key: str) -> Place:
         found = self._tensors.get(self._links.get(key, key))
         if found is None:
             raise self._lacks("tensor", key, [*self._tensors, *self._links])
         return found
 
-    def _read_at(self, offset: int, data: NDArray[np.uint8]) -> None:
-        read_at(self.path, self._descriptor, offset, data)
+    def _fill(self, key: str, first: int, last: int, out: Array) -> None:
+        tensor, data = self._tensor(key), out.reshape(-1).view(np.uint8)
+        self._read_at(tensor.at(first), data)
+        if last - first == tensor.rows:
+            self._check_crc32(key, crc32(data.data))
 
-    def _check_crc32(self, key: str, tensor: StoredTensor, checksum: int) -> None:
-        check_crc32(self.path, self._links.get(key, key), tensor, checksum)
+    def _read_at(self, offset: int, out: Array) -> None:
+        read_at(self.path, self._descriptor, offset, out.view(np.uint8))
+
+    def _check_crc32(self, key: str, checksum: int) -> None:
+        check_crc32(self.path, self._links.get(key, key), self._tensor(key), checksum)

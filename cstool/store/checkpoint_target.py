@@ -31,11 +31,7 @@ def find_checkpoints(targets: Iterable[str]) -> list[Path]:
 
 
 def find_checkpoint(target: str | os.PathLike[str]) -> Path:
-    """Return the file that a target names, wherever one checkpoint is to be named. See `find_checkpoints`.
-
-    Raises:
-        CheckpointError: a folder has no such step, or a glob matches nothing, or several
-    """
+    """Return the one file that a target names, or raise CheckpointError. See `find_checkpoints`."""
     found = _find(os.fspath(target))
     if len(found) > 1:
         some = ", ".join(map(str, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
@@ -110,16 +106,10 @@ def held_step(entry: CheckpointEntry) -> int:
 
 
 def newest_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -> list[HeldCheckpoint]:
-    """Return the newest checkpoint of a folder, and before it those that are not, though their names say so.
+    """Return the newest checkpoint of a folder last, and before it those that are not, though their names say so.
 
-    A checkpoint may hold less than its name says; those whose names are older are not looked into.
-
-    Args:
-        folder: the model_dir of a run
-        template: how they are called, with {step} in it
-
-    Returns:
-        the newest last; nothing where there is none
+    A checkpoint may hold less than its name, of the `template` with {step} in it, says; those whose names are older are
+    not looked into.
 
     Raises:
         CheckpointError: the folder cannot be read

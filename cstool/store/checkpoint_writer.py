@@ -3,12 +3,10 @@
 import contextlib
 import errno
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import h5py
@@ -40,6 +38,7 @@ METADATA_BYTES = 2**20
 """set aside beside the tensors, for keys and values [bytes]"""
 
 _UNTOUCHED = "the previous checkpoint is untouched"
+_Piece = NDArray[Any] | FileRange
 
 
 class CheckpointWriter:
@@ -84,9 +83,7 @@ class CheckpointWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:
             self._discard()
             return
@@ -97,41 +94,19 @@ class CheckpointWriter:
             raise
 
     def add_tensor(self, key: str, shape: Sequence[int], dtype: str, chunks: Iterable[NDArray[Any]]) -> None:
-        """Add a tensor from its chunks, which are ranges of its rows in order; a scalar has one chunk.
-
-        Raises:
-            ValueError: the chunks do not make up the tensor
-        """
+        """Add a tensor from chunks, ranges of its rows in order (of a scalar one), or raise ValueError if some lack."""
         shape = tuple(int(extent) for extent in shape)
         self.add_pieces(key, shape, dtype, _elements(key, shape, dtype, chunks))
 
-    def add_pieces(self, key: str, shape: Sequence[int], dtype: str, pieces: Iterable[NDArray[Any]]) -> None:
-        """Add a tensor from its elements, laid out row by row, in one-dimensional pieces, or raise ValueError."""
+    def add_pieces(self, key: str, shape: Sequence[int], dtype: str, pieces: Iterable[_Piece]) -> None:
+        """Add a tensor from its elements, laid out row by row, or raise ValueError if they do not make it up.
+
+        Pieces are one-dimensional, or ranges of other files, whose bytes need not pass through here.
+        """
         if dtype not in DTYPES:
             raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
         self._add_key(key, {"kind": "tensor"})
         self._digest.add_tensor(key, shape, dtype, self._write_dataset(key, tuple(shape), dtype, pieces))
-
-    def add_ranges(self, key: str, shape: Sequence[int], dtype: str, ranges: Iterable[FileRange]) -> None:
-        """Add a tensor from bytes of other files, laid out row by row, that need not pass through here.
-
-        Raises:
-            ValueError: the ranges do not make up the tensor
-        """
-        if dtype not in DTYPES:
-            raise ValueError(f"{key}: the dtype of a tensor must be one of {', '.join(DTYPES)}, got {dtype}")
-        self._add_key(key, {"kind": "tensor"})
-        dataset, position = self._create_dataset(key, tuple(shape), dtype)
-        checksum, end = 0, position + math.prod(shape) * np.dtype(dtype).itemsize
-        for part in ranges:
-            if position + part.nbytes > end:
-                raise ValueError(f"{key}: the ranges must make up {tuple(shape)} {dtype}, there is more")
-            with self._reporting():
-                self._file.copy_at(position, part)
-            checksum = combine_crc32(checksum, part.crc32, part.nbytes)
-            position += part.nbytes
-        self._describe_dataset(dataset, key, tuple(shape), dtype, checksum, end - position)
-        self._digest.add_tensor(key, shape, dtype, checksum)
 
     def add_value(self, key: str, value: object) -> None:
         """Add anything that JSON can say, or raise TypeError."""
@@ -161,36 +136,34 @@ class CheckpointWriter:
         data = np.frombuffer(text.encode("ascii"), np.uint8)
         self._write_dataset(name, data.shape, "uint8", [data])
 
-    def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, pieces: Iterable[NDArray[Any]]) -> int:
+    def _write_dataset(self, name: str, shape: tuple[int, ...], dtype: str, pieces: Iterable[_Piece]) -> int:
         """Write a dataset, and return its checksum."""
-        dataset, position = self._create_dataset(name, shape, dtype)
-        checksum, end = 0, position + math.prod(shape) * np.dtype(dtype).itemsize
-        for piece in pieces:
-            if piece.dtype != dtype or position + piece.nbytes > end:
-                raise ValueError(f"{name}: the pieces must make up {shape} {dtype}, there is more of {piece.dtype}")
-            data = piece.view(np.uint8)
-            checksum = crc32(data.data, checksum)
-            with self._reporting():
-                self._file.write_at(position, data)
-            position += data.nbytes
-        self._describe_dataset(dataset, name, shape, dtype, checksum, end - position)
-        return checksum
-
-    def _create_dataset(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[h5py.Dataset, int]:
-        """Create a dataset, and return where its bytes go; one without elements has no place in the file."""
         with self._reporting():
             dataset = create_contiguous(self._h5, name, shape, dtype)
-            return dataset, place_of(dataset).offset
-
-    def _describe_dataset(
-        self, dataset: h5py.Dataset, name: str, shape: tuple[int, ...], dtype: str, checksum: int, missing_bytes: int
-    ) -> None:
-        if missing_bytes:
-            raise ValueError(f"{name}: the pieces must make up {shape} {dtype}, {missing_bytes} bytes are missing")
+            place = place_of(dataset)
+        rule = f"{name}: the pieces must make up {shape} {dtype}"
+        checksum, position, end = 0, place.offset, place.offset + place.nbytes
+        for piece in pieces:
+            kind = np.dtype(dtype) if isinstance(piece, FileRange) else piece.dtype
+            if kind != dtype or position + piece.nbytes > end:
+                raise ValueError(f"{rule}, there is more of {kind}")
+            if isinstance(piece, FileRange):
+                with self._reporting():
+                    self._file.copy_at(position, piece)
+                checksum = combine_crc32(checksum, piece.crc32, piece.nbytes)
+            else:
+                data = piece.view(np.uint8)
+                checksum = crc32(data.data, checksum)
+                with self._reporting():
+                    self._file.write_at(position, data)
+            position += piece.nbytes
+        if position != end:
+            raise ValueError(f"{rule}, {end - position} bytes are missing")
         self._set_attribute(dataset, "dtype", dtype)
         self._set_attribute(dataset, "shape", json.dumps(shape))
         with self._reporting():
             dataset.attrs["crc32"] = np.uint32(checksum)
+        return checksum
 
     def _set_attribute(self, owner: Any, name: str, text: str) -> None:
         # Of fixed length: HDF5 keeps text of variable length apart, where it has no checksum.

@@ -31,11 +31,7 @@ class Extent(NamedTuple):
 
 
 class Extents:
-    """All rows of one array, cut into extents in order, without gaps.
-
-    Args:
-        extents: of all rows; those without rows do not count
-    """
+    """All rows of one array, cut into extents in order, without gaps; those without rows do not count."""
 
     def __init__(self, extents: Iterable[Extent]) -> None:
         self._set([extent for extent in extents if extent.start < extent.stop])
@@ -120,11 +116,7 @@ class CommitRecord:
 
 
 def write_record(path: Path, record: CommitRecord) -> None:
-    """Write a record in place of the one before it, durably.
-
-    Raises:
-        StoreError: it cannot be written; the one before it is as it was
-    """
+    """Write a record in place of the one before it, durably, or raise StoreError and leave that as it was."""
     text = json.dumps(record.as_dict(), separators=(",", ":"))
     try:
         write_replacing(path, f"{text}\n{zlib.crc32(text.encode()):08x}\n")
@@ -133,12 +125,7 @@ def write_record(path: Path, record: CommitRecord) -> None:
 
 
 def read_record(path: Path) -> CommitRecord | None:
-    """Read a record; None where there is none.
-
-    Raises:
-        StoreError: it cannot be read
-        DamagedCheckpointError: it is damaged, or of another kind
-    """
+    """Read a record; None where there is none. One that cannot be read, or is damaged, raises CheckpointError."""
     try:
         content = _read(path)
     except FileNotFoundError:

@@ -1,14 +1,12 @@
 """The last commit of a MemoryX file, read as if it were a checkpoint, or written as one."""
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
@@ -17,14 +15,11 @@ from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.checkpoint_writer import CheckpointWriter
 from cstool.store.commit_record import CommitRecord, Extent, Extents, read_record
-from cstool.store.crc32 import crc32
+from cstool.store.contiguous import Place
 from cstool.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
 from cstool.store.pending_file import FileRange
-from cstool.store.protocol import check_rows
-from cstool.store.saved_state import PIECE, Meter, Progress, SavedState, no_progress
+from cstool.store.saved_state import PIECE, Array, Meter, Progress, SavedState, no_progress, summed_pieces
 from cstool.store.store_lock import StoreLock
-
-Array = NDArray[Any]
 
 
 class CommittedStore(SavedState):
@@ -75,48 +70,6 @@ class CommittedStore(SavedState):
         """See `Opened.close`."""
         self._undo.close()
 
-    def shape(self, key: str) -> tuple[int, ...]:
-        """See `SavedState.shape`."""
-        name = self._name(key)
-        owner = self._owner(name)
-        return self._places[name][0].shape if owner is None else (self._counts[owner],)
-
-    def dtype(self, key: str) -> str:
-        """See `SavedState.dtype`."""
-        return self._places[self._name(key)][0].dtype
-
-    def nbytes(self, key: str) -> int:
-        """See `SavedState.nbytes`."""
-        return int(np.prod(self.shape(key))) * np.dtype(self.dtype(key)).itemsize
-
-    def read(self, key: str, out: Array | None = None, start: int | None = None, stop: int | None = None) -> Array:
-        """Read a tensor, or a range of its rows. Nothing is verified: `verify` does that.
-
-        Args:
-            key: of a tensor or a link
-            out: receives the rows, C-contiguous; None for a new array
-            start, stop: the range of rows; None for the first and the end
-
-        Raises:
-            CheckpointError: there is no such tensor
-            StoreError: the disk fails
-            ValueError: the rows are out of range
-        """
-        name, shape = self._name(key), self.shape(key)
-        first, last = start or 0, shape[0] if stop is None else stop
-        check_rows(key, shape[0], first, last)
-        if out is None:
-            out = np.empty((last - first, *shape[1:]), self.dtype(key))
-        owner = self._owner(name)
-        if owner is None:
-            self._read_stored(name, first, out)
-        else:
-            # Panel by panel in the file, and in another order within a panel.
-            whole = np.empty(shape, self.dtype(key))
-            self._read_stored(name, 0, whole)
-            np.copyto(out, whole[self._order(owner)[first:last]])
-        return out
-
     def in_order(self, key: str) -> Callable[[Array, int, int], object]:
         """Return a function read(out, start, stop)."""
         return lambda out, start, stop: self.read(key, out, start, stop)
@@ -136,26 +89,21 @@ class CommittedStore(SavedState):
             yield whole[start : start + PIECE]
 
     def ranges(self, key: str) -> list[FileRange] | None:
-        """Ranges of the file with the bytes of a tensor; None where their order there is another one.
-
-        Raises:
-            CheckpointError: there is no such tensor
-        """
+        """Ranges of the file with the bytes of a tensor; None where their order there is another one."""
         name = self._name(key)
         if self._owner(name) is not None:
             return None
         found = []
         for extent in self._extents[name].all():
             place = self._places[name][extent.slot]
-            row_bytes = place.nbytes // max(1, place.shape[0])
-            size_bytes, offset = (extent.stop - extent.start) * row_bytes, place.offset + extent.start * row_bytes
-            found.append(FileRange(self._file.fileno(), offset, size_bytes, extent.crc32 or 0))
+            size_bytes = (extent.stop - extent.start) * place.row_bytes
+            found.append(FileRange(self._file.fileno(), place.at(extent.start), size_bytes, extent.crc32 or 0))
         return found
 
     def verify_all(self, progress: Progress = no_progress) -> None:
         """See `SavedState.verify_all`."""
         check_state(self)
-        meter = Meter(sum(self._places[name][0].nbytes for name in self._places), progress)
+        meter = Meter(sum(places[0].nbytes for places in self._places.values()), progress)
         for name, extents in self._extents.items():
             for extent in extents.all():
                 for _ in meter.through(self._verified(name, extent)):
@@ -163,18 +111,8 @@ class CommittedStore(SavedState):
 
     def _verified(self, name: str, extent: Extent) -> Iterator[Array]:
         """Yield an extent in pieces, the last one when all are verified."""
-        place = self._places[name][extent.slot]
-        row_elements = math.prod(place.shape[1:])
-        offset = place.offset + extent.start * row_elements * np.dtype(place.dtype).itemsize
-        count, checksum = (extent.stop - extent.start) * row_elements, 0
-        buffer = np.empty(min(PIECE, count), place.dtype)
-        for start in range(0, count, PIECE):
-            piece = buffer[: count - start]
-            self._file.read(offset + start * buffer.itemsize, piece)
-            checksum = crc32(piece.view(np.uint8).data, checksum)
-            if start + PIECE >= count:
-                check_extent(self.path, name, extent, checksum)
-            yield piece
+        place, check = self._places[name][extent.slot], partial(check_extent, self.path, name, extent)
+        return summed_pieces(place, extent.start, extent.stop, self._file.read, check)
 
     def _check_counts(self) -> None:
         for owner, count in self._counts.items():
@@ -186,6 +124,23 @@ class CommittedStore(SavedState):
                         f"{self.path}: {name} is damaged: {count} numbers must lie in it, it has room for "
                         f"{self._places[name][0].shape[0]}"
                     )
+
+    def _tensor(self, key: str) -> Place:
+        name = self._name(key)
+        place, owner = self._places[name][0], self._owner(name)
+        return place if owner is None else place._replace(shape=(self._counts[owner],))
+
+    def _fill(self, key: str, first: int, last: int, out: Array) -> None:
+        """Fill an array with rows of a tensor. Nothing is verified: `verify_all` and `pieces` do that."""
+        name = self._name(key)
+        owner = self._owner(name)
+        if owner is None:
+            self._read_stored(name, first, out)
+        else:
+            # Panel by panel in the file, and in another order within a panel.
+            whole = np.empty(self.shape(key), self.dtype(key))
+            self._read_stored(name, 0, whole)
+            np.copyto(out, whole[self._order(owner)[first:last]])
 
     def _name(self, key: str) -> str:
         name = self.record.links.get(key, key)
@@ -209,9 +164,8 @@ class CommittedStore(SavedState):
 
     def _read_stored(self, name: str, first: int, out: Array) -> None:
         for extent in self._extents[name].within(first, first + len(out)):
-            place = self._places[name][extent.slot]
-            row_bytes = place.nbytes // max(1, place.shape[0])
-            self._file.read(place.offset + extent.start * row_bytes, out[extent.start - first : extent.stop - first])
+            offset = self._places[name][extent.slot].at(extent.start)
+            self._file.read(offset, out[extent.start - first : extent.stop - first])
 
 
 def _written_by(record: CommitRecord) -> str:
@@ -222,22 +176,13 @@ def _written_by(record: CommitRecord) -> str:
 
 
 def committed_step(path: Path) -> int | None:
-    """Return the step of the last commit of a file; None where there is none.
-
-    Raises:
-        StoreError: its commit record cannot be read
-        DamagedCheckpointError: that is damaged
-    """
+    """Return the step of the last commit of a file; None where there is none. See `read_record`."""
     record = read_record(record_path(path))
     return None if record is None else record.step
 
 
 def open_checkpoint(path: str | os.PathLike[str], *, older: bool = False) -> SavedState:
-    """Open the file of a saved state for reading.
-
-    Args:
-        path: of the file
-        older: of a MemoryX file, the commit before the last one
+    """Open the file of a saved state for reading; of a MemoryX file with `older` the commit before the last one.
 
     Raises:
         DamagedCheckpointError: it is such a file, but damaged or not whole
@@ -263,18 +208,13 @@ def write_snapshot(path: Path, store: Path, names: Iterable[str]) -> int:
 
     Raises:
         CheckpointError: it cannot be written; nothing of it is left
-        StoreError: the file cannot be read
     """
     with CommittedStore(store, is_ours=True) as state:
         arrays = list(names)
         total_bytes = sum(map(state.nbytes, arrays))
         with CheckpointWriter(path, total_bytes) as writer:
             for name in arrays:
-                ranges = state.ranges(name)
-                if ranges is None:
-                    writer.add_pieces(name, state.shape(name), state.dtype(name), state.pieces(name))
-                else:
-                    writer.add_ranges(name, state.shape(name), state.dtype(name), ranges)
+                writer.add_pieces(name, state.shape(name), state.dtype(name), state.ranges(name) or state.pieces(name))
             for alias, name in state.record.links.items():
                 writer.link(alias, name)
             for key, value in state.values().items():

@@ -16,11 +16,27 @@ class Place(NamedTuple):
     dtype: str
     offset: int
     """in the file [bytes]; 0 where there are none"""
+    crc32: int = 0
+    """of the bytes, where the dataset says it"""
 
     @property
     def nbytes(self) -> int:
         """Size [bytes]."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return self.rows * self.row_bytes
+
+    @property
+    def rows(self) -> int:
+        """Number of rows; a scalar has one."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row [bytes]."""
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    def at(self, row: int) -> int:
+        """Return where in the file a row begins [bytes]."""
+        return self.offset + row * self.row_bytes
 
 
 def create_contiguous(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
@@ -41,12 +57,7 @@ def place_of(dataset: h5py.Dataset) -> Place:
 
 
 def find_contiguous(group: h5py.Group, name: str, file_bytes: int) -> Place:
-    """Find a dataset of a file that may come from anywhere.
-
-    Args:
-        group: that it is in
-        name: of the dataset
-        file_bytes: length of the file [bytes]
+    """Find a dataset of a file of some length that may come from anywhere.
 
     Raises:
         ValueError: it is not plain bytes inside this file; says what it must be

@@ -25,25 +25,15 @@ _crc32 = _fastest()
 
 
 def crc32(data: bytes | memoryview, value: int = 0) -> int:
-    """Return the checksum of some bytes, the same number whoever computes it.
-
-    Args:
-        data: the bytes, contiguous
-        value: the checksum of what comes before them
-    """
+    """Return the checksum of contiguous bytes that follow others with the checksum `value`."""
     return _crc32(data, value)
 
 
 def combine_crc32(crc_a: int, crc_b: int, length_b: int) -> int:
-    """Return the checksum of two pieces, one after the other, from those of the pieces.
+    """Return the checksum of two pieces, one after the other, from those of the pieces and the length of the second.
 
     As zlib's crc32_combine: a checksum is a polynomial over GF(2), what follows multiplies it by a power of x
     (https://github.com/madler/zlib/blob/develop/crc32.c).
-
-    Args:
-        crc_a: the checksum of the first piece
-        crc_b: the checksum of the second piece
-        length_b: the length of the second piece [bytes]
     """
     return _multiply(_power(length_b), crc_a) ^ crc_b
 

@@ -24,17 +24,12 @@ from cstool.store.block_file import PAGE_BYTES, BlockFile, Observer, Traffic, ca
 from cstool.store.commit_record import CommitRecord, Extent, Extents, read_record, write_record
 from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
-from cstool.store.file_layout import (
-    check_extent,
-    extent_checksum,
-    lock_path,
-    record_path,
-)
+from cstool.store.file_layout import check_extent, lock_path, record_path
 from cstool.store.folder import sweep_temporary
 from cstool.store.panel_cache import PanelCache, Rows
 from cstool.store.protocol import check_like, check_rows, check_shape
 from cstool.store.ram import aligned_empty
-from cstool.store.saved_state import Progress, no_progress
+from cstool.store.saved_state import Progress, no_progress, summed_pieces
 from cstool.store.slot_file import ANOTHER_RUN, ScratchFile, SlotFile
 from cstool.store.store_lock import StoreLock
 
@@ -42,10 +37,6 @@ Array = NDArray[Any]
 
 TILE_BYTES = 2**20
 """of each array that `rewrite` has in memory at a time: small enough to stay in a core's cache [bytes]"""
-
-
-def nothing_to_check() -> None:
-    """Check nothing."""
 
 
 class FileStore:
@@ -75,7 +66,7 @@ class FileStore:
         slots: int = 2,
         adopt: bool = False,
         direct: bool = False,
-        check: Callable[[], None] = nothing_to_check,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
         self.direct = direct
@@ -111,7 +102,9 @@ class FileStore:
                 raise cannot(path, "be opened", error) from error
             undo.pop_all()
         if self.record is not None:
-            self._go_on_from(self.record)
+            self._places, self._adopted = dict(self.file.places), set(self.file.places)
+            self._committed = {name: Extents(extents) for name, extents in self.record.arrays.items()}
+            self._extents = {name: Extents(extents) for name, extents in self.record.arrays.items()}
         self.cache = PanelCache(memory_bytes, self._layout_of, self._read_rows)
 
     # The protocol `Store`.
@@ -200,7 +193,7 @@ class FileStore:
         arrays = [*claims, *((Rows(name, start, stop), None) for name in reads)]
         try:
             checksums: list[int | None] = [0] * len(names)
-            step = _tile_rows(max(self._row_bytes(rows.name) for rows, _ in arrays))
+            step = _tile_rows(max(self._places[rows.name][0].row_bytes for rows, _ in arrays))
             for first in range(start, stop, step):
                 last = min(first + step, stop)
                 tiles = [
@@ -303,11 +296,7 @@ class FileStore:
         return sum(self._places[name][0].nbytes for name in self._committed)
 
     def committed_rows(self, name: str, count: int) -> Array:
-        """Return the first rows of an array of the last commit, whether it has been created again or not.
-
-        Raises:
-            StoreError: there is no such array
-        """
+        """Return the first rows of an array of the last commit, created again or not, or raise StoreError."""
         if name not in self._places or not 0 <= count <= self._places[name][0].shape[0]:
             raise StoreError(f"{self.path}: must have {count} rows of {name}, it has not")
         shape, dtype = self._layout_of(Rows(name, 0, count))
@@ -320,27 +309,16 @@ class FileStore:
         return sorted(self._adopted)
 
     def verify(self, progress: Progress = no_progress) -> None:
-        """Read all of the last commit and compare its checksums.
-
-        Raises:
-            DamagedCheckpointError: naming the first array that is damaged
-            StoreError: the disk fails
-        """
+        """Read all of the last commit, and raise DamagedCheckpointError at the first array with another checksum."""
         done, total = 0, self.committed_bytes
         with self.file.in_order():
             for name, extents in self._committed.items():
                 for extent in extents.all():
                     check_extent(self.path, name, extent, self._checksum(name, extent))
-                    done += (extent.stop - extent.start) * self._row_bytes(name)
+                    done += (extent.stop - extent.start) * self._places[name][0].row_bytes
                     progress(done, total)
 
     # The file.
-
-    def _go_on_from(self, record: CommitRecord) -> None:
-        self.record = record
-        self._places, self._adopted = dict(self.file.places), set(self.file.places)
-        self._committed = {name: Extents(extents) for name, extents in record.arrays.items()}
-        self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
 
     def _adopt(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         place = self._places[name][0]
@@ -363,7 +341,7 @@ class FileStore:
             if self._settled:
                 return
             try:
-                self.file.settle(self._scratch, self._scratch.end)
+                self.file.settle(self._scratch)
                 self._settled = True
             except OSError as error:
                 self._failure = cannot(self.path, "be laid out", error)
@@ -399,19 +377,12 @@ class FileStore:
         place = self._places[rows.name][0]
         return (rows.stop - rows.start, *place.shape[1:]), np.dtype(place.dtype)
 
-    def _row_bytes(self, name: str) -> int:
-        place = self._places[name][0]
-        return math.prod(place.shape[1:]) * np.dtype(place.dtype).itemsize
-
-    def _offset(self, name: str, slot: int, row: int) -> int:
-        return self._places[name][slot].offset + row * self._row_bytes(name)
-
     def _read_rows(self, rows: Rows, array: Array) -> None:
         with self._guard:
             extents = self._extents[rows.name].within(rows.start, rows.stop)
         for extent in extents:
             part = array[extent.start - rows.start : extent.stop - rows.start]
-            self._file_of(rows.name).read(self._offset(rows.name, extent.slot, extent.start), part)
+            self._file_of(rows.name).read(self._places[rows.name][extent.slot].at(extent.start), part)
 
     def _is_committed(self, name: str) -> bool:
         """Say whether commits have an array: one of two slots that is not scratch."""
@@ -432,7 +403,7 @@ class FileStore:
         self._check_usable()
         for target in self._targets(name, first, first + len(tile)):
             part = tile[target.start - first : target.stop - first]
-            self._file_of(name).write(self._offset(name, target.slot, target.start), part)
+            self._file_of(name).write(self._places[name][target.slot].at(target.start), part)
 
     def _checksum_of(self, name: str, tile: Array, before: int | None) -> int | None:
         """Return the checksum of rows that follow others; None of what is never committed."""
@@ -460,7 +431,11 @@ class FileStore:
 
     def _checksum(self, name: str, extent: Extent) -> int:
         """Return the checksum of an extent, read in pieces."""
-        return extent_checksum(self.file, self._places[name][extent.slot], extent)
+        checksums = [0]
+        place = self._places[name][extent.slot]
+        for _ in summed_pieces(place, extent.start, extent.stop, self.file.read, checksums.append):
+            pass
+        return checksums[-1]
 
 
 def _tile_rows(row_bytes: int) -> int:

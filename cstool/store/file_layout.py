@@ -4,7 +4,6 @@
 more begin on one. Beside the file are its commit record and its lock, named as it is with `.commit` and `.lock` after.
 """
 
-import math
 import os
 import shlex
 import stat
@@ -17,13 +16,11 @@ import numpy as np
 
 import cstool
 from cstool.errors import DamagedCheckpointError, StoreError
-from cstool.store.block_file import PAGE_BYTES, BlockFile
+from cstool.store.block_file import PAGE_BYTES
 from cstool.store.checkpoint_format import LIBVER
 from cstool.store.commit_record import CommitRecord, Extent
 from cstool.store.contiguous import Place, find_contiguous
-from cstool.store.crc32 import crc32
 from cstool.store.pending_file import PendingFile
-from cstool.store.ram import aligned_empty
 
 FILE_NAME = "memoryx.h5"
 """name of the file in a model_dir"""
@@ -33,8 +30,6 @@ VERSION = "1"
 TAKE_OLDER = "cstool checkpoint copy --older makes a checkpoint of the commit before it, if that one is whole"
 """hint for a damaged file"""
 
-_PIECE_BYTES = 4 * 2**20
-"""of an extent whose checksum is computed, in memory at once [bytes]"""
 _LONGEST_TEXT_BYTES = 256
 """of the attributes that describe a file [bytes]"""
 
@@ -107,19 +102,6 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
     except Exception as error:
         # Whatever HDF5 or h5py trip over here, they trip over the file.
         raise DamagedCheckpointError(f"{path}: the MemoryX file is damaged or cut short") from error
-
-
-def extent_checksum(file: BlockFile, place: Place, extent: Extent) -> int:
-    """Return the checksum of rows of a dataset, read in pieces, or raise StoreError."""
-    row_bytes = math.prod(place.shape[1:]) * np.dtype(place.dtype).itemsize
-    offset, left, checksum = place.offset + extent.start * row_bytes, (extent.stop - extent.start) * row_bytes, 0
-    buffer = aligned_empty(min(left, _PIECE_BYTES))
-    while left:
-        part = buffer[:left]
-        file.read(offset, part)
-        checksum = crc32(part.data, checksum)
-        offset, left = offset + part.nbytes, left - part.nbytes
-    return checksum
 
 
 def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:

@@ -31,13 +31,7 @@ class CheckpointEntry:
 def checkpoint_path(
     model_dir: str | os.PathLike[str], step: int, template: str = TEMPLATE, now: datetime.datetime | None = None
 ) -> Path:
-    """Return a free path for the checkpoint of a step; with the time in its name where the plain name is taken.
-
-    Args:
-        model_dir: the folder
-        step: the step
-        template: the name with {step} in it
-        now: the time; None for the present one
+    """Return a free path for the checkpoint of a step, named by a template with {step} in it; see `free_path`.
 
     Raises:
         ValueError: the template is not a file name with {step} in it
@@ -58,10 +52,6 @@ def free_path(plain: Path, now: datetime.datetime | None = None) -> Path:
 def list_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -> list[CheckpointEntry]:
     """Return the checkpoints of a folder by step, then timestamp: the latest is last. No folder, no checkpoints.
 
-    Args:
-        folder: the model_dir of a run
-        template: how they are called, with {step} in it
-
     Raises:
         CheckpointError: the folder cannot be read
         ValueError: the template is not a file name with {step} in it
@@ -78,28 +68,8 @@ def list_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -
     return sorted(entries, key=lambda entry: (entry.step, entry.timestamp or "", entry.path.name))
 
 
-def latest_checkpoint(folder: str | os.PathLike[str], template: str = TEMPLATE) -> CheckpointEntry | None:
-    """Return the checkpoint of the highest step, and of these the latest timestamp; None where there is none.
-
-    Raises:
-        CheckpointError: the folder cannot be read
-        ValueError: the template is not a file name with {step} in it
-    """
-    entries = list_checkpoints(folder, template)
-    return entries[-1] if entries else None
-
-
 def sweep_temporary(folder: str | os.PathLike[str], glob: str = "*.tmp", age_s: float = STALE_AGE_S) -> list[Path]:
-    """Remove the temporary files of writers that are gone: old enough, and locked by nobody.
-
-    Args:
-        folder: where they are
-        glob: their names
-        age_s: how old is old enough
-
-    Returns:
-        what was removed
-    """
+    """Remove, and return, the temporary files of writers that are gone: old enough, and locked by nobody."""
     swept: list[Path] = []
     for path in sorted(Path(folder).glob(glob)):
         # Whatever stands in the way (already gone, locked, not ours to remove), the file can stay.

@@ -91,12 +91,7 @@ class PanelCache:
         self._closed = False
 
     def expect(self, order: Sequence[Rows], apart: int) -> None:
-        """Say in which order rows will be asked for, over and over; fetching them begins.
-
-        Args:
-            order: of the rows
-            apart: how many of these the fastest borrower may be ahead of the slowest
-        """
+        """Say in which order rows will be asked for, over and over; fetching them begins. See `Store.expect`."""
         with self._changed:
             self._apart = apart
             if order != self._order:
@@ -107,15 +102,7 @@ class PanelCache:
             self._fetch_ahead()
 
     def hold(self, rows: Rows, *, fresh: bool) -> Array:
-        """Return rows, which stay where they are until `let_go`.
-
-        Args:
-            rows: which
-            fresh: their contents do not matter
-
-        Raises:
-            StoreError: they cannot be read
-        """
+        """Return rows, which stay where they are until `let_go`, their contents any if `fresh`, or raise StoreError."""
         began = time.perf_counter()
         with self._changed:
             self._advance(rows)
@@ -150,10 +137,9 @@ class PanelCache:
             return entry is not None and entry.users > 0 and entry.array is array
 
     def claim(self, rows: Rows) -> Array | None:
-        """Announce that rows will change in the file, until `disclaim`.
+        """Announce that rows will change in the file until `disclaim`; return them if they are in memory.
 
-        Returns:
-            the rows, if they are in memory, for the same change; else None, and nobody fetches them meanwhile
+        Else return None, and nobody fetches them meanwhile.
         """
         with self._changed:
             while True:
@@ -168,12 +154,11 @@ class PanelCache:
 
     def disclaim(self, rows: Rows, array: Array | None) -> None:
         """Announce that the change is done; `array` is what `claim` returned."""
+        if array is not None:
+            self.let_go(rows)
+            return
         with self._changed:
-            if array is None:
-                self._claimed.discard(rows)
-            else:
-                self._entries[rows].users -= 1
-                self._drop_if_stale(rows)
+            self._claimed.discard(rows)
             self._fetch_ahead()
             self._changed.notify_all()
 

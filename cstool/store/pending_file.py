@@ -77,11 +77,7 @@ class PendingFile:
         self.end = max(self.end, offset + array.nbytes)
 
     def copy_at(self, offset: int, source: FileRange) -> None:
-        """Write the bytes of another file at an offset [bytes]: within the system, as one where the disk can.
-
-        Raises:
-            OSError: they do not fit, or cannot be read
-        """
+        """Write bytes of another file at an offset [bytes], by the system where the disk can, or raise OSError."""
         done = 0
         while done < source.nbytes:
             try:

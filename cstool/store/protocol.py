@@ -18,13 +18,7 @@ class Store(Protocol):
     """whether the arrays may outlive the process, so that whatever is needed to understand them must be in them"""
 
     def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:
-        """Create an array of at least one dimension, full of zeros.
-
-        Args:
-            name: of the array
-            shape: of the array
-            dtype: its name
-            scratch: whether nobody needs the array when the run is interrupted
+        """Create an array of at least one dimension, full of zeros; `scratch` is lost when the run is interrupted.
 
         Raises:
             ValueError: the name is taken, or the shape is not one of an array with rows
@@ -42,44 +36,20 @@ class Store(Protocol):
     def borrow(self, name: str, start: int, stop: int, *, fresh: bool = False) -> NDArray[Any]:
         """Return rows `start` to `stop`, C-contiguous, for the borrower to read and write until given back.
 
-        Args:
-            name: of the array
-            start, stop: the range of rows
-            fresh: the contents do not matter, all of them will be written
-
-        Returns:
-            (stop - start, *shape[1:]) in the dtype of the array
+        With `fresh` the contents do not matter: all of them will be written.
         """
 
     def give_back(self, name: str, start: int, stop: int, array: NDArray[Any], *, changed: bool) -> None:
-        """Give borrowed rows back.
+        """Give the very array that `borrow` returned back, or raise ValueError if it is not out on loan for these rows.
 
-        Args:
-            name, start, stop: as they were borrowed
-            array: the very array that `borrow` returned
-            changed: whether it was written to; what was written is otherwise lost or kept, as the store likes
-
-        Raises:
-            ValueError: this array is not out on loan for these rows
+        What was written to it, if it is not `changed`, is lost or kept, as the store likes.
         """
 
     def read(self, name: str, start: int, out: NDArray[Any]) -> None:
-        """Copy rows from `start` on into an array.
-
-        Args:
-            name: of the array
-            start: first row
-            out: (rows, *shape[1:]), C-contiguous, in the dtype of the array
-        """
+        """Copy rows from `start` on into (rows, *shape[1:]), C-contiguous, in the dtype of the array."""
 
     def write(self, name: str, start: int, rows: NDArray[Any]) -> None:
-        """Copy rows into an array from `start` on; nobody may have them meanwhile.
-
-        Args:
-            name: of the array
-            start: first row
-            rows: (rows, *shape[1:]), C-contiguous, in the dtype of the array
-        """
+        """Copy (rows, *shape[1:]), C-contiguous, into an array from `start` on; nobody may have them meanwhile."""
 
     def rewrite(
         self,
@@ -119,11 +89,7 @@ def check_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_like(name: str, shape: Sequence[int], dtype: str, rows: NDArray[Any]) -> None:
-    """Check that an array is rows of another.
-
-    Raises:
-        ValueError: its shape or dtype differs, or it is not contiguous
-    """
+    """Check that an array is rows of another, contiguous and of its dtype, or raise ValueError."""
     if rows.shape[1:] != tuple(shape[1:]) or rows.dtype.name != dtype or not rows.flags.c_contiguous:
         raise ValueError(
             f"{name}: must be rows of {tuple(shape)} {dtype}, C-contiguous, got {rows.shape} {rows.dtype.name}"

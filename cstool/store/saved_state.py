@@ -1,16 +1,24 @@
 """What the checkpoint commands read: the saved state of a run, whatever kind of file it is in."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cstool.errors import CheckpointError
+from cstool.store.contiguous import Place
+from cstool.store.crc32 import crc32
+from cstool.store.protocol import check_rows
+from cstool.store.ram import aligned_empty
 from cstool.words import nearest
 
+Array = NDArray[Any]
 Progress = Callable[[int, int], object]
 """told how far something is: done, in all [bytes]"""
 
@@ -32,6 +40,15 @@ class Opened(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _or_closed(self) -> Iterator[None]:
+        """Close it where what a context does fails."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     @abstractmethod
     def close(self) -> None:
@@ -87,20 +104,57 @@ class SavedState(Opened):
         hint = None if near is None else f"the nearest is {near}"
         return CheckpointError(f"{self.path}: the checkpoint has no {kind} {key}", hint)
 
-    @abstractmethod
     def shape(self, key: str) -> tuple[int, ...]:
         """Shape of a tensor or of what a link points to."""
+        return self._tensor(key).shape
 
-    @abstractmethod
     def dtype(self, key: str) -> str:
         """Name of a tensor's dtype, such as "float32"."""
+        return self._tensor(key).dtype
 
-    @abstractmethod
     def nbytes(self, key: str) -> int:
         """Size of a tensor [bytes]."""
+        return self._tensor(key).nbytes
+
+    def read(self, key: str, out: Array | None = None, start: int | None = None, stop: int | None = None) -> Array:
+        """Read a tensor, or a range of its rows. A checkpoint verifies the checksum when all of it is read.
+
+        Args:
+            key: of a tensor or a link
+            out: receives the rows, C-contiguous, of their shape and dtype; None for a new array
+            start, stop: the range of rows; None for the first and the end
+
+        Raises:
+            CheckpointError: there is no such tensor, or it is damaged
+            StoreError: the disk fails
+            ValueError: the rows are out of range, or `out` does not fit
+        """
+        tensor = self._tensor(key)
+        first, last = start or 0, tensor.rows if stop is None else stop
+        if not tensor.shape and (start is not None or stop is not None):
+            raise ValueError(f"{key}: a scalar has no rows to choose from")
+        check_rows(key, tensor.rows, first, last)
+        shape = (last - first, *tensor.shape[1:]) if tensor.shape else ()
+        if out is None:
+            out = np.empty(shape, tensor.dtype)
+        elif out.shape != shape or out.dtype != tensor.dtype or not out.flags.c_contiguous:
+            raise ValueError(
+                f"{key}: out must be C-contiguous {shape} {tensor.dtype}, got {out.shape} {out.dtype}, "
+                f"contiguous: {out.flags.c_contiguous}"
+            )
+        self._fill(key, first, last, out)
+        return out
 
     @abstractmethod
-    def pieces(self, key: str) -> Iterator[NDArray[Any]]:
+    def _tensor(self, key: str) -> Place:
+        """Return the shape and dtype of a tensor or of what a link points to."""
+
+    @abstractmethod
+    def _fill(self, key: str, first: int, last: int, out: Array) -> None:
+        """Fill an array with rows of a tensor."""
+
+    @abstractmethod
+    def pieces(self, key: str) -> Iterator[Array]:
         """Yield the elements of a tensor, row by row, `PIECE` at a time, the last ones only when all are verified.
 
         Yields:
@@ -120,6 +174,29 @@ class SavedState(Opened):
         """
 
 
+def summed_pieces(
+    place: Place, first: int, last: int, read: Callable[[int, Array], object], tell: Callable[[int], object]
+) -> Iterator[Array]:
+    """Yield the elements of some rows, `PIECE` at a time; the next piece is in the same place.
+
+    Args:
+        place: of the tensor
+        first, last: the range of rows
+        read: read(offset, array) fills an array with the bytes at an offset of the file
+        tell: told the checksum of all of them, before the last piece is yielded
+    """
+    offset, count, checksum = place.at(first), (last - first) * math.prod(place.shape[1:]), 0
+    item_bytes = np.dtype(place.dtype).itemsize
+    buffer = aligned_empty(min(PIECE, count) * item_bytes).view(place.dtype)
+    for start in range(0, count, PIECE):
+        piece = buffer[: count - start]
+        read(offset + start * item_bytes, piece)
+        checksum = crc32(piece.view(np.uint8).data, checksum)
+        if start + PIECE >= count:
+            tell(checksum)
+        yield piece
+
+
 class Meter:
     """Count the bytes of what passes.
 
@@ -131,7 +208,7 @@ class Meter:
     def __init__(self, total_bytes: int, progress: Progress) -> None:
         self._done, self._total, self._progress = 0, total_bytes, progress
 
-    def through(self, pieces: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    def through(self, pieces: Iterable[Array]) -> Iterator[Array]:
         """Yield pieces as they come."""
         for piece in pieces:
             self._done += piece.nbytes

@@ -57,12 +57,7 @@ class SlotFile(BlockFile):
         describe(self._h5, self.identity, slots)
 
     def make(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[Place, ...]:
-        """Make the slots of an array; `settle` comes before its first use.
-
-        Raises:
-            OSError: the disk fails
-            StoreError: the file has been committed, without this array
-        """
+        """Make the slots of an array, to be settled before use; raises OSError, or StoreError for a committed file."""
         if self._pending is None:
             # HDF5 never writes to it again: a crash meanwhile would leave no whole file.
             raise StoreError(f"{self.path}: lacks {name}, which this run keeps", ANOTHER_RUN)
@@ -75,12 +70,8 @@ class SlotFile(BlockFile):
             # HDF5 is not told what the disk refuses, and trips over it when it reads.
             raise self._pending.first_error or error from error
 
-    def settle(self, beside: BlockFile, beside_bytes: int) -> None:
-        """Let HDF5 write what it knows, and have the disk set the space aside.
-
-        Args:
-            beside: another file, on the same disk
-            beside_bytes: what that will take
+    def settle(self, scratch: "ScratchFile") -> None:
+        """Let HDF5 write what it knows, and have the disk set space aside for this file and that of scratch arrays.
 
         Raises:
             OSError: the disk fails
@@ -94,23 +85,18 @@ class SlotFile(BlockFile):
             if self._pending.first_error is not None:
                 raise self._pending.first_error
             size_bytes = self._pending.end
-        self._check_room(size_bytes + beside_bytes, beside)
+        self._check_room(size_bytes + scratch.end, scratch)
         if self._pending is not None:
             # The record goes first: what it names must be there.
             record_path(self.path).unlink(missing_ok=True)
             sync_folder(self.path.parent)
             self.path.unlink(missing_ok=True)
             self.reserve(size_bytes)
-        if beside_bytes:
-            beside.reserve(beside_bytes)
+        if scratch.end:
+            scratch.reserve(scratch.end)
 
     def make_sure(self) -> None:
-        """Wait until the disk has everything that was written, and the name of the file.
-
-        Raises:
-            OSError: the disk fails
-            StoreError: likewise
-        """
+        """Wait until the disk has all that was written and the name of the file, or raise OSError or StoreError."""
         self.sync()
         if self._pending is not None:
             self._pending.commit()
@@ -126,8 +112,8 @@ class SlotFile(BlockFile):
                 self._pending.discard()
         self.close()
 
-    def _check_room(self, need_bytes: int, beside: BlockFile) -> None:
-        taken = [os.fstat(self.fileno()), os.fstat(beside.fileno())]
+    def _check_room(self, need_bytes: int, scratch: BlockFile) -> None:
+        taken = [os.fstat(self.fileno()), os.fstat(scratch.fileno())]
         if self._pending is not None:
             with contextlib.suppress(FileNotFoundError):
                 taken.append(os.stat(self.path))
@@ -141,15 +127,7 @@ class SlotFile(BlockFile):
 
 
 class ScratchFile(BlockFile):
-    """Arrays of zeros in an unnamed file.
-
-    Args:
-        beside: the file in whose folder it is, and that errors name
-        direct: go past the page cache, where that can be
-
-    Raises:
-        OSError: it cannot be made
-    """
+    """Arrays of zeros in an unnamed file in the folder of another, which errors name; raises OSError."""
 
     def __init__(self, beside: Path, *, direct: bool = False) -> None:
         # The name is one that is swept, should the process end between the two lines.

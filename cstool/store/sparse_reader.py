@@ -28,11 +28,7 @@ def index_kind(size: int) -> np.dtype[Any]:
 
 
 def read_weight(path: Path, weight: Weight) -> Array:
-    """Read a weight from a checkpoint, sparse or not, as (rows, columns) float32 with its zeros.
-
-    Raises:
-        CheckpointError: it cannot be read, or has no such weight of that shape
-    """
+    """Read a weight, sparse or not, as (rows, columns) float32 with its zeros, or raise CheckpointError."""
     with CheckpointReader(path) as reader:
         tensors = SparseTensors(reader)
         tensors.check_shape(weight, "to start from")
@@ -40,10 +36,7 @@ def read_weight(path: Path, weight: Weight) -> Array:
 
 
 def read_mask(path: Path, weight: Weight) -> Array:
-    """Read which numbers of a weight a checkpoint keeps: of a dense one, those that are not zero.
-
-    Returns:
-        (rows, columns) bool
+    """Read which numbers of a weight are kept, of a dense one the non-zeros: (rows, columns) bool.
 
     Raises:
         CheckpointError: it cannot be read, or has no such weight of that shape
@@ -61,11 +54,7 @@ def read_mask(path: Path, weight: Weight) -> Array:
 
 
 class SparseTensors:
-    """The sparse weights of a checkpoint that is open.
-
-    Raises:
-        CheckpointError: what it says of them makes no sense
-    """
+    """The sparse weights of a checkpoint that is open, or CheckpointError where what it says of them makes no sense."""
 
     def __init__(self, reader: CheckpointReader | CommittedStore) -> None:
         self.reader = reader

@@ -28,11 +28,7 @@ class SparseTensor:
 
 
 def sparse_shapes(state: SavedState) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the sparse weights with their zeros, by their keys.
-
-    Raises:
-        DamagedCheckpointError: what the state says of them makes no sense
-    """
+    """Return the shapes of the sparse weights with their zeros, by their keys, or raise DamagedCheckpointError."""
     described, names, shapes = state.values().get(SPARSITY), state.tensor_names(), {}
     present = set(names)
     for key in (name.removesuffix(INDICES) for name in names if name.endswith(INDICES)):
@@ -45,11 +41,7 @@ def sparse_shapes(state: SavedState) -> dict[str, tuple[int, ...]]:
 
 
 def sparse_tensors(state: SavedState) -> dict[str, SparseTensor]:
-    """Return the sparse weights and their arrays of optimizer state, by their keys.
-
-    Raises:
-        DamagedCheckpointError: what the state says of them makes no sense
-    """
+    """Return the sparse weights and their optimizer state, by their keys, or raise DamagedCheckpointError."""
     shapes = sparse_shapes(state)
     for weight in shapes:
         found, indices = (state.shape(weight), state.shape(weight + INDICES)), state.dtype(weight + INDICES)

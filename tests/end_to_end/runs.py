@@ -19,7 +19,7 @@ from cstool.params import Params, load_params
 from cstool.progress import Silent
 from cstool.run.run import run
 from cstool.run.session import RunOrder, RunResult
-from cstool.store import CheckpointReader, SavedState, latest_checkpoint
+from cstool.store import CheckpointReader, SavedState, list_checkpoints
 from cstool.system import load_system
 
 SEQUENCE = 128
@@ -141,6 +141,4 @@ def bits(result: RunResult) -> tuple[list[str], str]:
 
 def latest_bits(model_dir: Path) -> str:
     """Return the digest of the latest checkpoint of a folder."""
-    entry = latest_checkpoint(model_dir)
-    assert entry is not None
-    return digest(entry.path)
+    return digest(list_checkpoints(model_dir)[-1].path)

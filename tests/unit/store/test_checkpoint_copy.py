@@ -37,7 +37,7 @@ def test_a_copy_has_the_same_bytes(write_checkpoint, tmp_path):
 
 def test_a_copy_has_everything_that_a_checkpoint_can_have(tmp_path, monkeypatch):
     """A row longer than a piece, no elements, a scalar, values of every length, a link, another writer."""
-    monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
+    monkeypatch.setattr("cstool.store.saved_state.PIECE", 7)
     wide = np.arange(40, dtype=np.float64).reshape(2, 20)
     with CheckpointWriter(tmp_path / "a.mdl", cstool_version="0.0.9") as writer:
         writer.add_value("first", {"a": [1, 2.5, None, "é"]})

@@ -27,7 +27,7 @@ WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    for module in ("checkpoint_reader", "sparse_tensors"):
+    for module in ("saved_state", "sparse_tensors"):
         monkeypatch.setattr(f"cstool.store.{module}.PIECE", 5)
 
 

@@ -74,7 +74,7 @@ def test_a_step_that_is_no_whole_number_is_none(tmp_path, step):
 
 
 def test_norms_are_those_of_numpy_in_float64(tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
+    monkeypatch.setattr("cstool.store.saved_state.PIECE", 7)
     rng = np.random.default_rng(0)
     arrays = {
         "half": rng.standard_normal((5, 9)).astype(np.float16),

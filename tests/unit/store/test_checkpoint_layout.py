@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
-from cstool.store.checkpoint_layout import StoredTensor, read_layout
+from cstool.store.checkpoint_layout import read_layout
+from cstool.store.contiguous import Place
 from tests.contract.refusal import refusal
 
 EARLIER = "take an earlier checkpoint"
@@ -66,14 +67,10 @@ def test_a_checkpoint_may_be_written_by_plain_h5py(path):
     layout_of(write(path))
 
 
-def test_a_stored_tensor_knows_its_sizes():
-    tensor = StoredTensor((4, 3), "float16", 0, 0)
-    assert (tensor.rows, tensor.nbytes, tensor.row_bytes) == (4, 24, 6)
-
-
-def test_a_stored_scalar_has_one_row():
-    tensor = StoredTensor((), "float16", 0, 0)
-    assert (tensor.rows, tensor.nbytes, tensor.row_bytes) == (1, 2, 2)
+@pytest.mark.parametrize(("shape", "sizes"), [((4, 3), (4, 24, 6)), ((), (1, 2, 2))])
+def test_the_place_of_a_tensor_knows_its_sizes(shape, sizes):
+    tensor = Place(shape, "float16", 0)
+    assert (tensor.rows, tensor.nbytes, tensor.row_bytes) == sizes
 
 
 def test_hdf5_of_another_kind_is_refused(path):

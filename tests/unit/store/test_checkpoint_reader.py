@@ -323,7 +323,7 @@ def test_every_way_to_see_all_of_a_tensor_verifies_it(write_checkpoint, weight, 
 def test_the_pieces_of_a_tensor_are_its_elements_row_by_row(array):
     array = np.asarray(array)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cstool.store.checkpoint_reader.PIECE", 7)
+        patch.setattr("cstool.store.saved_state.PIECE", 7)
         with CheckpointWriter(Path(folder, "a.mdl")) as writer:
             writer.add_tensor("t", array.shape, array.dtype.name, [array])
             writer.link("tied", "t")
@@ -336,7 +336,7 @@ def test_the_pieces_of_a_tensor_are_its_elements_row_by_row(array):
 
 
 def test_a_damaged_tensor_is_told_before_its_last_piece(write_checkpoint, weight, monkeypatch):
-    monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 5)
+    monkeypatch.setattr("cstool.store.saved_state.PIECE", 5)
     with CheckpointReader(_flip(write_checkpoint(), weight.tobytes(), 0, 0)) as reader:
         pieces = reader.pieces("model.weight")
         assert [next(pieces).size, next(pieces).size] == [5, 5]
@@ -345,7 +345,7 @@ def test_a_damaged_tensor_is_told_before_its_last_piece(write_checkpoint, weight
 
 
 def test_verifying_tells_how_far_it_is(write_checkpoint, monkeypatch):
-    monkeypatch.setattr("cstool.store.checkpoint_reader.PIECE", 5)
+    monkeypatch.setattr("cstool.store.saved_state.PIECE", 5)
     told: list[tuple[int, int]] = []
     with CheckpointReader(write_checkpoint()) as reader:
         reader.verify_all(lambda *state: told.append(state))

@@ -12,7 +12,6 @@ from cstool.store import (
     CheckpointEntry,
     CheckpointWriter,
     checkpoint_path,
-    latest_checkpoint,
     list_checkpoints,
     sweep_temporary,
 )
@@ -104,18 +103,6 @@ def test_a_file_is_no_folder(tmp_path):
     message = f"{tmp_path}/file: must be a folder that can be read, got: Not a directory"
     with refusal(CheckpointError, message):
         list_checkpoints(tmp_path / "file")
-
-
-def test_the_latest_checkpoint_has_the_highest_step_then_the_latest_timestamp(tmp_path):
-    for step in ("9", "10", "10_20260304_120059", "8_20270304_120059"):
-        (tmp_path / f"checkpoint_{step}.mdl").touch()
-    assert latest_checkpoint(tmp_path) == CheckpointEntry(
-        10, "20260304_120059", tmp_path / "checkpoint_10_20260304_120059.mdl"
-    )
-
-
-def test_an_empty_folder_has_no_latest_checkpoint(tmp_path):
-    assert latest_checkpoint(tmp_path) is None
 
 
 def _aged(path: Path, age_s: float) -> Path:
