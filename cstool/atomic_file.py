@@ -1,8 +1,11 @@
-"""Small files, and links, that are there whole, or as they were before; names of files that stay in their folder."""
+"""Small files, and links, that are there whole, or as they were before; locks; names that stay in their folder."""
 
 import contextlib
+import datetime
+import fcntl
 import os
 import secrets
+import socket
 from pathlib import Path
 from typing import TypeGuard
 
@@ -49,6 +52,42 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def lock_file(path: Path, *, shared: bool = False) -> int:
+    """Hold a lock file, alone or with others that share it; return its descriptor, which lets go when it is closed.
+
+    Raises:
+        BlockingIOError: another process holds it; `strerror` says which
+        OSError: it cannot be made
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+                error.strerror = owner or "another process"
+            os.close(descriptor)
+            raise
+        # Whoever removed the file may have held the lock of one that nobody finds any more.
+        if is_named(descriptor, path):
+            now = datetime.datetime.now()
+            owner = f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}\n"
+            with contextlib.suppress(OSError):  # a full disk: the lock counts, not what it says
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, owner.encode(), 0)
+            return descriptor
+        os.close(descriptor)
+
+
+def is_named(descriptor: int, path: Path) -> bool:
+    """Say whether an open file has a name, which is no link to it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def is_inner_name(name: object) -> TypeGuard[str]:

@@ -143,7 +143,8 @@ def _open(path: Path, source_format: str, described: Described | None) -> Source
     if source_format == "cstool":
         return CstoolSource(path)
     assert described is not None
-    values = {"__metadata__": [described.metadata(cstool.__version__)]}
+    metadata = {"version": cstool.__version__, "model_name": described.model.name, "params": described.document}
+    values = {"__metadata__": [metadata]}
     if source_format == "vendor":
         return VendorSource(path, described.model, described.graph, values)
     return HfSource(path, *described.as_hf(), described.graph, values)

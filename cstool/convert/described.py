@@ -51,10 +51,6 @@ class Described:
         assert isinstance(self.model, DecoderParams)
         return family, self.model
 
-    def metadata(self, version: str) -> dict[str, Any]:
-        """Description of the model in a checkpoint that a version of cstool writes."""
-        return {"version": version, "model_name": self.model.name, "params": self.document}
-
     def write(self, path: Path) -> None:
         """Write the params as a new file, or raise CheckpointError."""
         try:

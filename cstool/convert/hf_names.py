@@ -54,7 +54,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 
 OUTPUT_LAYER = "lm_head.weight"
 
-_BUFFERS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
+BUFFERS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
+"""tensors, prefix left out, that the library fills in itself and only older ones saved"""
 _THIRDS = ("proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer")
 _LAYER = re.compile(r"(?<=layers\.)\d+")
 
@@ -94,16 +95,6 @@ def tensor_shapes(places: Mapping[str, Place], graph: Graph) -> dict[str, tuple[
 def with_prefix(family: str, tensor: str) -> str:
     """Return the whole name of a tensor."""
     return tensor if tensor.startswith("lm_head.") else f"{PREFIXES[family]}{tensor}"
-
-
-def without_prefix(family: str, tensor: str) -> str:
-    """Return a name without the prefix, if it has it."""
-    return tensor.removeprefix(PREFIXES[family])
-
-
-def is_buffer(tensor: str) -> bool:
-    """Say whether a tensor, prefix left out, is one that the library fills in itself and only older ones saved."""
-    return _BUFFERS.fullmatch(tensor) is not None
 
 
 def split_pairs(rows: Array, head_width: int) -> Array:

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.convert.hf_names import (
-    OUTPUT_LAYER,
-    is_buffer,
-    join_pairs,
-    places_of,
-    tensor_shapes,
-    without_prefix,
-)
+from cstool.convert.hf_names import BUFFERS, OUTPUT_LAYER, PREFIXES, join_pairs, places_of, tensor_shapes
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
 from cstool.errors import CheckpointError
@@ -69,8 +62,8 @@ class HfSource(Source):
         """Return the whole names of the tensors by those without prefix."""
         names: dict[str, str] = {}
         for name in self._reader.names():
-            tensor = without_prefix(family, name)
-            if is_buffer(tensor):
+            tensor = name.removeprefix(PREFIXES[family])
+            if BUFFERS.fullmatch(tensor):
                 continue
             if tensor in names:
                 raise CheckpointError(f"{self.path}: must have {tensor} once, got {names[tensor]} and {name}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cstool.data.dataset import Array, Dataset, allocate
+from cstool.data.dataset import Array, Dataset, read_blocks
 from cstool.errors import DataError
 
 BIGRAM_VOCAB_LIMIT = 4096
@@ -50,12 +50,7 @@ def bigram_loss(train: Dataset, val: Dataset, vocab_size: int) -> float:
 def _pairs(dataset: Dataset, vocab_size: int) -> Iterator[Array]:
     """Yield input x V + label of the unmasked positions, in blocks of bounded size."""
     (sequence_length,) = dataset.fields["input_ids"].shape
-    block = max(1, _BLOCK_TOKENS // sequence_length)
-    arrays = allocate(dataset.fields, min(block, dataset.sample_count))
-    for start in range(0, dataset.sample_count, block):
-        indices = np.arange(start, min(start + block, dataset.sample_count))
-        out = {name: array[: len(indices)] for name, array in arrays.items()}
-        dataset.read(indices, out)
+    for out in read_blocks(dataset, max(1, _BLOCK_TOKENS // sequence_length), dataset.sample_count):
         counted = out["mask"] != 0
         tokens, labels = out["input_ids"][counted], out["labels"][counted]
         if len(tokens) and max(tokens.max(), labels.max()) >= vocab_size:

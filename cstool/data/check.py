@@ -81,8 +81,10 @@ def check_data(
         if len(lengths) > 1:
             told = ", ".join(f"{length:,} in {path}" for length, path in lengths.items())
             check.findings.append(f"{found.parts[name]}: samples must have the same number of tokens, got {told}")
-        if found.record is not None:
-            _check_part(found, name, {"samples": samples, "tokens": tokens}, check)
+        for what, count in {"samples": samples, "tokens": tokens}.items():
+            if found.record is not None and count != (recorded := found.record["parts"][name][what]):
+                rule = f"must have {recorded:,} {what} as it was made"
+                check.findings.append(f"{found.parts[name]}: {rule}, got {count:,}")
     return check
 
 
@@ -156,13 +158,6 @@ def _blocks(info: SampleFileInfo) -> Iterator[Array]:
                 yield file["data"][start : start + step]
     except (OSError, RuntimeError, KeyError) as error:
         raise DataError(f"{info.path}: must be a whole HDF5 file, got a truncated or damaged one") from error
-
-
-def _check_part(found: DataFolder, name: str, counted: dict[str, int], check: DataCheck) -> None:
-    assert found.record is not None
-    for what, count in counted.items():
-        if count != (recorded := found.record["parts"][name][what]):
-            check.findings.append(f"{found.parts[name]}: must have {recorded:,} {what} as it was made, got {count:,}")
 
 
 def _check_pictures(found: DataFolder, check: DataCheck) -> None:

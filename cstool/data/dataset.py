@@ -1,7 +1,7 @@
 """What every data set offers: fields of a fixed shape, and samples read by number."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,6 +49,16 @@ class Dataset(Protocol):
 def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]:
     """Return an uninitialised array (sample_count, *shape) for each field."""
     return {name: np.empty((sample_count, *field.shape), field.dtype) for name, field in fields.items()}
+
+
+def read_blocks(dataset: Dataset, block: int, count: int) -> Iterator[dict[str, Array]]:
+    """Yield the first `count` samples, so many at a time, in arrays that the next ones take."""
+    arrays = allocate(dataset.fields, min(block, count))
+    for start in range(0, count, block):
+        indices = np.arange(start, min(start + block, count))
+        out = {name: array[: len(indices)] for name, array in arrays.items()}
+        dataset.read(indices, out)
+        yield out
 
 
 def is_special(path: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.data.dataset import Dataset, allocate
+from cstool.data.dataset import Dataset, read_blocks
 from cstool.data.hdf5_text import is_sample_file, open_hdf5_text
 from cstool.data.mnist import CLASS_COUNT, open_mnist
 from cstool.data.parts import PICTURES, DataFolder, find_parts
@@ -23,25 +23,19 @@ COUNTED_SAMPLES = 4096
 
 @dataclass(frozen=True)
 class PartInfo:
-    """What a part of a data set has.
-
-    Args:
-        files: how many
-        size_bytes: of the files
-        samples: how many
-        tokens: labels that count; None for pictures, and where only some samples were read
-        padding: share of the positions whose label does not count; None for pictures
-        read_samples: of how many samples, from the first, that is said; all where a record says it
-        classes: pictures of each class, from class 0; None for text
-    """
+    """What a part of a data set has."""
 
     files: int
     size_bytes: int
     samples: int
     tokens: int | None = None
+    """labels that count; None for pictures, and where only some samples were read"""
     padding: float | None = None
+    """share of the positions whose label does not count; None for pictures"""
     read_samples: int = 0
+    """of how many samples, from the first, that is said; all where a record says it"""
     classes: Sequence[int] | None = None
+    """pictures of each class, from class 0; None for text"""
 
 
 @dataclass(frozen=True)
@@ -127,14 +121,11 @@ def _source(record: Mapping[str, Any]) -> str:
 def _count(dataset: Dataset) -> tuple[int, int, list[int]]:
     """Number of samples read, of their labels that count, and the first tokens of all."""
     counted = min(dataset.sample_count, COUNTED_SAMPLES)
-    step = max(1, 2**20 // dataset.fields["input_ids"].shape[0])
-    tokens, begins = 0, []
-    for start in range(0, counted, step):
-        indices = np.arange(start, min(start + step, counted))
-        out = allocate(dataset.fields, len(indices))
-        dataset.read(indices, out)
+    tokens = 0
+    begins: list[int] = []
+    for out in read_blocks(dataset, max(1, 2**20 // dataset.fields["input_ids"].shape[0]), counted):
         tokens += int(np.count_nonzero(out["mask"]))
-        if start == 0:
+        if not begins:
             begins = out["input_ids"][0, : max(1, int(np.count_nonzero(out["mask"][0])))][:SHOWN_TOKENS].tolist()
     return counted, tokens, begins
 
@@ -143,8 +134,7 @@ def _pictures(found: DataFolder) -> DataInfo:
     parts = {}
     for name in found.parts:
         dataset = open_mnist([found.path], split=name)
-        out = allocate(dataset.fields, dataset.sample_count)
-        dataset.read(np.arange(dataset.sample_count), out)
+        [out] = read_blocks(dataset, dataset.sample_count, dataset.sample_count)
         classes = np.bincount(out["labels"], minlength=CLASS_COUNT).tolist()
         size_bytes = sum(file.stat().st_size for file in dataset.files)
         parts[name] = PartInfo(len(dataset.files), size_bytes, dataset.sample_count, classes=classes)

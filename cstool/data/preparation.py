@@ -1,19 +1,16 @@
 """The folder in which a data set is made, beside where it goes: kept when the work stops, renamed when it is done."""
 
 import contextlib
-import datetime
 import errno
-import fcntl
 import json
 import os
 import shutil
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cstool.atomic_file import sync_folder, write_replacing
+from cstool.atomic_file import is_named, lock_file, sync_folder, write_replacing
 from cstool.data.record import RECORD, read_record
 from cstool.errors import DataError
 
@@ -47,7 +44,7 @@ def preparing(output: Path) -> Iterator[Path]:
         yield partial
     finally:
         # Once it has been renamed, a folder of that name is another's.
-        if _is_same_file(descriptor, partial / _LOCK) and not any(
+        if is_named(descriptor, partial / _LOCK) and not any(
             path.is_file() for path in partial.rglob("*") if path.name not in (_LOCK, _PLAN)
         ):
             shutil.rmtree(partial, ignore_errors=True)
@@ -153,32 +150,12 @@ def _previous_folder(output: Path) -> Path:
 def _lock(partial: Path) -> int:
     while True:
         partial.mkdir(exist_ok=True)
-        path = partial / _LOCK
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        except FileNotFoundError:  # renamed or removed by who had it
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_same_file(descriptor, path):
-                now = datetime.datetime.now()
-                owner = f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}\n"
-                with contextlib.suppress(OSError):  # a full disk: the lock counts, not what it says
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, owner.encode(), 0)
-                return descriptor
-        except BlockingIOError:
-            owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
-            os.close(descriptor)
-            raise DataError(
-                f"{partial}: must be used by one preparation at a time, it is in use by {owner}",
-                "wait for it, stop it, or give another --output",
-            ) from None
-        os.close(descriptor)
-
-
-def _is_same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
+        # Whoever had the folder may rename or remove it meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                return lock_file(partial / _LOCK)
+            except BlockingIOError as error:
+                raise DataError(
+                    f"{partial}: must be used by one preparation at a time, it is in use by {error.strerror}",
+                    "wait for it, stop it, or give another --output",
+                ) from None

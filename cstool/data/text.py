@@ -10,9 +10,8 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cstool.atomic_file import write_replacing
 from cstool.data.hdf5_text import holds_samples
@@ -26,21 +25,12 @@ from cstool.data.json_lines import (
     text_key,
     write_texts,
 )
-from cstool.data.preparation import (
-    cannot_write,
-    keep_plan,
-    kept,
-    preparing,
-    put_in_place,
-    write_record,
-)
+from cstool.data.preparation import cannot_write, keep_plan, kept, preparing, put_in_place, write_record
 from cstool.data.samples import SampleFile, Samples, WriteSamples
 from cstool.data.sources import SourceFile, find_files, source_names, split_text
 from cstool.data.text_request import (
     FORMAT,
-    BinaryFiles,
     Continued,
-    TextPart,
     TextRequest,
     TextSummary,
     check_places,
@@ -70,6 +60,7 @@ PARTS = ("train", "val")
 _TEXTS, _TOKENS = "texts", "tokens"
 """folders of files on the way to those of samples"""
 
+Job = TypeVar("Job")
 Progress = Callable[[int, int], None]
 """called with (bytes of text done, bytes in all), once for each of the ways that the text may go
 
@@ -207,21 +198,17 @@ class _Work:
         if found or tokenized:
             self.continued = Continued(found, len(written), tokenized, of_tokenized)
         parts = {
-            part: TextPart(
-                len({file.given for file in files}),
-                sum(file.size_bytes for file in files),
-                samples[part].count,
-                samples[part].tokens,
-                len(files) if self._keys else None,
-            )
+            part: {
+                **_counts(files),
+                "samples": samples[part].count,
+                "tokens": samples[part].tokens,
+                "documents": len(files) if self._keys else None,
+            }
             for part, files in self._split.items()
         }
         binary = [file for files in self._split.values() for file in files if file.has_zeros]
         if binary:
-            size_bytes = sum(file.size_bytes for file in binary)
-            made["binary"] = asdict(
-                BinaryFiles(len({f.given for f in binary}), size_bytes, min(f.name for f in binary))
-            )
+            made["binary"] = {**_counts(binary), "first": min(file.name for file in binary)}
         if self._keys:
             made["jsonl_keys"] = sorted(self._keys)
         return {
@@ -232,7 +219,7 @@ class _Work:
             "packing": request.packing,
             "shuffle_seed": request.shuffle_seed,
             "unknown_characters": unknown_characters,
-            "parts": {name: asdict(part) for name, part in parts.items()},
+            "parts": parts,
             "files": written,
             **made,
         }
@@ -251,9 +238,7 @@ class _Work:
         self._json_bytes = sum(file.size_bytes for file in runs)
         self._expect(self._files, 0)
         every = [run for each in runs.values() for run in each]
-        missing = [run for run in every if not holds_texts(run)]
-        self._tell(sum(run.size_bytes for run in every) - sum(run.size_bytes for run in missing))
-        do_each(write_texts, missing, self._processes, lambda run: self._tell(run.size_bytes))
+        self._do(write_texts, every, holds_texts, lambda run: run.size_bytes)
         return [document for file in self._files for document in (documents_of(runs[file]) if file in runs else [file])]
 
     def _expect(self, documents: Sequence[SourceFile], train_bytes: int) -> None:
@@ -289,16 +274,18 @@ class _Work:
             for part, files in self._split.items()
             for number, pieces in enumerate(group_pieces(cut_documents(files)))
         ]
-        missing = [shard for shard in shards if not holds_tokens(shard.path, shard.first, shard.documents)]
-        self._tell(sum(shard.size_bytes for shard in shards) - sum(shard.size_bytes for shard in missing))
-        task = Tokenize(self._split, tokenizer, self._request.allow_unknown)
-        do_each(task, missing, self._processes, lambda shard: self._tell(shard.size_bytes))
+        found = self._do(
+            Tokenize(self._split, tokenizer, self._request.allow_unknown),
+            shards,
+            lambda shard: holds_tokens(shard.path, shard.first, shard.documents),
+            lambda shard: shard.size_bytes,
+        )
         streams = {
             part: ShardStream([shard.path for shard in shards if shard.part == part], len(files))
             for part, files in self._split.items()
         }
         unknown_characters = sum(stream.unknown_characters for stream in streams.values())
-        return {**streams}, unknown_characters, len(shards) - len(missing), len(shards)
+        return {**streams}, unknown_characters, found, len(shards)
 
     def _check_parts(self, samples: dict[str, Samples]) -> None:
         unit = "bytes" if self._request.is_bytes else "tokens"
@@ -318,21 +305,36 @@ class _Work:
                 path = self._partial / part / f"data_{number:05d}.h5"
                 jobs.append(SampleFile(path, part, first, min(FILE_SAMPLES, samples.count - first)))
         length = self._request.sequence_length
-        self.needed_bytes = sum(samples.count for samples in task.samples.values()) * 3 * length * 4
-        missing = [job for job in jobs if not holds_samples(job.path, job.count, length)]
+        count = sum(samples.count for samples in task.samples.values())
+        self.needed_bytes = count * 3 * length * 4
         text_bytes = sum(file.size_bytes for files in self._split.values() for file in files)
-        sample_bytes = text_bytes / max(1, sum(samples.count for samples in task.samples.values()))
+        sample_bytes = text_bytes / max(1, count)
+        found = self._do(
+            task,
+            jobs,
+            lambda job: holds_samples(job.path, job.count, length),
+            lambda job: job.count * sample_bytes,
+        )
+        return {f"{job.part}/{job.path.name}": job.path.stat().st_size for job in jobs}, found
 
-        def tell(job: SampleFile) -> None:
-            self._tell(job.count * sample_bytes)
-
-        for job in set(jobs).difference(missing):
-            tell(job)
-        do_each(task, missing, self._processes, tell)
-        sizes_bytes = {f"{job.part}/{job.path.name}": job.path.stat().st_size for job in jobs}
-        return sizes_bytes, len(jobs) - len(missing)
+    def _do(
+        self,
+        task: Callable[[Job], None],
+        jobs: Sequence[Job],
+        is_done: Callable[[Job], bool],
+        text_bytes: Callable[[Job], float],
+    ) -> int:
+        """Do the jobs that are not done yet, and tell how much text they are of; return how many were done."""
+        missing = [job for job in jobs if not is_done(job)]
+        self._tell(sum(map(text_bytes, jobs)) - sum(map(text_bytes, missing)))
+        do_each(task, missing, self._processes, lambda job: self._tell(text_bytes(job)))
+        return len(jobs) - len(missing)
 
     def _tell(self, more_bytes: float) -> None:
         self._done_bytes += more_bytes
         if self._progress is not None:
             self._progress(min(round(self._done_bytes), self._total_bytes), self._total_bytes)
+
+
+def _counts(files: Sequence[SourceFile]) -> dict[str, Any]:
+    return {"files": len({file.given for file in files}), "size_bytes": sum(file.size_bytes for file in files)}

@@ -1,7 +1,5 @@
 """What a text data set is to be, and what came of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -21,21 +19,16 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class TextPart:
-    """What the train or the held-out part consists of.
-
-    Args:
-        files: that it has text from
-        size_bytes: of its text
-        samples: how many
-        tokens: unmasked positions
-        documents: how many, where there may be several in a file; else None
-    """
+    """What the train or the held-out part consists of."""
 
     files: int
+    """that it has text from"""
     size_bytes: int
     samples: int
     tokens: int
+    """unmasked positions"""
     documents: int | None = None
+    """None where each is a file"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +39,15 @@ class Continued:
     of_files: int
     tokenized: int
     of_tokenized: int
+
+
+@dataclass(frozen=True)
+class BinaryFiles:
+    """How many files of a text have zero bytes, and so are likely none; their size, and the name of the first."""
+
+    files: int
+    size_bytes: int
+    first: str
 
 
 @dataclass(frozen=True)
@@ -70,21 +72,6 @@ class TextSummary:
     def held_out_share(self) -> float:
         """Share of the bytes of the text that is held out."""
         return self.val.size_bytes / (self.train.size_bytes + self.val.size_bytes)
-
-
-@dataclass(frozen=True)
-class BinaryFiles:
-    """Files of a text that have zero bytes, and so are likely none.
-
-    Args:
-        files: how many
-        size_bytes: of all of them
-        first: name of the first
-    """
-
-    files: int
-    size_bytes: int
-    first: str
 
 
 @dataclass(frozen=True)

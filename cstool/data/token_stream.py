@@ -1,7 +1,7 @@
 """The tokens of a part of a text, one document after another, read by ranges."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Protocol
@@ -75,7 +75,7 @@ class ShardStream:
 
     @cached_property
     def _map(self) -> Callable[[Path], Array]:
-        return lru_cache(MAPPED_FILES)(_map_shard)
+        return lru_cache(MAPPED_FILES)(partial(np.load, mmap_mode="r", allow_pickle=False))
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the mapped files to this process."""
@@ -114,11 +114,6 @@ def holds_tokens(path: Path, first: int, documents: int) -> bool:
     """Tell whether a file of `write_shard` is there, whole, of these documents."""
     shard = _open_shard(path)
     return shard is not None and shard[:2].tolist() == [first, documents]
-
-
-def _map_shard(path: Path) -> Array:
-    shard: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return shard
 
 
 def _open_shard(path: Path) -> Array | None:

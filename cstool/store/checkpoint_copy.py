@@ -31,7 +31,8 @@ def copy_checkpoint(
     path = Path(destination)
     with open_checkpoint(source, older=older) as state:
         if path.is_dir() or os.fspath(destination).endswith(os.sep):
-            path /= _name_of(state)
+            step = state.record.step if isinstance(state, CommittedStore) else None
+            path /= state.path.name if step is None else TEMPLATE.replace("{step}", str(step))
         _copy(state, path, state.keys(), progress)
         step = state.values().get("global_step")
         if type(step) is int and has_index(path.parent):
@@ -68,7 +69,3 @@ def _copy(state: SavedState, path: Path, keys: Collection[str], progress: Progre
             else:
                 writer.add_pieces(key, state.shape(key), state.dtype(key), meter.through(state.pieces(key)))
     return total_bytes
-
-
-def _name_of(state: SavedState) -> str:
-    return TEMPLATE.replace("{step}", str(state.record.step)) if isinstance(state, CommittedStore) else state.path.name

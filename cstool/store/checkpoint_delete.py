@@ -22,11 +22,11 @@ SUFFIX = ".mdl"
 class Pruning:
     """What becomes of the checkpoints of a folder, the latest last."""
 
-    kept: tuple[Path, ...]
-    deleted: tuple[Path, ...]
-    damaged: tuple[CheckpointError, ...]
+    kept: list[Path]
+    deleted: list[Path]
+    damaged: list[CheckpointError]
     """newer than the oldest that is kept: these stay, too"""
-    strange: tuple[CheckpointError, ...]
+    strange: list[CheckpointError]
     """called like checkpoints, but not to be deleted as such: these stay"""
 
 
@@ -71,24 +71,21 @@ def plan_pruning(folder: Path, keep: int, progress: Progress = no_progress) -> P
     Raises:
         CheckpointError: the folder cannot be read
     """
-    kept: list[Path] = []
-    deleted: list[Path] = []
-    damaged: list[CheckpointError] = []
-    strange: list[CheckpointError] = []
+    found = Pruning([], [], [], [])
     for entry in reversed(list_checkpoints(folder)):
         try:
             check_deletable(entry.path)
-            if len(kept) == keep:
-                deleted.append(entry.path)
+            if len(found.kept) == keep:
+                found.deleted.insert(0, entry.path)
                 continue
             with open_checkpoint(entry.path) as state:
                 state.verify_all(progress)
-            kept.append(entry.path)
+            found.kept.insert(0, entry.path)
         except DamagedCheckpointError as error:
-            damaged.append(error)
+            found.damaged.insert(0, error)
         except CheckpointError as error:
-            strange.append(error)
-    return Pruning(tuple(kept[::-1]), tuple(deleted[::-1]), tuple(damaged[::-1]), tuple(strange[::-1]))
+            found.strange.insert(0, error)
+    return found
 
 
 def size_bytes(path: Path) -> int:

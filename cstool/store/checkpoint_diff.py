@@ -1,7 +1,5 @@
 """Compare two checkpoints by what they mean, streaming: how a tensor is stored is told, but is no difference."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -170,7 +168,7 @@ class _Side:
         places = meter.through(self.state.pieces(indices))
         return laid_out(places, numbers, math.prod(form.shape), f"{self.state.path}: {indices}")
 
-    def values(self, other: _Side) -> dict[str, Any]:
+    def values(self, other: "_Side") -> dict[str, Any]:
         """Return the values; of what is said of sparse weights, that of those that the other side has sparse, too."""
         values = self.state.values()
         described = values.get(SPARSITY)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -48,7 +48,9 @@ class CommittedStore(SavedState):
             if record is None:
                 raise StoreError(f"{path}: the MemoryX file must have been committed{' twice' * older}, it has not")
             self.record: CommitRecord = record
-            self.format_version, self.is_bound, self.cstool_version = f"MemoryX {VERSION}", True, _written_by(record)
+            self.format_version, self.is_bound, self.cstool_version = f"MemoryX {VERSION}", True, "not said"
+            with suppress(LookupError, TypeError):
+                self.cstool_version = str(record.values["__metadata__"][0]["version"])
             self._keys = [*record.arrays, *record.links, *record.values]
             self._links, self._values = record.links, record.values
             self._places = read_store(path, record)
@@ -166,13 +168,6 @@ class CommittedStore(SavedState):
         for extent in self._extents[name].within(first, first + len(out)):
             offset = self._places[name][extent.slot].at(extent.start)
             self._file.read(offset, out[extent.start - first : extent.stop - first])
-
-
-def _written_by(record: CommitRecord) -> str:
-    try:
-        return str(record.values["__metadata__"][0]["version"])
-    except (LookupError, TypeError):
-        return "not said"
 
 
 def committed_step(path: Path) -> int | None:

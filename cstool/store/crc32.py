@@ -1,5 +1,6 @@
 """CRC-32 as zlib and gzip have it: as fast as the machine can, and of pieces that were read apart."""
 
+import contextlib
 import functools
 import zlib
 from collections.abc import Callable
@@ -11,17 +12,11 @@ _ONE, _BYTE = 1 << 31, 1 << 23
 """x**0 and x**8"""
 
 
-def _fastest() -> Callable[[bytes | memoryview, int], int]:
-    """Return the function that uses the carry-less multiplication of the processor, where there is one."""
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib.crc32
-    quick: Callable[[bytes | memoryview, int], int] = isal_zlib.crc32
-    return quick
+_crc32: Callable[[bytes | memoryview, int], int] = zlib.crc32
+with contextlib.suppress(ImportError):  # it uses the carry-less multiplication of the processor, where there is one
+    from isal import isal_zlib
 
-
-_crc32 = _fastest()
+    _crc32 = isal_zlib.crc32
 
 
 def crc32(data: bytes | memoryview, value: int = 0) -> int:

@@ -75,18 +75,14 @@ def sweep_temporary(folder: str | os.PathLike[str], glob: str = "*.tmp", age_s: 
         # Whatever stands in the way (already gone, locked, not ours to remove), the file can stay.
         with contextlib.suppress(OSError):
             if TEMPORARY_NAME.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= age_s:
-                _remove_unlocked(path)
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(descriptor)
                 swept.append(path)
     return swept
-
-
-def _remove_unlocked(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
-    finally:
-        os.close(descriptor)
 
 
 def _pattern(template: str) -> re.Pattern[str]:

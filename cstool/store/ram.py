@@ -35,7 +35,9 @@ class RamStore:
 
     def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:  # noqa: ARG002
         """Create an array of zeros, as `Store.create` says."""
-        array = _aligned_zeros(check_shape(name, shape), np.dtype(dtype))
+        checked, kind = check_shape(name, shape), np.dtype(dtype)
+        size_bytes = math.prod(checked) * kind.itemsize
+        array = _aligned(np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes).view(kind).reshape(checked)
         with self._lock:
             self._check_open()
             if name in self._arrays:
@@ -70,7 +72,8 @@ class RamStore:
         """Give borrowed rows back, as `Store.give_back` says; a view needs no writing back, whether changed or not."""
         with self._lock:
             own = self._array(name)[start:stop]
-            if self._loans[name, start, stop] == 0 or not _same_memory(own, array):
+            is_same = (own.shape, own.dtype, own.ctypes.data) == (array.shape, array.dtype, array.ctypes.data)
+            if self._loans[name, start, stop] == 0 or not is_same:
                 raise ValueError(f"{name}: rows {start}:{stop} must be given back as they were borrowed, they were not")
             self._loans[name, start, stop] -= 1
 
@@ -138,15 +141,6 @@ def aligned_empty(size_bytes: int) -> NDArray[Any]:
     return np.frombuffer(mapped, np.uint8)
 
 
-def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    size_bytes = math.prod(shape) * dtype.itemsize
-    return _aligned(np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes).view(dtype).reshape(shape)
-
-
 def _aligned(memory: NDArray[Any], size_bytes: int) -> NDArray[Any]:
     begin = -memory.ctypes.data % ALIGNMENT_BYTES
     return memory[begin : begin + size_bytes]
-
-
-def _same_memory(own: NDArray[Any], other: NDArray[Any]) -> bool:
-    return own.shape == other.shape and own.dtype == other.dtype and own.ctypes.data == other.ctypes.data

@@ -1,13 +1,11 @@
 """Keeps two runs from working on one MemoryX file, or in one folder."""
 
 import contextlib
-import datetime
 import errno
-import fcntl
 import os
-import socket
 from pathlib import Path
 
+from cstool.atomic_file import lock_file
 from cstool.errors import StoreError
 from cstool.store.block_file import cannot
 
@@ -36,23 +34,17 @@ class StoreLock:
         optional: bool = False,
     ) -> None:
         self.path = path
-        self._rule = rule
         self._descriptor = -1
         try:
-            # Whoever removed the file may have held the lock of one that nobody finds any more.
-            while self._descriptor < 0 or not self._is_found():
-                self.close()
-                self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-                self._lock(shared)
+            self._descriptor = lock_file(path, shared=shared)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{path}: {rule}, it is in use by {error.strerror}",
+                "wait for it, stop it, or choose another --model_dir",
+            ) from error
         except OSError as error:
-            self.close()
-            if optional or (shared and error.errno in _NOT_WRITABLE):
-                return
-            raise cannot(path, "be locked", error) from error
-        owner = f"process {os.getpid()} on {socket.gethostname()} since {datetime.datetime.now():%Y-%m-%d %H:%M:%S}\n"
-        with contextlib.suppress(OSError):  # a full disk: the lock counts, not what it says
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, owner.encode(), 0)
+            if not (optional or (shared and error.errno in _NOT_WRITABLE)):
+                raise cannot(path, "be locked", error) from error
 
     def remove(self) -> None:
         """Remove the lock file, and let others make another one; the file that it is for must be gone."""
@@ -66,21 +58,3 @@ class StoreLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
-
-    def _lock(self, shared: bool) -> None:
-        try:
-            fcntl.flock(self._descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.pread(self._descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
-            self.close()
-            raise StoreError(
-                f"{self.path}: {self._rule}, it is in use by {owner}",
-                "wait for it, stop it, or choose another --model_dir",
-            ) from error
-
-    def _is_found(self) -> bool:
-        try:
-            found = os.stat(self.path, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(found, os.fstat(self._descriptor))

@@ -235,7 +235,7 @@ def prune_checkpoints(folder: Path, keep: int, *, dry_run: bool = False, progres
         raise CheckpointError(f"--keep: must be at least 1, got {keep}", "delete removes checkpoints one by one")
     with told_in_bytes("Verifying", progress) as tell:
         plan = plan_pruning(folder, keep, tell)
-    return Pruned(_delete(plan.deleted, dry_run), plan.kept, plan.damaged, plan.strange)
+    return Pruned(_delete(plan.deleted, dry_run), tuple(plan.kept), tuple(plan.damaged), tuple(plan.strange))
 
 
 def list_folder(folder: Path) -> FolderContent:

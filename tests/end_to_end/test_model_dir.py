@@ -87,12 +87,12 @@ def test_a_second_run_that_trains_ends_before_it_begins(tmp_path, data, model_di
 
 
 def test_a_folder_without_locks_is_trained_in_all_the_same(tmp_path, data, model_dir, cstool, monkeypatch):
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
     file = small_params(tmp_path, data, init__loop={"max_steps": 1}, **SAVED)
     with monkeypatch.context() as patch:
-        patch.setattr(StoreLock, "_lock", refuse)
+        patch.setattr("cstool.store.store_lock.lock_file", refuse)
         outcome = cstool("run", "-p", file, "--lanes", 1)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert (model_dir / "checkpoint_1.mdl").is_file()

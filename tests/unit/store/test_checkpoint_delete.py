@@ -161,7 +161,7 @@ def test_the_index_follows_what_was_deleted_before_an_error(write_run, monkeypat
 def test_the_latest_whole_ones_are_kept(write_run, tmp_path, steps, damaged, keep, kept, deleted):  # fmt: skip
     paths = write_run(*steps, damaged=damaged)
     plan = plan_pruning(tmp_path, keep)
-    assert (plan.kept, plan.deleted) == (tuple(paths[s] for s in kept), tuple(paths[s] for s in deleted))
+    assert (plan.kept, plan.deleted) == ([paths[s] for s in kept], [paths[s] for s in deleted])
     unlike = [step for step in steps if step not in kept + deleted]
     assert [str(error).partition(":")[0] for error in plan.damaged] == [str(paths[step]) for step in unlike]
     assert all("optimizer.count is damaged: its checksum must be" in error.message for error in plan.damaged)
@@ -170,7 +170,7 @@ def test_the_latest_whole_ones_are_kept(write_run, tmp_path, steps, damaged, kee
 def test_of_a_step_with_several_timestamps_the_latest_is_kept(write_checkpoint, tmp_path):
     old, new = (write_checkpoint(f"checkpoint_3{time}.mdl") for time in ("", "_20250101_000000"))
     plan = plan_pruning(tmp_path, 1)
-    assert (plan.kept, plan.deleted) == ((new,), (old,))
+    assert (plan.kept, plan.deleted) == ([new], [old])
 
 
 def test_what_is_only_called_like_a_checkpoint_neither_counts_nor_goes(write_run, tmp_path):
@@ -179,7 +179,7 @@ def test_what_is_only_called_like_a_checkpoint_neither_counts_nor_goes(write_run
     _data_set(tmp_path / "checkpoint_2.mdl")
     (tmp_path / "checkpoint_5.mdl").symlink_to(paths[4])
     plan = plan_pruning(tmp_path, 1)
-    assert (plan.kept, plan.deleted, plan.damaged) == ((paths[4],), (paths[1],), ())
+    assert (plan.kept, plan.deleted, plan.damaged) == ([paths[4]], [paths[1]], [])
     assert [error.message.removeprefix(f"{tmp_path}/") for error in plan.strange] == [
         "checkpoint_0.mdl: a checkpoint must be an HDF5 file, this one is not",
         "checkpoint_2.mdl: must be a checkpoint, this is an HDF5 file of another kind",
