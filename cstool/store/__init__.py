@@ -7,6 +7,7 @@ from cstool.store.checkpoint_diff import (
     CheckpointDiff,
     TensorComparison,
     TensorForm,
+    Tolerance,
     ValueDifference,
     diff_checkpoints,
 )
@@ -26,7 +27,6 @@ from cstool.store.saved_state import Progress, SavedState
 from cstool.store.sparse_reader import SparseTensors, index_kind, read_mask, read_weight
 from cstool.store.sparse_tensors import checked_indices, sparse_shapes
 from cstool.store.store_lock import StoreLock
-from cstool.store.tensor_difference import Tolerance
 
 __all__ = [
     "check_choices",

@@ -24,13 +24,12 @@ from cstool.store.block_file import PAGE_BYTES, BlockFile, Observer, Traffic, ca
 from cstool.store.commit_record import CommitRecord, Extent, Extents, read_record, write_record
 from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
-from cstool.store.file_layout import check_extent, lock_path, record_path
+from cstool.store.file_layout import ANOTHER_RUN, ScratchFile, SlotFile, check_extent, lock_path, record_path
 from cstool.store.folder import sweep_temporary
 from cstool.store.panel_cache import PanelCache, Rows
 from cstool.store.protocol import check_like, check_rows, check_shape
 from cstool.store.ram import aligned_empty
 from cstool.store.saved_state import Progress, no_progress, summed_pieces
-from cstool.store.slot_file import ANOTHER_RUN, ScratchFile, SlotFile
 from cstool.store.store_lock import StoreLock
 
 Array = NDArray[Any]

@@ -1,6 +1,8 @@
 """Language-model samples in HDF5 files."""
 
 import os
+from functools import partial
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -17,11 +19,12 @@ def read(dataset, indices):
     return np.stack([out["input_ids"], out["mask"], out["labels"]], axis=1)
 
 
-def make_file(path, data=None, **attributes):
+def make_file(path, n_examples=None, **datasets):
     with h5py.File(path, "w") as file:
-        if data is not None:
-            file["data"] = data
-        file.attrs.update(attributes)
+        for name, data in datasets.items():
+            file[name] = data
+        if n_examples is not None:
+            file.attrs["n_examples"] = n_examples
 
 
 @pytest.fixture
@@ -40,19 +43,10 @@ def test_a_written_file_is_the_vendors_layout(tmp_path, samples, write):
         assert np.array_equal(file["data"], samples(5))
 
 
-def test_a_file_can_be_written_in_chunks(tmp_path, samples):
-    write_hdf5_text(tmp_path / "a.h5", iter([samples(9)[:2], samples(9)[2:]]), 9, 4)
-    assert np.array_equal(h5py.File(tmp_path / "a.h5")["data"], samples(9))
-
-
-def test_the_same_samples_make_the_same_bytes(tmp_path, samples, write):
-    for name in ("a.h5", "b.h5"):
-        write(tmp_path / name, samples(9))
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-
-
-def test_a_file_does_not_hold_the_time_it_was_made(tmp_path, samples, write):
+def test_the_same_samples_make_the_same_bytes_without_the_time_however_they_come(tmp_path, samples, write):
     write(tmp_path / "a.h5", samples(9))
+    write_hdf5_text(tmp_path / "b.h5", iter([samples(9)[:2], samples(9)[2:]]), 9, 4)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
     assert h5py.h5o.get_info(h5py.File(tmp_path / "a.h5")["data"].id).ctime == 0
 
 
@@ -77,11 +71,6 @@ def test_writing_another_number_of_samples_than_announced_is_refused(tmp_path, s
 def test_writing_chunks_of_another_shape_is_refused(tmp_path, samples):
     with pytest.raises(ValueError, match=r"^chunks must be \(n, 3, 5\) int32, got \(4, 3, 4\) int32$"):
         write_hdf5_text(tmp_path / "a.h5", [samples(4)], 4, 5)
-
-
-def test_files_are_read_one_after_the_other_in_the_order_of_their_names(three_files):
-    folder, content = three_files
-    assert np.array_equal(read(open_hdf5_text([folder]), range(13)), content)
 
 
 def test_folders_are_read_in_the_order_given(tmp_path, samples, write):
@@ -133,13 +122,10 @@ def test_samples_can_be_cut_to_at_most_their_length(three_files, length):
     assert np.array_equal(read(dataset, range(13)), content[:, :, :length])
 
 
-def test_description_is_one_line(three_files):
-    assert open_hdf5_text([three_files[0]]).describe() == f"{three_files[0]}: 13 samples of 4 tokens"
-
-
-def test_description_counts_the_folders(three_files):
-    dataset = open_hdf5_text([three_files[0]] * 3)
-    assert dataset.describe() == f"{three_files[0]} and 2 more: 39 samples of 4 tokens"
+@pytest.mark.parametrize(("folders", "words"), [(1, ": 13 samples"), (3, " and 2 more: 39 samples")])
+def test_description_is_one_line_that_counts_the_folders(three_files, folders, words):
+    dataset = open_hdf5_text([three_files[0]] * folders)
+    assert dataset.describe() == f"{three_files[0]}{words} of 4 tokens"
 
 
 def test_closing_twice_is_fine_and_reading_opens_again(three_files):
@@ -164,7 +150,7 @@ def test_labels_that_do_not_count_are_delivered_as_zero(tmp_path, samples, write
 
 
 def test_a_file_without_the_number_of_examples_is_fine(tmp_path, samples):
-    make_file(tmp_path / "a.h5", samples(2))
+    make_file(tmp_path / "a.h5", data=samples(2))
     assert open_hdf5_text([tmp_path]).sample_count == 2
 
 
@@ -174,77 +160,49 @@ def test_compressed_chunked_files_are_read(tmp_path, samples):
     assert np.array_equal(read(open_hdf5_text([tmp_path]), [5, 0]), samples(6)[[5, 0]])
 
 
-DAMAGED = {
-    "text": (
-        lambda path: path.write_text("hello"),
-        "must be an HDF5 file, got something else\nhint: remove it, or make it again",
-    ),
-    "empty": (lambda path: path.touch(), "must be an HDF5 file, got something else\nhint: remove it, or make it again"),
-    "folder": (lambda path: path.mkdir(), "must be an HDF5 file, got a folder\nhint: rename the folder"),
-    "no dataset": (
-        lambda path: make_file(path),
-        'must hold a dataset "data", got nothing\n'
-        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files",
-    ),
-    "rank": (
-        lambda path: make_file(path, np.zeros((4, 8), np.int32)),
-        'dataset "data" must have the shape (samples, 3, tokens), got (4, 8)\n'
-        "hint: the three are input_ids, attention_mask, labels",
-    ),
-    "two features": (
-        lambda path: make_file(path, np.zeros((4, 2, 8), np.int32)),
-        'dataset "data" must have the shape (samples, 3, tokens), got (4, 2, 8)\n'
-        "hint: the three are input_ids, attention_mask, labels",
-    ),
-    "no tokens": (
-        lambda path: make_file(path, np.zeros((4, 3, 0), np.int32)),
-        'dataset "data" must have the shape (samples, 3, tokens), got (4, 3, 0)\n'
-        "hint: the three are input_ids, attention_mask, labels",
-    ),
-    "dtype": (
-        lambda path: make_file(path, np.zeros((4, 3, 8), np.float32)),
-        'dataset "data" must be int32, got float32',
-    ),
-    "no samples": (
-        lambda path: make_file(path, np.zeros((0, 3, 8), np.int32)),
-        "must hold at least one sample, got 0\nhint: remove the file",
-    ),
-    "count": (
-        lambda path: make_file(path, np.zeros((4, 3, 8), np.int32), n_examples=7),
-        "attribute n_examples must be the number of samples (4), got 7\n"
-        "hint: the file was not written to its end, or was changed; make it again",
-    ),
-}
+ANEW = "\nhint: remove it, or make it again"
+PREPARE = "\nhint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
 
 
-@pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_file_is_refused_by_name(tmp_path, error_of, kind):
-    make, expected = DAMAGED[kind]
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda path: path.write_text("hello"), f"must be an HDF5 file, got something else{ANEW}"),
+        (Path.touch, f"must be an HDF5 file, got something else{ANEW}"),
+        (Path.mkdir, "must be an HDF5 file, got a folder\nhint: rename the folder"),
+        (
+            os.mkfifo,
+            "must be an HDF5 file, got a pipe or a device\nhint: remove it",
+        ),  # nor does it keep anybody waiting
+        (make_file, f'must hold a dataset "data", got nothing{PREPARE}'),
+        (partial(make_file, tokens=[1], labels=[1]), f'must hold a dataset "data", got "labels", "tokens"{PREPARE}'),
+        (
+            lambda path: make_file(path, **{"data/x": 1}),
+            f'must hold a dataset "data", got a group of this name{PREPARE}',
+        ),
+        *(
+            (
+                partial(make_file, data=np.zeros(shape, np.int32)),
+                f'dataset "data" must have the shape (samples, 3, tokens), got {shape}\n'
+                "hint: the three are input_ids, attention_mask, labels",
+            )
+            for shape in ((4, 8), (4, 2, 8), (4, 3, 0))
+        ),
+        (partial(make_file, data=np.zeros((4, 3, 8), np.float32)), 'dataset "data" must be int32, got float32'),
+        (
+            partial(make_file, data=np.zeros((0, 3, 8), np.int32)),
+            "must hold at least one sample, got 0\nhint: remove the file",
+        ),
+        (
+            partial(make_file, data=np.zeros((4, 3, 8), np.int32), n_examples=7),
+            "attribute n_examples must be the number of samples (4), got 7\n"
+            "hint: the file was not written to its end, or was changed; make it again",
+        ),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name(tmp_path, error_of, make, expected):
     make(tmp_path / "a.h5")
     assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == f"DIR/a.h5: {expected}"
-
-
-def test_other_datasets_are_named(tmp_path, error_of):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["tokens"] = [1]
-        file["labels"] = [1]
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]).splitlines()[0] == (
-        'DIR/a.h5: must hold a dataset "data", got "labels", "tokens"'
-    )
-
-
-def test_a_group_called_data_is_refused(tmp_path, error_of):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_group("data")
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]).splitlines()[0] == (
-        'DIR/a.h5: must hold a dataset "data", got a group of this name'
-    )
-
-
-def test_a_pipe_keeps_nobody_waiting(tmp_path, error_of):
-    os.mkfifo(tmp_path / "data.h5")
-    message = "DIR/data.h5: must be an HDF5 file, got a pipe or a device\nhint: remove it"
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == message
 
 
 def test_a_truncated_file_is_refused(tmp_path, error_of, samples, write):
@@ -294,8 +252,7 @@ def test_samples_shorter_than_asked_for_are_refused(tmp_path, error_of, samples,
 def test_a_folder_without_files_is_refused(tmp_path, error_of):
     (tmp_path / "notes.txt").touch()
     assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
-        "DIR: must be a folder with files *.h5, got none among its entries (1)\n"
-        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
+        f"DIR: must be a folder with files *.h5, got none among its entries (1){PREPARE}"
     )
 
 
@@ -308,8 +265,7 @@ def test_a_folder_above_the_files_points_to_them(tmp_path, error_of, samples, wr
 
 def test_a_missing_folder_is_reported_with_all_places_tried(tmp_path, error_of):
     assert error_of(tmp_path, open_hdf5_text, [tmp_path / "no"], tried="/x/no, /y/no") == (
-        "DIR/no: must be a folder with files *.h5, found nothing there (looked for it as /x/no, /y/no)\n"
-        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
+        f"DIR/no: must be a folder with files *.h5, found nothing there (looked for it as /x/no, /y/no){PREPARE}"
     )
 
 

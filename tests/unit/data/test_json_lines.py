@@ -3,25 +3,15 @@
 import json
 import os
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer as Loaded
 from tokenizers import models, pre_tokenizers
 
-from cstool.data import (
-    TextPart,
-    TextRequest,
-    allocate,
-    check_data,
-    data_info,
-    json_lines,
-    open_hdf5_text,
-    prepare_text,
-    text,
-)
+from cstool.data import TextPart, TextRequest, check_data, data_info, json_lines, prepare_text, text
 from cstool.data.json_lines import cut_lines, documents_of, has_json_lines, text_key, write_texts
 from cstool.data.sources import find_files, read_bytes, split_text
 from cstool.errors import Interrupted
+from tests.unit.data.made import content_of, text_of
 
 TEXTS = ["hello\nworld", 'é "世🎉', "{}", "x" * 50, "a\\tb"]
 
@@ -44,14 +34,8 @@ def prepare(tmp_path, source):
 
     def call(output="text", sources=(), processes=1, overwrite=False, progress=None, **changes):
         request = TextRequest(**{"sequence_length": 4, "val_fraction": 0, **changes})
-        return prepare_text(
-            [*(sources or [source])],
-            tmp_path / output,
-            request,
-            processes=processes,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        how = {"processes": processes, "overwrite": overwrite, "progress": progress}
+        return prepare_text([*(sources or [source])], tmp_path / output, request, **how)
 
     return call
 
@@ -72,22 +56,9 @@ def documents(tmp_path):
     return call
 
 
-def content_of(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def bytes_of(folder):
-    """Put the text of a part together again, from its samples."""
-    dataset = open_hdf5_text([folder], vocab_size=256)
-    out = allocate(dataset.fields, dataset.sample_count)
-    dataset.read(np.arange(dataset.sample_count), out)
-    dataset.close()
-    return bytes([out["input_ids"][0, 0], *out["labels"][out["mask"] == 1].tolist()])
-
-
 def test_each_line_is_a_document_with_a_zero_after_it(tmp_path, prepare):
     summary = prepare()
-    assert bytes_of(tmp_path / "text" / "train") == "\0".join(TEXTS).encode()
+    assert text_of(tmp_path / "text" / "train") == "\0".join(TEXTS).encode()
     assert (summary.train.files, summary.train.documents, summary.val) == (1, 5, TextPart(0, 0, 0, 0, 0))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "x.jsonl"]
     assert sorted(path.name for path in (tmp_path / "text").iterdir()) == ["prepared.json", "train"]
@@ -113,7 +84,7 @@ def test_lines_stand_among_files_in_the_order_of_names(tmp_path, prepare):
     (folder / "c.jsonl").write_text(lines_of(["fourth"], key="body"))
     (folder / "d.json").write_text("{}")
     summary = prepare(sources=[folder])
-    assert bytes_of(tmp_path / "text" / "train") == b"first\0second\0third\0fourth\0{}"
+    assert text_of(tmp_path / "text" / "train") == b"first\0second\0third\0fourth\0{}"
     assert (summary.train.files, summary.train.documents) == (4, 5)
 
 
@@ -165,7 +136,7 @@ def test_another_key_is_named_and_makes_another_data_set(tmp_path, prepare, erro
         "DIR/text: must not hold another data set"
     )
     prepare(sources=[source], jsonl_key="title", overwrite=True)
-    assert bytes_of(tmp_path / "text" / "train") == b"a title"
+    assert text_of(tmp_path / "text" / "train") == b"a title"
 
 
 HINT = "\nhint: --jsonl_key names another key"
@@ -249,7 +220,7 @@ def test_a_large_file_is_split_by_lines_and_lines_added_later_do_not_move_the_ot
         assert (summary.train.files, summary.val.files) == (1, 1)
         assert summary.train.documents + summary.val.documents == count
         assert 0.15 < summary.held_out_share < 0.25
-        train, val = (bytes_of(tmp_path / "text" / part).split(b"\0") for part in ("train", "val"))
+        train, val = (text_of(tmp_path / "text" / part).split(b"\0") for part in ("train", "val"))
         assert sorted(train + val) == [b"%03d!" % i for i in range(count)]
         held_out.append(val)
     assert held_out[1][: len(held_out[0])] == held_out[0]
@@ -259,7 +230,7 @@ def test_where_no_lines_are_near_the_share_the_end_of_the_longest_is_held_out(tm
     source = tmp_path / "two.jsonl"
     source.write_text(lines_of(["abcdef", "0123456789", "ghijkl"]))
     summary = prepare(sources=[source], val_fraction=0.1)
-    assert [bytes_of(tmp_path / "text" / part) for part in ("train", "val")] == [b"abcdef\x0001234567\0ghijkl", b"89"]
+    assert [text_of(tmp_path / "text" / part) for part in ("train", "val")] == [b"abcdef\x0001234567\0ghijkl", b"89"]
     assert (summary.train.documents, summary.val.documents) == (3, 1)
 
 
@@ -358,17 +329,6 @@ def test_an_interrupted_preparation_goes_on_from_its_texts(tmp_path, prepare, mo
     prepare()
     assert written == [*([] if damage is leave else ["00000_00000"]), "00000_00002", "00000_00003"]
     assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
-
-
-def test_a_file_that_changes_meanwhile_is_reported(tmp_path, source, prepare, error_of):
-    def grow(done, total):
-        source.write_bytes(b"0" * 1000)
-
-    size_bytes = source.stat().st_size
-    assert error_of(tmp_path, prepare, progress=grow) == (
-        f"DIR/x.jsonl: must not change while it is read, had {size_bytes} bytes and now 1,000\n"
-        "hint: run it again when nobody writes to the file"
-    )
 
 
 @pytest.mark.parametrize("changes", [{}, {"train_vocab": 260}], ids=["bytes", "trained"])

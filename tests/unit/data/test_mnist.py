@@ -1,5 +1,6 @@
 """MNIST digits in IDX files."""
 
+import gzip
 import os
 
 import numpy as np
@@ -93,50 +94,45 @@ def pair(mnist, **changes):
     mnist.file("train-labels-idx1-ubyte", *content["labels"])
 
 
-DAMAGED = {
-    "magic": (
-        {"labels": ((0x0803, 2), bytes(2))},
-        "train-labels-idx1-ubyte: must begin with the magic number 0x00000801, got 0x00000803\n"
-        "hint: it is not the file it claims",
-    ),
-    "header": (
-        {"images": ((0x0803, 2), b"")},
-        "train-images-idx3-ubyte: header must have 16 bytes, got 8\nhint: copy the file again",
-    ),
-    "truncated": (
-        {"images": ((0x0803, 2, 28, 28), bytes(784))},
-        "train-images-idx3-ubyte: must hold 1,568 bytes after its header, got 784\n"
-        "hint: it is truncated or damaged; copy it again",
-    ),
-    "huge": (
-        {"images": ((0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), b"")},
-        f"train-images-idx3-ubyte: must hold {(2**32 - 1) ** 3:,} bytes after its header, got 0\n"
-        "hint: it is truncated or damaged; copy it again",
-    ),
-    "dimensions": (
-        {"images": ((0x0803, 2, 28, 14), bytes(784))},
-        "train-images-idx3-ubyte: images must be 28 x 28 pixels, got 28 x 14",
-    ),
-    "counts": (
-        {"labels": ((0x0801, 3), bytes(3))},
-        "train-labels-idx1-ubyte: must hold 2 labels, one for each image, got 3",
-    ),
-    "label": (
-        {"labels": ((0x0801, 2), b"\x09\x0a")},
-        "train-labels-idx1-ubyte: labels must be in [0, 10), got 10 in sample 1",
-    ),
-    "empty": (
-        {"images": ((0x0803, 0, 28, 28), b""), "labels": ((0x0801, 0), b"")},
-        "train-labels-idx1-ubyte: must hold at least one label, got 0",
-    ),
-}
+AGAIN = "\nhint: it is truncated or damaged; copy it again"
 
 
-@pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_file_is_refused_by_name(mnist, error_of, kind):
-    changes, expected = DAMAGED[kind]
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"labels": ((0x0803, 2), bytes(2))},
+            "labels-idx1-ubyte: must begin with the magic number 0x00000801, got 0x00000803\n"
+            "hint: it is not the file it claims",
+        ),
+        (
+            {"images": ((0x0803, 2), b"")},
+            "images-idx3-ubyte: header must have 16 bytes, got 8\nhint: copy the file again",
+        ),
+        (
+            {"images": ((0x0803, 2, 28, 28), bytes(784))},
+            f"images-idx3-ubyte: must hold 1,568 bytes after its header, got 784{AGAIN}",
+        ),
+        (
+            {"images": ((0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), b"")},
+            f"images-idx3-ubyte: must hold {(2**32 - 1) ** 3:,} bytes after its header, got 0{AGAIN}",
+        ),
+        (
+            {"images": ((0x0803, 2, 28, 14), bytes(784))},
+            "images-idx3-ubyte: images must be 28 x 28 pixels, got 28 x 14",
+        ),
+        ({"labels": ((0x0801, 3), bytes(3))}, "labels-idx1-ubyte: must hold 2 labels, one for each image, got 3"),
+        ({"labels": ((0x0801, 2), b"\x09\x0a")}, "labels-idx1-ubyte: labels must be in [0, 10), got 10 in sample 1"),
+        (
+            {"images": ((0x0803, 0, 28, 28), b""), "labels": ((0x0801, 0), b"")},
+            "labels-idx1-ubyte: must hold at least one label, got 0",
+        ),
+    ],
+    ids=["magic", "header", "truncated", "huge", "dimensions", "counts", "label", "empty"],
+)
+def test_a_damaged_file_is_refused_by_name(mnist, error_of, changes, expected):
     pair(mnist, **changes)
-    assert error_of(mnist.folder, open_mnist, [mnist.folder]) == f"DIR/{expected}"
+    assert error_of(mnist.folder, open_mnist, [mnist.folder]) == f"DIR/train-{expected}"
 
 
 def test_a_pipe_keeps_nobody_waiting(mnist, error_of):
@@ -149,31 +145,15 @@ def test_a_pipe_keeps_nobody_waiting(mnist, error_of):
     )
 
 
-def test_a_truncated_gzip_file_is_refused(mnist, error_of):
-    mnist("train", 3, compress=True)
-    path = mnist.folder / "train-images-idx3-ubyte.gz"
-    path.write_bytes(path.read_bytes()[:-9])
-    assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
-        "DIR/train-images-idx3-ubyte.gz: must be a whole gzip file, "
-        "got a truncated or damaged one\nhint: copy the file again"
-    )
-
-
-def test_a_file_named_gz_that_is_not_compressed_is_refused(mnist, error_of):
-    mnist("train", 3)
-    path = mnist.folder / "train-images-idx3-ubyte"
-    path.rename(path.with_name(f"{path.name}.gz"))
-    assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
-        "DIR/train-images-idx3-ubyte.gz: must be a whole gzip file, got a truncated or damaged one\n"
-        "hint: copy the file again"
-    )
-
-
-def test_a_gzip_file_with_a_wrong_checksum_is_refused(mnist, error_of):
+@pytest.mark.parametrize(
+    "damage",
+    [lambda content: content[:-9], gzip.decompress, lambda content: content[:-8] + bytes(4) + content[-4:]],
+    ids=["truncated", "not compressed", "wrong checksum"],
+)
+def test_a_gzip_file_that_is_not_whole_is_refused(mnist, error_of, damage):
     mnist("train", 3, compress=True)
     path = mnist.folder / "train-labels-idx1-ubyte.gz"
-    content = path.read_bytes()
-    path.write_bytes(content[:-8] + bytes(4) + content[-4:])
+    path.write_bytes(damage(path.read_bytes()))
     assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
         "DIR/train-labels-idx1-ubyte.gz: must be a whole gzip file, got a truncated or damaged one\n"
         "hint: copy the file again"
@@ -189,16 +169,22 @@ def test_images_without_labels_are_refused(mnist, error_of):
     )
 
 
-def test_a_folder_without_digits_is_refused(tmp_path, error_of):
-    assert error_of(tmp_path, open_mnist, [tmp_path]) == (
-        f"DIR: must be a folder with {CONTENT}, got none among its entries (0)\n{HINT}"
-    )
-
-
-def test_a_missing_folder_is_reported_with_all_places_tried(tmp_path, error_of):
-    assert error_of(tmp_path, open_mnist, [tmp_path / "no"], tried="/x/no, /y/no") == (
-        f"DIR/no: must be a folder with {CONTENT}, found nothing there (looked for it as /x/no, /y/no)\n{HINT}"
-    )
+@pytest.mark.parametrize(
+    ("folders", "options", "expected"),
+    [
+        ([""], {}, f"DIR: must be a folder with {CONTENT}, got none among its entries (0)\n{HINT}"),
+        (
+            ["no"],
+            {"tried": "/x/no, /y/no"},
+            f"DIR/no: must be a folder with {CONTENT}, found nothing there (looked for it as /x/no, /y/no)\n{HINT}",
+        ),
+        (["", ""], {}, "data_dir: must be one folder for MNIST, got 2"),
+        ([""], {"split": "test"}, "split: must be train or val, got test"),
+    ],
+)
+def test_what_is_no_folder_of_digits_is_refused(tmp_path, error_of, folders, options, expected):
+    paths = [tmp_path / folder for folder in folders]
+    assert error_of(tmp_path, open_mnist, paths, **options) == expected
 
 
 def test_an_unreadable_file_is_reported(mnist, error_of, monkeypatch):
@@ -217,11 +203,3 @@ def test_one_sample_cannot_be_split(mnist, error_of):
     assert error_of(mnist.folder, open_mnist, [mnist.folder]) == (
         "DIR: must hold at least two samples to split in train and val, got 1"
     )
-
-
-def test_two_folders_are_refused(tmp_path, error_of):
-    assert error_of(tmp_path, open_mnist, [tmp_path, tmp_path]) == "data_dir: must be one folder for MNIST, got 2"
-
-
-def test_an_unknown_part_is_refused(tmp_path, error_of):
-    assert error_of(tmp_path, open_mnist, [tmp_path], split="test") == "split: must be train or val, got test"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.store import Tolerance
+from cstool.store.checkpoint_diff import TensorDifference
 from cstool.store.checkpoint_format import DTYPES
-from cstool.store.tensor_difference import TensorDifference
 
 Array = np.ndarray[Any, Any]
 
