@@ -11,6 +11,7 @@ import yaml
 
 from cstool.errors import ParamsError
 from cstool.params import Params, load_params
+from cstool.yaml_lines.document import parse_value
 
 SMALL: dict[str, Any] = {
     "trainer": {
@@ -48,6 +49,20 @@ def changed(changes: dict[str, Any]) -> str:
 def told(message: str, section: str = "") -> str:
     """Return a whole message of its short form: a line begins with its number in the file, @ stands for the section."""
     return re.sub(r"^(?=\d+: )", "x.yaml:", message, flags=re.MULTILINE).replace("@", section)
+
+
+def cases(table: str) -> list[tuple[Any, str]]:
+    """Values, each with what loading says of it.
+
+    Args:
+        table: a value, in YAML, =>, and the message; further lines are indented by 4, or hints, what continues one by 8
+    """
+    found = []
+    for entry in re.split(r"\n(?=\S)(?!hint: )", table.strip()):
+        value, _, message = entry.partition(" =>")
+        lines = re.sub(r"\n {8}", " ", message).split("\n")
+        found.append((parse_value(value, value), "\n".join(line.strip() for line in lines).strip()))
+    return found
 
 
 @pytest.fixture

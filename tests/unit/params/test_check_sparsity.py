@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.params.conftest import cases
+
 KEY = "init.sparsity"
 COSINE = {"type": "cosine", "init": 0.3, "half_period": 100}
 
@@ -98,125 +100,71 @@ def test_a_constant_schedule_is_a_number_for_static(load):
     assert load({KEY: {"sparsity": {"type": "constant", "value": 0.5}}}).sparsity[0].sparsity.value == 0.5
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (1.0, "@ must be at least 0 and less than 1, got 1.0"),
-        (-0.1, "@ must be at least 0 and less than 1, got -0.1"),
-        ("half", "@ must be a number or a mapping, got 'half'"),
-        (True, "@ must be a number or a mapping, got true"),
-        ([0.5, "x"], "@.1 must be a number or a mapping, got 'x'"),
-        ([0.5, 2], "@.1 must be at least 0 and less than 1, got 2"),
-        ({}, "@.sparsity is missing"),
-        ({"sparsity": None}, "@.sparsity is missing"),
-        ({"sparsity": "x"}, "@.sparsity must be a number, a list of numbers, or a mapping with a type, got 'x'"),
-        ({"sparsity": 1}, "@.sparsity must be at least 0 and less than 1, got 1"),
-        ({"sparsity": 0.5, "schedule": 0.5}, "@.schedule is another name of sparsity: give one of the two"),
-        (
-            {"sparsity": 0.5, "algorithm": "riggl"},
-            "@.algorithm must be static, gmp, set, rigl or dropconnect, got 'riggl'",
-        ),
-        (
-            {"sparsity": 0.5, "init_method": "ones"},
-            "@.init_method must be random, topk, from_zeros, checkerboard or from_checkpoint, got 'ones'",
-        ),
-        (
-            {"sparsity": [0.1, 0.2]},
-            "@.sparsity must be a number for algorithm static\nhint: gmp, set and rigl take a schedule",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "gmp"},
-            "@.sparsity must change over time for algorithm gmp, got 0.5\nhint: algorithm static keeps it as it is",
-        ),
-        ({"sparsity": 0.5, "update": {"freq": 5}}, "@.update needs algorithm gmp, set or rigl, and that is static"),
-        ({"sparsity": 0.5, "drop_fraction": 0.1}, "@.drop_fraction needs algorithm set or rigl, and that is static"),
-        (
-            {"sparsity": 0.5, "algorithm": "set", "balance_in_groups": 2},
-            "@.balance_in_groups needs algorithm rigl, and that is set",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "rigl", "balance_in_groups": 2, "balance_out_groups": 2},
-            "@.balance_out_groups cannot stand beside balance_in_groups, got 2\nhint: keep one of the two",
-        ),
-        (
-            {"sparsity": 0.5, "param_filter": []},
-            "@.param_filter must be a pattern of names or a list of them, got []\n"
-            "hint: for example '*linear_layer.weight'",
-        ),
-        ({"sparsity": 0.5, "filter": "a"}, "@.filter is not a known key\nhint: did you mean param_filter?"),
-        (
-            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {"init": 0.3}},
-            "@.drop_fraction.type is missing\nhint: the names are constant, linear, exp, power, cosine",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "type": "sine"}},
-            "@.drop_fraction.type must be one of constant, linear, exp, power, cosine, got 'sine'",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "half_period": 0}},
-            "@.drop_fraction.half_period must be greater than 0, got 0",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "minimum": 0.4}},
-            "@.drop_fraction.minimum must be at most init (0.3), got 0.4",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "rigl", "drop_fraction": {**COSINE, "period": 1}},
-            "@.drop_fraction.period is not a known key\nhint: did you mean half_period?",
-        ),
-        ({"sparsity": [0.5, 1.5], "algorithm": "gmp"}, "@.sparsity.1 must be less than 1, got 1.5"),
-        ({"sparsity": [], "algorithm": "gmp"}, "@.sparsity must hold at least 1, got []"),
-        (
-            {"sparsity": 0.5, "algorithm": "set", "update": {"start": 5}},
-            "@.update must hold freq or steps\nhint: for example {freq: 100, stop: 3584}",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "set", "update": {"freq": 5, "steps": [1]}},
-            "@.update must hold steps or freq, not both",
-        ),
-        ({"sparsity": 0.5, "algorithm": "set", "update": {"freq": 0}}, "@.update.freq must be at least 1, got 0"),
-        (
-            {"sparsity": 0.5, "algorithm": "set", "update": {"freq": 1, "start": 5, "stop": 5}},
-            "@.update.stop must be greater than start (5), got 5",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "set", "update": {"steps": [3, 3]}},
-            "@.update.steps must increase, got [3, 3]",
-        ),
-        ({"sparsity": 0.5, "algorithm": "set", "update": 100}, "@.update must be a mapping, got 100"),
-        (
-            {"sparsity": [0.1, 0.2], "algorithm": "dropconnect"},
-            "@.sparsity must be a number for algorithm dropconnect\nhint: gmp, set and rigl take a schedule",
-        ),
-        (
-            {"sparsity": 0.5, "algorithm": "dropconnect", "init_method": "topk"},
-            "@.init_method needs algorithm static, gmp, set or rigl, and that is dropconnect",
-        ),
-        ({"sparsity": 0.5, "samples": 3}, "@.samples needs algorithm dropconnect, and that is static"),
-        ({"sparsity": 0.5, "algorithm": "dropconnect", "samples": 0}, "@.samples must be at least 1, got 0"),
-        (
-            {"init_method": "from_checkpoint"},
-            "@.mask_checkpoint is missing\nhint: the zeros of that checkpoint are the mask",
-        ),
-        (
-            {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "sparsity": 0.5},
-            "@.sparsity does not go with from_checkpoint, got 0.5\nhint: mask_checkpoint says which weights are zero",
-        ),
-        (
-            {"init_method": "from_checkpoint", "mask_checkpoint": "a.mdl", "algorithm": "gmp"},
-            "@.init_method needs algorithm static to be from_checkpoint, and that is gmp",
-        ),
-        ({"init_method": "from_checkpoint", "mask_checkpoint": 5}, "@.mask_checkpoint must be a path, got 5"),
-        (
-            {"sparsity": 0.5, "mask_checkpoint": "a.mdl"},
-            "@.mask_checkpoint needs init_method from_checkpoint, and that is random",
-        ),
-        (
-            {"sparsity": 0.5, "init_method": "topk", "rewind_checkpoint": "a.mdl"},
-            "@.rewind_checkpoint needs init_method from_checkpoint, and that is topk",
-        ),
-    ],
-)
+REFUSED = cases("""\
+1.0 => @ must be at least 0 and less than 1, got 1.0
+-0.1 => @ must be at least 0 and less than 1, got -0.1
+half => @ must be a number or a mapping, got 'half'
+true => @ must be a number or a mapping, got true
+[0.5, x] => @.1 must be a number or a mapping, got 'x'
+[0.5, 2] => @.1 must be at least 0 and less than 1, got 2
+{} => @.sparsity is missing
+sparsity: null => @.sparsity is missing
+sparsity: x => @.sparsity must be a number, a list of numbers, or a mapping with a type, got 'x'
+sparsity: 1 => @.sparsity must be at least 0 and less than 1, got 1
+{sparsity: 0.5, schedule: 0.5} => @.schedule is another name of sparsity: give one of the two
+{sparsity: 0.5, algorithm: riggl} => @.algorithm must be static, gmp, set, rigl or dropconnect, got 'riggl'
+{sparsity: 0.5, init_method: ones} =>
+    @.init_method must be random, topk, from_zeros, checkerboard or from_checkpoint, got 'ones'
+sparsity: [0.1, 0.2] => @.sparsity must be a number for algorithm static\nhint: gmp, set and rigl take a schedule
+{sparsity: 0.5, algorithm: gmp} => @.sparsity must change over time for algorithm gmp, got 0.5
+    hint: algorithm static keeps it as it is
+{sparsity: 0.5, update: {freq: 5}} => @.update needs algorithm gmp, set or rigl, and that is static
+{sparsity: 0.5, drop_fraction: 0.1} => @.drop_fraction needs algorithm set or rigl, and that is static
+{sparsity: 0.5, algorithm: set, balance_in_groups: 2} => @.balance_in_groups needs algorithm rigl, and that is set
+{sparsity: 0.5, algorithm: rigl, balance_in_groups: 2, balance_out_groups: 2} =>
+    @.balance_out_groups cannot stand beside balance_in_groups, got 2\nhint: keep one of the two
+{sparsity: 0.5, param_filter: []} => @.param_filter must be a pattern of names or a list of them, got []
+    hint: for example '*linear_layer.weight'
+{sparsity: 0.5, filter: a} => @.filter is not a known key\nhint: did you mean param_filter?
+{sparsity: 0.5, algorithm: rigl, drop_fraction: {init: 0.3}} => @.drop_fraction.type is missing
+    hint: the names are constant, linear, exp, power, cosine
+{sparsity: 0.5, algorithm: rigl, drop_fraction: {type: sine, init: 0.3, half_period: 100}} =>
+    @.drop_fraction.type must be one of constant, linear, exp, power, cosine, got 'sine'
+{sparsity: 0.5, algorithm: rigl, drop_fraction: {type: cosine, init: 0.3, half_period: 0}} =>
+    @.drop_fraction.half_period must be greater than 0, got 0
+{sparsity: 0.5, algorithm: rigl, drop_fraction: {type: cosine, init: 0.3, half_period: 100, minimum: 0.4}} =>
+    @.drop_fraction.minimum must be at most init (0.3), got 0.4
+{sparsity: 0.5, algorithm: rigl, drop_fraction: {type: cosine, init: 0.3, half_period: 100, period: 1}} =>
+    @.drop_fraction.period is not a known key\nhint: did you mean half_period?
+{sparsity: [0.5, 1.5], algorithm: gmp} => @.sparsity.1 must be less than 1, got 1.5
+{sparsity: [], algorithm: gmp} => @.sparsity must hold at least 1, got []
+{sparsity: 0.5, algorithm: set, update: {start: 5}} => @.update must hold freq or steps
+    hint: for example {freq: 100, stop: 3584}
+{sparsity: 0.5, algorithm: set, update: {freq: 5, steps: [1]}} => @.update must hold steps or freq, not both
+{sparsity: 0.5, algorithm: set, update: {freq: 0}} => @.update.freq must be at least 1, got 0
+{sparsity: 0.5, algorithm: set, update: {freq: 1, start: 5, stop: 5}} =>
+    @.update.stop must be greater than start (5), got 5
+{sparsity: 0.5, algorithm: set, update: {steps: [3, 3]}} => @.update.steps must increase, got [3, 3]
+{sparsity: 0.5, algorithm: set, update: 100} => @.update must be a mapping, got 100
+{sparsity: [0.1, 0.2], algorithm: dropconnect} => @.sparsity must be a number for algorithm dropconnect
+    hint: gmp, set and rigl take a schedule
+{sparsity: 0.5, algorithm: dropconnect, init_method: topk} =>
+    @.init_method needs algorithm static, gmp, set or rigl, and that is dropconnect
+{sparsity: 0.5, samples: 3} => @.samples needs algorithm dropconnect, and that is static
+{sparsity: 0.5, algorithm: dropconnect, samples: 0} => @.samples must be at least 1, got 0
+init_method: from_checkpoint => @.mask_checkpoint is missing\nhint: the zeros of that checkpoint are the mask
+{init_method: from_checkpoint, mask_checkpoint: a.mdl, sparsity: 0.5} =>
+    @.sparsity does not go with from_checkpoint, got 0.5\nhint: mask_checkpoint says which weights are zero
+{init_method: from_checkpoint, mask_checkpoint: a.mdl, algorithm: gmp} =>
+    @.init_method needs algorithm static to be from_checkpoint, and that is gmp
+{init_method: from_checkpoint, mask_checkpoint: 5} => @.mask_checkpoint must be a path, got 5
+{sparsity: 0.5, mask_checkpoint: a.mdl} => @.mask_checkpoint needs init_method from_checkpoint, and that is random
+{sparsity: 0.5, init_method: topk, rewind_checkpoint: a.mdl} =>
+    @.rewind_checkpoint needs init_method from_checkpoint, and that is topk
+""")
+
+
+@pytest.mark.parametrize(("value", "message"), REFUSED)
 def test_a_section_that_makes_no_sense_is_an_error(failure, value, message):
     assert failure({KEY: value}).split(": ", 1)[1] == message.replace("@", "trainer.init.sparsity")
 

@@ -10,7 +10,8 @@ import yaml
 from cstool.errors import ParamsError
 from cstool.params import load_params
 from cstool.params.legacy import convert_legacy_data, is_legacy
-from tests.unit.params.conftest import told
+from cstool.yaml_lines.document import parse_value
+from tests.unit.params.conftest import cases, told
 
 INTEROP = Path(__file__).parents[2] / "interop"
 LINEAR = {"scheduler": "Linear", "initial_learning_rate": 0.0, "end_learning_rate": 0.1, "total_iters": 5}
@@ -171,62 +172,31 @@ def test_the_trainer_layout_is_no_reason_for_a_warning(load):
     assert load({}).warnings == ()
 
 
-@pytest.mark.parametrize(
-    ("rate", "schedulers"),
-    [
-        (0.001, [{"ConstantLR": {"learning_rate": 0.001}}]),
-        ({"scheduler": "Constant", "learning_rate": 0.1}, [{"ConstantLR": {"learning_rate": 0.1}}]),
-        ([{"scheduler": "constantlr", "learning_rate": 0.1}], [{"ConstantLR": {"learning_rate": 0.1}}]),
-        (
-            {"scheduler": "CosineDecay", "initial_learning_rate": 1, "end_learning_rate": 0, "steps": 5},
-            [{"CosineDecayLR": {"initial_learning_rate": 1, "end_learning_rate": 0, "total_iters": 5}}],
-        ),
-        (
-            {"scheduler": "Exponential", "initial_learning_rate": 1, "decay_rate": 0.5, "decay_steps": 5},
-            [{"ExponentialLR": {"initial_learning_rate": 1, "decay_rate": 0.5, "total_iters": 5}}],
-        ),
-        (
-            {"scheduler": "PiecewiseConstant", "learning_rates": [1, 2], "milestones": [5]},
-            [{"PiecewiseConstantLR": {"learning_rates": [1, 2], "milestones": [5]}}],
-        ),
-        (
-            [
-                LINEAR,
-                {
-                    "scheduler": "Multiplicative",
-                    "main_scheduler": "chained",
-                    "initial_learning_rate": 1.0,
-                    "coefficient": 0.5,
-                },
-            ],
-            [
-                {
-                    "ChainedScheduler": {
-                        "schedulers": [
-                            {"LinearLR": {"initial_learning_rate": 0, "end_learning_rate": 0.1, "total_iters": 5}},
-                            {"MultiplicativeLR": {"initial_learning_rate": 1.0, "coefficient": 0.5}},
-                        ]
-                    }
-                }
-            ],
-        ),
-        (
-            [LINEAR, {"scheduler": "Constant", "main_scheduler": "sequential", "learning_rate": 0.1}],
-            [
-                {
-                    "SequentialLR": {
-                        "schedulers": [
-                            {"LinearLR": {"initial_learning_rate": 0, "end_learning_rate": 0.1, "total_iters": 5}},
-                            {"ConstantLR": {"learning_rate": 0.1}},
-                        ]
-                    }
-                }
-            ],
-        ),
-    ],
-)
+RATES = cases("""\
+0.001 => [{ConstantLR: {learning_rate: 0.001}}]
+{scheduler: Constant, learning_rate: 0.1} => [{ConstantLR: {learning_rate: 0.1}}]
+[{scheduler: constantlr, learning_rate: 0.1}] => [{ConstantLR: {learning_rate: 0.1}}]
+{scheduler: CosineDecay, initial_learning_rate: 1, end_learning_rate: 0, steps: 5} =>
+    [{CosineDecayLR: {initial_learning_rate: 1, end_learning_rate: 0, total_iters: 5}}]
+{scheduler: Exponential, initial_learning_rate: 1, decay_rate: 0.5, decay_steps: 5} =>
+    [{ExponentialLR: {initial_learning_rate: 1, decay_rate: 0.5, total_iters: 5}}]
+{scheduler: PiecewiseConstant, learning_rates: [1, 2], milestones: [5]} =>
+    [{PiecewiseConstantLR: {learning_rates: [1, 2], milestones: [5]}}]
+[{scheduler: Linear, initial_learning_rate: 0.0, end_learning_rate: 0.1, total_iters: 5},
+    {scheduler: Multiplicative, main_scheduler: chained, initial_learning_rate: 1.0, coefficient: 0.5}] =>
+    [{ChainedScheduler: {schedulers: [{LinearLR: {initial_learning_rate: 0, end_learning_rate: 0.1, total_iters: 5}},
+        {MultiplicativeLR: {initial_learning_rate: 1.0, coefficient: 0.5}}]}}]
+[{scheduler: Linear, initial_learning_rate: 0.0, end_learning_rate: 0.1, total_iters: 5},
+    {scheduler: Constant, main_scheduler: sequential, learning_rate: 0.1}] =>
+    [{SequentialLR: {schedulers: [{LinearLR: {initial_learning_rate: 0, end_learning_rate: 0.1, total_iters: 5}},
+        {ConstantLR: {learning_rate: 0.1}}]}}]
+""")
+
+
+@pytest.mark.parametrize(("rate", "schedulers"), RATES)
 def test_learning_rate_becomes_schedulers(old, load, rate, schedulers):
-    assert old({"optimizer.learning_rate": rate}).schedulers == load({"init.schedulers": schedulers}).schedulers
+    new = load({"init.schedulers": parse_value(schedulers, "schedulers")})
+    assert old({"optimizer.learning_rate": rate}).schedulers == new.schedulers
 
 
 def test_adjusted_learning_rates_stay_with_the_optimizer_and_wrap_the_schedule(old):
@@ -390,76 +360,53 @@ def test_two_names_of_a_model_are_an_error(old_failure):
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"runconfig.max_steps": 0}, "13: runconfig.max_steps must be at least 1, got 0"),
-        ({"runconfig.num_csx": 0}, "14: runconfig.num_csx must be at least 1, got 0"),
-        ({"runconfig.max_stepz": 1}, "14: runconfig.max_stepz is not a known key\nhint: did you mean max_steps?"),
-        ({"runconfig": 5}, "12: runconfig must be a mapping, got 5"),
-        (
-            {"runconfig.compile_only": True, "runconfig.validate_only": True},
-            "15: runconfig.validate_only cannot stand beside compile_only, got true\nhint: keep one of the two",
-        ),
-        ({"runconfig.max_checkpoints": 0}, "14: runconfig.max_checkpoints must be at least 1, got 0"),
-        ({"runconfig.checkpoint_path": 5}, "14: runconfig.checkpoint_path must be text, got 5"),
-        (
-            {"runconfig.load_checkpoint_states": 5},
-            "14: runconfig.load_checkpoint_states must be all, or names of states, got 5\nhint: for example model",
-        ),
-        ({"model": None}, "5: model is missing"),
-        ({"model": 5}, "5: model must be a mapping, got 5"),
-        ({"model.lora_params": {"r": 8}}, "9: not supported: model.lora_params\nhint: leave it out"),
-        (
-            {"optimizer": 5},
-            "9: optimizer must be a mapping with one name, got 5\n"
-            "hint: the names are SGD, Adam, AdamW, Lion, Adafactor",
-        ),
-        (
-            {"optimizer.optimizer_type": None},
-            "10: optimizer.optimizer_type is missing\nhint: the names are SGD, Adam, AdamW, Lion, Adafactor",
-        ),
-        (
-            {"optimizer.optimizer_type": "adamx"},
-            "10: optimizer.optimizer_type is not a known name, got 'adamx'\nhint: did you mean Adamax?",
-        ),
-        (
-            {"optimizer.optimizer_type": "lamb"},
-            "10: not supported: optimizer.optimizer_type: Lamb\nhint: supported: SGD, Adam, AdamW, Lion, Adafactor",
-        ),
-        ({"optimizer.learning_rate": -1}, "11: optimizer.learning_rate must be at least 0, got -1"),
-        ({"optimizer.learning_rate": None}, "11: optimizer.learning_rate is missing\nhint: or give schedulers"),
-        ({"optimizer.betas": [0.9, 1]}, "14: optimizer.betas.1 must be less than 1, got 1"),
-        ({"optimizer.beta1": 0.9, "optimizer.beta2": 1}, "13: optimizer.beta2 must be less than 1, got 1"),
-        ({"optimizer.max_gradient_norm": 0}, "12: optimizer.max_gradient_norm must be greater than 0, got 0"),
-        (
-            {"optimizer.disable_lr_steps_reset": True},
-            "12: not supported: optimizer.disable_lr_steps_reset: true\nhint: leave it out",
-        ),
-        (
-            {"optimizer.learning_rate": [{**LINEAR, "total_iters": 0}]},
-            "15: optimizer.learning_rate.0.total_iters must be at least 1, got 0",
-        ),
-        (
-            {"optimizer.learning_rate": [LINEAR, {"scheduler": "Constant", "steps": 0, "learning_rate": 1}]},
-            "17: optimizer.learning_rate.1.steps must be at least 1, got 0",
-        ),
-        (
-            {"optimizer.learning_rate": {**LINEAR, "scheduler": "Lineer"}},
-            "12: optimizer.learning_rate.scheduler is not a known name, got 'Lineer'\nhint: did you mean LinearLR?",
-        ),
-        ({"train_input.batch_size": 0}, "4: train_input.batch_size must be at least 1, got 0"),
-        ({"train_input": 5}, "1: train_input must be a mapping, got 5"),
-        ({"eval_input": {**EVAL, "batch_size": 0}}, "17: eval_input.batch_size must be at least 1, got 0"),
-        ({"sparsity": {"sparsity": 1.5}}, "15: sparsity.sparsity must be at least 0 and less than 1, got 1.5"),
-        ({"rumconfig": {}}, "14: rumconfig is not a known key\nhint: did you mean runconfig?"),
-        (
-            {"callbacks": []},
-            "14: callbacks is not a known key\nhint: the keys here are train_input, eval_input, model, "
-            "optimizer, sparsity, runconfig, csconfig, wandb",
-        ),
-    ],
-)
+REFUSED = cases("""\
+runconfig.max_steps: 0 => 13: runconfig.max_steps must be at least 1, got 0
+runconfig.num_csx: 0 => 14: runconfig.num_csx must be at least 1, got 0
+runconfig.max_stepz: 1 => 14: runconfig.max_stepz is not a known key\nhint: did you mean max_steps?
+runconfig: 5 => 12: runconfig must be a mapping, got 5
+{runconfig.compile_only: true, runconfig.validate_only: true} =>
+    15: runconfig.validate_only cannot stand beside compile_only, got true\nhint: keep one of the two
+runconfig.max_checkpoints: 0 => 14: runconfig.max_checkpoints must be at least 1, got 0
+runconfig.checkpoint_path: 5 => 14: runconfig.checkpoint_path must be text, got 5
+runconfig.load_checkpoint_states: 5 => 14: runconfig.load_checkpoint_states must be all, or names of states, got 5
+    hint: for example model
+model: null => 5: model is missing
+model: 5 => 5: model must be a mapping, got 5
+model.lora_params: {r: 8} => 9: not supported: model.lora_params\nhint: leave it out
+optimizer: 5 => 9: optimizer must be a mapping with one name, got 5
+    hint: the names are SGD, Adam, AdamW, Lion, Adafactor
+optimizer.optimizer_type: null => 10: optimizer.optimizer_type is missing
+    hint: the names are SGD, Adam, AdamW, Lion, Adafactor
+optimizer.optimizer_type: adamx => 10: optimizer.optimizer_type is not a known name, got 'adamx'
+    hint: did you mean Adamax?
+optimizer.optimizer_type: lamb => 10: not supported: optimizer.optimizer_type: Lamb
+    hint: supported: SGD, Adam, AdamW, Lion, Adafactor
+optimizer.learning_rate: -1 => 11: optimizer.learning_rate must be at least 0, got -1
+optimizer.learning_rate: null => 11: optimizer.learning_rate is missing\nhint: or give schedulers
+optimizer.betas: [0.9, 1] => 14: optimizer.betas.1 must be less than 1, got 1
+{optimizer.beta1: 0.9, optimizer.beta2: 1} => 13: optimizer.beta2 must be less than 1, got 1
+optimizer.max_gradient_norm: 0 => 12: optimizer.max_gradient_norm must be greater than 0, got 0
+optimizer.disable_lr_steps_reset: true => 12: not supported: optimizer.disable_lr_steps_reset: true\nhint: leave it out
+optimizer.learning_rate: [{scheduler: Linear, initial_learning_rate: 0.0, end_learning_rate: 0.1, total_iters: 0}] =>
+    15: optimizer.learning_rate.0.total_iters must be at least 1, got 0
+optimizer.learning_rate: [{scheduler: Linear, initial_learning_rate: 0.0, end_learning_rate: 0.1, total_iters:
+    5}, {scheduler: Constant, steps: 0, learning_rate: 1}] =>
+    17: optimizer.learning_rate.1.steps must be at least 1, got 0
+optimizer.learning_rate: {scheduler: Lineer, initial_learning_rate: 0.0, end_learning_rate: 0.1, total_iters: 5} =>
+    12: optimizer.learning_rate.scheduler is not a known name, got 'Lineer'\nhint: did you mean LinearLR?
+train_input.batch_size: 0 => 4: train_input.batch_size must be at least 1, got 0
+train_input: 5 => 1: train_input must be a mapping, got 5
+eval_input: {data_processor: GptHDF5MapDataProcessor, data_dir: data/val, batch_size: 0} =>
+    17: eval_input.batch_size must be at least 1, got 0
+sparsity: {sparsity: 1.5} => 15: sparsity.sparsity must be at least 0 and less than 1, got 1.5
+rumconfig: {} => 14: rumconfig is not a known key\nhint: did you mean runconfig?
+callbacks: [] => 14: callbacks is not a known key
+    hint: the keys here are train_input, eval_input, model, optimizer, sparsity, runconfig, csconfig, wandb
+""")
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
 def test_an_error_names_the_key_and_the_line_as_written(old_failure, changes, message):
     assert old_failure(changes) == told(message)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cstool.params import data_set_names, load_params
-from tests.unit.params.conftest import told
+from tests.unit.params.conftest import cases, told
 
 TRAIN = "fit.train_dataloader"
 
@@ -59,32 +59,29 @@ def test_keys_about_worker_processes_are_noted(load):
 T = f"trainer.{TRAIN}"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("batch_size", 0, "16: @.batch_size must be at least 1, got 0"),
-        ("batch_size", None, "16: @.batch_size is missing"),
-        ("data_dir", [], "15: @.data_dir must hold at least 1, got []"),
-        ("data_dir", 5, "15: @.data_dir must be a folder or a list of folders, got 5"),
-        ("data_dir", ["a", ""], "15: @.data_dir must be a folder or a list of folders, got ['a', '']"),
-        (
-            "data_processor",
-            "GptHDF5MapDataProcesor",
-            "14: @.data_processor must be GptHDF5MapDataProcessor, GptHDF5DataProcessor or "
-            "MNISTDataProcessor, got 'GptHDF5MapDataProcesor'",
-        ),
-        ("split", "test", "17: @.split must be train or val, got 'test'"),
-        ("max_sequence_length", 0, "17: @.max_sequence_length must be at least 1, got 0"),
-        ("shuffle_seed", -1, "17: @.shuffle_seed must be at least 0, got -1"),
-        ("batchsize", 3, "17: @.batchsize is not a known key\nhint: did you mean batch_size?"),
-        ("num_samples", 5, "17: not supported: @.num_samples: 5\nhint: leave it out"),
-        ("sort_files", False, "17: not supported: @.sort_files: false\nhint: supported: true"),
-        ("data_transforms", 5, "17: @.data_transforms must be a list, got 5"),
-        ("use_vsl", True, "17: not supported: @.use_vsl: true\nhint: leave it out"),
-    ],
-)
-def test_a_dataloader_that_makes_no_sense_is_an_error(failure, key, value, message):
-    assert failure({f"{TRAIN}.{key}": value}) == told(message, T)
+REFUSED = cases("""\
+batch_size: 0 => 16: @.batch_size must be at least 1, got 0
+batch_size: null => 16: @.batch_size is missing
+data_dir: [] => 15: @.data_dir must hold at least 1, got []
+data_dir: 5 => 15: @.data_dir must be a folder or a list of folders, got 5
+data_dir: [a, ''] => 15: @.data_dir must be a folder or a list of folders, got ['a', '']
+data_processor: GptHDF5MapDataProcesor =>
+    14: @.data_processor must be GptHDF5MapDataProcessor, GptHDF5DataProcessor or MNISTDataProcessor, got
+        'GptHDF5MapDataProcesor'
+split: test => 17: @.split must be train or val, got 'test'
+max_sequence_length: 0 => 17: @.max_sequence_length must be at least 1, got 0
+shuffle_seed: -1 => 17: @.shuffle_seed must be at least 0, got -1
+batchsize: 3 => 17: @.batchsize is not a known key\nhint: did you mean batch_size?
+num_samples: 5 => 17: not supported: @.num_samples: 5\nhint: leave it out
+sort_files: false => 17: not supported: @.sort_files: false\nhint: supported: true
+data_transforms: 5 => 17: @.data_transforms must be a list, got 5
+use_vsl: true => 17: not supported: @.use_vsl: true\nhint: leave it out
+""")
+
+
+@pytest.mark.parametrize(("keys", "message"), REFUSED)
+def test_a_dataloader_that_makes_no_sense_is_an_error(failure, keys, message):
+    assert failure({f"{TRAIN}.{key}": value for key, value in keys.items()}) == told(message, T)
 
 
 VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "val", "batch_size": 4}
@@ -156,26 +153,18 @@ def test_sink_tokens_have_defaults(load):
     }
 
 
-@pytest.mark.parametrize(
-    ("transform", "message"),
-    [
-        (
-            {"name": "add_memory_tokens"},
-            "not supported: {}.name: add_memory_tokens\nhint: did you mean add_sink_tokens?",
-        ),
-        ({"name": "add_sink_tokens", "num_sink_tokens": 0}, "{}.num_sink_tokens must be at least 1, got 0"),
-        (
-            {"name": "add_sink_tokens", "sink_token_id": 50257},
-            "{}.sink_token_id must be less than the vocab_size of the model (50257), got 50257",
-        ),
-        (
-            {"name": "add_sink_tokens", "sink_tokens": 1},
-            "{}.sink_tokens is not a known key\nhint: did you mean num_sink_tokens?",
-        ),
-        (5, "{} must be a mapping, got 5"),
-        (None, "{} must be a mapping, got []"),
-    ],
-)
+NO_TRANSFORMS = cases("""\
+name: add_memory_tokens => not supported: {}.name: add_memory_tokens\nhint: did you mean add_sink_tokens?
+{name: add_sink_tokens, num_sink_tokens: 0} => {}.num_sink_tokens must be at least 1, got 0
+{name: add_sink_tokens, sink_token_id: 50257} =>
+    {}.sink_token_id must be less than the vocab_size of the model (50257), got 50257
+{name: add_sink_tokens, sink_tokens: 1} => {}.sink_tokens is not a known key\nhint: did you mean num_sink_tokens?
+5 => {} must be a mapping, got 5
+null => {} must be a mapping, got []
+""")
+
+
+@pytest.mark.parametrize(("transform", "message"), NO_TRANSFORMS)
 def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, message):
     found = failure({f"{TRAIN}.data_transforms": [transform]})
     assert found.split(": ", 1)[1] == message.format(f"{T}.data_transforms.0")

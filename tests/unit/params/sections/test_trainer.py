@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cstool.params import ALL_STATES, load_params
-from tests.unit.params.conftest import told
+from tests.unit.params.conftest import cases, told
 
 I = "trainer.init"  # noqa: E741
 VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "d", "batch_size": 4}
@@ -231,58 +231,33 @@ def test_an_early_stopping_that_makes_no_sense_is_an_error(failure, arguments, c
 SAVED = {"init.checkpoint.steps": 5}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "changes", "message"),
-    [
-        ({"k": 0}, SAVED, "k must be at least 1, got 0"),
-        ({"k": 1}, {}, "needs checkpoints, and checkpoint.steps is missing\nhint: checkpoint.steps: N saves them"),
-        (
-            {"k": 1, "checkpoint_states": "wheels"},
-            SAVED,
-            "checkpoint_states must be all or some of model, optimizer, dataloader, got 'wheels'",
-        ),
-        (
-            {"k": 1, "checkpoint_states": "model,"},
-            SAVED,
-            "checkpoint_states must be all or some of model, optimizer, dataloader, got 'model,'",
-        ),
-        (
-            {"k": 1, "checkpoint_states": []},
-            SAVED,
-            "checkpoint_states must be all or some of model, optimizer, dataloader, got []",
-        ),
-        (
-            {"k": 1, "checkpoint_states": "optimizer"},
-            {**SAVED, "init.sparsity": 0.5},
-            "checkpoint_states must have model in it where weights are sparse, got 'optimizer'",
-        ),
-        (
-            {"k": 1, "checkpoint_name": "weights"},
-            SAVED,
-            "checkpoint_name must be a file name that holds {ckpt_name} and more, got 'weights'\n"
-            "hint: for example {checkpoint_states}_{ckpt_name}",
-        ),
-        (
-            {"k": 1, "checkpoint_name": "../{ckpt_name}"},
-            SAVED,
-            "checkpoint_name must be a file name that holds {ckpt_name} and more, got '../{ckpt_name}'\n"
-            "hint: for example {checkpoint_states}_{ckpt_name}",
-        ),
-        (
-            {"k": 1, "checkpoint_name": "{ckpt_name}"},
-            SAVED,
-            "checkpoint_name must be a file name that holds {ckpt_name} and more, got '{ckpt_name}'\n"
-            "hint: for example {checkpoint_states}_{ckpt_name}",
-        ),
-        (
-            {"k": 1, "checkpoint_name": "1{ckpt_name}"},
-            {**SAVED, "init.checkpoint.checkpoint_name": "{step}.mdl"},
-            "checkpoint_name must not make the name of a checkpoint ({step}.mdl), got '1{ckpt_name}'",
-        ),
-    ],
-)
-def test_a_second_file_that_makes_no_sense_is_an_error(failure, arguments, changes, message):
-    assert callback_error(failure, "SaveCheckpointState", arguments, **changes) == message
+NO_SECOND_FILES = cases("""\
+k: 0 => k must be at least 1, got 0
+[{k: 1}, {init.checkpoint.steps: null}] => needs checkpoints, and checkpoint.steps is missing
+    hint: checkpoint.steps: N saves them
+{k: 1, checkpoint_states: wheels} => checkpoint_states must be all or some of model, optimizer, dataloader, got 'wheels'
+{k: 1, checkpoint_states: 'model,'} =>
+    checkpoint_states must be all or some of model, optimizer, dataloader, got 'model,'
+{k: 1, checkpoint_states: []} => checkpoint_states must be all or some of model, optimizer, dataloader, got []
+[{k: 1, checkpoint_states: optimizer}, {init.sparsity: 0.5}] =>
+    checkpoint_states must have model in it where weights are sparse, got 'optimizer'
+{k: 1, checkpoint_name: weights} => checkpoint_name must be a file name that holds {ckpt_name} and more, got 'weights'
+    hint: for example {checkpoint_states}_{ckpt_name}
+{k: 1, checkpoint_name: '../{ckpt_name}'} =>
+    checkpoint_name must be a file name that holds {ckpt_name} and more, got '../{ckpt_name}'
+    hint: for example {checkpoint_states}_{ckpt_name}
+{k: 1, checkpoint_name: '{ckpt_name}'} =>
+    checkpoint_name must be a file name that holds {ckpt_name} and more, got '{ckpt_name}'
+    hint: for example {checkpoint_states}_{ckpt_name}
+[{k: 1, checkpoint_name: '1{ckpt_name}'}, {init.checkpoint.checkpoint_name: '{step}.mdl'}] =>
+    checkpoint_name must not make the name of a checkpoint ({step}.mdl), got '1{ckpt_name}'
+""")
+
+
+@pytest.mark.parametrize(("arguments", "message"), NO_SECOND_FILES)
+def test_a_second_file_that_makes_no_sense_is_an_error(failure, arguments, message):
+    arguments, changes = arguments if isinstance(arguments, list) else (arguments, {})
+    assert callback_error(failure, "SaveCheckpointState", arguments, **{**SAVED, **changes}) == message
 
 
 def test_a_second_file_that_will_never_be_saved_is_worth_a_warning(load):
@@ -349,132 +324,67 @@ def test_checkpoints_every_0_steps_are_none(load):
     assert load({"init.checkpoint.steps": 0}).checkpoint.steps is None
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        (
-            "precision",
-            {"max_gradient_norm": 1.0, "max_gradient_value": 0.5},
-            "14: @.precision.max_gradient_value cannot stand beside max_gradient_norm, got 0.5\n"
-            "hint: keep one of the two",
-        ),
-        ("precision", {"max_gradient_norm": 0}, "13: @.precision.max_gradient_norm must be greater than 0, got 0"),
-        ("loop", {"max_steps": 0}, "11: @.loop.max_steps must be at least 1, got 0"),
-        ("loop", {"num_steps": -1}, "11: @.loop.num_steps must be at least 1, got -1"),
-        ("loop", {"max_steps": 2**31}, "11: @.loop.max_steps must be at most 2147483647, got 2147483648"),
-        ("loop", {"num_epochs": 1.5}, "11: @.loop.num_epochs must be a whole number, got 1.5"),
-        (
-            "loop",
-            {"eval_frequency": -1},
-            "11: @.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, "
-            "or 0 for never, got -1",
-        ),
-        (
-            "loop",
-            {"eval_frequency": 1.5},
-            "11: @.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, "
-            "or 0 for never, got 1.5",
-        ),
-        (
-            "loop",
-            {"eval_frequency": "never"},
-            "11: @.loop.eval_frequency must be a number of steps, or a share of the run up to 1.0, got 'never'",
-        ),
-        ("loop", [], "10: @.loop must be a mapping, got []"),
-        ("checkpoint", {"steps": -1}, "13: @.checkpoint.steps must be at least 1, got -1"),
-        (
-            "checkpoint",
-            {"checkpoint_name": "final.mdl"},
-            "13: @.checkpoint.checkpoint_name must be a file name that holds {step} once, "
-            "got 'final.mdl'\nhint: for example checkpoint_{step}.mdl",
-        ),
-        (
-            "checkpoint",
-            {"checkpoint_name": "a/{step}.mdl"},
-            "13: @.checkpoint.checkpoint_name must be a file name that holds {step} once, "
-            "got 'a/{step}.mdl'\nhint: for example checkpoint_{step}.mdl",
-        ),
-        (
-            "checkpoint",
-            {"checkpoint_root": "s3://bucket"},
-            "13: not supported: @.checkpoint.checkpoint_root: s3://bucket\nhint: leave it out",
-        ),
-        ("logging", {"log_level": "LOUD"}, "13: @.logging.log_level must be DEBUG, INFO, WARNING or ERROR, got 'LOUD'"),
-        (
-            "backend",
-            {"cluster_config": {"num_csx": 0}},
-            "14: @.backend.cluster_config.num_csx must be at least 1, got 0",
-        ),
-        (
-            "backend",
-            {"cluster_config": {"num_cxs": 2}},
-            "14: @.backend.cluster_config.num_cxs is not a known key\nhint: did you mean num_csx?",
-        ),
-        ("backend", {"cluster_config": 3}, "13: @.backend.cluster_config must be a mapping, got 3"),
-        ("callbacks", {"ComputeNorm": {}}, "12: @.callbacks must be a list, got a mapping"),
-        (
-            "callbacks",
-            [{"ComputeNom": {}}],
-            "13: @.callbacks.0.ComputeNom is not a known name\nhint: did you mean ComputeNorm?",
-        ),
-        ("callbacks", [{"Lora": {"r": 8}}], "13: not supported: @.callbacks.0.Lora\nhint: leave it out"),
-        ("seed", -1, "12: @.seed must be at least 0, got -1"),
-        ("seed", True, "12: @.seed must be a whole number, got true"),
-        (
-            "activation_checkpointing",
-            "allways",
-            "12: @.activation_checkpointing must be auto, always or never, got 'allways'",
-        ),
-        ("model_dir", 5, "12: @.model_dir must be text, got 5"),
-        (
-            "callbacks",
-            [{"EleutherEvalHarness": {"eeh_args": {}}}],
-            "13: not supported: @.callbacks.0.EleutherEvalHarness\nhint: leave it out",
-        ),
-        (
-            "callbacks",
-            [{"LoadCheckpointStates": {"load_checkpoint_state": "model"}}],
-            "14: @.callbacks.0.LoadCheckpointStates.load_checkpoint_state is not a known key\n"
-            "hint: did you mean load_checkpoint_states?",
-        ),
-        (
-            "callbacks",
-            [{"LoadCheckpointStates": {"load_checkpoint_states": 5}}],
-            "14: @.callbacks.0.LoadCheckpointStates.load_checkpoint_states must be all, or names of states, "
-            "got 5\nhint: for example model",
-        ),
-        (
-            "callbacks",
-            [{"KeepNCheckpoints": {"n": 0}}],
-            "14: @.callbacks.0.KeepNCheckpoints.n must be at least 1, got 0",
-        ),
-        ("callbacks", [{"SaveCheckpointState": {}}], "13: @.callbacks.0.SaveCheckpointState.k is missing"),
-        (
-            "callbacks",
-            [{"CountParams": {"order": 1}}],
-            "14: @.callbacks.0.CountParams.order is not a known key\nhint: did you mean order_by?",
-        ),
-        ("callbacks", [{"GlobalFlags": 5}], "13: @.callbacks.0.GlobalFlags must be a mapping, got 5"),
-        (
-            "loggers",
-            [{"WandLogger": {}}],
-            "13: @.loggers.0.WandLogger is not a known name\nhint: did you mean WandbLogger?",
-        ),
-        (
-            "loggers",
-            [{"WandbLogger": {"projet": "p"}}],
-            "14: @.loggers.0.WandbLogger.projet is not a known key\nhint: did you mean project?",
-        ),
-        (
-            "autorestart",
-            {"restarts": 3},
-            "13: @.autorestart.restarts is not a known key\nhint: did you mean max_num_restarts?",
-        ),
-        ("sparsty", 0.5, "12: @.sparsty is not a known key\nhint: did you mean sparsity?"),
-    ],
-)
-def test_a_section_that_makes_no_sense_is_an_error(failure, key, value, message):
-    assert failure({f"init.{key}": value}) == told(message, I)
+REFUSED = cases("""\
+precision: {max_gradient_norm: 1.0, max_gradient_value: 0.5} =>
+    14: @.precision.max_gradient_value cannot stand beside max_gradient_norm, got 0.5\nhint: keep one of the two
+precision: {max_gradient_norm: 0} => 13: @.precision.max_gradient_norm must be greater than 0, got 0
+loop: {max_steps: 0} => 11: @.loop.max_steps must be at least 1, got 0
+loop: {num_steps: -1} => 11: @.loop.num_steps must be at least 1, got -1
+loop: {max_steps: 2147483648} => 11: @.loop.max_steps must be at most 2147483647, got 2147483648
+loop: {num_epochs: 1.5} => 11: @.loop.num_epochs must be a whole number, got 1.5
+loop: {eval_frequency: -1} =>
+    11: @.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, or 0 for never, got -1
+loop: {eval_frequency: 1.5} =>
+    11: @.loop.eval_frequency must be at least 1 step, or a share of the run between 0.0 and 1.0, or 0 for never,
+        got 1.5
+loop: {eval_frequency: never} =>
+    11: @.loop.eval_frequency must be a number of steps, or a share of the run up to 1.0, got 'never'
+loop: [] => 10: @.loop must be a mapping, got []
+checkpoint: {steps: -1} => 13: @.checkpoint.steps must be at least 1, got -1
+checkpoint: {checkpoint_name: final.mdl} =>
+    13: @.checkpoint.checkpoint_name must be a file name that holds {step} once, got 'final.mdl'
+    hint: for example checkpoint_{step}.mdl
+checkpoint: {checkpoint_name: 'a/{step}.mdl'} =>
+    13: @.checkpoint.checkpoint_name must be a file name that holds {step} once, got 'a/{step}.mdl'
+    hint: for example checkpoint_{step}.mdl
+checkpoint: {checkpoint_root: 's3://bucket'} => 13: not supported: @.checkpoint.checkpoint_root: s3://bucket
+    hint: leave it out
+logging: {log_level: LOUD} => 13: @.logging.log_level must be DEBUG, INFO, WARNING or ERROR, got 'LOUD'
+backend: {cluster_config: {num_csx: 0}} => 14: @.backend.cluster_config.num_csx must be at least 1, got 0
+backend: {cluster_config: {num_cxs: 2}} => 14: @.backend.cluster_config.num_cxs is not a known key
+    hint: did you mean num_csx?
+backend: {cluster_config: 3} => 13: @.backend.cluster_config must be a mapping, got 3
+callbacks: {ComputeNorm: {}} => 12: @.callbacks must be a list, got a mapping
+callbacks: [{ComputeNom: {}}] => 13: @.callbacks.0.ComputeNom is not a known name\nhint: did you mean ComputeNorm?
+callbacks: [{Lora: {r: 8}}] => 13: not supported: @.callbacks.0.Lora\nhint: leave it out
+seed: -1 => 12: @.seed must be at least 0, got -1
+seed: true => 12: @.seed must be a whole number, got true
+activation_checkpointing: allways => 12: @.activation_checkpointing must be auto, always or never, got 'allways'
+model_dir: 5 => 12: @.model_dir must be text, got 5
+callbacks: [{EleutherEvalHarness: {eeh_args: {}}}] => 13: not supported: @.callbacks.0.EleutherEvalHarness
+    hint: leave it out
+callbacks: [{LoadCheckpointStates: {load_checkpoint_state: model}}] =>
+    14: @.callbacks.0.LoadCheckpointStates.load_checkpoint_state is not a known key
+    hint: did you mean load_checkpoint_states?
+callbacks: [{LoadCheckpointStates: {load_checkpoint_states: 5}}] =>
+    14: @.callbacks.0.LoadCheckpointStates.load_checkpoint_states must be all, or names of states, got 5
+    hint: for example model
+callbacks: [{KeepNCheckpoints: {n: 0}}] => 14: @.callbacks.0.KeepNCheckpoints.n must be at least 1, got 0
+callbacks: [{SaveCheckpointState: {}}] => 13: @.callbacks.0.SaveCheckpointState.k is missing
+callbacks: [{CountParams: {order: 1}}] => 14: @.callbacks.0.CountParams.order is not a known key
+    hint: did you mean order_by?
+callbacks: [{GlobalFlags: 5}] => 13: @.callbacks.0.GlobalFlags must be a mapping, got 5
+loggers: [{WandLogger: {}}] => 13: @.loggers.0.WandLogger is not a known name\nhint: did you mean WandbLogger?
+loggers: [{WandbLogger: {projet: p}}] => 14: @.loggers.0.WandbLogger.projet is not a known key
+    hint: did you mean project?
+autorestart: {restarts: 3} => 13: @.autorestart.restarts is not a known key\nhint: did you mean max_num_restarts?
+sparsty: 0.5 => 12: @.sparsty is not a known key\nhint: did you mean sparsity?
+""")
+
+
+@pytest.mark.parametrize(("sections", "message"), REFUSED)
+def test_a_section_that_makes_no_sense_is_an_error(failure, sections, message):
+    assert failure({f"init.{key}": value for key, value in sections.items()}) == told(message, I)
 
 
 def test_a_run_compiles_and_trains_unless_it_is_told_otherwise(load):
@@ -528,25 +438,20 @@ def test_a_backend_that_makes_no_sense_is_an_error(failure, key, value, message)
     assert failure({f"init.backend.{key}": value}) == f"x.yaml:13: {I}.backend.{key} {message}"
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (5, "17: @ must be a mapping, got 5"),
-        ({"val_dataloader": {}}, "18: @.val_dataloader is not a known key\nhint: did you mean val_dataloaders?"),
-        (
-            {"ckpt_paths": []},
-            "18: @.ckpt_paths must hold at least one path, got []\n"
-            "hint: without the key, all of model_dir are evaluated",
-        ),
-        ({"ckpt_paths": ["a", "b", "./a"]}, "21: @.ckpt_paths.2 is the same file as ckpt_paths.0, got './a'"),
-        ({"val_dataloaders": []}, "18: @.val_dataloaders must hold at least one dataloader, got []"),
-        ({"ckpt_paths": [5]}, "18: @.ckpt_paths must be a path or a list of paths, got [5]"),
-        (
-            {"val_dataloaders": [{"data_processor": "MNISTDataProcessor", "data_dir": "d", "batch_size": 0}]},
-            "21: @.val_dataloaders.0.batch_size must be at least 1, got 0",
-        ),
-    ],
-)
+NO_VALIDATE_ALL = cases("""\
+5 => 17: @ must be a mapping, got 5
+val_dataloader: {} => 18: @.val_dataloader is not a known key\nhint: did you mean val_dataloaders?
+ckpt_paths: [] => 18: @.ckpt_paths must hold at least one path, got []
+    hint: without the key, all of model_dir are evaluated
+ckpt_paths: [a, b, ./a] => 21: @.ckpt_paths.2 is the same file as ckpt_paths.0, got './a'
+val_dataloaders: [] => 18: @.val_dataloaders must hold at least one dataloader, got []
+ckpt_paths: [5] => 18: @.ckpt_paths must be a path or a list of paths, got [5]
+val_dataloaders: [{data_processor: MNISTDataProcessor, data_dir: d, batch_size: 0}] =>
+    21: @.val_dataloaders.0.batch_size must be at least 1, got 0
+""")
+
+
+@pytest.mark.parametrize(("value", "message"), NO_VALIDATE_ALL)
 def test_a_validate_all_that_makes_no_sense_is_an_error(failure, value, message):
     assert failure({"validate_all": value}) == told(message, "trainer.validate_all")
 
