@@ -33,31 +33,6 @@ def test_an_untied_output_layer_has_as_many_parameters_as_the_words():
     assert gpt2_small(share_embedding_weights=False).parameter_count == 124_439_808 + 50257 * 768
 
 
-def test_the_weights_have_the_vendors_names_and_shapes():
-    assert {name: weight.shape for name, weight in decoder().weights.items()} == {
-        "embedding_layer.word_embeddings.weight": (11, 8),
-        "embedding_layer.position_embeddings.embed.weight": (8, 8),
-        "transformer_decoder.layers.0.norm1.weight": (8,),
-        "transformer_decoder.layers.0.norm1.bias": (8,),
-        "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight": (8, 8),
-        "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.bias": (8,),
-        "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.weight": (8, 8),
-        "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.bias": (8,),
-        "transformer_decoder.layers.0.self_attn.proj_v_dense_layer.weight": (8, 8),
-        "transformer_decoder.layers.0.self_attn.proj_v_dense_layer.bias": (8,),
-        "transformer_decoder.layers.0.self_attn.proj_output_dense_layer.weight": (8, 8),
-        "transformer_decoder.layers.0.self_attn.proj_output_dense_layer.bias": (8,),
-        "transformer_decoder.layers.0.norm3.weight": (8,),
-        "transformer_decoder.layers.0.norm3.bias": (8,),
-        "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight": (16, 8),
-        "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.bias": (16,),
-        "transformer_decoder.layers.0.ffn.ffn.1.linear_layer.weight": (8, 16),
-        "transformer_decoder.layers.0.ffn.ffn.1.linear_layer.bias": (8,),
-        "transformer_decoder.norm.weight": (8,),
-        "transformer_decoder.norm.bias": (8,),
-    }
-
-
 BIASES = {
     "use_projection_bias_in_attention": [f"{LAYER_0}.self_attn.proj_{part}_dense_layer.bias" for part in "qkv"],
     "use_ffn_bias_in_attention": [f"{LAYER_0}.self_attn.proj_output_dense_layer.bias"],
@@ -90,25 +65,15 @@ def test_an_untied_output_layer_has_a_weight_of_its_own():
     assert graph.weights["lm_head.weight"].shape == (11, 8)
 
 
-def test_the_ops_of_one_layer_run_in_this_order():
-    assert [(op.kind.value, op.name) for op in decoder().ops] == [
-        ("embedding", "embedding_layer.word_embeddings"),
-        ("position_embedding", "embedding_layer.position_embeddings"),
-        ("layer_norm", f"{LAYER_0}.norm1"),
-        ("linear", f"{LAYER_0}.self_attn.proj_q_dense_layer"),
-        ("linear", f"{LAYER_0}.self_attn.proj_k_dense_layer"),
-        ("linear", f"{LAYER_0}.self_attn.proj_v_dense_layer"),
-        ("attention", f"{LAYER_0}.self_attn"),
-        ("linear", f"{LAYER_0}.self_attn.proj_output_dense_layer"),
-        ("residual", f"{LAYER_0}.self_attn.proj_output_dense_layer.residual"),
-        ("layer_norm", f"{LAYER_0}.norm3"),
-        ("linear", f"{LAYER_0}.ffn.ffn.0.linear_layer"),
-        ("activation", f"{LAYER_0}.ffn.ffn.0.linear_layer.activation"),
-        ("linear", f"{LAYER_0}.ffn.ffn.1.linear_layer"),
-        ("residual", f"{LAYER_0}.ffn.ffn.1.linear_layer.residual"),
-        ("layer_norm", "transformer_decoder.norm"),
-        ("softmax_loss", "lm_head"),
-    ]
+def test_before_the_layers_are_the_embeddings_and_after_them_the_last_norm_and_the_loss():
+    ops = [(op.kind.value, op.name) for op in decoder().ops]
+    assert (ops[:2], ops[-2:]) == (
+        [
+            ("embedding", "embedding_layer.word_embeddings"),
+            ("position_embedding", "embedding_layer.position_embeddings"),
+        ],
+        [("layer_norm", "transformer_decoder.norm"), ("softmax_loss", "lm_head")],
+    )
 
 
 def test_96_layers_are_written_as_one_block():
@@ -173,16 +138,6 @@ def test_a_gate_may_have_no_bias():
     assert gated.weights == ()
 
 
-def test_epsilon_goes_to_all_norms():
-    norms = [op.attributes for op in decoder(layer_norm_epsilon=0.5).ops if op.kind == "layer_norm"]
-    assert norms == [{"epsilon": 0.5}] * 3
-
-
-def test_biases_and_norms_do_not_decay():
-    decays = [name for name, weight in decoder().weights.items() if weight.decays]
-    assert decays == [name for name, weight in decoder().weights.items() if len(weight.shape) == 2]
-
-
 def test_each_initializer_goes_to_its_weights():
     begin = {
         key: {"name": "constant", "val": value}
@@ -208,14 +163,6 @@ def test_each_initializer_goes_to_its_weights():
         "lm_head.weight": 0.0,
     }
     assert weights["lm_head.weight"].initializer == Initializer("normal", 0.0, 0.02)
-
-
-def test_norms_begin_with_ones_and_biases_with_zeros():
-    vectors = {name: weight.initializer for name, weight in decoder().weights.items() if len(weight.shape) == 1}
-    expected = {
-        name: Initializer("constant", mean=float("norm" in name and name.endswith("weight"))) for name in vectors
-    }
-    assert vectors == expected
 
 
 def test_samples_may_be_shorter_than_the_positions():
