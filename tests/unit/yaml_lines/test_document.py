@@ -25,6 +25,18 @@ def read(tmp_path, monkeypatch):
     return _read
 
 
+@pytest.fixture
+def refusal(read):
+    """The whole message with which a text, or the file at a path, is refused."""
+
+    def _refusal(content: str | bytes | Path) -> str:
+        with pytest.raises(ParamsError) as caught:
+            read_document(content) if isinstance(content, Path) else read(content)
+        return str(caught.value)
+
+    return _refusal
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -135,24 +147,18 @@ def test_of_several_merged_mappings_the_first_wins(read):
         (b"a: 1\nb: \xff\n", "x.yaml:2: must be UTF-8 text, got byte 0xff"),
     ],
 )
-def test_what_cannot_be_read_is_one_error_with_its_line(read, content, message):
-    with pytest.raises(ParamsError) as caught:
-        read(content)
-    assert str(caught.value) == message
+def test_what_cannot_be_read_is_one_error_with_its_line(refusal, content, message):
+    assert refusal(content) == message
 
 
-def test_anchors_that_multiply_are_stopped(read):
+def test_anchors_that_multiply_are_stopped(refusal):
     levels = "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopq"))
-    with pytest.raises(ParamsError) as caught:
-        read("a: &a 1\n" + levels)
-    assert str(caught.value) == "x.yaml:15: must hold at most 50,000 values"
+    assert refusal("a: &a 1\n" + levels) == "x.yaml:15: must hold at most 50,000 values"
 
 
-def test_anchors_that_nest_are_stopped(read):
+def test_anchors_that_nest_are_stopped(refusal):
     levels = "".join(f"a{n + 1}: &a{n + 1} [*a{n}]\n" for n in range(200))
-    with pytest.raises(ParamsError) as caught:
-        read("a0: &a0 []\n" + levels)
-    assert str(caught.value) == "x.yaml:51: must be nested at most 50 deep"
+    assert refusal("a0: &a0 []\n" + levels) == "x.yaml:51: must be nested at most 50 deep"
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[1," * 49, "- 1\n" * 60_000, "#" * 2_000_000])
@@ -164,10 +170,8 @@ def test_beyond_the_limits_nothing_is_composed(read, content, monkeypatch):
     assert (caught.type is TypeError) == (content[:3] == "[1,")
 
 
-def test_a_file_without_an_end_is_read_no_further_than_the_limit():
-    with pytest.raises(ParamsError) as caught:
-        read_document(Path("/dev/zero"))
-    assert str(caught.value) == "/dev/zero: must be at most 1,048,576 bytes long, got more"
+def test_a_file_without_an_end_is_read_no_further_than_the_limit(refusal):
+    assert refusal(Path("/dev/zero")) == "/dev/zero: must be at most 1,048,576 bytes long, got more"
 
 
 @pytest.mark.parametrize("path", sorted(Path(cstool.__file__).parents[1].glob("params/*.yaml")), ids=lambda p: p.name)
@@ -195,47 +199,27 @@ def test_all_duplicates_of_a_file_are_named_at_once(read):
     ]
 
 
-def test_a_missing_file_is_an_error_that_names_the_similar_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("params/gpt_tinny.yaml", "there is no such file\nhint: did you mean params/gpt_tiny.yaml?"),
+        ("x.yaml", "there is no such file"),
+        ("nowhere/x.yaml", "there is no such file\nhint: there is no folder nowhere either"),
+        ("params", "must be a YAML file, got a folder"),
+    ],
+)
+def test_a_file_that_is_not_there_is_an_error_that_names_what_is_near(refusal, path, message):
     Path("params").mkdir()
     Path("params/gpt_tiny.yaml").touch()
-    with pytest.raises(ParamsError) as caught:
-        read_document(Path("params/gpt_tinny.yaml"))
-    assert str(caught.value) == (
-        "params/gpt_tinny.yaml: there is no such file\nhint: did you mean params/gpt_tiny.yaml?"
-    )
+    assert refusal(Path(path)) == f"{path}: {message}"
 
 
-def test_a_missing_file_with_no_similar_one_has_no_hint(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ParamsError) as caught:
-        read_document(Path("x.yaml"))
-    assert str(caught.value) == "x.yaml: there is no such file"
-
-
-def test_a_missing_folder_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ParamsError) as caught:
-        read_document(Path("nowhere/x.yaml"))
-    assert str(caught.value) == "nowhere/x.yaml: there is no such file\nhint: there is no folder nowhere either"
-
-
-def test_a_folder_is_not_a_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("params").mkdir()
-    with pytest.raises(ParamsError) as caught:
-        read_document(Path("params"))
-    assert str(caught.value) == "params: must be a YAML file, got a folder"
-
-
-def test_an_unreadable_file_is_an_error_with_the_reason(tmp_path, monkeypatch):
+def test_an_unreadable_file_is_an_error_with_the_reason(refusal, monkeypatch):
     def refuse(*_: object) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(ParamsError) as caught:
-        read_document(Path("x.yaml"))
-    assert str(caught.value) == "x.yaml: cannot be read: Permission denied"
+    assert refusal(Path("x.yaml")) == "x.yaml: cannot be read: Permission denied"
 
 
 def test_keys_are_written_as_set_takes_them():
