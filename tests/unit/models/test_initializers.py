@@ -9,6 +9,12 @@ from cstool.models.decoder import matrix_initializer
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import ParallelDecoderParams
 
+NAMES = ("embedding", "attention", "attention_output", "ffn", "ffn_output", "lm_head")
+
+
+def normal(std: float) -> Initializer:
+    return Initializer("normal", 0.0, std)
+
 
 def params(**keys: Any) -> DecoderParams:
     return DecoderParams.model_validate({"name": "gpt2", **keys})
@@ -20,8 +26,12 @@ def parallel(**keys: Any) -> ParallelDecoderParams:
 
 def begins(model: DecoderParams) -> dict[str, Initializer]:
     """Return how square matrices of width 4 begin, by layer."""
-    layers = ("embedding", "attention", "attention_output", "ffn", "ffn_output", "lm_head")
-    return {layer: matrix_initializer(model, layer, 4, 4) for layer in layers}
+    return {layer: matrix_initializer(model, layer, 4, 4) for layer in NAMES}
+
+
+def by_layer(*begin: Initializer) -> dict[str, Initializer]:
+    """The initializers of `NAMES`, in their order."""
+    return dict(zip(NAMES, begin, strict=True))
 
 
 def cut(std: float) -> Initializer:
@@ -31,26 +41,16 @@ def cut(std: float) -> Initializer:
 
 
 def test_initializer_range_is_the_width_of_all_initializers_left_out():
-    assert begins(params(initializer_range=0.5, num_hidden_layers=2)) == {
-        "embedding": cut(0.5),
-        "attention": cut(0.5),
-        "attention_output": cut(0.25),
-        "ffn": cut(0.5),
-        "ffn_output": cut(0.25),
-        "lm_head": Initializer("normal", 0.0, 0.5),
-    }
+    assert begins(params(initializer_range=0.5, num_hidden_layers=2)) == by_layer(
+        cut(0.5), cut(0.5), cut(0.25), cut(0.5), cut(0.25), normal(0.5)
+    )
 
 
 def test_an_initializer_given_alone_is_for_all_layers_but_embeddings_and_an_untied_output():
-    given = Initializer("normal", 0.0, 0.1)
-    assert begins(params(initializer={"name": "normal", "std": 0.1})) == {
-        "embedding": cut(0.02),
-        "attention": given,
-        "attention_output": given,
-        "ffn": given,
-        "ffn_output": given,
-        "lm_head": Initializer("normal", 0.0, 0.02),
-    }
+    given = normal(0.1)
+    assert begins(params(initializer={"name": "normal", "std": 0.1})) == by_layer(
+        cut(0.02), given, given, given, given, normal(0.02)
+    )
 
 
 GIVEN = {
@@ -97,33 +97,21 @@ MUP = {"mup_base_hidden_size": 192, "mup_base_filter_size": 768, "num_hidden_lay
 @pytest.mark.parametrize("build", [params, parallel])
 def test_mup_narrows_matrices_by_the_root_of_how_much_wider_the_model_is(build):
     """Hidden layers are 4 times, filters 4 times as wide as those of the base; layers that end a part, by depth too."""
-    assert begins(build(**MUP)) == {
-        "embedding": cut(0.02),
-        "attention": cut(0.01),
-        "attention_output": cut(0.0025),
-        "ffn": cut(0.01),
-        "ffn_output": cut(0.0025),
-        "lm_head": Initializer("normal", 0.0, 0.02),
-    }
+    assert begins(build(**MUP)) == by_layer(cut(0.02), cut(0.01), cut(0.0025), cut(0.01), cut(0.0025), normal(0.02))
 
 
 def test_mup_narrows_initializers_that_are_given_as_well():
     given = {key: {"name": "normal", "std": value} for key, value in GIVEN.items()}
-    assert begins(params(**MUP, **given)) == {
-        "embedding": Initializer("normal", 0.0, 2.0),
-        "attention": Initializer("normal", 0.0, 0.5),
-        "attention_output": Initializer("normal", 0.0, pytest.approx(3.0 / 2 / 4, rel=1e-14)),
-        "ffn": Initializer("normal", 0.0, 2.0),
-        "ffn_output": Initializer("normal", 0.0, pytest.approx(5.0 / 2 / 4, rel=1e-14)),
-        "lm_head": Initializer("normal", 0.0, 0.02),
-    }
+    assert begins(params(**MUP, **given)) == by_layer(
+        normal(2.0),
+        normal(0.5),
+        normal(pytest.approx(3.0 / 2 / 4, rel=1e-14)),
+        normal(2.0),
+        normal(pytest.approx(5.0 / 2 / 4, rel=1e-14)),
+        normal(0.02),
+    )
 
 
 def test_with_mup_an_initializer_is_not_for_the_layers_that_end_a_part():
     found = begins(params(**MUP, initializer={"name": "normal", "std": 1.0}))
-    assert [found[layer] for layer in ("attention", "attention_output", "ffn", "ffn_output")] == [
-        Initializer("normal", 0.0, 0.5),
-        cut(0.0025),
-        Initializer("normal", 0.0, 0.5),
-        cut(0.0025),
-    ]
+    assert found == by_layer(cut(0.02), normal(0.5), cut(0.0025), normal(0.5), cut(0.0025), normal(0.02))

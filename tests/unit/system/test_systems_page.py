@@ -8,75 +8,7 @@ from pathlib import Path
 from cstool.perf.streaming import stream_of
 from cstool.system import STATUSES, System, load_system, system_names
 
-PAGE = """\
-# Systems
-
-The machine is data: one YAML file for each system, which `cstool compile --system` and `cstool run --system` take by
-name or by path. No number of the hardware stands in the code. `cstool system list` lists the three that come along,
-`cstool system show cs2` prints every number with its source.
-
-A number is a value, a status and a source:
-
-```yaml
-clock_hz:
-  value: 0.85e9
-  status: R1
-  source: "every timed kernel of Cerebras/csl-examples divides cycles by 0.85 GHz"
-```
-
-{statuses}
-
-What is not published is said to be so. The bytes that code and stack take of a PE are chosen; most of what is below
-the headline figures of WSE-1 and WSE-3 is taken over from WSE-2, whose SDK documentation is public. Headline figures
-(850,000 cores, 40 GB) count more PEs than programs can use; the files take what programs can use, and say so.
-
-## The three
-
-{table}
-
-WSE-1 stands alone: no MemoryX, so no weight streaming, and no SwarmX. WSE-3 has wider vector instructions, but the
-ports of its memory did not grow with them. Sums of 32 bits that the accumulator cache holds need no port, so products
-forward and for gradients gain all of it; deltas are added in place, and 8 bytes written per cycle are 4 of them.
-
-## How much of a peak
-
-`pe.efficiency` is the one number that is fitted, and to one published result; its source says which. What the other
-numbers give for a PE's cycles of compute is divided by it, for every kernel, model and system alike. Links, latencies
-and what passes the edge of the wafer are not. It stands for what no document tells of the vendor's kernels: how their
-loops are scheduled, and what they do beside the products.
-
-## One of your own
-
-A file may start from a known system and change some numbers. What it leaves out comes along, sources and all:
-
-```yaml
-extends: cs3
-clock_hz:
-  value: 1.1e9
-  status: X
-  source: "what is said of its peak"
-memoryx:
-  capacity_bytes:
-    value: 2400_000_000_000_000
-    status: C
-    source: "what if it had the MemoryX of 2021"
-  units_bytes:
-    value: [24_000_000_000_000, 36_000_000_000_000, 120_000_000_000_000, 1200_000_000_000_000, 2400_000_000_000_000]
-    status: C
-    source: "its own, and that"
-```
-
-`memoryx: null` and `swarmx: null` take these away. Without `extends` a file must have every number. All mistakes of a
-file are told at once, each with its line. The name of the file is the name of the system; an artifact holds all
-numbers that it was compiled for.
-
-## Documents
-
-What the sources name, and what each is. "As quoted" says that the number was read in another text that quotes the
-document.
-
-{documents}
-"""
+PAGE = Path(__file__).parents[3] / "docs" / "systems.md"
 DOCUMENTS = {
     "Cerebras SDK 2.10 documentation": "of the vendor, public: the language CSL, its builtins, an appendix on the PE",
     "Cerebras/csl-examples": "of the vendor, on GitHub: programs and benchmarks for the SDK, and how they are timed",
@@ -136,7 +68,12 @@ def test_the_page_has_the_numbers_of_the_files(golden):
     lines += [f"| {what} | {' | '.join(column[what] for column in columns)} |" for what in columns[0]]
     statuses = "\n".join(["| status | |", "|---|---|", *(f"| {key} | {text} |" for key, text in STATUSES.items())])
     documents = "\n".join(f"- {name}: {what}." for name, what in DOCUMENTS.items())
-    golden("../../docs/systems.md", PAGE.format(table="\n".join(lines), statuses=statuses, documents=documents))
+    page = PAGE.read_text(encoding="utf-8")
+    for block in (statuses, "\n".join(lines), documents):
+        first = re.escape(block.partition("\n")[0].partition(":")[0])
+        page, count = re.subn(rf"^{first}.*?(?=\n\n|\n\Z)", lambda _, block=block: block, page, flags=re.M | re.S)
+        assert count == 1, block
+    golden("../../docs/systems.md", page)
 
 
 def documents_of(source: str) -> set[str]:
@@ -174,7 +111,7 @@ def test_one_number_is_fitted():
 
 def test_the_example_is_a_system(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _, example = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    _, example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     Path("mine.yaml").write_text(example)
     system, cs3 = load_system("mine.yaml"), load_system("cs3")
     assert system.clock_hz == 1.1e9

@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from pydantic import ValidationError
 
-from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
-from cstool.params.sections.initializers import InitializerParams
-from cstool.params.sections.model import DecoderParams, FcMnistParams
-from cstool.params.sections.optimizers import OPTIMIZERS
-from cstool.params.sections.schedules import SCHEDULES
-from cstool.params.sections.sparsity import SHARES, SparsityParams, UpdateParams
-from cstool.params.sections.trainer import (
-    CALLBACK_SECTIONS,
-    AutorestartParams,
-    BackendParams,
-    CheckpointParams,
-    ClusterParams,
-    FitKeys,
-    InitKeys,
-    LoggingParams,
-    LoopParams,
-    PrecisionParams,
-    TrainerKeys,
-    ValidateAllKeys,
-    ValidateKeys,
-)
+from cstool.params.keys import key_tables
+from cstool.params.sections.trainer import LoggingParams
 from cstool.yaml_lines.section import Section
 
-SECTIONS: list[type[Section]] = [
-    AutorestartParams,
-    BackendParams,
-    CheckpointParams,
-    ClusterParams,
-    DataloaderParams,
-    DecoderParams,
-    FcMnistParams,
-    FitKeys,
-    InitKeys,
-    InitializerParams,
-    LoggingParams,
-    LoopParams,
-    PrecisionParams,
-    SinkTokensParams,
-    SparsityParams,
-    TrainerKeys,
-    UpdateParams,
-    ValidateAllKeys,
-    ValidateKeys,
-    *CALLBACK_SECTIONS.values(),
-    *SHARES.values(),
-    *OPTIMIZERS.values(),
-    *SCHEDULES.values(),
-]
+
+def sections(above: type[Section] = Section) -> Iterator[type[Section]]:
+    for section in above.__subclasses__():
+        if section.__module__.startswith("cstool.params."):
+            yield section
+        yield from sections(section)
+
+
+assert key_tables(), "imports all sections of params files"
+SECTIONS = sorted(sections(), key=lambda section: section.__name__)
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)

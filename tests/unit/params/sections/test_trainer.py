@@ -137,17 +137,14 @@ def test_all_states_are_loaded_unless_the_callback_names_some(load, callback):
     assert load({"init.callbacks": [{"LoadCheckpointStates": callback}]}).load_checkpoint_states == ALL_STATES
 
 
+BOTH = ["optimizer", "model"]
+
+
 def test_how_many_checkpoints_are_kept_and_what_is_saved_beside_them_is_acted_on(load):
     callbacks = [
         {"KeepNCheckpoints": {"n": 3}},
         {"SaveCheckpointState": {"k": 2}},
-        {
-            "SaveCheckpointState": {
-                "k": 5,
-                "checkpoint_states": ["optimizer", "model"],
-                "checkpoint_name": "w-{ckpt_name}",
-            }
-        },
+        {"SaveCheckpointState": {"k": 5, "checkpoint_states": BOTH, "checkpoint_name": "w-{ckpt_name}"}},
         {"KeepNCheckpoints": {"n": 4}},
     ]
     params = load({"init.callbacks": callbacks, "init.checkpoint.steps": 1})
@@ -185,43 +182,35 @@ def callback_error(failure, name: str, arguments: object, **changes: object) -> 
     return message.partition(f"trainer.init.callbacks.0.{name}")[2].lstrip(". ")
 
 
+METRICS = ("loss", "accuracy", "lm_perplexity")
+ON_THE_WAY = "needs evaluations on the way, and loop.eval_frequency"
+EVERY = "hint: eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run"
+NO_STOPS = cases("""\
+patience: 0 => patience must be at least 1, got 0
+{} => patience is missing
+{patience: 1, min_delta: -0.1} => min_delta must be at least 0, got -0.1
+{patience: 1, mode: up} => mode must be min or max, got 'up'
+{patience: 1, monitor: loss} => monitor must be a metric of the evaluations, got 'loss'
+    hint: they are eval/loss, eval/accuracy, eval/lm_perplexity
+""")
+SEVERAL = [VAL, {**VAL, "data_dir": "b"}]
+NO_EVALUATIONS = [
+    (
+        {**STOP, "fit.val_dataloader": SEVERAL},
+        "monitor must be a metric of the evaluations, got 'eval/loss'\n"
+        f"hint: they are {', '.join(f'eval/{name}/{metric}' for name in 'db' for metric in METRICS)}",
+    ),
+    ({"init.loop.eval_frequency": 2}, "needs evaluations, and trainer.fit.val_dataloader is missing"),
+    ({"fit.val_dataloader": VAL}, f"{ON_THE_WAY} is 1.0, the end of the run\n{EVERY}"),
+    ({**STOP, "init.loop.eval_frequency": None}, f"{ON_THE_WAY} is missing, null or 0\n{EVERY}"),
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
-        ({"patience": 0}, STOP, "patience must be at least 1, got 0"),
-        ({}, STOP, "patience is missing"),
-        ({"patience": 1, "min_delta": -0.1}, STOP, "min_delta must be at least 0, got -0.1"),
-        ({"patience": 1, "mode": "up"}, STOP, "mode must be min or max, got 'up'"),
-        (
-            {"patience": 1, "monitor": "loss"},
-            STOP,
-            "monitor must be a metric of the evaluations, got 'loss'\n"
-            "hint: they are eval/loss, eval/accuracy, eval/lm_perplexity",
-        ),
-        (
-            {"patience": 1},
-            {**STOP, "fit.val_dataloader": [VAL, {**VAL, "data_dir": "b"}]},
-            "monitor must be a metric of the evaluations, got 'eval/loss'\n"
-            "hint: they are eval/d/loss, eval/d/accuracy, eval/d/lm_perplexity, eval/b/loss, eval/b/accuracy, "
-            "eval/b/lm_perplexity",
-        ),
-        (
-            {"patience": 1},
-            {"init.loop.eval_frequency": 2},
-            "needs evaluations, and trainer.fit.val_dataloader is missing",
-        ),
-        (
-            {"patience": 1},
-            {"fit.val_dataloader": VAL},
-            "needs evaluations on the way, and loop.eval_frequency is 1.0, the end of the run\n"
-            "hint: eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run",
-        ),
-        (
-            {"patience": 1},
-            {**STOP, "init.loop.eval_frequency": None},
-            "needs evaluations on the way, and loop.eval_frequency is missing, null or 0\n"
-            "hint: eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run",
-        ),
+        *((arguments, STOP, message) for arguments, message in NO_STOPS),
+        *(({"patience": 1}, changes, message) for changes, message in NO_EVALUATIONS),
     ],
 )
 def test_an_early_stopping_that_makes_no_sense_is_an_error(failure, arguments, changes, message):
