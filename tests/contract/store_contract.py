@@ -9,15 +9,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import run_state_machine_as_test as run_machine
 from numpy.typing import NDArray
 
 from cstool.store import Store
@@ -39,53 +32,15 @@ class StoreContract:
         yield store
         store.close()
 
-    def test_a_new_store_is_empty(self, store: Store) -> None:
-        assert store.names() == []
-
-    def test_names_come_in_the_order_of_creation(self, store: Store) -> None:
-        store.create("b", (1,))
-        store.create("a", (1,))
-        assert store.names() == ["b", "a"]
-
-    def test_shape_and_dtype_are_those_of_creation(self, store: Store) -> None:
-        store.create("a", [3, 4], "int64")
-        assert (store.shape("a"), store.dtype("a")) == ((3, 4), "int64")
-
     def test_arrays_are_float32_unless_asked_otherwise(self, store: Store) -> None:
-        store.create("a", (3,))
+        store.create("a", [np.int64(3)])
+        assert (store.shape("a"), type(store.shape("a")[0])) == ((3,), int)
         assert (store.dtype("a"), store.borrow("a", 0, 3).dtype) == ("float32", np.float32)
-
-    def test_contents_start_as_zeros(self, store: Store) -> None:
-        store.create("a", (3, 4))
-        assert store.borrow("a", 0, 3).tolist() == np.zeros((3, 4)).tolist()
-
-    def test_what_was_given_back_as_changed_is_borrowed_again(self, store: Store) -> None:
-        store.create("a", (4, 2))
-        rows = store.borrow("a", 1, 3)
-        rows[:] = [[1, 2], [3, 4]]
-        store.give_back("a", 1, 3, rows, changed=True)
-        assert store.borrow("a", 0, 4).tolist() == [[0, 0], [1, 2], [3, 4], [0, 0]]
-
-    def test_arrays_do_not_share_memory(self, store: Store) -> None:
-        store.create("a", (5,))
-        store.create("b", (5,))
-        rows = store.borrow("a", 0, 5)
-        rows[:] = 7
-        store.give_back("a", 0, 5, rows, changed=True)
-        assert store.borrow("b", 0, 5).tolist() == [0, 0, 0, 0, 0]
 
     def test_borrowed_rows_are_contiguous_and_writable(self, store: Store) -> None:
         store.create("a", (4, 3, 2))
         rows = store.borrow("a", 1, 3)
         assert (rows.shape, rows.flags.c_contiguous, rows.flags.writeable) == ((2, 3, 2), True, True)
-
-    def test_no_rows_can_be_borrowed(self, store: Store) -> None:
-        store.create("a", (4, 3))
-        assert store.borrow("a", 2, 2).shape == (0, 3)
-
-    def test_an_array_without_elements_is_fine(self, store: Store) -> None:
-        store.create("a", (0, 3))
-        assert store.borrow("a", 0, 0).shape == (0, 3)
 
     def test_the_same_rows_are_borrowed_twice_and_given_back_twice(self, store: Store) -> None:
         store.create("a", (4,))
@@ -103,20 +58,6 @@ class StoreContract:
     def test_a_shape_has_dimensions_none_negative(self, store: Store, shape: tuple[int, ...]) -> None:
         with refusal(ValueError, f"a: a shape must have one or more dimensions, none negative, got {shape}"):
             store.create("a", shape)
-
-    def test_what_was_borrowed_fresh_holds_what_is_written_to_it(self, store: Store) -> None:
-        store.create("a", (4, 2))
-        rows = store.borrow("a", 1, 3, fresh=True)
-        rows[:] = [[1, 2], [3, 4]]
-        store.give_back("a", 1, 3, rows, changed=True)
-        assert store.borrow("a", 0, 4).tolist() == [[0, 0], [1, 2], [3, 4], [0, 0]]
-
-    def test_rows_are_copied_in_and_out(self, store: Store) -> None:
-        store.create("a", (4, 2))
-        store.write("a", 1, np.array([[1, 2], [3, 4]], np.float32))
-        out = np.empty((3, 2), np.float32)
-        store.read("a", 1, out)
-        assert out.tolist() == [[1, 2], [3, 4], [0, 0]]
 
     def test_what_is_read_is_a_copy(self, store: Store) -> None:
         store.create("a", (2,))
@@ -239,22 +180,14 @@ class StoreContract:
         with refusal(ValueError, "b: rows must satisfy 0 <= start <= stop <= 3, got 1:4"):
             store.rewrite(["a"], 1, 4, lambda arrays, first, last: None, ["b"])
 
-    def test_what_was_not_borrowed_cannot_be_given_back(self, store: Store) -> None:
+    @pytest.mark.parametrize("what", ["nothing", "other rows", "a copy"])
+    def test_what_was_not_borrowed_cannot_be_given_back(self, store: Store, what: str) -> None:
         store.create("a", (4,))
-        with refusal(ValueError, "a: rows 0:2 must be given back as they were borrowed, they were not"):
-            store.give_back("a", 0, 2, np.zeros(2, np.float32), changed=True)
-
-    def test_other_rows_than_the_borrowed_ones_cannot_be_given_back(self, store: Store) -> None:
-        store.create("a", (4,))
-        rows = store.borrow("a", 0, 2)
-        with refusal(ValueError, "a: rows 2:4 must be given back as they were borrowed, they were not"):
-            store.give_back("a", 2, 4, rows, changed=True)
-
-    def test_a_copy_of_what_was_borrowed_cannot_be_given_back(self, store: Store) -> None:
-        store.create("a", (4,))
-        rows = store.borrow("a", 0, 2)
-        with refusal(ValueError, "a: rows 0:2 must be given back as they were borrowed, they were not"):
-            store.give_back("a", 0, 2, rows.copy(), changed=True)
+        rows = np.zeros(2, np.float32) if what == "nothing" else store.borrow("a", 0, 2)
+        start, given = (2 if what == "other rows" else 0), (rows.copy() if what == "a copy" else rows)
+        message = f"a: rows {start}:{start + 2} must be given back as they were borrowed, they were not"
+        with refusal(ValueError, message):
+            store.give_back("a", start, start + 2, given, changed=True)
 
     def test_closing_twice_is_fine(self, store: Store) -> None:
         store.close()
@@ -270,7 +203,7 @@ class StoreContract:
         class Machine(StoreMachine):
             maker = staticmethod(make_store)
 
-        run_state_machine_as_test(Machine, settings=settings(max_examples=30, stateful_step_count=25, deadline=None))
+        run_machine(Machine, settings=settings(max_examples=30, stateful_step_count=25, deadline=None))
 
 
 Loan = tuple[str, int, int, NDArray[Any]]

@@ -1,8 +1,7 @@
 """What a sparse checkpoint keeps, found range by range: as if it were found in one piece."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,20 +21,13 @@ class Rows:
     """A source of one weight, in ranges of so many rows."""
 
     path = Path("x.mdl")
-    links: dict[str, str] = {}
-    values: dict[str, Any] = {}
-    notes: Sequence[str] = ()
 
     def __init__(self, weight: Array, at_a_time: int) -> None:
         self.weight, self.at_a_time = weight, at_a_time
-        self.shapes = {"model.w": weight.shape}
 
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
         for start in range(0, len(self.weight), self.at_a_time):
             yield self.weight[start : start + self.at_a_time]
-
-    def close(self) -> None:
-        pass
 
 
 def whole(masks: Iterator[Array]) -> Array:

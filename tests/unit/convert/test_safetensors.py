@@ -3,8 +3,6 @@
 import json
 import os
 import struct
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from tests.reference.hf_models import write_hf, write_raw, write_safetensors
 
 Array = np.ndarray
 AGAIN = "get or write the file anew"
+FIRST = "model-00001-of-00002.safetensors"
 SHORT = "it is no safetensors file, or was cut short"
 DTYPES = "BOOL, U8, I8, F8_E4M3, F8_E5M2, U16, I16, F16, BF16, U32, I32, F32, U64, I64, F64"
 
@@ -121,30 +120,21 @@ def test_a_header_that_cannot_be_right_is_refused(tmp_path, header, data_bytes, 
         SafetensorsReader(path)
 
 
-@pytest.mark.parametrize("length", [2**62, 2**64 - 1, 100])
-def test_a_header_longer_than_the_file_is_not_allocated(tmp_path, length):
-    path = tmp_path / "a.safetensors"
-    path.write_bytes(struct.pack("<Q", length) + b"{}")
-    rule = "must begin with the length of its header, which lies in the file"
-    with refusal(CheckpointError, f"{path}: {rule}, got {length} of 10 bytes", SHORT):
-        SafetensorsReader(path)
-
-
-def test_a_header_longer_than_any_is_not_allocated(tmp_path):
-    path = tmp_path / "a.safetensors"
-    path.write_bytes(struct.pack("<Q", 2**30))
-    os.truncate(path, 2**31)
-    rule = "must begin with the length of its header, which lies in the file"
-    with refusal(CheckpointError, f"{path}: {rule}, got {2**30} of {2**31} bytes", SHORT):
-        SafetensorsReader(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x01\x00"])
-def test_a_file_too_short_for_a_length_is_refused(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "length", "size_bytes"),
+    [
+        *((struct.pack("<Q", length) + b"{}", length, 10) for length in (2**62, 2**64 - 1, 100)),
+        (struct.pack("<Q", 2**30), 2**30, 2**31),
+        (b"", 0, 0),
+        (b"\x01\x00", 0, 2),
+    ],
+)
+def test_a_header_longer_than_the_file_or_than_any_is_not_allocated(tmp_path, content, length, size_bytes):
     path = tmp_path / "a.safetensors"
     path.write_bytes(content)
+    os.truncate(path, size_bytes)
     rule = "must begin with the length of its header, which lies in the file"
-    with refusal(CheckpointError, f"{path}: {rule}, got 0 of {len(content)} bytes", SHORT):
+    with refusal(CheckpointError, f"{path}: {rule}, got {length} of {size_bytes} bytes", SHORT):
         SafetensorsReader(path)
 
 
@@ -167,41 +157,46 @@ def test_numbers_that_float32_does_not_hold_are_refused_where_they_are_wanted(tm
         reader.check_dtype("x")
 
 
-def spoil_index(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    write_hf(folder, None, {name: np.ones(3, np.float32) for name in "xyz"}, shards=2)
-    index = folder / "model.safetensors.index.json"
+@pytest.mark.parametrize(
+    ("change", "message", "hint"),
+    [
+        *(
+            (
+                lambda document, name=name: document["weight_map"].update(x=name),
+                f"{{index}}: its weight_map must name files of this folder, got {name!r}",
+                None,
+            )
+            for name in ("../x.safetensors", "/etc/passwd", "..", "", 7)
+        ),
+        *(
+            (
+                lambda document, listed=listed: document.update(weight_map=listed),
+                "{index}: must have a weight_map from tensors to files, it has none",
+                None,
+            )
+            for listed in (None, [], {}, "x")
+        ),
+        (
+            lambda document: document["weight_map"].update(w=FIRST),
+            f"{{given}}: w must be in {FIRST}, as the index says, it is not",
+            AGAIN,
+        ),
+        (
+            lambda document: document["weight_map"].pop("x"),
+            f"{{folder}}/{FIRST}: must have no tensor that the index does not place there, got x",
+            None,
+        ),
+    ],
+)
+def test_an_index_that_does_not_fit_its_folder_is_refused(tmp_path, change, message, hint):
+    write_hf(tmp_path, None, {name: np.ones(3, np.float32) for name in "xyz"}, shards=2)
+    index = tmp_path / "model.safetensors.index.json"
     document = json.loads(index.read_text())
     change(document)
     index.write_text(json.dumps(document))
-    return index
-
-
-@pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "..", "", 7])
-def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path, name):
-    index = spoil_index(tmp_path, lambda document: document["weight_map"].update(x=name))
-    with refusal(CheckpointError, f"{index}: its weight_map must name files of this folder, got {name!r}"):
-        SafetensorsReader(tmp_path)
-
-
-@pytest.mark.parametrize("listed", [None, [], {}, "x"])
-def test_an_index_without_a_list_is_refused(tmp_path, listed):
-    index = spoil_index(tmp_path, lambda document: document.update(weight_map=listed))
-    with refusal(CheckpointError, f"{index}: must have a weight_map from tensors to files, it has none"):
-        SafetensorsReader(index)
-
-
-def test_an_index_that_lists_what_is_not_there_is_refused(tmp_path):
-    file = "model-00001-of-00002.safetensors"
-    index = spoil_index(tmp_path, lambda document: document["weight_map"].update(w=file))
-    with refusal(CheckpointError, f"{index}: w must be in {file}, as the index says, it is not", AGAIN):
-        SafetensorsReader(index)
-
-
-def test_a_tensor_that_the_index_does_not_list_is_refused(tmp_path):
-    index = spoil_index(tmp_path, lambda document: document["weight_map"].pop("x"))
-    file = tmp_path / "model-00001-of-00002.safetensors"
-    with refusal(CheckpointError, f"{file}: must have no tensor that the index does not place there, got x"):
-        SafetensorsReader(index)
+    for path in (tmp_path, index):
+        with refusal(CheckpointError, message.format(given=path, index=index, folder=tmp_path), hint):
+            SafetensorsReader(path)
 
 
 def test_a_shard_that_is_missing_is_named(tmp_path):

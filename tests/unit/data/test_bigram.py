@@ -42,29 +42,23 @@ def test_a_text_without_information_costs_the_logarithm_of_the_vocabulary(tmp_pa
     assert bigram_loss(nothing, val, 100) == pytest.approx(log(100), rel=1e-12)
 
 
-def test_a_large_vocabulary_is_refused(tmp_path, error_of, train, val):
-    assert error_of(tmp_path, bigram_loss, train, val, 4097) == (
-        "vocab_size: must be at most 4096 for a bigram model, got 4097\n"
-        "hint: its table has vocab_size x vocab_size entries; use a byte-level data set"
-    )
-
-
-def test_tokens_beyond_the_vocabulary_are_refused(tmp_path, error_of, train, val):
-    assert error_of(tmp_path, bigram_loss, train, val, 2) == (
-        "DIR/train: 2 samples of 3 tokens: tokens must be below vocab_size (2) for a bigram model"
-    )
-
-
-def test_a_held_out_part_without_positions_that_count_is_refused(tmp_path, error_of, write, train):
-    nothing = text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])
-    assert error_of(tmp_path, bigram_loss, train, nothing, 3) == (
-        "DIR/nothing: 1 samples of 1 tokens: must have unmasked positions, got none"
-    )
-
-
-def test_a_data_set_of_digits_is_refused(tmp_path, error_of, train, mnist):
+def test_what_no_bigram_model_can_be_counted_of_is_refused(tmp_path, error_of, write, mnist, train, val):
     mnist("train", 5)
-    assert error_of(tmp_path, bigram_loss, train, open_mnist([mnist.folder]), 3) == (
-        "DIR/mnist (first 80 % of train-*, the only files there): 4 samples: "
-        "must be a language-model data set for a bigram model"
-    )
+    digits, nothing = open_mnist([mnist.folder]), text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])
+    for held_out, vocab_size, message in (
+        (
+            val,
+            4097,
+            "vocab_size: must be at most 4096 for a bigram model, got 4097\n"
+            "hint: its table has vocab_size x vocab_size entries; use a byte-level data set",
+        ),
+        (val, 2, "DIR/train: 2 samples of 3 tokens: tokens must be below vocab_size (2) for a bigram model"),
+        (nothing, 3, "DIR/nothing: 1 samples of 1 tokens: must have unmasked positions, got none"),
+        (
+            digits,
+            3,
+            "DIR/mnist (first 80 % of train-*, the only files there): 4 samples: "
+            "must be a language-model data set for a bigram model",
+        ),
+    ):
+        assert error_of(tmp_path, bigram_loss, train, held_out, vocab_size) == message

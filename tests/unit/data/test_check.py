@@ -178,15 +178,12 @@ def test_a_folder_without_data_is_refused(tmp_path, error_of, ask):
     hint = "\nhint: give a folder of `cstool data prepare`, one with files *.h5, or one with the files of MNIST"
     (tmp_path / "a").touch()
     (tmp_path / "empty").mkdir()
-    assert error_of(tmp_path, ask, tmp_path / "no") == (
-        "DIR/no: must be a folder with a data set, found nothing there" + hint
-    )
-    assert error_of(tmp_path, ask, tmp_path / "empty") == (
-        "DIR/empty: must be a folder with a data set, got none among its entries (0)" + hint
-    )
-    assert error_of(tmp_path, ask, tmp_path / "a") == (
-        "DIR/a: must be a folder with a data set, got a file\nhint: give the folder that holds it: DIR"
-    )
+    for name, got in {
+        "no": f"found nothing there{hint}",
+        "empty": f"got none among its entries (0){hint}",
+        "a": "got a file\nhint: give the folder that holds it: DIR",
+    }.items():
+        assert error_of(tmp_path, ask, tmp_path / name) == f"DIR/{name}: must be a folder with a data set, {got}"
 
 
 def test_what_a_made_data_set_is(tmp_path, made):

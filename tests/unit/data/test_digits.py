@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from cstool.data import DigitsSummary, allocate, open_mnist, prepare_digits, prepare_text, tokenizer_of
 from cstool.data.digits import scale_up
 from cstool.data.text_request import TextRequest
+from tests.unit.data.made import content_of
 
 
 def labels_of(folder, split):
@@ -19,10 +20,6 @@ def labels_of(folder, split):
     out = allocate(dataset.fields, dataset.sample_count)
     dataset.read(np.arange(dataset.sample_count), out)
     return out["labels"]
-
-
-def content_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_all_pictures_are_in_one_of_two_parts(tmp_path):

@@ -5,6 +5,7 @@ import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,15 +44,11 @@ def test_hidden_entries_bytecode_and_empty_files_are_left_out(tmp_path):
     assert [file.name for file in find_files([tmp_path])] == ["kept"]
 
 
-def test_a_file_given_by_itself_has_its_own_name(tmp_path):
-    make(tmp_path, a__b=b"1")
-    assert [file.name for file in find_files([tmp_path / "a" / "b"])] == ["b"]
-
-
-def test_a_file_given_twice_counts_once(tmp_path):
+def test_a_file_given_by_itself_has_its_own_name_and_given_twice_counts_once(tmp_path):
     make(tmp_path, a__b=b"1")
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
-    assert [file.name for file in find_files([tmp_path / "a", tmp_path / "a" / "b", tmp_path / "link"])] == ["b"]
+    for sources in (["a/b"], ["a", "a/b", "link"]):
+        assert [file.name for file in find_files([tmp_path / name for name in sources])] == ["b"]
 
 
 def test_a_name_that_is_not_utf8_is_escaped(tmp_path):
@@ -71,24 +68,34 @@ def test_by_default_the_sources_are_those_of_the_standard_library_without_its_te
     assert [file.name for file in find_files(None)] == ["json/tool.py", "os.py"]
 
 
-def test_a_missing_source_is_reported(tmp_path, error_of):
-    assert error_of(tmp_path, find_files, [tmp_path / "no"]) == (
-        "DIR/no: must be a file or a folder, found nothing there"
-    )
-
-
-def test_a_source_that_is_a_pipe_is_refused(tmp_path, error_of):
-    os.mkfifo(tmp_path / "pipe")
-    assert error_of(tmp_path, find_files, [tmp_path / "pipe"]) == (
-        "DIR/pipe: must be a file or a folder, got something else"
-    )
-
-
-def test_sources_without_text_are_refused(tmp_path, error_of):
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["no"], "DIR/no: must be a file or a folder, found nothing there"),
+        (["pipe"], "DIR/pipe: must be a file or a folder, got something else"),
+        (
+            ["a", "b"],
+            "DIR/a, DIR/b: must hold files of text, got none\n"
+            "hint: give files, or folders with files that are not empty",
+        ),
+        (
+            ["text.json"],
+            "DIR/text.json: must be text, got JSON, whose braces and escapes a model would learn\n"
+            "hint: `jq -r .text DIR/text.json > texts.txt` writes its texts alone",
+        ),
+        (
+            ["list.json"],
+            "DIR/list.json: must be text, got JSON, whose braces and escapes a model would learn\n"
+            "hint: write its texts into files of their own",
+        ),
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path, error_of, names, message):
     make(tmp_path, a__empty=b"", b__empty=b"")
-    assert error_of(tmp_path, find_files, [tmp_path / "a", tmp_path / "b"]) == (
-        "DIR/a, DIR/b: must hold files of text, got none\nhint: give files, or folders with files that are not empty"
-    )
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text.json").write_text('{"id": "7", "text": "a b\\n"}\n')
+    (tmp_path / "list.json").write_text("[\n1]\n")
+    assert error_of(tmp_path, find_files, [tmp_path / name for name in names]) == message
 
 
 def test_an_unreadable_file_is_reported(tmp_path, error_of, monkeypatch):
@@ -133,17 +140,9 @@ def test_each_byte_is_in_one_part_and_no_part_is_empty(sizes_bytes, fraction, se
     seed=st.integers(0, 5),
 )
 def test_whatever_the_sizes_about_the_asked_share_of_the_bytes_is_held_out(sizes_bytes, fraction, seed):
+    """But no file that is most of the text is held out whole."""
     _, held_out = split_text(sized(sizes_bytes), fraction, seed)
     assert 0.39 < size_bytes(held_out) / sum(sizes_bytes) / fraction < 2.51
-
-
-@given(
-    sizes_bytes=st.lists(st.integers(1000, 10**6), min_size=1, max_size=40),
-    fraction=st.floats(0.01, 0.5),
-    seed=st.integers(0, 5),
-)
-def test_no_file_that_is_most_of_the_text_is_held_out_whole(sizes_bytes, fraction, seed):
-    _, held_out = split_text(sized(sizes_bytes), fraction, seed)
     assert all(file.bytes_before or 2 * file.size_bytes <= sum(sizes_bytes) for file in held_out)
 
 
@@ -186,12 +185,6 @@ def test_a_file_that_is_too_short_cannot_be_cut(tmp_path, error_of):
     )
 
 
-def test_the_pieces_of_a_file_are_the_bytes_before_the_cut_and_those_after_it(tmp_path):
-    make(tmp_path, a=b"0123456789")
-    parts = split_text(find_files([tmp_path]), 0.3, 1)
-    assert [read_bytes(piece, 0, piece.size_bytes) for (piece,) in parts] == [b"0123456", b"789"]
-
-
 @given(text=st.text("aé世🎉", min_size=8), fraction=st.floats(0.01, 0.99))
 def test_whole_characters_are_cut_between_them(tmp_path_factory, text, fraction):
     folder = tmp_path_factory.mktemp("text")
@@ -219,16 +212,6 @@ def test_any_number_of_threads_finds_the_same_files(tmp_path):
     assert find_files([tmp_path], threads=3) == find_files([tmp_path])
 
 
-def test_a_file_that_changes_while_it_is_read_is_reported(tmp_path, error_of):
-    make(tmp_path, a=b"one")
-    (file,) = find_files([tmp_path])
-    make(tmp_path, a=b"four")
-    assert error_of(tmp_path, read_bytes, file, 0, 3) == (
-        "DIR/a: must not change while it is read, had 3 bytes and now 4\n"
-        "hint: run it again when nobody writes to the file"
-    )
-
-
 def test_a_file_that_grows_while_it_is_digested_is_reported(tmp_path, error_of, monkeypatch):
     make(tmp_path, a=b"one")
     status = os.fstat
@@ -243,22 +226,6 @@ def test_a_file_that_grows_while_it_is_digested_is_reported(tmp_path, error_of, 
     assert error_of(tmp_path, find_files, [tmp_path]) == (
         "DIR/a: must not change while it is read, had 3 bytes and now 4\n"
         "hint: run it again when nobody writes to the file"
-    )
-
-
-def test_json_that_is_named_itself_is_refused_with_what_to_do(tmp_path, error_of):
-    (tmp_path / "x.json").write_text('{"id": "7", "text": "a b\\n"}\n')
-    assert error_of(tmp_path, find_files, [tmp_path / "x.json"]) == (
-        "DIR/x.json: must be text, got JSON, whose braces and escapes a model would learn\n"
-        "hint: `jq -r .text DIR/x.json > texts.txt` writes its texts alone"
-    )
-
-
-def test_json_without_a_text_that_is_known_is_refused_too(tmp_path, error_of):
-    (tmp_path / "x.json").write_text("[\n1]\n")
-    assert error_of(tmp_path, find_files, [tmp_path / "x.json"]) == (
-        "DIR/x.json: must be text, got JSON, whose braces and escapes a model would learn\n"
-        "hint: write its texts into files of their own"
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -61,10 +62,12 @@ def test_bytes_of_the_command_line_are_those_that_were_typed():
     assert ByteTokenizer().encode("a\udcff") == [97, 255]
 
 
-def test_half_a_character_has_no_bytes(tmp_path, error_of):
-    assert error_of(tmp_path, ByteTokenizer().encode, "ab\ud800") == (
-        "the text must be made of whole characters, got half of one, '\\ud800', at 2"
-    )
+def test_half_a_character_has_no_tokens(tmp_path, save, error_of):
+    # A byte that was typed has one of bytes.
+    for tokenizer, half in ((ByteTokenizer(), "\ud800"), (save(byte_level()), "\udcff")):
+        assert error_of(tmp_path, tokenizer.encode, f"ab{half}") == (
+            f"the text must be made of whole characters, got half of one, {half!a}, at 2"
+        )
 
 
 def test_bytes_are_told_by_their_name():
@@ -158,21 +161,11 @@ def test_special_tokens_that_are_written_out_are_those_tokens(save):
     assert saved.encode("<|user|>") == [saved.vocab_size - 1]
 
 
-def test_half_a_character_has_no_tokens(tmp_path, save, error_of):
-    assert error_of(tmp_path, save(byte_level()).encode, "ab\udcff") == (
-        "the text must be made of whole characters, got half of one, '\\udcff', at 2"
-    )
-
-
-def make_folder(path):
-    path.mkdir()
-
-
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
         (lambda path: None, "must be bytes or a tokenizers JSON file, found nothing there"),
-        (make_folder, "must be bytes or a tokenizers JSON file, got a folder\nhint: give the tokenizer.json in it"),
+        (Path.mkdir, "must be bytes or a tokenizers JSON file, got a folder\nhint: give the tokenizer.json in it"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "must be a tokenizers JSON file, got something that is not text"),
         (lambda path: path.write_text("{"), "must be a tokenizers JSON file, got: Expecting property name enclosed in "
          "double quotes: line 1 column 2 (char 1)\n"
@@ -187,19 +180,15 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, error_of, make, expect
     assert error_of(tmp_path, load_tokenizer, tmp_path / "t.json") == f"DIR/t.json: {expected}"
 
 
-def test_json_of_something_else_is_refused(tmp_path, error_of):
-    (tmp_path / "t.json").write_text("{}")
-    message = error_of(tmp_path, load_tokenizer, tmp_path / "t.json")
-    assert message.startswith("DIR/t.json: must be a tokenizers JSON file, got: ")
-    assert message.endswith("\nhint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example")
-
-
-def test_a_truncated_file_is_refused(tmp_path, error_of):
+def test_json_of_something_else_or_half_of_it_is_refused(tmp_path, error_of):
     content = byte_level().to_str()
-    (tmp_path / "t.json").write_text(content[: len(content) // 2])
-    assert error_of(tmp_path, load_tokenizer, tmp_path / "t.json").startswith(
-        "DIR/t.json: must be a tokenizers JSON file, got: "
-    )
+    for text in ("{}", content[: len(content) // 2]):
+        (tmp_path / "t.json").write_text(text)
+        message = error_of(tmp_path, load_tokenizer, tmp_path / "t.json")
+        assert message.startswith("DIR/t.json: must be a tokenizers JSON file, got: ")
+        assert message.endswith(
+            "\nhint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example"
+        )
 
 
 def test_without_the_package_the_hint_says_how_to_get_it(tmp_path, error_of, monkeypatch):
@@ -219,16 +208,16 @@ def record(folder, **changes):
 
 
 def test_a_data_set_knows_its_tokenizer(tmp_path):
-    about = {"made_from": "a.json", "vocab_size": 256, "digest": ""}
-    record(tmp_path, tokenizer={"file": "tokenizer.json", **about})
+    record(tmp_path, tokenizer={"file": "tokenizer.json", "made_from": "a.json", "vocab_size": 256, "digest": ""})
     byte_level().save(str(tmp_path / "tokenizer.json"))
     for folder in (tmp_path, tmp_path / "train"):
         assert tokenizer_of(folder).name == str(tmp_path / "tokenizer.json")
 
 
-def test_a_data_set_of_bytes_knows_that(tmp_path):
+def test_a_data_set_of_bytes_knows_that_and_a_folder_beside_its_parts_is_not_of_it(tmp_path):
     record(tmp_path)
-    assert (tokenizer_of(tmp_path).name, tokenizer_of(tmp_path / "train").name) == ("bytes", "bytes")
+    found = [tokenizer_of(tmp_path / name) for name in ("", "train", "other")]
+    assert [loaded and loaded.name for loaded in found] == ["bytes", "bytes", None]
 
 
 @pytest.mark.parametrize("content", [None, "[]", "{", '{"parts": 1}'])
@@ -236,10 +225,4 @@ def test_other_folders_have_no_tokenizer(tmp_path, content):
     if content is not None:
         (tmp_path / "prepared.json").write_text(content)
     (tmp_path / "train").mkdir()
-    assert tokenizer_of(tmp_path) is None
-    assert tokenizer_of(tmp_path / "train") is None
-
-
-def test_a_folder_beside_the_parts_is_not_of_the_data_set(tmp_path):
-    record(tmp_path)
-    assert tokenizer_of(tmp_path / "other") is None
+    assert [tokenizer_of(tmp_path), tokenizer_of(tmp_path / "train")] == [None, None]

@@ -1,6 +1,10 @@
 """Small stores for the tests of what is durable."""
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+import cstool
 from cstool.store import CommittedStore, FileStore, Store
 from cstool.store.file_layout import record_path
 
@@ -68,3 +73,15 @@ def without_digest(path: Path) -> Path:
         del file.attrs["__digest__"]
         file.attrs["__version__"] = np.bytes_(b"1.0")
     return path
+
+
+def run_script(script: str, folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process and a folder of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(cstool.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

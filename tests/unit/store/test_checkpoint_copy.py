@@ -29,12 +29,6 @@ def folder(tmp_path) -> Path:
     return tmp_path / "kept"
 
 
-def test_a_copy_has_the_same_bytes(write_checkpoint, tmp_path):
-    source = write_checkpoint()
-    copy = copy_checkpoint(source, tmp_path / "copy.mdl")
-    assert (copy, copy.read_bytes()) == (tmp_path / "copy.mdl", source.read_bytes())
-
-
 def test_a_copy_has_everything_that_a_checkpoint_can_have(tmp_path, monkeypatch):
     """A row longer than a piece, no elements, a scalar, values of every length, a link, another writer."""
     monkeypatch.setattr("cstool.store.saved_state.PIECE", 7)
@@ -66,20 +60,14 @@ def test_a_folder_that_is_not_there_is_not_made(write_checkpoint, tmp_path):
     assert os.listdir(tmp_path) == ["checkpoint_3.mdl"]
 
 
-def test_nothing_is_overwritten(write_checkpoint, tmp_path):
+def test_nothing_is_overwritten_not_even_the_checkpoint_itself(write_checkpoint, tmp_path):
     source, other = write_checkpoint(), tmp_path / "other.mdl"
     other.write_text("mine")
-    with refusal(CheckpointError, f"Checkpoint at '{other}' already exists", "delete it or choose another name"):
-        copy_checkpoint(source, other)
-    assert other.read_text() == "mine"
-
-
-def test_a_checkpoint_is_not_copied_onto_itself(write_checkpoint, tmp_path):
-    source = write_checkpoint()
-    whole = source.read_bytes()
-    with refusal(CheckpointError, f"Checkpoint at '{source}' already exists", "delete it or choose another name"):
-        copy_checkpoint(source, tmp_path)
-    assert source.read_bytes() == whole
+    before = {path: path.read_bytes() for path in (source, other)}
+    for target, taken in ((other, other), (tmp_path, source)):
+        with refusal(CheckpointError, f"Checkpoint at '{taken}' already exists", "delete it or choose another name"):
+            copy_checkpoint(source, target)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_damaged_checkpoint_leaves_no_copy(write_checkpoint, weight, folder):
@@ -102,21 +90,15 @@ def test_a_folder_that_cannot_be_written_is_named(write_checkpoint, folder, monk
     assert caught.value.hint == "choose a model_dir that can be written; the previous checkpoint is untouched"
 
 
-def test_a_copy_is_entered_in_the_index_of_its_folder(write_checkpoint, folder):
-    (folder / "checkpoint_1.mdl").touch()
-    register_checkpoint(folder, 1, folder / "checkpoint_1.mdl")
-    copy_checkpoint(write_checkpoint(), folder)
-    assert read_index(folder) == [IndexEntry(1, "checkpoint_1.mdl"), IndexEntry(3, "checkpoint_3.mdl")]
-
-
-@pytest.mark.parametrize("step", ["3", None])
-def test_a_checkpoint_that_does_not_know_its_step_is_not_entered(tmp_path, folder, step):
+@pytest.mark.parametrize("step", [3, "3", None])
+def test_a_copy_is_entered_in_the_index_of_its_folder_if_it_knows_its_step(tmp_path, folder, step):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("global_step", step)
     (folder / "checkpoint_1.mdl").touch()
     register_checkpoint(folder, 1, folder / "checkpoint_1.mdl")
     copy_checkpoint(tmp_path / "a.mdl", folder)
-    assert read_index(folder) == [IndexEntry(1, "checkpoint_1.mdl")]
+    entered = [IndexEntry(3, "a.mdl")] if step == 3 else []
+    assert read_index(folder) == [IndexEntry(1, "checkpoint_1.mdl"), *entered]
 
 
 def test_where_there_is_no_index_none_is_made(write_checkpoint, folder):

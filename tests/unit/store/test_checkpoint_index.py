@@ -22,32 +22,20 @@ def _register(folder: Path, step: int) -> list[IndexEntry]:
 def test_the_index_is_yaml_that_people_read(tmp_path):
     _register(tmp_path, 5)
     _register(tmp_path, 10)
+    # A file is entered once.
+    assert _register(tmp_path, 10) == [IndexEntry(5, "checkpoint_5.mdl"), IndexEntry(10, "checkpoint_10.mdl")]
     assert (tmp_path / "checkpoints_index.yaml").read_text() == (
         "checkpoints:\n- step: 5\n  file: checkpoint_5.mdl\n- step: 10\n  file: checkpoint_10.mdl\n"
     )
+    assert {path.name for path in tmp_path.iterdir() if path.suffix != ".mdl"} == {INDEX_NAME, f"{INDEX_NAME}.lock"}
 
 
-def test_registering_returns_the_index(tmp_path):
-    _register(tmp_path, 5)
-    assert _register(tmp_path, 10) == [IndexEntry(5, "checkpoint_5.mdl"), IndexEntry(10, "checkpoint_10.mdl")]
-
-
-def test_entries_whose_file_is_gone_are_dropped(tmp_path):
-    _register(tmp_path, 5)
-    (tmp_path / "checkpoint_5.mdl").unlink()
-    _register(tmp_path, 10)
-    assert "checkpoint_5" not in (tmp_path / "checkpoints_index.yaml").read_text()
-
-
-def test_entries_whose_file_is_gone_are_not_read(tmp_path):
+def test_entries_whose_file_is_gone_are_not_read_and_dropped(tmp_path):
     _register(tmp_path, 5)
     (tmp_path / "checkpoint_5.mdl").unlink()
     assert read_index(tmp_path) == []
-
-
-def test_a_file_is_entered_once(tmp_path):
-    _register(tmp_path, 5)
-    assert _register(tmp_path, 5) == [IndexEntry(5, "checkpoint_5.mdl")]
+    _register(tmp_path, 10)
+    assert "checkpoint_5" not in (tmp_path / "checkpoints_index.yaml").read_text()
 
 
 def test_a_checkpoint_elsewhere_is_entered_by_its_way_there(tmp_path):
@@ -57,12 +45,9 @@ def test_a_checkpoint_elsewhere_is_entered_by_its_way_there(tmp_path):
     assert entries == [IndexEntry(1, "../checkpoint_1.mdl")]
 
 
-def test_an_index_that_is_a_pipe_keeps_nobody_waiting(tmp_path):
-    os.mkfifo(tmp_path / INDEX_NAME)
-    assert read_index(tmp_path) == []
-
-
-def test_a_folder_without_index_has_an_empty_one(tmp_path):
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: None], ids=["pipe", "nothing"])
+def test_what_is_no_index_is_an_empty_one_and_keeps_nobody_waiting(tmp_path, make):
+    make(tmp_path / INDEX_NAME)
     assert read_index(tmp_path) == []
 
 
@@ -87,11 +72,6 @@ def test_what_would_be_elsewhere_does_not_count(tmp_path):
     assert read_index(folder) == [IndexEntry(1, "checkpoint_4.mdl", "abc")]
 
 
-def test_only_the_index_and_its_lock_are_left(tmp_path):
-    _register(tmp_path, 5)
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint_5.mdl", "checkpoints_index.yaml", "checkpoints_index.yaml.lock"]
-
-
 def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path):
     def register_some(first: int) -> None:
         for step in range(first, 40, 4):
@@ -106,10 +86,14 @@ def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path):
 
 
 def test_an_index_that_cannot_be_written_is_named(tmp_path):
+    _register(tmp_path, 4)
+    (tmp_path / "checkpoints_index.yaml.lock").unlink()
     (tmp_path / "checkpoints_index.yaml.lock").mkdir()
     message = f"{tmp_path}/checkpoints_index.yaml: the index of checkpoints must be writable, got: Is a directory"
     with refusal(CheckpointError, message, f"the checkpoint {tmp_path}/checkpoint_5.mdl itself is complete"):
         _register(tmp_path, 5)
+    with refusal(CheckpointError, message, "its entries of deleted checkpoints do no harm"):
+        forget_deleted(tmp_path)
 
 
 def test_a_deleted_checkpoint_is_forgotten(tmp_path):
@@ -123,15 +107,6 @@ def test_a_deleted_checkpoint_is_forgotten(tmp_path):
 def test_where_there_is_no_index_none_is_made_to_forget(tmp_path):
     forget_deleted(tmp_path)
     assert os.listdir(tmp_path) == []
-
-
-def test_an_index_that_cannot_forget_is_named(tmp_path):
-    _register(tmp_path, 5)
-    (tmp_path / "checkpoints_index.yaml.lock").unlink()
-    (tmp_path / "checkpoints_index.yaml.lock").mkdir()
-    message = f"{tmp_path}/checkpoints_index.yaml: the index of checkpoints must be writable, got: Is a directory"
-    with refusal(CheckpointError, message, "its entries of deleted checkpoints do no harm"):
-        forget_deleted(tmp_path)
 
 
 def test_a_checkpoint_can_be_entered_as_one_of_a_run(tmp_path):

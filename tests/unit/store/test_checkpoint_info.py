@@ -58,19 +58,18 @@ def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path):
     assert (info.seed, info.batches_streamed) == (5, 30)
 
 
-@pytest.mark.parametrize("metadata", [None, [], [{"version": "1"}], {"model_name": "a"}, [{"model_name": 5}]])
-def test_what_a_checkpoint_does_not_say_is_none(tmp_path, metadata):
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("__metadata__", said) for said in (None, [], [{"version": "1"}], {"model_name": "a"}, [{"model_name": 5}])),
+        *(("global_step", step) for step in ("3", 3.0, None, True)),
+    ],
+)
+def test_what_a_checkpoint_does_not_say_is_none(tmp_path, key, value):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_value("__metadata__", metadata)
+        writer.add_value(key, value)
     info = described(tmp_path / "a.mdl")
     assert (info.step, info.model_name) == (None, None)
-
-
-@pytest.mark.parametrize("step", ["3", 3.0, None, True])
-def test_a_step_that_is_no_whole_number_is_none(tmp_path, step):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_value("global_step", step)
-    assert described(tmp_path / "a.mdl").step is None
 
 
 def test_norms_are_those_of_numpy_in_float64(tmp_path, monkeypatch):

@@ -5,9 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 import zlib
 from collections import namedtuple
 from collections.abc import Callable
@@ -23,6 +20,7 @@ from cstool.errors import CheckpointError
 from cstool.store import CheckpointReader, CheckpointWriter, sweep_temporary
 from cstool.store.checkpoint_writer import METADATA_BYTES
 from tests.contract.refusal import refusal
+from tests.unit.store.stored import run_script
 
 WriteCheckpoint = Callable[..., Path]
 
@@ -86,20 +84,58 @@ def test_an_exception_of_who_hands_out_chunks_passes_unchanged(tmp_path):
 # What a caller can do wrong.
 
 
+ROWS = "a: a chunk must be rows of (2, 3) float32, got"
+TOGETHER = "a: the chunks must have 2 rows together, they do not"
+PIECES = "a: the pieces must make up (2, 3) float32,"
+
+
 @pytest.mark.parametrize(
     ("chunks", "message"),
     [
-        ([np.zeros((2, 3), np.float64)], "a: a chunk must be rows of (2, 3) float32, got (2, 3) float64"),
-        ([np.zeros((2, 2), np.float32)], "a: a chunk must be rows of (2, 3) float32, got (2, 2) float32"),
-        ([np.zeros(3, np.float32)], "a: a chunk must be rows of (2, 3) float32, got (3,) float32"),
-        ([np.zeros((1, 3), np.float32)], "a: the chunks must have 2 rows together, they do not"),
-        ([np.zeros((2, 3), np.float32)] * 2, "a: the chunks must have 2 rows together, they do not"),
-        ([], "a: the chunks must have 2 rows together, they do not"),
+        ([np.zeros((2, 3), np.float64)], f"{ROWS} (2, 3) float64"),
+        ([np.zeros((2, 2), np.float32)], f"{ROWS} (2, 2) float32"),
+        ([np.zeros(3, np.float32)], f"{ROWS} (3,) float32"),
+        ([np.zeros((1, 3), np.float32)], TOGETHER),
+        ([np.zeros((2, 3), np.float32)] * 2, TOGETHER),
+        ([], TOGETHER),
     ],
 )
 def test_chunks_make_up_their_tensor(tmp_path, chunks, message):
     with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_tensor("a", (2, 3), "float32", chunks)
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda writer: writer.add_pieces("a", (2, 3), "float32", [np.zeros(6)]), f"{PIECES} there is more of float64"),
+        (
+            lambda writer: writer.add_pieces("a", (2, 3), "float32", [np.zeros(5, np.float32)]),
+            f"{PIECES} 4 bytes are missing",
+        ),
+        (
+            lambda writer: writer.add_pieces("a", (2, 3), "float32", [np.zeros(3, np.float32)] * 3),
+            f"{PIECES} there is more of float32",
+        ),
+        (
+            lambda writer: writer.add_tensor("a", (2,), "complex64", []),
+            "a: the dtype of a tensor must be one of bool, float16, float32, float64, int8, int16, int32, int64, "
+            "uint8, uint16, uint32, uint64, got complex64",
+        ),
+        (lambda writer: writer.add_value("value", 2), "value: a key must be added once, it is there already"),
+        *(
+            (
+                lambda writer, target=target: writer.link("a", target),
+                f"a: a link must point to a tensor that was added before, got {target}",
+            )
+            for target in ("missing", "value")
+        ),
+    ],
+)
+def test_what_makes_no_checkpoint_is_refused(tmp_path, add, message):
+    with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
+        writer.add_value("value", 1)
+        add(writer)
 
 
 def test_a_tensor_may_come_in_pieces_without_rows(tmp_path, weight):
@@ -110,50 +146,6 @@ def test_a_tensor_may_come_in_pieces_without_rows(tmp_path, weight):
     with h5py.File(tmp_path / "a.mdl") as file:
         assert (file["a"][:].tolist(), file["b"][()]) == (weight.tolist(), weight[0, 0])
         assert file["a"].attrs["crc32"] == zlib.crc32(weight.tobytes())
-
-
-@pytest.mark.parametrize(
-    ("pieces", "message"),
-    [
-        ([np.zeros(6)], "a: the pieces must make up (2, 3) float32, there is more of float64"),
-        ([np.zeros(5, np.float32)], "a: the pieces must make up (2, 3) float32, 4 bytes are missing"),
-        ([np.zeros(3, np.float32)] * 3, "a: the pieces must make up (2, 3) float32, there is more of float32"),
-    ],
-)
-def test_pieces_make_up_their_tensor(tmp_path, pieces, message):
-    with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_pieces("a", (2, 3), "float32", pieces)
-
-
-def test_a_dtype_without_a_place_in_the_format_is_refused(tmp_path):
-    with (
-        refusal(
-            ValueError,
-            "a: the dtype of a tensor must be one of bool, float16, float32, float64, int8, int16, int32, int64, "
-            "uint8, uint16, uint32, uint64, got complex64",
-        ),
-        CheckpointWriter(tmp_path / "a.mdl") as writer,
-    ):
-        writer.add_tensor("a", (2,), "complex64", [])
-
-
-def test_a_key_is_added_once(tmp_path):
-    with (
-        refusal(ValueError, "a: a key must be added once, it is there already"),
-        CheckpointWriter(tmp_path / "a.mdl") as writer,
-    ):
-        writer.add_value("a", 1)
-        writer.add_value("a", 2)
-
-
-@pytest.mark.parametrize("target", ["missing", "value"])
-def test_a_link_points_to_a_tensor(tmp_path, target):
-    with (
-        refusal(ValueError, f"a: a link must point to a tensor that was added before, got {target}"),
-        CheckpointWriter(tmp_path / "a.mdl") as writer,
-    ):
-        writer.add_value("value", 1)
-        writer.link("a", target)
 
 
 # What a user meets.
@@ -251,7 +243,7 @@ def test_a_real_limit_of_the_file_size_ends_in_an_error_and_no_crash(tmp_path, t
         except CheckpointError as error:
             print(error.message.partition("got: ")[2], "|", error.hint, "|", os.listdir("."))
     """
-    done = _run(script, tmp_path)
+    done = run_script(script, tmp_path)
     assert (done.returncode, done.stderr, done.stdout) == (
         0,
         "",
@@ -259,7 +251,7 @@ def test_a_real_limit_of_the_file_size_ends_in_an_error_and_no_crash(tmp_path, t
     )
 
 
-def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file(write_checkpoint, tmp_path):
+def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file_to_sweep(write_checkpoint, tmp_path):
     previous = write_checkpoint("checkpoint_1.mdl")
     script = """
         import os, signal
@@ -271,23 +263,12 @@ def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file(wri
         with CheckpointWriter("checkpoint_2.mdl", 8000) as writer:
             writer.add_tensor("model.weight", (2, 1000), "float32", chunks())
     """
-    assert _run(script, tmp_path).returncode == -signal.SIGKILL
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".mdl", ".tmp"]
+    assert run_script(script, tmp_path).returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob("*.tmp")
     with CheckpointReader(previous) as reader:
         reader.verify_all()
-
-
-def test_what_a_killed_writer_left_is_swept(tmp_path):
-    script = """
-        import os, signal
-        from cstool.store import CheckpointWriter
-        with CheckpointWriter("checkpoint_2.mdl"):
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    assert _run(script, tmp_path).returncode == -signal.SIGKILL
-    (left,) = tmp_path.iterdir()
     os.utime(left, (0, 0))
-    assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([left], [])
+    assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([left], [previous.name])
 
 
 class _Failing:
@@ -301,15 +282,3 @@ class _Failing:
             raise OSError(self.number, os.strerror(self.number))
         self.left -= 1
         return self.real(*arguments, **keywords)
-
-
-def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    root = Path(cstool.__file__).parents[1]
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )

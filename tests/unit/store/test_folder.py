@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from cstool.errors import CheckpointError
-from cstool.store import (
-    CheckpointEntry,
-    CheckpointWriter,
-    checkpoint_path,
-    list_checkpoints,
-    sweep_temporary,
-)
+from cstool.store import CheckpointEntry, CheckpointWriter, checkpoint_path, list_checkpoints, sweep_temporary
 from tests.contract.refusal import refusal
 
 NOON = datetime.datetime(2026, 3, 4, 12, 0, 59)
@@ -79,12 +73,8 @@ def test_checkpoints_are_listed_by_step_then_timestamp(tmp_path):
         "checkpoints_index.yaml",
     ],
 )
-def test_other_files_are_no_checkpoints(tmp_path, name):
+def test_other_files_and_folders_are_no_checkpoints(tmp_path, name):
     (tmp_path / name).touch()
-    assert list_checkpoints(tmp_path) == []
-
-
-def test_a_folder_with_the_name_of_a_checkpoint_is_none(tmp_path):
     (tmp_path / "checkpoint_1.mdl").mkdir()
     assert list_checkpoints(tmp_path) == []
 
@@ -94,14 +84,11 @@ def test_checkpoints_of_another_template_are_listed_by_it(tmp_path):
     assert list_checkpoints(tmp_path, "run+{step}.h5") == [CheckpointEntry(7, None, tmp_path / "run+7.h5")]
 
 
-def test_a_missing_folder_has_no_checkpoints(tmp_path):
+def test_a_missing_folder_has_no_checkpoints_and_a_file_is_no_folder(tmp_path):
     assert list_checkpoints(tmp_path / "missing") == []
-
-
-def test_a_file_is_no_folder(tmp_path):
+    assert sweep_temporary(tmp_path / "missing") == []
     (tmp_path / "file").touch()
-    message = f"{tmp_path}/file: must be a folder that can be read, got: Not a directory"
-    with refusal(CheckpointError, message):
+    with refusal(CheckpointError, f"{tmp_path}/file: must be a folder that can be read, got: Not a directory"):
         list_checkpoints(tmp_path / "file")
 
 
@@ -135,7 +122,3 @@ def test_the_file_of_a_living_writer_is_not_swept_however_old(tmp_path):
         (temporary,) = tmp_path.iterdir()
         _aged(temporary, 100)
         assert (sweep_temporary(tmp_path), temporary.exists()) == ([], True)
-
-
-def test_sweeping_a_missing_folder_does_nothing(tmp_path):
-    assert sweep_temporary(tmp_path / "missing") == []

@@ -13,11 +13,12 @@ from cstool.store.pending_file import TEMPORARY_NAME, PendingFile
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_pending_file_is_named_after_its_goal_and_eight_hex_digits(tmp_path):
+def test_a_pending_file_is_named_after_its_goal_and_eight_hex_digits_and_discarded(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     assert file.temporary.name.startswith("a.mdl.")
     assert TEMPORARY_NAME.fullmatch(file.temporary.name)
     file.discard()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_committing_gives_the_file_its_name(tmp_path):
@@ -27,25 +28,13 @@ def test_committing_gives_the_file_its_name(tmp_path):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"a.mdl": b"\0\1\0\2\0"}
 
 
-def test_discarding_leaves_nothing(tmp_path):
-    file = PendingFile(tmp_path / "a.mdl")
-    file.discard()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_space_that_was_reserved_but_not_used_is_given_back(tmp_path):
-    file = PendingFile(tmp_path / "a.mdl")
-    file.reserve(100_000)
-    file.write_at(0, np.zeros(10, np.uint8))
-    file.commit()
-    assert (tmp_path / "a.mdl").stat().st_size == 10
-
-
-def test_reserved_space_is_there(tmp_path):
+def test_reserved_space_is_there_and_what_is_not_used_is_given_back(tmp_path):
     file = PendingFile(tmp_path / "a.mdl")
     file.reserve(100_000)
     assert file.temporary.stat().st_size == 100_000
-    file.discard()
+    file.write_at(0, np.zeros(10, np.uint8))
+    file.commit()
+    assert (tmp_path / "a.mdl").stat().st_size == 10
 
 
 def test_a_file_system_that_cannot_reserve_is_fine(tmp_path, monkeypatch):
@@ -56,18 +45,11 @@ def test_a_file_system_that_cannot_reserve_is_fine(tmp_path, monkeypatch):
     file.discard()
 
 
-def test_a_taken_name_is_never_overwritten(tmp_path):
-    file = PendingFile(tmp_path / "a.mdl")
-    (tmp_path / "a.mdl").write_text("before")
-    with pytest.raises(FileExistsError):
-        file.commit()
-    assert (tmp_path / "a.mdl").read_text() == "before"
-    file.discard()
-
-
+@pytest.mark.parametrize("has_links", [True, False])
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_file_system_without_hard_links_renames(tmp_path, monkeypatch, taken):
-    monkeypatch.setattr(os, "link", _failing(OSError(errno.EPERM, "Operation not permitted")))
+def test_a_taken_name_is_never_overwritten_with_hard_links_or_without(tmp_path, monkeypatch, taken, has_links):
+    if not has_links:
+        monkeypatch.setattr(os, "link", _failing(OSError(errno.EPERM, "Operation not permitted")))
     file = PendingFile(tmp_path / "a.mdl")
     if taken:
         (tmp_path / "a.mdl").write_text("before")
@@ -79,17 +61,10 @@ def test_a_file_system_without_hard_links_renames(tmp_path, monkeypatch, taken):
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a.mdl": "before" if taken else ""}
 
 
-def test_a_failed_write_is_kept_from_hdf5(tmp_path, monkeypatch):
+def test_a_failed_write_is_kept_from_hdf5_and_the_first_error_stays(tmp_path, monkeypatch):
     file = PendingFile(tmp_path / "a.mdl")
     monkeypatch.setattr(os, "pwrite", _failing(FULL))
     assert (file.write(b"abc"), file.first_error) == (3, FULL)
-    file.discard()
-
-
-def test_only_the_first_error_is_kept(tmp_path, monkeypatch):
-    file = PendingFile(tmp_path / "a.mdl")
-    monkeypatch.setattr(os, "pwrite", _failing(FULL))
-    file.write(b"abc")
     monkeypatch.setattr(os, "pread", _failing(OSError(errno.EIO, "Input/output error")))
     assert (file.read(3), file.first_error) == (b"\0\0\0", FULL)
     file.discard()

@@ -39,13 +39,8 @@ def test_many_read_and_nobody_writes_meanwhile(path):
         with pytest.raises(StoreError):
             StoreLock(path)
         lock.close()
+        lock.close()
     StoreLock(path).close()
-
-
-def test_closing_twice_is_fine(path):
-    lock = StoreLock(path)
-    lock.close()
-    lock.close()
 
 
 def hold_and_die(path: Path) -> None:
