@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from cstool.ir import SramEntry
 from cstool.pictures.lettering import LINE_HEIGHT, text_width, wrap_text
-from cstool.pictures.page import HEADING_PT, SMALL_PT, Block
+from cstool.pictures.page import HEADING_PT, SMALL_PT, Block, keep_largest
 from cstool.pictures.palette import BLUE, FAINT, INK, ORANGE, PURPLE, SKY, YELLOW
 from cstool.short_names import short_name
 
@@ -29,7 +29,7 @@ def account(entries: Sequence[SramEntry], sram_bytes: int, kernel: str, height_p
     """
     shown = merge_entries(entries, int((height_pt - ABOVE_PT - BELOW_PT) / PITCH_PT) - 1)
     free = sram_bytes - sum(entry.bytes for entry in entries)
-    shares = [(*_words(entry), _color(entry.name)) for entry in shown]
+    shares = [(f"{short_name(e.name)}  {e.bytes:,} B", e.bytes, _color(e.name)) for e in shown]
     shares.append((f"free  {free:,} B", free, FREE))
     bar_height = height_pt - ABOVE_PT - BELOW_PT
     widest = max(text_width(text, SMALL_PT) for text, _, _ in shares)
@@ -49,12 +49,8 @@ def account(entries: Sequence[SramEntry], sram_bytes: int, kernel: str, height_p
         for (text, _, _), middle, y in zip(
             shares, middles, spread(middles, PITCH_PT, ABOVE_PT, ABOVE_PT + bar_height), strict=True
         ):
-            block.plot(
-                [BAR_PT, BAR_PT + 6, BAR_PT + LEADER_PT - 4, BAR_PT + LEADER_PT - 1],
-                [middle, middle, y, y],
-                color=FAINT,
-                linewidth=0.5,
-            )
+            corners = [BAR_PT, BAR_PT + 6, BAR_PT + LEADER_PT - 4, BAR_PT + LEADER_PT - 1]
+            block.plot(corners, [middle, middle, y, y], color=FAINT, linewidth=0.5)
             block.text(BAR_PT + LEADER_PT, y, text, size=SMALL_PT, color=INK, va="center_baseline")
 
     return Block(width, height_pt, draw)
@@ -62,13 +58,11 @@ def account(entries: Sequence[SramEntry], sram_bytes: int, kernel: str, height_p
 
 def merge_entries(entries: Sequence[SramEntry], most: int) -> list[SramEntry]:
     """Return no more than `most` entries in their order; the smallest become one."""
-    if len(entries) <= most:
-        return list(entries)
-    by_size = sorted(range(len(entries)), key=lambda number: -entries[number].bytes)
-    kept = set(by_size[: most - 1])
-    rest = [entry for number, entry in enumerate(entries) if number not in kept]
-    merged = SramEntry(f"{len(rest)} smaller ones", sum(entry.bytes for entry in rest), "")
-    return [*(entry for number, entry in enumerate(entries) if number in kept), merged]
+
+    def join(rest: list[SramEntry]) -> SramEntry:
+        return SramEntry(f"{len(rest)} smaller ones", sum(entry.bytes for entry in rest), "")
+
+    return keep_largest(entries, most, lambda entry: entry.bytes, join)
 
 
 def spread(middles: Sequence[float], pitch: float, top: float, bottom: float) -> list[float]:
@@ -81,10 +75,6 @@ def spread(middles: Sequence[float], pitch: float, top: float, bottom: float) ->
         places[number] = min(places[number], limit)
         limit = places[number] - pitch
     return places
-
-
-def _words(entry: SramEntry) -> tuple[str, int]:
-    return f"{short_name(entry.name)}  {entry.bytes:,} B", entry.bytes
 
 
 def _color(name: str) -> str:

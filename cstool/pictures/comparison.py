@@ -61,16 +61,7 @@ class ComparisonPicture:
 
 
 def draw_comparison(picture: ComparisonPicture, path: Path, theme: str = "light") -> None:
-    """Write the picture.
-
-    Args:
-        picture: what it shows
-        path: a file; its ending is .svg or .png
-        theme: "light" or "dark"
-
-    Raises:
-        OSError: the file cannot be written
-    """
+    """Write the picture; path, theme and errors as of `write_figure`."""
 
     def figure() -> Page:
         columns = [[_losses(picture)]]
@@ -123,9 +114,9 @@ def _speedups(points: Sequence[SweepPoint]) -> Block:
             ("step, in the run", [p.step for p in points], BLUE, "s", "solid"),
         )
         draw_curves(axes, densities, curves)
-        axes.set_xlim(min(1.0, max(densities) * 1.25), min(densities) / 1.25)
         every = [value for _, values, *_ in curves for value in values]
-        axes.set_ylim(min(1.0, *every) / 1.15, max(ideal) * 1.15)
+        sides = min(1.0, max(densities) * 1.25), min(densities) / 1.25
+        axes.set(xlim=sides, ylim=(min(1.0, *every) / 1.15, max(ideal) * 1.15))
         axes.set_xticks(densities, [f"{1 - density:.3g}" for density in densities])
         ticks = [tick for tick in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if min(every) / 1.2 < tick]
         ticks = [tick for tick in ticks if tick <= max(ideal) * 1.15]

@@ -51,14 +51,14 @@ def draw_picture(artifact: Artifact, path: Path, color_by: str = "work", theme: 
 
     Args:
         artifact: of either mode
-        path: a file; its ending is .svg or .png
+        path, theme: as of `write_figure`
         color_by: "work" or "sram": what the colours of regions say
-        theme: "light" or "dark"
 
     Raises:
         OSError: the file cannot be written
     """
-    write_figure(lambda: _figure(artifact, color_by), path, theme)
+    is_pipelined = artifact.mode is ExecutionMode.PIPELINED
+    write_figure(lambda: draw_floorplan(artifact, color_by) if is_pipelined else draw_streaming(artifact), path, theme)
 
 
 def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> None:
@@ -79,12 +79,6 @@ def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> 
             make_dark(page)
         data = picture_bytes(page, path.suffix.lower())
     write_replacing(path, data)
-
-
-def _figure(artifact: Artifact, color_by: str) -> Page:
-    if artifact.mode is ExecutionMode.PIPELINED:
-        return draw_floorplan(artifact, color_by)
-    return draw_streaming(artifact)
 
 
 def picture_bytes(page: Page, ending: str) -> bytes:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from cstool.pictures.draw import write_figure
 from cstool.pictures.lettering import text_width
@@ -15,12 +14,11 @@ from cstool.pictures.palette import BLUE, INK, SKY
 from cstool.pictures.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT
 from cstool.pictures.roofline import Roofline, roofline
 from cstool.pictures.scaling import Scaling, SparsityPoint, scaling, sparsities
-from cstool.pictures.step import Row, bars, share_axis
+from cstool.pictures.step import Row, bars, draw_bar, draw_samples, share_axis
 from cstool.words import seconds_text
 
 WIDTH_PT = 2 * PLOT_WIDTH_PT + GAP_PT
 _ABOVE_PT, _BELOW_PT = 40.0, 34.0
-_SWATCH_PT = 20.0
 _COLORS = (SKY, BLUE)
 
 
@@ -81,16 +79,7 @@ class EstimatePicture:
 
 
 def draw_estimate(picture: EstimatePicture, path: Path, theme: str = "light") -> None:
-    """Write the picture.
-
-    Args:
-        picture: what it shows
-        path: a file; its ending is .svg or .png
-        theme: "light" or "dark"
-
-    Raises:
-        OSError: the file cannot be written
-    """
+    """Write the picture; path, theme and errors as of `write_figure`."""
     write_figure(lambda: estimate_figure(picture), path, theme)
 
 
@@ -130,14 +119,8 @@ def busy(estimates: Sequence[Busy], width_pt: float) -> Block:
     def draw(block: Axes) -> None:
         heading = "Who works how much of a step (modelled)"
         block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
-        x = 0.0
-        for each, color in zip(estimates, _COLORS, strict=False):
-            text = f"{each.label}: a step takes {seconds_text(each.step_s)}"
-            block.add_patch(
-                Rectangle((x, 22 - 10.5 / 2), _SWATCH_PT, 10.5, facecolor=color, edgecolor=INK, linewidth=0.5)
-            )
-            block.text(x + _SWATCH_PT + 4, 22, text, size=SMALL_PT, color=INK, va="center_baseline")
-            x += _SWATCH_PT + text_width(text, SMALL_PT) + 16
+        labels = [f"{each.label}: a step takes {seconds_text(each.step_s)}" for each in estimates]
+        draw_samples(block, [(text, color, "") for text, color in zip(labels, _COLORS, strict=False)], 22.0)
         largest = max(1.0, *(work / each.step_s for each in estimates for work in each.work_s.values()))
         for number, name in enumerate(names):
             middle = _ABOVE_PT + (number + 0.5) * pitch
@@ -145,16 +128,9 @@ def busy(estimates: Sequence[Busy], width_pt: float) -> Block:
             top = middle - thick * len(estimates) / 2
             for each, texts, color in zip(estimates, words, _COLORS, strict=False):
                 length = longest_pt * each.work_s[name] / each.step_s / largest
-                edge = min(0.5, length / 4)
-                block.add_patch(Rectangle((left, top), length, thick, facecolor=color, edgecolor=INK, linewidth=edge))
-                block.text(
-                    left + length + 4,
-                    top + thick / 2,
-                    texts[number],
-                    size=SMALL_PT,
-                    color=INK,
-                    va="center_baseline",
-                )
+                draw_bar(block, (left, top), length, color, thick=thick)
+                place = left + length + 4, top + thick / 2
+                block.text(*place, texts[number], size=SMALL_PT, color=INK, va="center_baseline")
                 top += thick
         axis = share_axis(block, (left, _ABOVE_PT + height), longest_pt, largest)
         axis.set_xlabel("share of the step in which it works, modelled [%]", size=TEXT_PT, labelpad=2)

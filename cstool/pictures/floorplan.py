@@ -7,8 +7,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from cstool.ir import Artifact, PipelinedPlan, Region
-from cstool.pictures.coloring import Coloring, color_bar, color_stages
-from cstool.pictures.floorplan_legend import legend, replicas
+from cstool.pictures.floorplan_legend import Coloring, color_bar, color_stages, legend, replicas
 from cstool.pictures.page import SMALL_PT, TEXT_PT, Block, Page, Row, compose, listing, picture_title
 from cstool.pictures.palette import INK, MEMORY_BOUND_HATCH, NO_WORK
 from cstool.pictures.region_names import Written, route_boxes, write_name, write_number
@@ -71,11 +70,7 @@ def draw_floorplan(artifact: Artifact, color_by: str) -> Page:
 
 
 def _regions(
-    plan: PipelinedPlan,
-    coloring: Coloring,
-    written: Sequence[Written],
-    size: tuple[int, int],
-    scale: float,
+    plan: PipelinedPlan, coloring: Coloring, written: Sequence[Written], size: tuple[int, int], scale: float
 ) -> Block:
     """Return the block with all regions of one replica, or of the fabric."""
     width, height = size
@@ -94,9 +89,7 @@ def _regions(
 
 
 def _prepare(axes: Axes, width: int, height: int) -> None:
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    axes.set_facecolor(NO_WORK)
+    axes.set(xlim=(0, width), ylim=(height, 0), facecolor=NO_WORK)
     axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
     axes.set_xlabel("x, east [PEs]", size=TEXT_PT, labelpad=2)
     axes.set_ylabel("y, south [PEs]", size=TEXT_PT, labelpad=2)

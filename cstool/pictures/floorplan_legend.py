@@ -1,20 +1,23 @@
-"""Beside the fabric: what lines and frames mean, and where the replicas lie."""
+"""Beside the fabric: what colours, lines and frames mean, and where the replicas lie."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PatchCollection
-from matplotlib.colors import to_rgba
+from matplotlib.colors import Normalize, to_hex, to_rgba
 from matplotlib.patches import Rectangle
 
 from cstool.ir import Artifact, PipelinedPlan
-from cstool.pictures.coloring import Coloring
-from cstool.pictures.page import HEADING_PT, TEXT_PT, Block, text_height
+from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, text_height
 from cstool.pictures.palette import COPY, FAINT, INK, MEMORY_BOUND_HATCH, NO_WORK, ROUTES, amounts
 from cstool.pictures.routes import draw_head, draw_line
 
 MOST_COPIES = 400
 """replicas whose regions are drawn; of more, only the outlines are"""
+BAR_PT = 11.0
+"""thickness of the colour bar"""
 SAMPLE_PT, LINE_PT = 30.0, 15.0
 """width of a sample of a line or an area, and from one to the next"""
 TALLEST_PT = 240.0
@@ -25,6 +28,54 @@ WORDS = {
     "tie": "a weight that two kernels share",
     "input": "input, from the west edge",
 }
+
+
+@dataclass(frozen=True)
+class Coloring:
+    """Colours of stages.
+
+    Args:
+        colors: one for each stage
+        largest: end of the scale
+        label: of the colour bar, with its unit
+    """
+
+    colors: tuple[str, ...]
+    largest: float
+    label: str
+
+
+def color_stages(artifact: Artifact, plan: PipelinedPlan, color_by: str) -> Coloring:
+    """Meaning of the stages' colours.
+
+    Args:
+        artifact: the whole
+        plan: of it
+        color_by: "work" or "sram"
+    """
+    if color_by == "sram":
+        values = [stage.used_bytes / 1024 for stage in plan.stages]
+        largest, label = artifact.system.pe.sram_bytes / 1024, "SRAM that the fullest PE uses [KiB]"
+    else:
+        slowest = plan.stages[plan.bottleneck].cycles.total
+        values = [100 * stage.cycles.total / slowest for stage in plan.stages]
+        largest, label = 100.0, f"Modelled cycles per sample\n[% of {slowest:,}, the slowest stage's]"
+    colors, scale = amounts(), Normalize(0, largest)
+    return Coloring(tuple(to_hex(colors(scale(value))) for value in values), largest, label)
+
+
+def color_bar(coloring: Coloring, width_pt: float) -> Block:
+    """Return the block that explains the colours."""
+    above = text_height(coloring.label, HEADING_PT) + 3
+
+    def draw(block: Axes) -> None:
+        block.text(0, 0, coloring.label, size=HEADING_PT, color=INK, va="top")
+        bar = block.inset_axes((4, above, width_pt - 20, BAR_PT), transform=block.transData)
+        scale = ScalarMappable(Normalize(0, coloring.largest), amounts())
+        block.figure.colorbar(scale, cax=bar, orientation="horizontal")
+        bar.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
+
+    return Block(width_pt, above + BAR_PT + 14, draw)
 
 
 def legend(plan: PipelinedPlan, width_pt: float) -> Block:

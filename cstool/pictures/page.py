@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +16,7 @@ MARGIN_PT = 26.0
 GAP_PT = 22.0
 TITLE_PT, SUBTITLE_PT, HEADING_PT, TEXT_PT, SMALL_PT = 13.0, 8.5, 8.5, 7.5, 6.5
 NARROWEST_PT = 520.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,15 @@ def _heading(title: str, subtitle: str, width: float) -> tuple[float, Callable[[
             top += height
 
     return sum(heights), draw
+
+
+def keep_largest(items: Sequence[T], most: int, size: Callable[[T], int], join: Callable[[list[T]], T]) -> list[T]:
+    """Return no more than `most` items in their order; the smallest become one, the last."""
+    if len(items) <= most:
+        return list(items)
+    kept = set(sorted(range(len(items)), key=lambda number: -size(items[number]))[: most - 1])
+    rest = [item for number, item in enumerate(items) if number not in kept]
+    return [*(item for number, item in enumerate(items) if number in kept), join(rest)]
 
 
 def text_height(text: str, size_pt: float) -> float:

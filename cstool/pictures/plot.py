@@ -57,8 +57,7 @@ def draw_curves(axes: Axes, densities: Sequence[float], curves: Iterable[Curve])
         style = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.3, "linestyle": dashes}
         axes.plot(densities, values, label=label, **style)
     axes.axhline(1, color=INK, linewidth=0.6)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -77,10 +77,7 @@ def roofline(picture: Roofline) -> Block:
         levels = log_ticks(low, high)
         words = [digits_text(level / unit) for level in levels]
         axes = plot_axes(block, picture.heading, words, top_pt=_TOP_PT)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(left, right)
-        axes.set_ylim(low, high)
+        axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
         _draw_roof(axes, picture, left, edge)
         taken = _say_peak(axes, picture, unit, name, edge) + _say_links(axes, picture, left, low)
         ticks = log_ticks(left, edge)
@@ -114,12 +111,8 @@ def _limits_x(picture: Roofline) -> tuple[float, float, float]:
 def _draw_roof(axes: Axes, picture: Roofline, left: float, edge: float) -> None:
     sustained = picture.peak_flops * picture.efficiency
     knee = sustained / picture.io_bytes_per_s
-    axes.plot(
-        [left, picture.ridge, edge],
-        [left * picture.io_bytes_per_s, picture.peak_flops, picture.peak_flops],
-        color=INK,
-        linewidth=1.1,
-    )
+    heights = [left * picture.io_bytes_per_s, picture.peak_flops, picture.peak_flops]
+    axes.plot([left, picture.ridge, edge], heights, color=INK, linewidth=1.1)
     axes.plot([knee, edge], [sustained, sustained], color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
 
 

@@ -86,10 +86,8 @@ def scaling(picture: Scaling) -> Block:
         axes = plot_axes(block, picture.heading, words)
         axes.plot(counts, ideal, color=FAINT, linewidth=1.0, linestyle=(0, (4, 2)), label="ideal: in proportion")
         axes.plot(counts, rates, color=BLUE, marker="o", markersize=4, linewidth=1.3, label="modelled; % of ideal")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(counts[0] / 1.25, counts[-1] * (counts[-1] / counts[0]) ** 0.09 * 1.25)
-        axes.set_ylim(low / margin, high * margin)
+        sides = counts[0] / 1.25, counts[-1] * (counts[-1] / counts[0]) ** 0.09 * 1.25
+        axes.set(xscale="log", yscale="log", xlim=sides, ylim=(low / margin, high * margin))
         shown = _apart(axes, counts)
         axes.set_xticks(shown, [f"{count:,}" for count in shown])
         axes.set_yticks(levels, words)

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
 from cstool.pictures.lettering import text_width
-from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block
+from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, keep_largest
 from cstool.pictures.palette import BOUNDS, INK, NO_WORK, PHASES
 from cstool.short_names import group_name, short_name
 from cstool.words import seconds_text
@@ -83,7 +83,7 @@ def bars(rows: Sequence[Row], heading: str, axis_label: str, whole: int, width_p
             x = left
             for phase, part in row.parts.items():
                 length = longest_pt * part.cycles / longest
-                _draw_bar(block, (x, middle - BAR_PT / 2), length, PHASES[phase], BOUNDS[part.bound])
+                draw_bar(block, (x, middle - BAR_PT / 2), length, PHASES[phase], BOUNDS[part.bound])
                 x += length
             block.text(x + 4, middle, f"{row.cycles / whole:.1%}", size=SMALL_PT, color=INK, va="center_baseline")
         axis = share_axis(block, (left, ABOVE_PT + height), longest_pt, longest / whole)
@@ -113,11 +113,7 @@ def step_rows(artifact: Artifact, plan: StreamingPlan) -> list[Row]:
             parts = _parts(kernel.cycles, segment.count * plan.micro_batches)
             repeats = f"  x {segment.count:,}" if segment.count > 1 else ""
             rows.append(Row(short_name(kernel.name) + repeats, parts))
-    if len(rows) <= MOST_ROWS:
-        return rows
-    longest = set(sorted(range(len(rows)), key=lambda number: -rows[number].cycles)[: MOST_ROWS - 1])
-    rest = [row for number, row in enumerate(rows) if number not in longest]
-    return [*(row for number, row in enumerate(rows) if number in longest), _together(rest)]
+    return keep_largest(rows, MOST_ROWS, lambda row: row.cycles, _together)
 
 
 def stage_rows(plan: PipelinedPlan) -> list[Row]:
@@ -128,21 +124,15 @@ def stage_rows(plan: PipelinedPlan) -> list[Row]:
     alike: dict[str, list[Stage]] = {}
     for stage in plan.stages:
         alike.setdefault(group_name(stage.name), []).append(stage)
-    rows = [
-        _stage_row(name if len(stages) > 1 else short_name(stages[0].name), stages) for name, stages in alike.items()
-    ]
-    if len(rows) <= MOST_ROWS:
-        return rows
-    longest = set(sorted(range(len(rows)), key=lambda number: -rows[number].cycles)[: MOST_ROWS - 1])
-    rest = [row for number, row in enumerate(rows) if number not in longest]
-    slowest = replace(max(rest, key=lambda row: row.cycles), label=f"slowest of {len(rest):,} others")
-    return [*(row for number, row in enumerate(rows) if number in longest), slowest]
+    rows = []
+    for name, stages in alike.items():
+        label = f"{name}, slowest of {len(stages):,}" if len(stages) > 1 else short_name(stages[0].name)
+        rows.append(Row(label, _parts(max((stage.cycles for stage in stages), key=lambda cycles: cycles.total), 1)))
+    return keep_largest(rows, MOST_ROWS, lambda row: row.cycles, _slowest)
 
 
-def _stage_row(label: str, stages: Sequence[Stage]) -> Row:
-    cycles = max((stage.cycles for stage in stages), key=lambda cycles: cycles.total)
-    repeats = f", slowest of {len(stages):,}" if len(stages) > 1 else ""
-    return Row(label + repeats, _parts(cycles, 1))
+def _slowest(rows: list[Row]) -> Row:
+    return replace(max(rows, key=lambda row: row.cycles), label=f"slowest of {len(rows):,} others")
 
 
 def _parts(cycles: KernelCycles, times: int) -> dict[str, Part]:
@@ -167,11 +157,23 @@ def _ticks(largest: float) -> list[float]:
     return [number * step for number in range(int(largest / step + 1e-9) + 1)]
 
 
-def _draw_bar(block: Axes, corner: tuple[float, float], length: float, color: str, hatch: str) -> None:
+def draw_bar(
+    block: Axes, corner: tuple[float, float], length: float, color: str, hatch: str = "", thick: float = BAR_PT
+) -> None:
+    """Draw a bar, the thinner its edge the shorter it is."""
     edge = min(0.5, length / 4)
     block.add_patch(
-        Rectangle(corner, length, BAR_PT, facecolor=color, edgecolor=INK, linewidth=edge, hatch=hatch or None)
+        Rectangle(corner, length, thick, facecolor=color, edgecolor=INK, linewidth=edge, hatch=hatch or None)
     )
+
+
+def draw_samples(block: Axes, samples: Sequence[tuple[str, str, str]], middle: float) -> None:
+    """Draw in a line what bars mean: words, colour and hatch of each."""
+    x = 0.0
+    for text, color, hatch in samples:
+        draw_bar(block, (x, middle - BAR_PT / 2), SWATCH_PT, color, hatch)
+        block.text(x + SWATCH_PT + 4, middle, text, size=SMALL_PT, color=INK, va="center_baseline")
+        x += SWATCH_PT + text_width(text, SMALL_PT) + 16
 
 
 def _draw_legend(block: Axes, rows: Sequence[Row], middle: float) -> None:
@@ -180,11 +182,7 @@ def _draw_legend(block: Axes, rows: Sequence[Row], middle: float) -> None:
     bounds = [bound for bound in BOUNDS if any(part.bound == bound for row in rows for part in row.parts.values())]
     samples = [(phase, PHASES[phase], "") for phase in phases]
     samples += [(f"limited by {_LIMITS[bound]}", NO_WORK, BOUNDS[bound]) for bound in bounds]
-    x = 0.0
-    for text, color, hatch in samples:
-        _draw_bar(block, (x, middle - BAR_PT / 2), SWATCH_PT, color, hatch)
-        block.text(x + SWATCH_PT + 4, middle, text, size=SMALL_PT, color=INK, va="center_baseline")
-        x += SWATCH_PT + text_width(text, SMALL_PT) + 16
+    draw_samples(block, samples, middle)
 
 
 _LIMITS = {

@@ -5,16 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cstool.ir import (
-    SCHEMA,
-    Alternative,
     Artifact,
     ExecutionMode,
     KernelCycles,
     Layout,
-    MemoryXNeed,
     PhaseCycles,
     PipelinedPlan,
-    Recompute,
     Region,
     Route,
     SramEntry,
@@ -25,6 +21,7 @@ from cstool.ir import (
 from cstool.system import Fabric, System
 from tests.models import decoder
 from tests.unit.ir.artifacts import SYSTEM as SMALL_SYSTEM
+from tests.unit.ir.artifacts import streaming_artifact
 
 SYSTEM = replace(SMALL_SYSTEM, name="cs2", wafer="WSE-2", fabric=Fabric(750, 994))
 
@@ -132,7 +129,6 @@ def pipelined(stages: int, replicas: tuple[int, int] = (1, 1), system: System = 
         streaming(),
         system=system,
         mode=ExecutionMode.PIPELINED,
-        waits_for_norm=True,
         micro_batch_size=replicas[0] * replicas[1],
         streaming=None,
         pipelined=PipelinedPlan(
@@ -146,14 +142,6 @@ def pipelined(stages: int, replicas: tuple[int, int] = (1, 1), system: System = 
             update_cycles=1_000,
             wire_pes=12_345,
         ),
-        reasons=("all weights, optimizer state and activations fit the SRAM", "it is the faster one, as modelled"),
-        alternatives=(
-            Alternative(ExecutionMode.PIPELINED, 51_200_000, "chosen"),
-            Alternative(ExecutionMode.WEIGHT_STREAMING, 91_700_000, "slower"),
-        ),
-        step_cycles=51_200_000,
-        active_pes=sum(region.pes for region in regions) * replicas[0] * replicas[1],
-        sram_used_bytes=max(sum(entry.bytes for entry in stage.sram) for stage in planned),
     )
 
 
@@ -202,26 +190,12 @@ def streaming(layers: int = 12, *, width: int = 768, tokens_per_pe: int = 23, gr
         SramEntry("kept of other layers", 30_000, f"{tokens_per_pe} tokens x 1,304 B of what backward needs"),
         *held,
     )
-    return Artifact(
-        schema=SCHEMA,
-        cstool="0.0",
-        inputs={"model": "gpt2", "system": "cs2"},
+    return streaming_artifact(
+        graph,
         system=SYSTEM,
         num_csx=1,
         batch_size=512,
-        tokens=1024,
-        operand_bits=16,
-        graph=graph,
-        kernels=(),
-        mode=ExecutionMode.WEIGHT_STREAMING,
-        reasons=("the model does not fit the wafer with its optimizer state",),
-        alternatives=(
-            Alternative(ExecutionMode.PIPELINED, None, "lm_head needs 1,234,567 PEs, there are 745,500"),
-            Alternative(ExecutionMode.WEIGHT_STREAMING, 91_700_000, "chosen"),
-        ),
-        waits_for_norm=True,
         micro_batch_size=64,
-        recompute=Recompute(0),
         streaming=StreamingPlan(
             layout=Layout(groups, columns, SYSTEM.fabric.height, tokens_per_pe),
             kernels=(
@@ -237,9 +211,5 @@ def streaming(layers: int = 12, *, width: int = 768, tokens_per_pe: int = 23, gr
             streamed_bytes=4_587_048_960,
             gradient_bytes=3_982_073_856,
         ),
-        pipelined=None,
-        memoryx=MemoryXNeed(497_759_232, 995_518_464, 497_759_232, 2_400_000_000_000_000),
-        step_cycles=91_700_000,
         active_pes=745_500,
-        sram_used_bytes=sum(entry.bytes for entry in account),
     )

@@ -1,9 +1,5 @@
 """The picture of an estimate: what it says, where, and the same bytes each time."""
 
-import os
-import re
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from itertools import combinations
@@ -174,19 +170,6 @@ def test_it_is_the_same_each_time_whatever_the_style_of_the_machine(tmp_path, en
     with matplotlib.style.context("ggplot"):
         draw_estimate(PICTURES[name], other)
     assert one.read_bytes() == other.read_bytes()
-
-
-def test_svg_is_the_same_in_every_process(tmp_path):
-    draw_estimate(PICTURES["both"], tmp_path / "here.svg")
-    code = (
-        "import sys; from pathlib import Path; from cstool.pictures.estimate import draw_estimate; "
-        "from tests.unit.pictures.estimates import PICTURES; draw_estimate(PICTURES['both'], Path(sys.argv[1]))"
-    )
-    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code, tmp_path / "there.svg"], env=environment, check=True)
-    data = (tmp_path / "here.svg").read_bytes()
-    assert data == (tmp_path / "there.svg").read_bytes()
-    assert not re.search(rb"<dc:date>|matplotlib.org/\"", data)
 
 
 def test_every_number_moves_it(tmp_path):
