@@ -14,43 +14,26 @@ _COSINE_ROUNDING = 1e-12
 """by which NumPy's cosine may differ from that of `share_at`, with room to spare"""
 
 
-def largest_density(group: SparsityParams, last_step: int | None = None) -> float:
-    """Return an upper bound of the share of weights that a group keeps at any time of a run.
-
-    It is 1 where training starts dense, with init methods that do not go by the share (from_zeros, from_checkpoint,
-    and checkerboard, which does so about), and with dropconnect, which only leaves out weights for a step. Else it is
-    reached at the first mask or an update: masks of set and rigl keep no more than the densest target so far.
-
-    Args:
-        last_step: of the run; None is the largest that a params file can ask for
-    """
-    if group.init_method == "checkerboard" or _keeps_all(group):
-        return 1.0
-    return 1.0 - _least_sparsity(group, last_step)
-
-
 def most_kept(group: SparsityParams, shape: tuple[int, int], last_step: int | None = None) -> int:
     """Return an upper bound of the weights that a matrix of a group keeps at any time of a run.
 
+    They are all where training starts dense, with init methods that do not go by the share (from_zeros and
+    from_checkpoint), and with dropconnect, which only leaves out weights for a step. Else most are kept at the first
+    mask or an update: masks of set and rigl keep no more than the densest target so far.
+
     Args:
         shape: (rows, columns)
-        last_step: as in `largest_density`
+        last_step: of the run; None is the largest that a params file can ask for
     """
     size = math.prod(shape)
-    if _keeps_all(group):
+    is_by_share = group.algorithm != "dropconnect" and group.init_method not in ("from_zeros", "from_checkpoint")
+    if not is_by_share or not starts_sparse(group.update):
         return size
     groups = balance_of(group).groups
     most = groups * keep_count(_least_sparsity(group, last_step), size // groups)
     if group.init_method == "checkerboard":
         most = max(most, int(np.count_nonzero(checkerboard_mask(shape, sparsity_at(group, 0)))))
     return most
-
-
-def _keeps_all(group: SparsityParams) -> bool:
-    """Whether a group may keep all weights at some time, for all that its params say."""
-    if group.algorithm == "dropconnect" or group.init_method in ("from_zeros", "from_checkpoint"):
-        return True
-    return not starts_sparse(group.update)
 
 
 def _least_sparsity(group: SparsityParams, last_step: int | None) -> float:

@@ -12,7 +12,7 @@ import pytest
 from cstool.convert import Request, convert
 from cstool.convert import source as source_module
 from cstool.params import load_params
-from cstool.sparsity import topk_mask
+from cstool.sparsity.masks import topk_mask
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import digest, gpt_params, run_file

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from cstool.convert.sparsify import keep_largest, keep_nonzero
 from cstool.errors import NonFiniteError
-from cstool.sparsity import top
+from cstool.sparsity.masks import top
 from tests.contract.refusal import refusal
 
 Array = np.ndarray

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cstool.sparsity import UNBALANCED, Balance, balance_of
+from cstool.sparsity.masks import UNBALANCED, Balance, balance_of
 from tests.unit.sparsity.sections import group
 
 MATRIX = np.arange(8).reshape(2, 4)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from cstool.sparsity import (
+from cstool.sparsity.masks import (
     Balance,
     checkerboard_mask,
     dropconnect_mask,
@@ -272,7 +272,7 @@ def test_a_mask_from_a_checkpoint_keeps_what_is_not_zero_there():
 
 SCRIPT = """
 import hashlib
-from cstool.sparsity import dropconnect_mask, random_mask
+from cstool.sparsity.masks import dropconnect_mask, random_mask
 masks = random_mask((64, 48), 0.75, 3, "layers.0.weight", 100), dropconnect_mask((64, 48), 0.3, 3, "w", 2)
 print(hashlib.sha256(b"".join(mask.tobytes() for mask in masks)).hexdigest())
 """

@@ -7,18 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
 from cstool.params.sections.sparsity import CyclingShare, LinearShare
-from cstool.sparsity import (
-    Balance,
-    drop,
-    gmp,
-    grow,
-    keep_count,
-    next_mask,
-    random_scores,
-    rigl,
-    sparse_evolution,
-    topk_mask,
-)
+from cstool.sparsity.masks import Balance, keep_count, random_scores, topk_mask
+from cstool.sparsity.rules import drop, gmp, grow, next_mask, rigl, sparse_evolution
 from tests.unit.sparsity.sections import group
 
 SHAPE = (4, 8)

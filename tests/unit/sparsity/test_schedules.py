@@ -14,7 +14,7 @@ from cstool.params.sections.sparsity import (
     LinearShare,
     PowerShare,
 )
-from cstool.sparsity import drop_fraction_at, is_update_step, share_at, sparsity_at, starts_sparse
+from cstool.sparsity.schedules import drop_fraction_at, is_update_step, share_at, sparsity_at, starts_sparse
 from tests.unit.sparsity.sections import group
 from tests.unit.sparsity.test_updates import UPDATES
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.sparsity import count_updates, is_update_step, starts_sparse, update_steps
+from cstool.sparsity.schedules import count_updates, is_update_step, starts_sparse, update_steps
 from cstool.yaml_lines.section import MAX_STEPS
 from tests.unit.sparsity.sections import updates
 
