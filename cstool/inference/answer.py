@@ -1,7 +1,5 @@
 """Texts that go on from prompts: tokens in and out, batch by batch, and how long it took."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -48,7 +46,7 @@ class Request:
     prompts: tuple[str, ...]
     max_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
-    stops: tuple[str, ...] = ()
+    stops: Sequence[str] = ()
     truncates: bool = False
     uses_cache: bool = True
     special_tokens: bool = True
@@ -130,11 +128,7 @@ def make_request(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
-    stops: Sequence[str] = (),
-    truncates: bool = False,
-    uses_cache: bool = True,
-    special_tokens: bool = True,
-    batch_size: int | None = None,
+    **others: Any,
 ) -> Request:
     """A request, in which the params fill in what is left out.
 
@@ -142,7 +136,7 @@ def make_request(
         params: of the model
         prompts: texts
         seed, max_tokens, temperature, top_k, top_p: None for what the params say
-        stops, truncates, uses_cache, special_tokens, batch_size: as of `Request`
+        others: of `Request`
 
     Raises:
         InferenceError: the model is none that generates, or something of it cannot be
@@ -158,11 +152,7 @@ def make_request(
             decoder.top_p if top_p is None else top_p,
             params.seed if seed is None else seed,
         ),
-        tuple(stops),
-        truncates=truncates,
-        uses_cache=uses_cache,
-        special_tokens=special_tokens,
-        batch_size=batch_size,
+        **others,
     )
 
 

@@ -1,16 +1,14 @@
 """The classes that a model predicts for a data set, into a CSV or an HDF5 file."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
@@ -27,6 +25,9 @@ from cstool.progress import Progress
 log = logging.getLogger("cstool")
 TASK = "Predicting"
 Array = np.ndarray[Any, Any]
+
+_Write = Callable[[int, Array, Array], None]
+"""writes the labels and probabilities of the next samples, from this number on"""
 
 _NO_TOKENS = News(*(np.zeros(0, np.int64) for _ in News._fields))
 
@@ -46,11 +47,6 @@ class Predictions:
         found = asdict(self)
         host = {name: found.pop(name) for name in ("seconds", "samples_per_s")}
         return {"predictions": found, "host": host}
-
-
-class _Table(Protocol):
-    def write(self, first: int, labels: Array, probabilities: Array) -> None:
-        """Write the next samples, from number `first` on."""
 
 
 def predict(
@@ -88,7 +84,7 @@ def predict(
         sampler = Sampler(dataset.sample_count, size, shuffle=False, seed=0, drop_last=False)
         walk = model.walk(0, 0)
         fields = [tensor.name for tensor in model.graph.inputs if tensor.name not in ("labels", "mask")]
-        table = stack.enter_context(_table(path, count, walk.classes))
+        write = stack.enter_context(_table(path, count, walk.classes))
         worker = stack.enter_context(InputWorker(dataset, sampler, 0, batches))
         progress.start(TASK, batches)
         for number in range(1, batches + 1):
@@ -101,7 +97,7 @@ def predict(
                     f"sample {done + bad}: the logits must be finite, got {logits[bad][~np.isfinite(logits[bad])][0]}"
                 )
             labels = batch.arrays["labels"][rows].reshape(-1)
-            table.write(done, labels, _probabilities(logits))
+            write(done, labels, _probabilities(logits))
             correct += int((logits.argmax(axis=1) == labels).sum())
             done += batch.samples
             progress.advance(TASK, number)
@@ -123,14 +119,23 @@ def _probabilities(logits: Array) -> Array:
 
 
 @contextmanager
-def _table(path: Path, samples: int, classes: int) -> Iterator[_Table]:
-    """Open a table, which replaces `path` when it is whole."""
+def _table(path: Path, samples: int, classes: int) -> Iterator[_Write]:
+    """Open a table, which replaces `path` when it is whole.
+
+    Its errors name the file that it is to be; those of the data set are not mistaken for them.
+    """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with _written(path):
-            table = (_Hdf5Table if path.suffix == ".h5" else _CsvTable)(aside, samples, classes)
-        with table:
-            yield _Careful(table, path)
+        with ExitStack() as stack:
+            with _written(path):
+                opened = _hdf5_table(aside, samples, classes) if path.suffix == ".h5" else _csv_table(aside, classes)
+                write = stack.enter_context(opened)
+
+            def write_rows(first: int, labels: Array, probabilities: Array) -> None:
+                with _written(path):
+                    write(first, labels, probabilities)
+
+            yield write_rows
         with _written(path):
             aside.replace(path)
             sync_folder(path.parent)
@@ -147,60 +152,33 @@ def _written(path: Path) -> Iterator[None]:
         raise InferenceError(f"{path}: must be writable, got: {error.strerror or error}") from None
 
 
-class _Careful:
-    """A table whose errors name the file that it is to be; those of the data set are not mistaken for them."""
-
-    def __init__(self, table: _Table, path: Path) -> None:
-        self._table, self._path = table, path
-
-    def write(self, first: int, labels: Array, probabilities: Array) -> None:
-        """See `_Table.write`."""
-        with _written(self._path):
-            self._table.write(first, labels, probabilities)
-
-
-class _CsvTable:
+@contextmanager
+def _csv_table(path: Path, classes: int) -> Iterator[_Write]:
     """A line per sample: its number, its label, the likeliest class, the probability of each."""
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["sample", "label", "prediction", *(f"probability_{k}" for k in range(classes))])
 
-    def __init__(self, path: Path, samples: int, classes: int) -> None:  # noqa: ARG002 - as of the other one
-        self._file = path.open("w", newline="")
-        self._lines = csv.writer(self._file, lineterminator="\n")
-        self._lines.writerow(["sample", "label", "prediction", *(f"probability_{k}" for k in range(classes))])
+        def write(first: int, labels: Array, probabilities: Array) -> None:
+            likeliest = probabilities.argmax(axis=1)
+            for k, (label, prediction, row) in enumerate(zip(labels, likeliest, probabilities, strict=True)):
+                lines.writerow([first + k, label, prediction, *(f"{share:.6g}" for share in row)])
 
-    def __enter__(self) -> _CsvTable:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._file.close()
-
-    def write(self, first: int, labels: Array, probabilities: Array) -> None:
-        """See `_Table.write`."""
-        likeliest = probabilities.argmax(axis=1)
-        for k, (label, prediction, row) in enumerate(zip(labels, likeliest, probabilities, strict=True)):
-            self._lines.writerow([first + k, label, prediction, *(f"{share:.6g}" for share in row)])
+        yield write
 
 
-class _Hdf5Table:
+@contextmanager
+def _hdf5_table(path: Path, samples: int, classes: int) -> Iterator[_Write]:
     """Datasets `label` and `prediction`, (n,) int32, and `probability`, (n, classes) float32."""
+    with h5py.File(path, "w") as file:
+        for name in ("label", "prediction"):
+            file.create_dataset(name, (samples,), np.int32)
+        file.create_dataset("probability", (samples, classes), np.float32)
 
-    def __init__(self, path: Path, samples: int, classes: int) -> None:
-        self._file = h5py.File(path, "w")
-        for name, shape, dtype in (
-            ("label", (samples,), np.int32),
-            ("prediction", (samples,), np.int32),
-            ("probability", (samples, classes), np.float32),
-        ):
-            self._file.create_dataset(name, shape, dtype)
+        def write(first: int, labels: Array, probabilities: Array) -> None:
+            rows = slice(first, first + len(labels))
+            file["label"][rows] = labels
+            file["prediction"][rows] = probabilities.argmax(axis=1)
+            file["probability"][rows] = probabilities
 
-    def __enter__(self) -> _Hdf5Table:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._file.close()
-
-    def write(self, first: int, labels: Array, probabilities: Array) -> None:
-        """See `_Table.write`."""
-        rows = slice(first, first + len(labels))
-        self._file["label"][rows] = labels
-        self._file["prediction"][rows] = probabilities.argmax(axis=1)
-        self._file["probability"][rows] = probabilities
+        yield write

@@ -1,7 +1,5 @@
 """Small models that answer, for tests: random weights of a training appliance, behind a walk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From prompts to tokens: the same ones with a cache and without, alone and together, in one pass and in many."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,16 +62,8 @@ def test_why_sequences_end():
     with walking(one_token(sequence=16), sequences=3, capacity=16) as (walk, _):
         prompts = [[1], [2], [3] * 14]
         found = list(generate(walk, prompts, first_prompt=5, max_tokens=4, sampling=Sampling(0.0), finish=ends))
-    assert [(token.prompt, token.finish_reason) for token in found] == [
-        (5, None),
-        (6, None),
-        (7, None),
-        (5, None),
-        (6, "stop"),
-        (7, "context"),
-        (5, None),
-        (5, "length"),
-    ]
+    assert [token.prompt for token in found] == [5, 6, 7, 5, 6, 7, 5, 5]
+    assert [token.finish_reason for token in found] == [None, None, None, None, "stop", "context", None, "length"]
 
 
 def test_a_file_streams_all_weights_in_each_pass(tmp_path):

@@ -1,7 +1,5 @@
 """The choice of a token: ranges, limits, ties, and what a draw depends on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,9 +10,7 @@ from cstool.inference import sampling
 from cstool.inference.sampling import Sampling
 
 LOGITS = np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], np.float32))
-
-
-GREEDY_HINT = "hint: 0 takes the likeliest token every time"
+GREEDY_HINT = "\nhint: 0 takes the likeliest token every time"
 
 
 def shares(found: tuple[np.ndarray, np.ndarray]) -> dict[int, float]:
@@ -87,14 +83,8 @@ def test_a_draw_depends_on_seed_prompt_and_position_alone():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (
-            {"temperature": -0.5},
-            "temperature: must be 0 or more, got -0.5\nhint: 0 takes the likeliest token every time",
-        ),
-        (
-            {"temperature": float("nan")},
-            "temperature: must be 0 or more, got nan\nhint: 0 takes the likeliest token every time",
-        ),
+        ({"temperature": -0.5}, f"temperature: must be 0 or more, got -0.5{GREEDY_HINT}"),
+        ({"temperature": float("nan")}, f"temperature: must be 0 or more, got nan{GREEDY_HINT}"),
         ({"top_k": 0}, "top_k: must be at least 1, got 0\nhint: leave it out to draw from all tokens"),
         ({"top_p": 0.0}, "top_p: must be above 0 and at most 1, got 0\nhint: 1 draws from all tokens"),
         ({"top_p": 1.5}, "top_p: must be above 0 and at most 1, got 1.5\nhint: 1 draws from all tokens"),

@@ -1,7 +1,5 @@
 """Threads that share work: every member does its share once, whoever fails, and nobody is left at work."""
 
-from __future__ import annotations
-
 import threading
 import time
 

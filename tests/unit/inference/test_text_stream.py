@@ -1,7 +1,5 @@
 """Text as tokens come: whole characters, and no part of a stop text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A pass against the slow twin of whole models, for every family; and that its rows do not depend on one another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
