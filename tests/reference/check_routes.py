@@ -4,8 +4,6 @@ The corners of a route are those of its first lane. The others lie to its right,
 keep that order at corners; a path of a single PE counts as going east.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from cstool.ir import Region, Route

@@ -1,7 +1,5 @@
 """The files of recorded loss curves: what made them, and by case digests and numbers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ Everything is drawn as uniform numbers from PCG64 under a key of its own, so tha
 and its shape, not on what else is drawn. `digest` tells whether this machine makes what the recorded curves began with.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ unsupervised multitask learners", 2019, and the released model (Conv1D, the tanh
 arXiv:2302.13971, and the released model, in the layout of Hugging Face (a head's pairs are half a head apart).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

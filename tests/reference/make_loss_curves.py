@@ -47,8 +47,6 @@ sees them all::
     fixed_positions   sines before cosines 3e-2, increment by H / 2 2e-3, scores scaled 8e-3, plain relu 1e-2
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path

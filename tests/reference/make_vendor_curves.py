@@ -17,8 +17,6 @@ writes `vendor_curves.json` beside this file, in the form of `loss_curves.json`:
 `deterministic.py`. It imports nothing of cstool.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """The inputs of the recorded curves: made here as they were made there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -8,8 +8,6 @@ the scaling of Llama 3.1 as Hugging Face has it, ALiBi arXiv:2108.12409, sinusoi
 arXiv:2002.05202, muP arXiv:2203.03466 with the vendor's names. Defaults are the vendor's (release 2.10).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -5,24 +5,21 @@ weight decay, whether gradients are clipped. Rates are ten times those of stock 
 something. Source of optimizers: the files of the Model Zoo, release 2.10.0.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.reference.loss_curve_cases import CASES as MODELS
-from tests.reference.loss_curve_cases import FALCON, GPT2, LLAMA, MISTRAL, SIZES, Config
+from tests.reference.loss_curve_cases import (
+    FALCON_TWO_NORMS,
+    GPT2,
+    LLAMA,
+    MISTRAL,
+    SWIGLU_ALIBI,
+    Config,
+    case,
+    warmed_up,
+)
 
 STEPS = 8
-_RATES = [
-    {
-        "SequentialLR": {
-            "schedulers": [
-                {"LinearLR": {"initial_learning_rate": 2.0e-4, "end_learning_rate": 2.0e-3, "total_iters": 3}},
-                {"CosineDecayLR": {"initial_learning_rate": 2.0e-3, "end_learning_rate": 2.0e-4, "total_iters": 5}},
-            ]
-        }
-    }
-]
 
 
 def _adamw(**keys: Any) -> Config:
@@ -33,39 +30,17 @@ def _adam(**keys: Any) -> Config:
     return {"Adam": {"betas": [0.9, 0.95], "weight_decay": 0.1, **keys}}
 
 
-def _case(seed: int, model: Config, optimizer: Config, **precision: float) -> Config:
-    return {
-        "seed": seed,
-        "batch_size": 8,
-        "model": dict(model),
-        "optimizer": dict(optimizer),
-        "schedulers": _RATES,
-        "precision": {"enabled": False, **precision},
-    }
+def _case(seed: int, model: Config, optimizer: Config, **clipping: float) -> Config:
+    return case(seed, model, optimizer, warmed_up(2.0e-4, 2.0e-3, 3, 5), **clipping)
 
 
-_BTLM = {
+_BTLM = SWIGLU_ALIBI | {
     "name": "btlm",
-    **SIZES,
-    "dropout_rate": 0.0,
-    "attention_dropout_rate": 0.0,
-    "attention_type": "scaled_dot_product",
     "embeddings_scale": 14.6,
-    "filter_size": 171,
-    "layer_norm_epsilon": 1.0e-5,
-    "loss_scaling": "batch_size",
-    "loss_weight": 1.0 / 32.0,
     "mup_base_filter_size": 68.4,
     "mup_base_hidden_size": 32,
-    "nonlinearity": "swiglu",
     "output_logits_alpha": 2.22,
-    "position_embedding_type": "alibi",
     "scale_qk_dot_by_d": True,
-    "share_embedding_weights": True,
-    "use_bias_in_output": False,
-    "use_ffn_bias": True,
-    "use_ffn_bias_in_attention": True,
-    "use_projection_bias_in_attention": True,
 }
 _STARCODER = MODELS["starcoder"]["model"]
 _SANTACODER = {
@@ -86,7 +61,7 @@ CASES: dict[str, Config] = {
     "falcon_sinks": _case(37, MODELS["falcon"]["model"] | _WINDOW_AND_SINKS, _adamw(eps=1.0e-8)),
     "falcon": _case(
         38,
-        FALCON | {"rotary_dim": 8, "use_untied_layer_norm": True, "extra_attention_params": {"num_kv_groups": 2}},
+        FALCON_TWO_NORMS,
         _adamw(betas=[0.9, 0.999], eps=1.0e-8),
         max_gradient_norm=1.0,
     ),

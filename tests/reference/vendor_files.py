@@ -3,8 +3,6 @@
 Source: what cerebras_pytorch 2.10.0 writes; names of attributes and the order of weights are facts from there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
