@@ -17,10 +17,10 @@ from cstool.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
 from cstool.kernels.attention import Attention
 from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
 from cstool.kernels.call import Call
-from cstool.kernels.embedding import position_forward, sinusoids
+from cstool.kernels.embedding import add_positions, sinusoids
 from cstool.kernels.loss import bend_logits
 from cstool.kernels.payload import Weights
-from cstool.kernels.rotary import rotary_forward
+from cstool.kernels.rotary import turn
 from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
 from cstool.machine.csx import GrainSlot, Scratch
@@ -219,13 +219,13 @@ class Walk:
         return found
 
     def _run(self, group: Sequence[tuple[PlannedOp, Call]], news: News) -> None:
-        """Run a group of ops."""
-        kind = group[0][0].op.kind
-        if _is_product(group[0][0].op):
-            self._linear(group)
-            return
-        (planned, call), run_op = group[0], self._run_op.get(kind, self._as_in_training)
-        run_op(planned, call, news)
+        """Run a group of ops, linear ones that read the same a panel at a time."""
+        planned, call = group[0]
+        if _is_product(planned.op):
+            for part in self._products(group):
+                self._multiply(part)
+        else:
+            self._run_op.get(planned.op.kind, self._as_in_training)(planned, call, news)
 
     def _settled(self, group: Sequence[tuple[PlannedOp, Call]]) -> Callable[[News], None]:
         """Runner of a group of ops whose weights stay where they are: all that never changes is looked up once."""
@@ -247,11 +247,6 @@ class Walk:
                     call.hold([*matrix, *vectors], panel, is_first, is_last)
                     planned.kernel.forward(call)
             call.let_go()
-
-    def _linear(self, group: Sequence[tuple[PlannedOp, Call]]) -> None:
-        """Run linear ops that read the same, a panel at a time."""
-        for part in self._products(group):
-            self._multiply(part)
 
     def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[list[_Product]]:
         """Yield the products of linear ops, one at a time, each while its weights are lent."""
@@ -294,20 +289,11 @@ class Walk:
         """Add rows of a table that begins with position `first`."""
         assert isinstance(table, np.ndarray)
         for rows, before in _sequences(news):
-            position_forward(call.inputs[0][rows], table, self.capacity, call.outputs[0][rows], None, first - before)
+            add_positions(call.inputs[0][rows], table, self.capacity, call.outputs[0][rows], None, first - before)
 
     def _rotary(self, planned: PlannedOp, call: Call, news: News) -> None:
-        a = planned.op.attributes
         for rows, before in _sequences(news):
-            rotary_forward(
-                call.inputs[0][rows],
-                a["head_width"],
-                self.capacity,
-                a["frequencies"],
-                a["amplitude"],
-                call.outputs[0][rows],
-                before,
-            )
+            turn(call.inputs[0][rows], self.capacity, planned.op.attributes, call.outputs[0][rows], first=before)
 
     def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
         assert self.cache is not None
@@ -315,9 +301,7 @@ class Walk:
         keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
         append(k, news, keys)
         append(v, news, values)
-        attributes = planned.op.attributes
-        parts = {name: attributes[name] for name in Attention._fields if name != "sequence"}
-        form = Attention(**parts, sequence=self.capacity)
+        form = Attention.of(planned.op.attributes, self.capacity)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads
 

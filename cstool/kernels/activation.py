@@ -1,7 +1,6 @@
 """Element-wise functions, with the bias before and the dropout after them."""
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,17 +8,12 @@ import numpy as np
 from cstool.activations import ACTIVATIONS
 from cstool.kernels import exponential  # noqa: F401  (what formulas call compiles to its polynomials)
 from cstool.kernels._jit import Kernel, elementwise, inlined
-from cstool.kernels.random import Dropout, draws_of, mask_memory, mask_row
+from cstool.kernels.call import Call
+from cstool.kernels.random import draws_of, mask_memory, mask_row
 
 FUNCTIONS = {name: number for number, name in enumerate(ACTIVATIONS)}
 """the functions by name, with the number by which the kernels know them"""
 _FORMULAS = {name: inlined(row.formula) for name, row in ACTIVATIONS.items()}
-
-
-@lru_cache(maxsize=64)
-def zero_bias(width: int, dtype: np.dtype) -> np.ndarray:
-    """Return the bias of a layer without one, only to be read: kernels add zeros rather than exist twice."""
-    return np.zeros(width, dtype)
 
 
 def by_function(part: Callable[[int, Kernel, Kernel], Kernel], names: Iterable[str]) -> Kernel:
@@ -105,46 +99,16 @@ def _backward(function, x, bias, delta_y, delta_x, grad_bias, draws):  # type: i
             delta_x[t, j] = row[j]
 
 
-def activation_forward(
-    function: str, x: np.ndarray, bias: np.ndarray | None, y: np.ndarray, dropout: Dropout | None
-) -> None:
-    """Compute y = dropout(function(x + bias)).
-
-    Args:
-        function: a key of `FUNCTIONS`
-        x: (T, F) float32
-        bias: (F,) float32 or None
-        y: (T, F) float32, written; apart from x in memory
-        dropout: None for none
+def activation_forward(c: Call) -> None:
+    """Compute y = dropout(function(x + bias)), bias (F,) or none; y is apart from x in memory.
 
     Raises:
-        KeyError: for an unknown function
+        KeyError: for a function that is not in `FUNCTIONS`
     """
-    width = x.shape[1]
-    _forward(FUNCTIONS[function], x, zero_bias(width, x.dtype) if bias is None else bias, y, draws_of(dropout))
+    _forward(FUNCTIONS[c.attributes["function"]], c.inputs[0], c.bias(0), c.outputs[0], draws_of(c.dropout))
 
 
-def activation_backward(
-    function: str,
-    x: np.ndarray,
-    bias: np.ndarray | None,
-    delta_y: np.ndarray,
-    delta_x: np.ndarray,
-    grad_bias: np.ndarray | None,
-    dropout: Dropout | None,
-) -> None:
-    """Compute the delta of x and the gradient of the bias, which is the sum of the former's rows.
-
-    Args:
-        function, x, bias, dropout: as in forward
-        delta_y: (T, F) float32
-        delta_x: (T, F) float32, written; may be delta_y
-        grad_bias: (F,) float32, written, or None
-
-    Raises:
-        KeyError: for an unknown function
-    """
-    width = x.shape[1]
-    offset = zero_bias(width, x.dtype) if bias is None else bias
-    grad = np.empty(0, x.dtype) if grad_bias is None else grad_bias
-    _backward(FUNCTIONS[function], x, offset, delta_y, delta_x, grad, draws_of(dropout))
+def activation_backward(c: Call) -> None:
+    """Compute the delta of x and the gradient of the bias, which is the sum of the former's rows."""
+    known = FUNCTIONS[c.attributes["function"]], c.inputs[0], c.bias(0)
+    _backward(*known, c.delta_y, c.delta_x(0), c.gradient_or_empty(0), draws_of(c.dropout))

@@ -12,15 +12,15 @@ appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of 
 et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cstool.kernels.attention_rows import softmax_rows, softmax_rows_backward
-from cstool.kernels.gemm import NUMPY, Gemm, quiet
-from cstool.kernels.random import Dropout, draws_of
-from cstool.kernels.scratch import Scratch
+from cstool.kernels.call import Call
+from cstool.kernels.gemm import quiet
+from cstool.kernels.random import draws_of
 from cstool.kernels.tables import shared_tables
 
 BLOCK_ROWS = 128
@@ -52,6 +52,11 @@ class Attention(NamedTuple):
     slopes: tuple[float, ...] = ()
     window: int | None = None
     sinks: int = 0
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any], sequence: int) -> "Attention":
+        """Return the attention of an op."""
+        return cls(**{name: attributes[name] for name in cls._fields if name != "sequence"}, sequence=sequence)
 
     @property
     def reach(self) -> int:
@@ -114,33 +119,18 @@ def slopes_of(slopes: tuple[float, ...], dtype: np.dtype) -> np.ndarray:
     return shared_tables(("slopes", slopes, dtype), lambda: (np.array(slopes, dtype),))[0]
 
 
-def attention_forward(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    form: Attention,
-    context: np.ndarray,
-    logsumexp: np.ndarray,
-    dropout: Dropout | None,
-    scratch: Scratch,
-    gemm: Gemm = NUMPY,
-) -> None:
+def attention_forward(c: Call) -> None:
     """Compute softmax(scores) v, each token seeing itself and those before it, as far as the window reaches.
 
-    Args:
-        q: (T, A * D) float32, rows grouped by sample
-        k, v: (T, kv_heads * D) float32
-        form: how scores are made, and which of them
-        context: (T, A * D) float32, written
-        logsumexp: (A, T) float32, written: log of the sum of exp of a row's scores
-        dropout: of the probabilities, element (head * S + query) * S + key of a sample; None for none
-        scratch: lends up to `SCORES_PER_CALL` elements, or those of one block of one pair; with sinks, a block's
-            contexts in addition
-        gemm: provider of products
+    Inputs are q, (T, A * D), k and v, (T, kv_heads * D), rows grouped by sample; the output is the context, (T, A * D).
+    Kept is logsumexp, (A, T): log of the sum of exp of a row's scores. Dropout is of the probabilities, element
+    (head * S + query) * S + key of a sample. Scratch is up to `SCORES_PER_CALL` elements, or those of one block of one
+    pair; with sinks, a block's contexts in addition.
     """
-    queries, contexts = _by_head(q, form, form.heads), _by_head(context, form, form.heads)
-    keys, values = _by_head(k, form, form.kv_heads), _by_head(v, form, form.kv_heads)
-    draws, slopes = draws_of(dropout), slopes_of(form.slopes, q.dtype)
+    form, gemm = Attention.of(c.attributes, c.sequence), c.gemm
+    queries, contexts = _by_head(c.inputs[0], form, form.heads), _by_head(c.outputs[0], form, form.heads)
+    keys, values = (_by_head(x, form, form.kv_heads) for x in c.inputs[1:])
+    draws, slopes = draws_of(c.dropout), slopes_of(form.slopes, queries.dtype)
     for start, stop in _blocks(form.sequence):
         rows, first = stop - start, max(0, start + 1 - form.reach)
         lead = min(form.sinks, stop)
@@ -152,7 +142,7 @@ def attention_forward(
         columns = apart + stop - first
         for group in _groups(queries.shape[0], form, rows * columns):
             here, kv_here = group[:3], group[:2]
-            scores = scratch("attention.scores", (*group.size, rows, columns))
+            scores = c.scratch("attention.scores", (*group.size, rows, columns))
             gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, first:stop].swapaxes(3, 4), scores[..., apart:])
             if apart:
                 gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
@@ -168,49 +158,32 @@ def attention_forward(
                 float(form.scale),
                 float(form.softcap or 0.0),
                 slopes,
-                logsumexp,
+                c.kept["logsumexp"],
                 draws,
             )
             target = contexts[*here, start:stop]
             gemm.multiply(scores[..., apart:], values[*kv_here, :, first:stop], target)
             if apart:
-                product = scratch("attention.context", target.shape)
+                product = c.scratch("attention.context", target.shape)
                 gemm.multiply_add(scores[..., :apart], values[*kv_here, :, :apart], target, product)
 
 
 @quiet
-def attention_backward(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    context: np.ndarray,
-    logsumexp: np.ndarray,
-    delta_context: np.ndarray,
-    form: Attention,
-    delta_q: np.ndarray,
-    delta_k: np.ndarray,
-    delta_v: np.ndarray,
-    dropout: Dropout | None,
-    scratch: Scratch,
-    gemm: Gemm = NUMPY,
-) -> None:
-    """Compute the deltas of query, key and value.
+def attention_backward(c: Call) -> None:
+    """Compute the deltas of query, key and value, which are apart from the inputs in memory.
 
-    Args:
-        q, k, v, context, logsumexp, form, dropout: as in forward
-        delta_context: (T, A * D) float32
-        delta_q: (T, A * D) float32, written; apart from the inputs in memory
-        delta_k, delta_v: (T, kv_heads * D) float32, written; apart from the inputs in memory
-        scratch: lends twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition
-        gemm: provider of products
+    Scratch is twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition.
     """
-    tokens = q.shape[0]
-    queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (q, delta_context, delta_q))
-    keys, values, delta_keys, delta_values = (_by_head(x, form, form.kv_heads) for x in (k, v, delta_k, delta_v))
-    draws, slopes = draws_of(dropout), slopes_of(form.slopes, q.dtype)
-    by_token = (tokens, form.heads, q.shape[1] // form.heads)
+    form, gemm, scratch = Attention.of(c.attributes, c.sequence), c.gemm, c.scratch
+    tokens, width = c.inputs[0].shape
+    queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (c.inputs[0], c.delta_y, c.delta_x(0)))
+    keys, values, delta_keys, delta_values = (
+        _by_head(x, form, form.kv_heads) for x in (*c.inputs[1:], c.delta_x(1), c.delta_x(2))
+    )
+    draws, slopes = draws_of(c.dropout), slopes_of(form.slopes, queries.dtype)
+    by_token = (tokens, form.heads, width // form.heads)
     dots = scratch("attention.dots", (form.heads, tokens))
-    np.vecdot(delta_context.reshape(by_token), context.reshape(by_token), out=dots.T)
+    np.vecdot(c.delta_y.reshape(by_token), c.outputs[0].reshape(by_token), out=dots.T)
     written = 0
     """rows of delta_q that have something already"""
     for start, stop in _blocks(form.sequence):
@@ -236,13 +209,13 @@ def attention_backward(
                 float(form.scale),
                 float(form.softcap or 0.0),
                 slopes,
-                logsumexp,
+                c.kept["logsumexp"],
                 dots,
                 draws,
             )
             is_first = group.sharing.start == 0
-            _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, scratch, gemm)
-            _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, scratch, gemm)
+            _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, c)
+            _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, c)
             old = min(max(written - start, 0), rows)
             target = delta_queries[below]
             if old:
@@ -253,9 +226,7 @@ def attention_backward(
         written = max(written, last)
 
 
-def _sum_over_sharing(
-    a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, scratch: Scratch, gemm: Gemm
-) -> None:
+def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, c: Call) -> None:
     """Write a^T b, summed over the heads that share a head of keys and values, or add it if others came first.
 
     Args:
@@ -264,10 +235,10 @@ def _sum_over_sharing(
         out: (B, kv heads, 1, keys, D) float32
     """
     if is_first and a.shape[2] == 1:
-        gemm.multiply(a.swapaxes(3, 4), b, out)
+        c.gemm.multiply(a.swapaxes(3, 4), b, out)
         return
-    product = scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
-    gemm.multiply(a.swapaxes(3, 4), b, product)
+    product = c.scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
+    c.gemm.multiply(a.swapaxes(3, 4), b, product)
     if is_first:
         np.add.reduce(product, axis=2, keepdims=True, out=out)
         return

@@ -41,15 +41,7 @@ class News(NamedTuple):
 
 
 @elementwise
-def _append(x, news, cache):  # type: ignore[no-untyped-def]
-    for k in range(news.slots.shape[0]):
-        for i in range(news.counts[k]):
-            row, target = x[news.starts[k] + i], cache[news.slots[k], news.before[k] + i]
-            for j in range(x.shape[1]):
-                target[j] = row[j]
-
-
-def append(x: np.ndarray, news: News, cache: np.ndarray) -> None:
+def append(x, news, cache):  # type: ignore[no-untyped-def]
     """Write the keys, or values, of new tokens behind those of their sequences.
 
     Args:
@@ -57,7 +49,11 @@ def append(x: np.ndarray, news: News, cache: np.ndarray) -> None:
         news: which tokens are whose
         cache: (slots, capacity, W) float32
     """
-    _append(x, news, cache)
+    for k in range(news.slots.shape[0]):
+        for i in range(news.counts[k]):
+            row, target = x[news.starts[k] + i], cache[news.slots[k], news.before[k] + i]
+            for j in range(x.shape[1]):
+                target[j] = row[j]
 
 
 @reduction

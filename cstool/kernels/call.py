@@ -6,17 +6,22 @@ per panel of that matrix, in order, with rows `start` to `stop` of it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.gemm import NUMPY, Gemm
+from cstool.kernels.gemm import NUMPY, Gemm, Scratch
 from cstool.kernels.payload import Payload, Weights
 from cstool.kernels.random import Dropout
-from cstool.kernels.scratch import Scratch
 
 Array = np.ndarray[Any, Any]
+
+
+@lru_cache(maxsize=64)
+def _no_bias(width: int, dtype: np.dtype) -> Array:
+    return np.zeros(width, dtype)
 
 
 class LossResult(NamedTuple):
@@ -30,7 +35,10 @@ class LossResult(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """One op on one grain. T is the tokens of the grain; every activation is (T, width) or (T,)."""
+    """One op on one grain. T is the tokens of the grain; every activation is (T, width) or (T,).
+
+    Arrays are float32, but for ids and labels, which are int32.
+    """
 
     attributes: Mapping[str, Any]
     sequence: int
@@ -46,7 +54,7 @@ class Call:
     delta_outputs: tuple[Array | None, ...] = (None,)
     """None for a loss, where backward begins, and where nobody sends one"""
     delta_inputs: tuple[Array | None, ...] = ()
-    """where the deltas go; None where nobody wants one"""
+    """where the deltas go, the first perhaps where that of the output is; None where nobody wants one"""
     accumulate: tuple[bool, ...] = ()
     """whether a delta is added to what another consumer of the same input left there"""
     dropout: Dropout | None = None
@@ -96,10 +104,24 @@ class Call:
         found = self.weights[index] if index < len(self.weights) else None
         return found if isinstance(found, np.ndarray) else None
 
+    def bias(self, index: int) -> Array:
+        """Return weight `index`, or zeros, only to be read: kernels add zeros rather than exist twice."""
+        found, x = self.vector(index), self.inputs[0]
+        return _no_bias(x.shape[1], x.dtype) if found is None else found
+
+    def of_panel(self, vector: Array | None) -> Array | None:
+        """Return what the rows of the panel have of a vector, where there is one."""
+        return None if vector is None else vector[self.start : self.stop]
+
     def gradient(self, index: int) -> Array | None:
         """Return the gradient buffer of weight `index`, or None where the op has none."""
         found = self.gradients[index] if index < len(self.gradients) else None
         return found if isinstance(found, np.ndarray) else None
+
+    def gradient_or_empty(self, index: int) -> Array:
+        """Return the gradient buffer of weight `index`, or an empty array where the op has none."""
+        found = self.gradient(index)
+        return self.delta_y[0, :0] if found is None else found
 
 
 def _given(array: Array | None) -> Array:

@@ -2,89 +2,73 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from cstool.kernels import (
-    activation,
-    attention,
-    cached_attention,
-    embedding,
-    gated,
-    loss,
-    magnitudes,
-    norm,
-    random,
-    residual,
-    rotary,
-    rowwise,
-    sparse,
-    spin,
-)
+from cstool.ir import OP_RULES, OpKind
+from cstool.kernels import attention, cached_attention, loss, magnitudes, random, rowwise, sparse, spin
 from cstool.kernels._cache import kernel_folder
+from cstool.kernels.call import Array, Call
+from cstool.kernels.table import KERNELS
 
 
-def _float32(*shape: int) -> np.ndarray:
+def _float32(*shape: int) -> Array:
     return np.ones(shape, np.float32)
 
 
-def _lend(_name: str, shape: tuple[int, ...]) -> np.ndarray:
+def _lend(_name: str, shape: tuple[int, ...]) -> Array:
     return np.empty(shape, np.float32)
 
 
-def _norm() -> None:
-    x, row = _float32(2, 8), _float32(8)
-    mean, rstd = _float32(2), _float32(2)
-    norm.layer_norm_forward(x, row, row, 1e-5, _float32(2, 8), mean, rstd)
-    norm.layer_norm_backward(x, row, mean, rstd, x, _float32(2, 8), True, _float32(8), _float32(8))
-    norm.rms_norm_forward(x, row, 1e-5, _float32(2, 8), rstd)
-    norm.rms_norm_backward(x, row, rstd, x, _float32(2, 8), True, _float32(8))
+def _run(kind: OpKind, *weights: Array, inputs: tuple[Array, ...] = (_float32(2, 8),), **attributes: Any) -> None:
+    """Run an op forward and backward on a sample of two tokens."""
+    rules = OP_RULES[kind]
+    call = Call(
+        attributes,
+        sequence=2,
+        inputs=inputs,
+        outputs=(_float32(2) if rules.losses else _float32(2, 8),),
+        kept={name: _float32(*shape) for name, shape in rules.statistics_shapes(attributes, 2).items()},
+        scratch=_lend,
+        delta_outputs=(_float32(2, 8),),
+        delta_inputs=tuple(_float32(2, 8) for _ in inputs),
+        accumulate=(True,),
+        weights=weights,
+        gradients=[np.empty_like(weight) for weight in weights],
+        stop=4,
+    )
+    KERNELS[kind].forward(call)
+    KERNELS[kind].backward(call)
 
 
-def _activation() -> None:
-    x = _float32(2, 8)
-    activation.activation_forward("gelu", x, None, _float32(2, 8), None)
-    activation.activation_backward("gelu", x, None, x, _float32(2, 8), None, None)
-    gated.gated_activation_forward("silu", x, x, None, None, _float32(2, 8), None)
-    deltas = _float32(2, 8), _float32(2, 8)
-    gated.gated_activation_backward("silu", x, x, None, None, x, *deltas, None, None, None)
+def _norms() -> None:
+    _run(OpKind.LAYER_NORM, _float32(8), _float32(8), epsilon=1e-5)
+    _run(OpKind.RMS_NORM, _float32(8), epsilon=1e-5)
 
 
-def _residual() -> None:
-    x = _float32(2, 8)
-    residual.residual_forward(x, x, None, _float32(2, 8), None)
+def _activations() -> None:
+    _run(OpKind.ACTIVATION, function="gelu")
+    _run(OpKind.GATED_ACTIVATION, inputs=(_float32(2, 8), _float32(2, 8)), function="silu")
 
 
 def _attention() -> None:
-    x, lse = _float32(2, 8), _float32(2, 2)
-    delta_q, delta_k, delta_v = _float32(2, 8), _float32(2, 8), _float32(2, 8)
-    form = attention.Attention(2, 2, 2, 0.5)
-    attention.attention_forward(x, x, x, form, _float32(2, 8), lse, None, _lend)
-    attention.attention_backward(x, x, x, x, lse, x, form, delta_q, delta_k, delta_v, None, _lend)
+    inputs = _float32(2, 8), _float32(2, 8), _float32(2, 8)
+    _run(OpKind.ATTENTION, inputs=inputs, **attention.Attention(2, 2, 2, 0.5)._asdict())
 
 
-def _rotary() -> None:
-    rotary.rotary_forward(_float32(2, 8), 4, 2, (1.0,), 1.0, _float32(2, 8))
-
-
-def _embedding() -> None:
-    ids, x = np.zeros(2, np.int32), _float32(2, 8)
-    embedding.embedding_forward(ids, _float32(4, 8), 0, 4, _float32(2, 8))
-    embedding.embedding_backward(ids, x, 0, 4)
-    embedding.position_forward(x, _float32(2, 8), 2, _float32(2, 8), None)
-    embedding.position_backward(x, 2, _float32(2, 8), _float32(2, 8), None)
-    residual.scale_forward(x, 2.0, _float32(2, 8), None)
+def _embeddings() -> None:
+    _run(OpKind.EMBEDDING, _float32(4, 8), inputs=(np.zeros(2, np.int32),))
+    _run(OpKind.POSITION_EMBEDDING, _float32(2, 8))
+    _run(OpKind.SCALE, factor=2.0)
 
 
 def _loss() -> None:
-    labels, mask = np.zeros(2, np.int32), _float32(2)
-    x, weight, state = _float32(2, 8), _float32(4, 8), _float32(loss.STATE_ROWS, 2)
-    loss.softmax_loss_begin(state)
-    loss.softmax_loss_forward(x, weight, None, 0, labels, state, _lend)
     for softcap in (None, 2.0):
-        deltas = _float32(2, 8), False, _float32(4, 8), None
-        loss.softmax_loss_backward(x, weight, None, 0, labels, mask, 1.0, state, *deltas, _lend, logits_softcap=softcap)
+        inputs = _float32(2, 8), np.zeros(2, np.int32), _float32(2)
+        _run(OpKind.SOFTMAX_LOSS, _float32(4, 8), inputs=inputs, logits_scale=1.0, logits_softcap=softcap)
 
 
 def _magnitudes() -> None:
@@ -120,19 +104,19 @@ def _inference() -> None:
 
 
 def _random() -> None:
-    random.dropout_apply(None, _float32(2, 8), _float32(2, 8))
+    random.dropout_apply(random.Dropout(0.0, (0, 0), 0, 0, 1), _float32(2, 8), _float32(2, 8))
     random.fill("uniform", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
     random.fill("normal", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
 
 
 _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("random numbers", _random),
-    ("norms", _norm),
-    ("activations", _activation),
-    ("residual", _residual),
+    ("norms", _norms),
+    ("activations", _activations),
+    ("residual", partial(_run, OpKind.RESIDUAL, inputs=(_float32(2, 8), _float32(2, 8)))),
     ("attention", _attention),
-    ("rotary positions", _rotary),
-    ("embeddings", _embedding),
+    ("rotary positions", partial(_run, OpKind.ROTARY, head_width=4, frequencies=(1.0,), amplitude=1.0)),
+    ("embeddings", _embeddings),
     ("softmax loss", _loss),
     ("magnitudes", _magnitudes),
     ("sparse linear", _sparse_linear),

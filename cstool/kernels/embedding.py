@@ -5,6 +5,8 @@ import math
 import numpy as np
 
 from cstool.kernels._jit import elementwise
+from cstool.kernels.call import Call
+from cstool.kernels.payload import Rows
 from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
 from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 
@@ -67,36 +69,22 @@ def _position_backward(delta_y, start, sequence, delta_x, grad_table, draws):  #
             delta_x[t, j] = row[j]
 
 
-def embedding_forward(ids: np.ndarray, table: np.ndarray, start: int, stop: int, y: np.ndarray) -> None:
-    """Look up the tokens whose id lies in the panel [start, stop); rows of other tokens are left alone.
-
-    Args:
-        ids: (T,) int32
-        table: (stop - start, H) float32
-        y: (T, H) float32
-    """
-    _gather(ids, table, start, stop, y)
+def embedding_forward(c: Call) -> None:
+    """Look up the ids (T,) int32 that lie in the panel (rows, H) of a table; rows of other tokens are left alone."""
+    _gather(c.inputs[0], c.weight(0), c.start, c.stop, c.outputs[0])
 
 
-def embedding_backward(ids: np.ndarray, delta_y: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the gradient of the panel [start, stop), only the rows that were looked up.
-
-    Args:
-        ids: (T,) int32
-        delta_y: (T, H) float32
-
-    Returns:
-        indices: (n,) int32, rows of the panel, ascending
-        values: (n, H) float32, for each the sum over its tokens in their order
-    """
-    tokens = np.flatnonzero((ids >= start) & (ids < stop))
+def embedding_backward(c: Call) -> None:
+    """Compute the gradient of a panel, only the rows that were looked up: each the sum over its tokens in order."""
+    ids, delta_y = c.inputs[0], c.delta_y
+    tokens = np.flatnonzero((ids >= c.start) & (ids < c.stop))
     rows, slots = np.unique(ids[tokens], return_inverse=True)
     values = np.zeros((len(rows), delta_y.shape[1]), delta_y.dtype)
     _scatter_add(delta_y, tokens, slots, values)
-    return (rows - start).astype(np.int32), values
+    c.gradients[0] = Rows((rows - c.start).astype(np.int32), values)
 
 
-def position_forward(
+def add_positions(
     x: np.ndarray, table: np.ndarray, sequence: int, y: np.ndarray, dropout: Dropout | None, start: int = 0
 ) -> None:
     """Compute y = dropout(x + row of the token's position); tokens of other panels are left alone.
@@ -112,25 +100,17 @@ def position_forward(
     _position_forward(x, table, start, sequence, y, draws_of(dropout))
 
 
-def position_backward(
-    delta_y: np.ndarray,
-    sequence: int,
-    delta_x: np.ndarray,
-    grad_table: np.ndarray,
-    dropout: Dropout | None,
-    start: int = 0,
-) -> None:
+def position_forward(c: Call) -> None:
+    """Add the positions of a panel (rows, H) of their table; see `add_positions`."""
+    add_positions(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.dropout, c.start)
+
+
+def position_backward(c: Call) -> None:
     """Compute the delta of x for the tokens of a panel, and its gradient, the sum over samples in their order.
 
-    Args:
-        delta_y: (T, H) float32
-        sequence: S
-        delta_x: (T, H) float32, written; may be delta_y
-        grad_table: (rows, H) float32, written; 0 for positions from S on
-        dropout: as in forward
-        start: first position of the panel
+    The gradient is 0 for positions from S on.
     """
-    _position_backward(delta_y, start, sequence, delta_x, grad_table, draws_of(dropout))
+    _position_backward(c.delta_y, c.start, c.sequence, c.delta_x(0), c.grad(0), draws_of(c.dropout))
 
 
 def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -159,27 +139,12 @@ def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
     return table
 
 
-def fixed_position_forward(x: np.ndarray, sequence: int, y: np.ndarray, dropout: Dropout | None) -> None:
-    """Compute y = dropout(x + the sinusoids of the token's position).
-
-    Args:
-        x: (T, H) float32, rows grouped by sample
-        sequence: S
-        y: (T, H) float32, written; may be x
-        dropout: None for none
-    """
-    position_forward(x, sinusoids(sequence, x.shape[1], x.dtype), sequence, y, dropout)
+def fixed_position_forward(c: Call) -> None:
+    """Compute y = dropout(x + the sinusoids of the token's position); y may be x."""
+    x = c.inputs[0]
+    add_positions(x, sinusoids(c.sequence, x.shape[1], x.dtype), c.sequence, c.outputs[0], c.dropout)
 
 
-def fixed_position_backward(delta_y: np.ndarray, delta_x: np.ndarray, dropout: Dropout | None) -> None:
-    """Compute the delta of x; without dropout it equals that of y.
-
-    Args:
-        delta_y: (T, H) float32
-        delta_x: (T, H) float32, written; may be delta_y
-        dropout: as in forward
-    """
-    if dropout is not None:
-        dropout_apply(dropout, delta_y, delta_x)
-    elif delta_x is not delta_y:
-        np.copyto(delta_x, delta_y)
+def fixed_position_backward(c: Call) -> None:
+    """Compute the delta of x; without dropout it equals that of y."""
+    dropout_apply(c.dropout, c.delta_y, c.delta_x(0))

@@ -9,8 +9,9 @@ import numpy as np
 
 from cstool.activations import ACTIVATIONS
 from cstool.kernels._jit import Kernel, elementwise, inlined
-from cstool.kernels.activation import FUNCTIONS, by_function, times_value, zero_bias
-from cstool.kernels.random import Dropout, draws_of, mask_memory, mask_row
+from cstool.kernels.activation import FUNCTIONS, by_function, times_value
+from cstool.kernels.call import Call
+from cstool.kernels.random import draws_of, mask_memory, mask_row
 
 GATES = tuple(name for name, row in ACTIVATIONS.items() if row.gate is not None)
 """the functions that a gate may have"""
@@ -76,59 +77,23 @@ def _backward(  # type: ignore[no-untyped-def]
                 grad_gate_bias[j] += delta_gate[t, j]
 
 
-def gated_activation_forward(
-    function: str,
-    x: np.ndarray,
-    gate: np.ndarray,
-    bias: np.ndarray | None,
-    gate_bias: np.ndarray | None,
-    y: np.ndarray,
-    dropout: Dropout | None,
-) -> None:
-    """Compute y = dropout((x + bias) * function(gate + gate_bias)).
+def gated_activation_forward(c: Call) -> None:
+    """Compute y = dropout((x + bias) * function(gate + gate_bias)), both biases (F,) or none.
 
-    Args:
-        function: one of `GATES`
-        x, gate: (T, F) float32
-        bias, gate_bias: (F,) float32 or None
-        y: (T, F) float32, written; apart from x and gate in memory
-        dropout: None for none
+    x and gate are the inputs; y is apart from them in memory.
 
     Raises:
-        KeyError: for another function
+        KeyError: for a function that is not one of `GATES`
     """
-    zero = zero_bias(x.shape[1], x.dtype)
-    offsets = (zero if b is None else b for b in (bias, gate_bias))
-    _forward(_NUMBERS[function], x, gate, *offsets, y, draws_of(dropout))
+    known = _NUMBERS[c.attributes["function"]], *c.inputs, c.bias(0), c.bias(1)
+    _forward(*known, c.outputs[0], draws_of(c.dropout))
 
 
-def gated_activation_backward(
-    function: str,
-    x: np.ndarray,
-    gate: np.ndarray,
-    bias: np.ndarray | None,
-    gate_bias: np.ndarray | None,
-    delta_y: np.ndarray,
-    delta_x: np.ndarray,
-    delta_gate: np.ndarray,
-    grad_bias: np.ndarray | None,
-    grad_gate_bias: np.ndarray | None,
-    dropout: Dropout | None,
-) -> None:
+def gated_activation_backward(c: Call) -> None:
     """Compute the deltas of x and gate and the gradients of their biases, which are the sums of the deltas' rows.
 
-    Args:
-        function, x, gate, bias, gate_bias, dropout: as in forward
-        delta_y: (T, F) float32
-        delta_x: (T, F) float32, written; may be delta_y
-        delta_gate: (T, F) float32, written; apart from delta_y in memory
-        grad_bias, grad_gate_bias: (F,) float32, written, or None
-
-    Raises:
-        KeyError: for another function
+    The delta of the gate is apart from that of y in memory.
     """
-    zero = zero_bias(x.shape[1], x.dtype)
-    offsets = (zero if b is None else b for b in (bias, gate_bias))
-    grads = (zero[:0] if g is None else g for g in (grad_bias, grad_gate_bias))
-    number = _NUMBERS[function]
-    _backward(number, x, gate, *offsets, delta_y, delta_x, delta_gate, *grads, draws_of(dropout))
+    known = _NUMBERS[c.attributes["function"]], *c.inputs, c.bias(0), c.bias(1)
+    gradients = c.gradient_or_empty(0), c.gradient_or_empty(1)
+    _backward(*known, c.delta_y, c.delta_x(0), c.delta_x(1), *gradients, draws_of(c.dropout))

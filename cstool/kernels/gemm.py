@@ -1,4 +1,4 @@
-"""Matrix products: what kernels ask of a provider, and the one that NumPy is."""
+"""Matrix products: what kernels ask of a provider, and the one that NumPy is; the memory that kernels borrow."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -6,6 +6,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Scratch = Callable[[str, tuple[int, ...]], Array]
+"""lends contiguous memory by name and shape, its content unspecified: the same name gives the same memory again"""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,7 +1,5 @@
 """The providers of matrix products that there are: a run chooses one and keeps it."""
 
-from __future__ import annotations
-
 from cstool.errors import ClusterError
 from cstool.kernels.gemm import NUMPY, Gemm
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from cstool.kernels.gemm import NUMPY, Gemm, quiet
-from cstool.kernels.scratch import Scratch
+from cstool.kernels.gemm import NUMPY, Gemm, Scratch, quiet
 
 
 @quiet

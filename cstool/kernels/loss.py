@@ -16,10 +16,10 @@ import numpy as np
 
 from cstool.activations import exp
 from cstool.kernels._jit import elementwise, reduction
+from cstool.kernels.call import Call, LossResult
 from cstool.kernels.exponential import bent_tanh, maximum
-from cstool.kernels.gemm import NUMPY, Gemm, quiet
+from cstool.kernels.gemm import quiet
 from cstool.kernels.linear import column_sum
-from cstool.kernels.scratch import Scratch
 
 CHUNK_CLASSES = 2048
 """most classes whose logits exist at once"""
@@ -127,7 +127,6 @@ def bend_logits(logits: np.ndarray, logits_scale: float, logits_softcap: float |
         logits: (n, classes) float32
         logits_scale: a number; 1.0 for none
         logits_softcap: more than 0; None for none
-        gemm: provider of products
     """
     if logits_scale != 1.0 or logits_softcap is not None:
         _bend(logits, float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap))
@@ -141,125 +140,66 @@ def _chunks(classes: int) -> Iterator[slice]:
 
 
 @quiet
-def _logits(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, chunk: slice, scratch: Scratch, gemm: Gemm
-) -> np.ndarray:
-    logits = scratch("loss.logits", (x.shape[0], chunk.stop - chunk.start))
-    gemm.multiply(x, weight[chunk].T, logits)
+def _logits(c: Call, bias: np.ndarray | None, chunk: slice) -> np.ndarray:
+    logits = c.scratch("loss.logits", (c.inputs[0].shape[0], chunk.stop - chunk.start))
+    c.gemm.multiply(c.inputs[0], c.weight(0)[chunk].T, logits)
     if bias is not None:
         np.add(logits, bias[chunk], out=logits)
     return logits
 
 
-def softmax_loss_begin(state: np.ndarray) -> None:
-    """Set the state to that of no classes seen.
+def _bends(c: Call) -> tuple[float, float]:
+    scale, cap = c.attributes["logits_scale"], c.attributes["logits_softcap"]
+    return float(scale), math.inf if cap is None else float(cap)
 
-    Args:
-        state: (4, T) float32, written
+
+def softmax_loss_forward(c: Call) -> None:
+    """Take the classes of one panel into the kept `state`; panels come in ascending order. The last makes the loss.
+
+    Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; the
+    weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones included.
+    Scratch is (T, `CHUNK_CLASSES`).
     """
-    state[_LARGEST] = -np.inf
-    state[_TOTAL:] = 0.0
-
-
-def softmax_loss_forward(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None,
-    start: int,
-    labels: np.ndarray,
-    state: np.ndarray,
-    scratch: Scratch,
-    logits_scale: float = 1.0,
-    logits_softcap: float | None = None,
-    gemm: Gemm = NUMPY,
-) -> None:
-    """Take the classes of one panel into the state; panels come in ascending order.
-
-    Args:
-        x: (T, H) float32
-        weight: (rows, H) float32, classes `start` to `start` + rows
-        bias: (rows,) float32 or None
-        start: first class of the panel
-        labels: (T,) int32
-        state: (4, T) float32, updated
-        scratch: lends (T, `CHUNK_CLASSES`)
-        logits_scale: a number; 1.0 for none
-        logits_softcap: more than 0; None for none
-        gemm: provider of products
-    """
-    bend = float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap)
+    state, bias, weight = c.kept["state"], c.of_panel(c.vector(1)), c.weight(0)
+    if c.first:
+        state[_LARGEST] = -np.inf
+        state[_TOTAL:] = 0.0
     for chunk in _chunks(weight.shape[0]):
-        _forward(_logits(x, weight, bias, chunk, scratch, gemm), start + chunk.start, labels, state, *bend)
+        _forward(_logits(c, bias, chunk), c.start + chunk.start, c.inputs[1], state, *_bends(c))
+    if c.last:
+        c.loss = _result(c)
 
 
 @quiet
-def softmax_loss_end(
-    labels: np.ndarray, mask: np.ndarray, state: np.ndarray, loss_per_token: np.ndarray
-) -> tuple[float, int]:
-    """Compute the losses when all panels have been seen.
-
-    Args:
-        labels: (T,) int32
-        mask: (T,) float32, 1 for a token that counts, 0 for another
-        state: (4, T) float32
-        loss_per_token: (T,) float32, written, masked tokens included
-
-    Returns:
-        the sum of the losses of the tokens that count (in float64), and for how many of these the label is the
-        likeliest class (the first of equals)
-    """
+def _result(c: Call) -> LossResult:
+    """Compute the losses; of equal classes the first is the likeliest."""
+    (_, labels, mask), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
     np.log(state[_TOTAL], out=loss_per_token)
     loss_per_token += state[_LARGEST]
     loss_per_token -= state[_LABEL]
     total = np.sum(loss_per_token.astype(np.float64) * mask)
-    return float(total), int(np.count_nonzero((state[_BEST] == labels) & (mask != 0)))
+    return LossResult(float(total), int(np.count_nonzero((state[_BEST] == labels) & (mask != 0))))
 
 
-def softmax_loss_backward(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None,
-    start: int,
-    labels: np.ndarray,
-    mask: np.ndarray,
-    scale: float,
-    state: np.ndarray,
-    delta_x: np.ndarray,
-    accumulate: bool,
-    grad_weight: np.ndarray,
-    grad_bias: np.ndarray | None,
-    scratch: Scratch,
-    logits_scale: float = 1.0,
-    logits_softcap: float | None = None,
-    gemm: Gemm = NUMPY,
-) -> None:
+def softmax_loss_backward(c: Call) -> None:
     """Compute what one panel of classes contributes to the delta of x, and the panel's gradients.
 
-    Args:
-        x, weight, bias, start, labels: as in forward
-        mask: (T,) float32
-        scale: of the sum of the losses
-        state: (4, T) float32, of all panels
-        delta_x: (T, H) float32
-        accumulate: add to delta_x instead of overwriting it
-        grad_weight: (rows, H) float32, written
-        grad_bias: (rows,) float32, written, or None
-        scratch: lends (T, `CHUNK_CLASSES`) and (T, H)
-        logits_scale, logits_softcap, gemm: as in forward
+    Scratch is (T, `CHUNK_CLASSES`) and (T, H).
     """
-    is_bent = logits_scale != 1.0 or logits_softcap is not None
-    bend = float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap)
+    x, labels, mask = c.inputs
+    weight, grad_weight, delta_x = c.weight(0), c.grad(0), c.delta_x(0)
+    bias, grad_bias = c.of_panel(c.vector(1)), c.of_panel(c.gradient(1))
     for chunk in _chunks(weight.shape[0]):
-        delta = _logits(x, weight, bias, chunk, scratch, gemm)
-        known = start + chunk.start, labels, mask, float(scale), state
-        if is_bent:
-            _delta_of_bent_logits(delta, *known, *bend)
-        else:
+        delta = _logits(c, bias, chunk)
+        known = c.start + chunk.start, labels, mask, float(c.scale), c.kept["state"]
+        if _bends(c) == (1.0, math.inf):
             _delta_of_logits(delta, *known)
-        gemm.multiply(delta.T, x, grad_weight[chunk])
+        else:
+            _delta_of_bent_logits(delta, *known, *_bends(c))
+        c.gemm.multiply(delta.T, x, grad_weight[chunk])
         if grad_bias is not None:
             column_sum(delta, grad_bias[chunk])
-        if accumulate or chunk.start > 0:
-            gemm.multiply_add(delta, weight[chunk], delta_x, scratch("loss.delta_x", delta_x.shape))
+        if c.accumulate[0] or not c.first or chunk.start > 0:
+            c.gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))
         else:
-            gemm.multiply(delta, weight[chunk], delta_x)
+            c.gemm.multiply(delta, weight[chunk], delta_x)

@@ -11,7 +11,8 @@ _SEARCH = 1024
 
 
 @reduction
-def _sum_squares(x):  # type: ignore[no-untyped-def]
+def sum_squares(x):  # type: ignore[no-untyped-def]
+    """Return the sum of squares of (n,) float32, in float64."""
     total = 0.0
     for i in range(x.shape[0]):
         value = np.float64(x[i])
@@ -20,7 +21,8 @@ def _sum_squares(x):  # type: ignore[no-untyped-def]
 
 
 @reduction
-def _first_non_finite(x):  # type: ignore[no-untyped-def]
+def first_non_finite(x):  # type: ignore[no-untyped-def]
+    """Return the index of the first NaN or infinity of (n,) float32, -1 if there is none."""
     size = x.shape[0]
     for start in range(0, size, _SEARCH):
         part = x[start : start + _SEARCH]
@@ -33,21 +35,3 @@ def _first_non_finite(x):  # type: ignore[no-untyped-def]
                 if not math.isfinite(part[i]):
                     return start + i
     return -1
-
-
-def sum_squares(x: np.ndarray) -> float:
-    """Return the sum of squares in float64.
-
-    Args:
-        x: (n,) float32
-    """
-    return float(_sum_squares(x))
-
-
-def first_non_finite(x: np.ndarray) -> int:
-    """Return the index of the first NaN or infinity, -1 if there is none.
-
-    Args:
-        x: (n,) float32
-    """
-    return int(_first_non_finite(x))

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from cstool.kernels._jit import reduction
+from cstool.kernels.call import Call
 
 
 @reduction
@@ -111,83 +112,32 @@ def _rms_norm_backward(x, weight, rstd, delta_y, delta_x, accumulate, grad_weigh
                 delta_x[t, j] = row[j]
 
 
-def layer_norm_forward(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None,
-    epsilon: float,
-    y: np.ndarray,
-    mean: np.ndarray,
-    rstd: np.ndarray,
-) -> None:
-    """Normalise each row, then scale and shift it.
+def layer_norm_forward(c: Call) -> None:
+    """Normalise each row, then scale and shift it: weight (H,), and bias (H,) or none.
 
-    Args:
-        x: (T, H) float32
-        weight: (H,) float32
-        bias: (H,) float32 or None
-        epsilon: added to the variance
-        y: (T, H) float32, written
-        mean: (T,) float32, written
-        rstd: (T,) float32, 1 / standard deviation, written
+    Kept are the mean and the rstd, 1 / sqrt(variance + epsilon), of each row.
     """
-    _layer_norm_forward(x, weight, x[0, :0] if bias is None else bias, float(epsilon), y, mean, rstd)
+    weight, bias = c.weight(0), c.vector(1)
+    bias, kept = weight[:0] if bias is None else bias, (c.kept["mean"], c.kept["rstd"])
+    _layer_norm_forward(c.inputs[0], weight, bias, float(c.attributes["epsilon"]), c.outputs[0], *kept)
 
 
-def layer_norm_backward(
-    x: np.ndarray,
-    weight: np.ndarray,
-    mean: np.ndarray,
-    rstd: np.ndarray,
-    delta_y: np.ndarray,
-    delta_x: np.ndarray,
-    accumulate: bool,
-    grad_weight: np.ndarray,
-    grad_bias: np.ndarray | None,
-) -> None:
-    """Compute the delta of x and the gradients of a layer norm.
+def layer_norm_backward(c: Call) -> None:
+    """Compute the delta of x and the gradients of a layer norm."""
+    known = c.inputs[0], c.weight(0), c.kept["mean"], c.kept["rstd"]
+    gradients = c.grad(0), c.gradient_or_empty(1)
+    _layer_norm_backward(*known, c.delta_y, c.delta_x(0), c.accumulate[0], *gradients)
 
-    Args:
-        x, weight, mean, rstd: as in forward
-        delta_y: (T, H) float32
-        delta_x: (T, H) float32, may be delta_y
-        accumulate: add to delta_x instead of overwriting it
-        grad_weight: (H,) float32, written
-        grad_bias: (H,) float32, written, or None
+
+def rms_norm_forward(c: Call) -> None:
+    """Divide each row by its root mean square, then scale it by weight (H,).
+
+    Kept is the rstd, 1 / sqrt(mean square + epsilon), of each row.
     """
-    bias = grad_weight[:0] if grad_bias is None else grad_bias
-    _layer_norm_backward(x, weight, mean, rstd, delta_y, delta_x, accumulate, grad_weight, bias)
+    _rms_norm_forward(c.inputs[0], c.weight(0), float(c.attributes["epsilon"]), c.outputs[0], c.kept["rstd"])
 
 
-def rms_norm_forward(x: np.ndarray, weight: np.ndarray, epsilon: float, y: np.ndarray, rstd: np.ndarray) -> None:
-    """Divide each row by its root mean square, then scale it.
-
-    Args:
-        x: (T, H) float32
-        weight: (H,) float32
-        epsilon: added to the mean square
-        y: (T, H) float32, written
-        rstd: (T,) float32, 1 / root mean square, written
-    """
-    _rms_norm_forward(x, weight, float(epsilon), y, rstd)
-
-
-def rms_norm_backward(
-    x: np.ndarray,
-    weight: np.ndarray,
-    rstd: np.ndarray,
-    delta_y: np.ndarray,
-    delta_x: np.ndarray,
-    accumulate: bool,
-    grad_weight: np.ndarray,
-) -> None:
-    """Compute the delta of x and the gradient of a root mean square norm.
-
-    Args:
-        x, weight, rstd: as in forward
-        delta_y: (T, H) float32
-        delta_x: (T, H) float32, may be delta_y
-        accumulate: add to delta_x instead of overwriting it
-        grad_weight: (H,) float32, written
-    """
-    _rms_norm_backward(x, weight, rstd, delta_y, delta_x, accumulate, grad_weight)
+def rms_norm_backward(c: Call) -> None:
+    """Compute the delta of x and the gradient of a root mean square norm."""
+    known = c.inputs[0], c.weight(0), c.kept["rstd"]
+    _rms_norm_backward(*known, c.delta_y, c.delta_x(0), c.accumulate[0], c.grad(0))

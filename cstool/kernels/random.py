@@ -139,7 +139,10 @@ def dropout_apply(dropout: Dropout | None, x: np.ndarray, out: np.ndarray) -> No
         x: (T, width) float32
         out: (T, width) float32, may be x
     """
-    _dropout(x, out, draws_of(dropout))
+    if dropout is not None:
+        _dropout(x, out, draws_of(dropout))
+    elif out is not x:
+        np.copyto(out, x)
 
 
 @elementwise

@@ -3,9 +3,9 @@
 import numpy as np
 
 from cstool.kernels._jit import elementwise
-from cstool.kernels.activation import zero_bias
+from cstool.kernels.call import Call
 from cstool.kernels.linear import column_sum
-from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
+from cstool.kernels.random import draws_of, dropout_apply, mask_memory, mask_row
 
 
 @elementwise
@@ -21,43 +21,22 @@ def _forward(x, residual, bias, y, draws):  # type: ignore[no-untyped-def]
             y[t, j] = row[j]
 
 
-def residual_forward(
-    x: np.ndarray, residual: np.ndarray, bias: np.ndarray | None, y: np.ndarray, dropout: Dropout | None
-) -> None:
-    """Compute y = residual + dropout(x + bias).
+def residual_forward(c: Call) -> None:
+    """Compute y = residual + dropout(x + bias), bias (H,) or none; y may be x or residual, the inputs."""
+    _forward(*c.inputs, c.bias(0), c.outputs[0], draws_of(c.dropout))
 
-    Args:
-        x: (T, H) float32
-        residual: (T, H) float32
-        bias: (H,) float32 or None
-        y: (T, H) float32, written; may be x or residual
-        dropout: None for none
+
+def residual_backward(c: Call) -> None:
+    """Compute the delta of x and the gradient of the bias; the delta of the residual is that of y itself.
+
+    So is that of x without dropout, and nobody need want it.
     """
-    _forward(x, residual, zero_bias(x.shape[1], x.dtype) if bias is None else bias, y, draws_of(dropout))
-
-
-def residual_backward(
-    delta_y: np.ndarray, delta_x: np.ndarray | None, grad_bias: np.ndarray | None, dropout: Dropout | None
-) -> None:
-    """Compute the delta of x and the gradient of the bias; the delta of the residual is delta_y itself.
-
-    Args:
-        delta_y: (T, H) float32
-        delta_x: (T, H) float32, written; may be delta_y. None without dropout: it equals delta_y then
-        grad_bias: (H,) float32, written, or None
-        dropout: as in forward
-
-    Raises:
-        ValueError: with dropout but no delta_x
-    """
-    if dropout is not None:
-        if delta_x is None:
-            raise ValueError("residual_backward with dropout needs delta_x")
-        dropout_apply(dropout, delta_y, delta_x)
-    elif delta_x is not None and delta_x is not delta_y:
-        np.copyto(delta_x, delta_y)
-    if grad_bias is not None:
-        column_sum(delta_y if delta_x is None else delta_x, grad_bias)
+    delta_x = c.delta_y
+    if c.dropout is not None or c.delta_inputs[0] is not None:
+        delta_x = c.delta_x(0)
+        dropout_apply(c.dropout, c.delta_y, delta_x)
+    if (grad_bias := c.gradient(0)) is not None:
+        column_sum(delta_x, grad_bias)
 
 
 @elementwise
@@ -74,24 +53,11 @@ def _scale(x, factor, y, draws):  # type: ignore[no-untyped-def]
             y[t, j] = row[j]
 
 
-def scale_forward(x: np.ndarray, factor: float, y: np.ndarray, dropout: Dropout | None) -> None:
-    """Compute y = dropout(x * factor).
-
-    Args:
-        x: (T, H) float32
-        factor: a number
-        y: (T, H) float32, written; may be x
-        dropout: None for none
-    """
-    _scale(x, float(factor), y, draws_of(dropout))
+def scale_forward(c: Call) -> None:
+    """Compute y = dropout(x * factor); y may be x."""
+    _scale(c.inputs[0], float(c.attributes["factor"]), c.outputs[0], draws_of(c.dropout))
 
 
-def scale_backward(delta_y: np.ndarray, factor: float, delta_x: np.ndarray, dropout: Dropout | None) -> None:
-    """Compute the delta of x, which comes from that of y as y from x.
-
-    Args:
-        delta_y: (T, H) float32
-        factor, dropout: as in forward
-        delta_x: (T, H) float32, written; may be delta_y
-    """
-    scale_forward(delta_y, factor, delta_x, dropout)
+def scale_backward(c: Call) -> None:
+    """Compute the delta of x, which comes from that of y as y from x."""
+    _scale(c.delta_y, float(c.attributes["factor"]), c.delta_x(0), draws_of(c.dropout))

@@ -3,9 +3,13 @@
 Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021, section 3.4.2.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from cstool.kernels._jit import elementwise
+from cstool.kernels.call import Call
 from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 
 
@@ -50,44 +54,29 @@ def rotary_table(
     return cosines, sines
 
 
-def rotary_forward(
-    x: np.ndarray,
-    head_width: int,
-    sequence: int,
-    frequencies: tuple[float, ...],
-    amplitude: float,
-    y: np.ndarray,
-    first: int = 0,
+def turn(
+    x: np.ndarray, sequence: int, attributes: Mapping[str, Any], y: np.ndarray, *, first: int = 0, back: bool = False
 ) -> None:
     """Turn pair i of each head, its elements 2i and 2i + 1, by position x frequencies[i]; pass on what is no pair.
 
     Args:
         x: (T, n * D) float32, rows grouped by sample
-        head_width: D
         sequence: S
-        frequencies: r / 2 angles [radians per position], r at most D
-        amplitude: what the turned elements are multiplied by
+        attributes: of the op: `head_width` D, `frequencies` of r / 2 pairs, r at most D [radians per position], and
+            the `amplitude` that turned elements are multiplied by
         y: (T, n * D) float32, written; may be x
         first: position of the first token, where x is a part of one sample
+        back: turn the other way, with the same amplitude
     """
-    cosines, sines = rotary_table(sequence, frequencies, amplitude, x.dtype)
-    _turn(x, cosines[first:], sines[first:], 1.0, head_width, y)
+    cosines, sines = rotary_table(sequence, attributes["frequencies"], attributes["amplitude"], x.dtype)
+    _turn(x, cosines[first:], sines[first:], -1.0 if back else 1.0, attributes["head_width"], y)
 
 
-def rotary_backward(
-    delta_y: np.ndarray,
-    head_width: int,
-    sequence: int,
-    frequencies: tuple[float, ...],
-    amplitude: float,
-    delta_x: np.ndarray,
-) -> None:
-    """Compute the delta of x: the delta of y turned back, with the same amplitude.
+def rotary_forward(c: Call) -> None:
+    """Turn the pairs of each head; see `turn`."""
+    turn(c.inputs[0], c.sequence, c.attributes, c.outputs[0])
 
-    Args:
-        delta_y: (T, n * D) float32
-        head_width, sequence, frequencies, amplitude: as in forward
-        delta_x: (T, n * D) float32, written; may be delta_y
-    """
-    cosines, sines = rotary_table(sequence, frequencies, amplitude, delta_y.dtype)
-    _turn(delta_y, cosines, sines, -1.0, head_width, delta_x)
+
+def rotary_backward(c: Call) -> None:
+    """Compute the delta of x: the delta of y turned back."""
+    turn(c.delta_y, c.sequence, c.attributes, c.delta_x(0), back=True)

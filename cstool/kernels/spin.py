@@ -6,7 +6,6 @@ by one thread.
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -46,20 +45,7 @@ _store: Any = intrinsic(_type_store)
 
 
 @elementwise
-def _spin(numbers, index, least, turns):  # type: ignore[no-untyped-def]
-    address = numbers.ctypes.data + index * 8
-    for _ in range(turns):  # noqa: SIM110 - the kernel is compiled, and has no generators
-        if _load(address) >= least:
-            return True
-    return False
-
-
-@elementwise
-def _publish(numbers, index, number):  # type: ignore[no-untyped-def]
-    _store(numbers.ctypes.data + index * 8, number)
-
-
-def spin(numbers: np.ndarray, index: int, least: int, turns: int) -> bool:
+def spin(numbers, index, least, turns):  # type: ignore[no-untyped-def]
     """Look at a number again and again, without the interpreter lock; say whether it came to be large enough.
 
     Args:
@@ -68,9 +54,14 @@ def spin(numbers: np.ndarray, index: int, least: int, turns: int) -> bool:
         least: what is waited for
         turns: how often it is looked at, at the most
     """
-    return bool(_spin(numbers, index, least, turns))
+    address = numbers.ctypes.data + index * 8
+    for _ in range(turns):  # noqa: SIM110 - the kernel is compiled, and has no generators
+        if _load(address) >= least:
+            return True
+    return False
 
 
-def publish(numbers: np.ndarray, index: int, number: int) -> None:
+@elementwise
+def publish(numbers, index, number):  # type: ignore[no-untyped-def]
     """Write a number that others wait for; they see what was written before it, too."""
-    _publish(numbers, index, number)
+    _store(numbers.ctypes.data + index * 8, number)

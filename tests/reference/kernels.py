@@ -1,7 +1,5 @@
 """The kernels once more, slow and obvious, in float64 NumPy: no blocks, no panels, no state."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import expit, ndtr
 
@@ -40,26 +38,8 @@ def layer_norm(x: Array, weight: Array, bias: Array | None, epsilon: float) -> A
     return y if bias is None else y + bias
 
 
-def layer_norm_deltas(x: Array, weight: Array, epsilon: float, delta_y: Array) -> tuple[Array, Array, Array]:
-    """Return the deltas of x, and the gradients of weight and bias."""
-    deviation = np.sqrt(x.var(axis=1, keepdims=True) + epsilon)
-    normalised = (x - x.mean(axis=1, keepdims=True)) / deviation
-    delta = delta_y * weight
-    delta_x = delta - delta.mean(axis=1, keepdims=True) - normalised * (delta * normalised).mean(axis=1, keepdims=True)
-    return delta_x / deviation, (delta_y * normalised).sum(axis=0), delta_y.sum(axis=0)
-
-
 def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
     return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon) * weight
-
-
-def rms_norm_deltas(x: Array, weight: Array, epsilon: float, delta_y: Array) -> tuple[Array, Array]:
-    """Return the delta of x and the gradient of the weight."""
-    size = np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon)
-    normalised = x / size
-    delta = delta_y * weight
-    delta_x = (delta - normalised * (delta * normalised).mean(axis=1, keepdims=True)) / size
-    return delta_x, (delta_y * normalised).sum(axis=0)
 
 
 def activation(function: str, x: Array) -> Array:
@@ -68,43 +48,21 @@ def activation(function: str, x: Array) -> Array:
         "gelu": x * ndtr(x),
         "silu": x * expit(x),
         "squared_relu": np.maximum(x, 0.0) ** 2,
-        "gelu_new": 0.5 * x * (1.0 + np.tanh(_gelu_new_inside(x))),
+        "gelu_new": 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))),
         "quick_gelu": x * expit(1.702 * x),
         "linear": x,
     }
     return values[function]
 
 
-def activation_derivative(function: str, x: Array) -> Array:
-    bell = np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
-    tanh = np.tanh(_gelu_new_inside(x))
-    tanh_slope = (1.0 - tanh**2) * np.sqrt(2.0 / np.pi) * (1.0 + 3.0 * 0.044715 * x**2)
-    values = {
-        "relu": (x > 0).astype(np.float64),
-        "gelu": ndtr(x) + x * bell,
-        "silu": expit(x) + x * expit(x) * expit(-x),
-        "squared_relu": 2.0 * np.maximum(x, 0.0),
-        "gelu_new": 0.5 * (1.0 + tanh) + 0.5 * x * tanh_slope,
-        "quick_gelu": expit(1.702 * x) + 1.702 * x * expit(1.702 * x) * expit(-1.702 * x),
-        "linear": np.ones(x.shape),
-    }
-    return values[function]
-
-
-def _gelu_new_inside(x: Array) -> Array:
-    return np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
-
-
-def rotary(
-    x: Array, head_width: int, sequence: int, frequencies: tuple[float, ...], amplitude: float, back: bool = False
-) -> Array:
-    """Return x with the pairs of each head turned, or turned back, as complex numbers."""
+def rotary(x: Array, head_width: int, sequence: int, frequencies: tuple[float, ...], amplitude: float) -> Array:
+    """Return x with the pairs of each head turned, as complex numbers."""
     y = x.copy()
     position = np.arange(len(x)) % sequence
     for head in range(0, x.shape[1], head_width):
         for i, frequency in enumerate(frequencies):
             real, imaginary = head + 2 * i, head + 2 * i + 1
-            turn = np.exp((-1j if back else 1j) * position * frequency)
+            turn = np.exp(1j * position * frequency)
             turned = (x[:, real] + 1j * x[:, imaginary]) * turn * amplitude
             y[:, real], y[:, imaginary] = turned.real, turned.imag
     return y

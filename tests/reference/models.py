@@ -3,8 +3,6 @@
 There are no grains, lanes, panels or buffers here, and no backward pass: derivatives are taken by differences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -40,11 +38,12 @@ def loss(graph: Graph, weights: Mapping[str, Array], batch: Mapping[str, Array],
         rate = op.attributes.get("dropout", 0.0)
         dropout = Dropout(rate, key_of(seed, op.name), step, 0, sequence) if rate and step is not None else None
         inputs = [values[name] for name in op.inputs]
-        values[op.outputs[0]] = _output(op, inputs, [weights[name] for name in op.weights], sequence, dropout)
+        values[op.outputs[0]] = output(op, inputs, [weights[name] for name in op.weights], sequence, dropout)
     return float(np.sum(values[graph.loss] * values["mask"]))
 
 
-def _output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dropout: Dropout | None) -> Array:
+def output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dropout: Dropout | None) -> Array:
+    """Return what an op makes of its inputs, (T, width), and weights, float64."""
     x, attributes = inputs[0], op.attributes
     match op.kind:
         case OpKind.EMBEDDING:
@@ -65,8 +64,7 @@ def _output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dr
             turn = attributes["head_width"], sequence, attributes["frequencies"], attributes["amplitude"]
             return kernels.rotary(x, *turn)
         case OpKind.ATTENTION:
-            parts = {name: op.attributes[name] for name in Attention._fields if name != "sequence"}
-            return kernels.attention(*inputs, Attention(**parts, sequence=sequence), dropout)[0]
+            return kernels.attention(*inputs, Attention.of(attributes, sequence), dropout)[0]
         case OpKind.ACTIVATION:
             return _dropped(kernels.activation(attributes["function"], x + sum(weights)), dropout)
         case OpKind.GATED_ACTIVATION:

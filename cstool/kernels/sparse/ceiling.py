@@ -3,16 +3,13 @@
 It is what a layer of a run can reach at best: the kernels alone, in one thread, with nothing beside them.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.one_thread import one_blas_thread
-from cstool.kernels.sparse.crossover import calls_at_a_time, random_aligned, time_s, timed_rows
-from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.crossover import calls_at_a_time, kernel_calls, time_s, timed_rows
 from cstool.kernels.sparse.matrix import KernelChoice
 from cstool.kernels.sparse.pattern import make_pattern
 
@@ -73,26 +70,7 @@ def measure_ceiling(rows: int, columns: int, tokens: int, density: float) -> Cei
 
 def _kernels(rows: int, columns: int, tokens: int, density: float) -> list[_Run]:
     """Return calls: forward, delta and gradient of dense kernels, then of sparse ones."""
-    generator = np.random.default_rng(0)
-    x, weight, delta_y = (
-        random_aligned(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows))
-    )
-    y, delta_x, grad_weight = (random_aligned(generator, *like.shape) for like in (delta_y, x, weight))
-    count = max(1, round(density * rows * columns))
-    pattern, _ = make_pattern(np.sort(generator.permutation(rows * columns)[:count]), (rows, columns))
-    values, grad = (random_aligned(generator, count) for _ in range(2))
-    lent: dict[str, np.ndarray] = {}
-
-    def scratch(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        if name not in lent or lent[name].size < math.prod(shape):
-            lent[name] = np.zeros(math.prod(shape), np.float32)
-        return lent[name][: math.prod(shape)].reshape(shape)
-
-    return [
-        lambda: linear_forward(x, weight, None, y),
-        lambda: linear_backward_delta(delta_y, weight, delta_x, False, scratch),
-        lambda: linear_backward_weight(x, delta_y, grad_weight),
-        lambda: sparse_linear_forward(x, pattern, values, None, y, scratch),
-        lambda: sparse_linear_backward(x, delta_y, pattern, values, delta_x, False, None, scratch),
-        lambda: sparse_linear_backward(x, delta_y, pattern, values, None, False, grad, scratch),
-    ]
+    size = rows * columns
+    places = np.random.default_rng(0).permutation(size)[: max(1, round(density * size))]
+    dense, sparse = kernel_calls(rows, columns, tokens, [make_pattern(np.sort(places), (rows, columns))[0]])
+    return [*dense, *(call for ((call, _),) in sparse)]

@@ -130,7 +130,9 @@ def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[float]]:
     The fastest call of each kernel counts: others on the machine only ever make one slower. So there are more rounds
     while the two fastest calls of a kernel do not agree.
     """
-    dense, sparse = _kernels(rows, columns, tokens)
+    chance = np.random.default_rng(0).random((rows, columns), dtype=np.float32)
+    patterns = [make_pattern(np.flatnonzero(chance < density), chance.shape)[0] for density in DENSITIES]
+    dense, sparse = kernel_calls(rows, columns, tokens, patterns)
     calls = calls_at_a_time(rows, columns, tokens)
     runs = [run for run_dense, kernels in zip(dense, sparse, strict=True) for run in (run_dense, *chain(*kernels))]
     times_s: list[list[float]] = [[] for _ in runs]
@@ -158,8 +160,10 @@ def time_s(run: Callable[[], None], calls: int) -> float:
     return time.perf_counter() - begin_s
 
 
-def _kernels(rows: int, columns: int, tokens: int) -> tuple[list[_Run], list[list[tuple[_Run, _Run]]]]:
-    """Return calls for forward, delta and gradient: of the dense kernel; of the sparse ones, one for each density.
+def kernel_calls(
+    rows: int, columns: int, tokens: int, patterns: Sequence[Pattern]
+) -> tuple[list[_Run], list[list[tuple[_Run, _Run]]]]:
+    """Return calls for forward, delta and gradient: of the dense kernel; of the sparse ones, one for each pattern.
 
     With each sparse one comes what a layer does beside it that takes the dense kernel.
     """
@@ -179,8 +183,8 @@ def _kernels(rows: int, columns: int, tokens: int) -> tuple[list[_Run], list[lis
         values, grad = random_aligned(generator, pattern.count), random_aligned(generator, pattern.count)
         given = x, delta_y, pattern, values
         return [
-            (lambda: sparse_linear_forward(x, pattern, values, None, y, scratch), _do_nothing),
-            (lambda: sparse_linear_backward(*given, delta_x, False, None, scratch), _do_nothing),
+            (lambda: sparse_linear_forward(x, pattern, values, None, y, scratch), lambda: None),
+            (lambda: sparse_linear_backward(*given, delta_x, False, None, scratch), lambda: None),
             (
                 lambda: sparse_linear_backward(*given, None, False, grad, scratch),
                 lambda: collect(pattern, grad_weight, grad),
@@ -192,13 +196,7 @@ def _kernels(rows: int, columns: int, tokens: int) -> tuple[list[_Run], list[lis
         lambda: linear_backward_delta(delta_y, weight, delta_x, False, scratch),
         lambda: linear_backward_weight(x, delta_y, grad_weight),
     ]
-    chance = generator.random((rows, columns), dtype=np.float32)
-    patterns = [make_pattern(np.flatnonzero(chance < density), chance.shape)[0] for density in DENSITIES]
     return dense, [list(kernels) for kernels in zip(*map(of_pattern, patterns), strict=True)]
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def random_aligned(generator: np.random.Generator, *shape: int) -> np.ndarray:

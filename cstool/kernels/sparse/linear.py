@@ -11,7 +11,7 @@ import numpy as np
 
 from cstool.kernels._jit import elementwise, inlined
 from cstool.kernels._vectors import FLOAT_BYTES, LANES
-from cstool.kernels.scratch import Scratch
+from cstool.kernels.gemm import Scratch
 from cstool.kernels.sparse._vectors import (
     add_transpose,
     make_dot_row,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cstool.kernels.gemm import Scratch
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
-from cstool.kernels.scratch import Scratch
 from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
 from cstool.kernels.sparse.pattern import Pattern, collect, expand
 

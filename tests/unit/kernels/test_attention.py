@@ -1,15 +1,19 @@
 """Causal attention by blocks, in every form, against the whole matrix and its own slopes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.ir import OpKind
 from cstool.kernels import attention
-from cstool.kernels.attention import Attention, attention_backward, attention_forward
+from cstool.kernels.attention import Attention
 from cstool.kernels.random import Dropout
 from tests.reference import kernels as reference
-from tests.unit.kernels.tolerances import Scratch, assert_close, assert_derivative
+from tests.unit.kernels.calls import backward, forward
+from tests.unit.kernels.tolerances import assert_close, assert_derivative
 
 with_and_without_dropout = pytest.mark.parametrize("rate", [0.0, 0.25], ids=["keep", "drop"])
 
@@ -71,27 +75,17 @@ def _dropout(rate: float, form: Attention) -> Dropout | None:
     return Dropout(rate, (5, 6), 7, 8, form.sequence) if rate else None
 
 
-def _forward(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, form: Attention, dropout: Dropout | None, scratch: Scratch
-) -> tuple[np.ndarray, np.ndarray]:
-    context, logsumexp = np.full_like(q, np.nan), np.full((form.heads, len(q)), np.nan, q.dtype)
-    attention_forward(q, k, v, form, context, logsumexp, dropout, scratch)
-    return context, logsumexp
+def _forward(*given: Any) -> list[np.ndarray]:
+    """Return the context and the log of the sum of exp of scores, of q, k, v, their form, dropout and scratch."""
+    *arrays, form, dropout, scratch = given
+    return forward(OpKind.ATTENTION, arrays, of_call={"dropout": dropout, "scratch": scratch}, **form._asdict())
 
 
-def _backward(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    delta: np.ndarray,
-    form: Attention,
-    dropout: Dropout | None,
-    scratch: Scratch,
-) -> list[np.ndarray]:
-    kept = _forward(q, k, v, form, dropout, scratch)
-    deltas = [np.full_like(array, np.nan) for array in (q, k, v)]
-    attention_backward(q, k, v, *kept, delta, form, *deltas, dropout, scratch)
-    return deltas
+def _backward(*given: Any) -> list[np.ndarray]:
+    """Return the deltas of q, k, v, of these, the delta of the context, form, dropout and scratch."""
+    *arrays, delta, form, dropout, scratch = given
+    of_call = {"dropout": dropout, "scratch": scratch}
+    return backward(OpKind.ATTENTION, arrays, [], delta, of_call=of_call, **form._asdict())
 
 
 @in_every_form

@@ -53,12 +53,12 @@ def test_without_a_folder_kernels_are_not_cached(monkeypatch):
 def test_after_compilation_a_run_compiles_nothing_more():
     script = """
 import numpy as np
+from cstool.ir import OpKind
 from cstool.kernels import activation, attention, embedding, gated, loss, magnitudes, norm, random, residual
 from cstool.kernels import rotary, sparse
 from cstool.kernels.sparse import linear, pattern
-from cstool.kernels import compile as compiling
-from cstool.kernels._cache import KernelFolder
 from cstool.kernels.compile import compile_kernels
+from tests.unit.kernels.calls import backward
 
 def one(*shape):
     return np.ones(shape, np.float32)
@@ -72,45 +72,35 @@ def compiled():
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
 
+def run(kind, *weights, inputs=(one(6, 8),), **attributes):
+    for drop in None, random.Dropout(0.5, (1, 2), 3, 4, 3):
+        of_call = {"dropout": drop, "scratch": lend, "stop": 9, "scale": 1}
+        backward(kind, inputs, weights, one(6, 8), of_call=of_call, **{"sequence": 3, **attributes})
+
 compile_kernels(lambda name, done, total: None)
 before = compiled()
 x, row, grad = one(6, 8), one(8), one(8)
-drop = random.Dropout(0.5, (1, 2), 3, 4, 3)
 ids, mask = np.ones(6, np.int32), one(6)
-random.dropout_apply(drop, x, x)
 random.fill("truncated_normal", (1, 2), 3, row, 0, 1, -2, 2)
 random.fill("uniform", (1, 2), 3, row, 0, 1, -2, 2)
-norm.layer_norm_forward(x, row, None, 1, one(6, 8), one(6), one(6))
-norm.layer_norm_backward(x, row, one(6), one(6), x, x, False, grad, None)
-norm.rms_norm_forward(x, row, 1, one(6, 8), one(6))
-norm.rms_norm_backward(x, row, one(6), x, x, False, grad)
+run(OpKind.LAYER_NORM, row, epsilon=1)
+run(OpKind.LAYER_NORM, row, row, epsilon=1)
+run(OpKind.RMS_NORM, row, epsilon=1)
 for function in activation.FUNCTIONS:
-    activation.activation_forward(function, x, row, one(6, 8), drop)
-    activation.activation_backward(function, x, row, x, x, grad, drop)
+    run(OpKind.ACTIVATION, row, function=function)
 for function in gated.GATES:
-    gated.gated_activation_forward(function, x, x, row, row, one(6, 8), drop)
-    gated.gated_activation_backward(function, x, x, row, row, x, x, one(6, 8), grad, one(8), drop)
-residual.scale_forward(x, 2, x, drop)
-residual.scale_backward(x, 2, x, drop)
-residual.residual_forward(x, x, row, one(6, 8), drop)
-residual.residual_backward(x, x, grad, drop)
+    run(OpKind.GATED_ACTIVATION, row, row, inputs=(x, x), function=function)
+run(OpKind.SCALE, factor=2)
+run(OpKind.RESIDUAL, row, inputs=(x, x))
 for kv_heads, more in (2, {}), (1, {"softcap": 2, "slopes": (1, 2), "window": 2, "sinks": 1}):
     form, kv = attention.Attention(2, kv_heads, 3, 1, **more), one(6, 4 * kv_heads)
-    attention.attention_forward(x, kv, kv, form, one(6, 8), one(2, 6), drop, lend)
-    deltas = one(6, 8), one(*kv.shape), one(*kv.shape)
-    attention.attention_backward(x, kv, kv, x, one(2, 6), x, form, *deltas, drop, lend)
-rotary.rotary_forward(x, 4, 3, (1, 2), 1, x)
-rotary.rotary_backward(x, 4, 3, (1, 2), 1, x)
-embedding.embedding_forward(ids, one(4, 8), 0, 4, x)
-embedding.embedding_backward(ids, x, 0, 4)
-embedding.position_forward(x, one(5, 8), 3, x, drop)
-embedding.position_backward(x, 3, x, one(5, 8), drop)
-embedding.fixed_position_forward(x, 3, x, drop)
-embedding.fixed_position_backward(x, x, drop)
-state, arguments = one(4, 6), (x, one(9, 8), one(9), 0, ids)
-for bend in (1, None), (2, None), (1, 2), (0.5, 2.5):
-    loss.softmax_loss_forward(*arguments, state, lend, *bend)
-    loss.softmax_loss_backward(*arguments, mask, 1, state, one(6, 8), True, one(9, 8), one(9), lend, *bend)
+    run(OpKind.ATTENTION, inputs=(x, kv, kv), **form._asdict())
+run(OpKind.ROTARY, head_width=4, frequencies=(1, 2), amplitude=1)
+run(OpKind.POSITION_EMBEDDING, one(5, 8))
+run(OpKind.FIXED_POSITION_EMBEDDING)
+for scale, cap in (1, None), (2, None), (1, 2), (0.5, 2.5):
+    run(OpKind.SOFTMAX_LOSS, one(9, 8), one(9), inputs=(x, ids, mask), logits_scale=scale, logits_softcap=cap)
+backward(OpKind.EMBEDDING, [ids], [one(4, 8)], x, y=one(6, 8), of_call={"stop": 4})
 magnitudes.sum_squares(grad)
 magnitudes.first_non_finite(grad)
 for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:

@@ -1,19 +1,19 @@
 """The output layer with its loss, by panels and chunks, against all logits at once."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cstool.ir import OpKind
 from cstool.kernels import loss
-from cstool.kernels.loss import (
-    STATE_ROWS,
-    softmax_loss_backward,
-    softmax_loss_begin,
-    softmax_loss_end,
-    softmax_loss_forward,
-)
+from cstool.kernels.call import Call
+from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
 from tests.reference import kernels as reference
+from tests.unit.kernels.calls import make_call
 from tests.unit.kernels.conftest import lender
 from tests.unit.kernels.tolerances import Scratch, assert_close, assert_derivative
 
@@ -54,40 +54,35 @@ class Case:
         bias = None if self.bias is None else self.bias.astype(np.float64)
         return self.x.astype(np.float64), self.weight.astype(np.float64), bias, self.labels
 
+    def call(self, scratch: Scratch, edges: list[int], **more: Any) -> Call:
+        """Return the call after forward, panel by panel."""
+        given = [self.x, self.labels, self.mask], [self.weight, self.bias]
+        scale, cap = self.bend
+        gradients = [np.full_like(self.weight, np.nan), np.full(CLASSES, np.nan, self.x.dtype)]
+        of_call = {"scratch": scratch, "scale": SCALE, "gradients": gradients, **more}
+        call = make_call(OpKind.SOFTMAX_LOSS, *given, logits_scale=scale, logits_softcap=cap, of_call=of_call)
+        self._by_panels(softmax_loss_forward, call, edges)
+        return call
+
+    def _by_panels(self, function: Callable[[Call], None], call: Call, edges: list[int]) -> None:
+        weight, gradients = self.weight, call.gradients
+        for call.start, call.stop in zip(edges, edges[1:], strict=False):
+            rows = slice(call.start, call.stop)
+            call.weights, call.gradients = [weight[rows], self.bias], [gradients[0][rows], *gradients[1:]]
+            call.first, call.last = call.start == 0, call.stop == CLASSES
+            function(call)
+        call.gradients = gradients
+
     def forward(self, scratch: Scratch, edges: list[int]) -> tuple[np.ndarray, float, int, np.ndarray]:
         """Return the loss per token, the total, the number of correct tokens and the state."""
-        state, per_token = (np.full(shape, np.nan, self.x.dtype) for shape in ((STATE_ROWS, TOKENS), TOKENS))
-        softmax_loss_begin(state)
-        for start, stop in zip(edges, edges[1:], strict=False):
-            bias = None if self.bias is None else self.bias[start:stop]
-            arguments = self.x, self.weight[start:stop], bias, start, self.labels, state, scratch
-            softmax_loss_forward(*arguments, *self.bend)
-        return per_token, *softmax_loss_end(self.labels, self.mask, state, per_token), state
+        call = self.call(scratch, edges)
+        return call.outputs[0], *call.loss, call.kept["state"]
 
-    def backward(self, scratch: Scratch, edges: list[int]) -> list[np.ndarray]:
+    def backward(self, scratch: Scratch, edges: list[int], **more: Any) -> list[np.ndarray]:
         """Return the delta of x, and the gradients of weight and bias."""
-        *_, state = self.forward(scratch, edges)
-        delta_x, grad_weight = np.full_like(self.x, np.nan), np.full_like(self.weight, np.nan)
-        grad_bias = np.full(CLASSES, np.nan, self.x.dtype)
-        for start, stop in zip(edges, edges[1:], strict=False):
-            rows, bias = slice(start, stop), None if self.bias is None else self.bias[start:stop]
-            softmax_loss_backward(
-                self.x,
-                self.weight[rows],
-                bias,
-                start,
-                self.labels,
-                self.mask,
-                SCALE,
-                state,
-                delta_x,
-                start > 0,
-                grad_weight[rows],
-                grad_bias[rows],
-                scratch,
-                *self.bend,
-            )
-        return [delta_x, grad_weight, grad_bias]
+        call = self.call(scratch, edges, **more)
+        self._by_panels(softmax_loss_backward, call, edges)
+        return [call.delta_inputs[0], *call.gradients]
 
 
 @pytest.fixture(params=[2048, 5], ids=["one chunk", "chunks"])
@@ -179,10 +174,8 @@ def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts, seed, bend):
 
 def test_delta_is_added_when_asked(plain, scratch32):
     alone = plain.backward(scratch32, [0, CLASSES])
-    *_, state = plain.forward(scratch32, [0, CLASSES])
-    added = np.ones_like(plain.x)
-    arguments = plain.x, plain.weight, None, 0, plain.labels, plain.mask, SCALE, state
-    softmax_loss_backward(*arguments, added, True, np.empty_like(plain.weight), None, scratch32)
+    more = {"delta_inputs": (np.ones_like(plain.x),), "accumulate": (True,), "gradients": [np.empty_like(plain.weight)]}
+    added, _ = plain.backward(scratch32, [0, CLASSES], **more)
     np.testing.assert_array_equal(added, 1.0 + alone[0])
 
 

@@ -1,7 +1,5 @@
 """Sums of squares, and the first number that is not finite."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

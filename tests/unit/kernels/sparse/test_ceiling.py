@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.kernels.sparse import KernelChoice, ceiling
+from cstool.kernels.sparse import KernelChoice, ceiling, crossover
 from cstool.kernels.sparse.ceiling import Ceiling, ProductSeconds, measure_ceiling
 
 TIMES = Ceiling(ProductSeconds(4.0, 5.0, 6.0), ProductSeconds(1.0, 2.0, 3.0))
@@ -39,7 +39,7 @@ def test_the_fastest_round_counts(monkeypatch):
 def test_it_times_the_kernels_at_the_shape_and_density(monkeypatch):
     seen: dict[str, list[object]] = {}
     for name in ("linear_forward", "linear_backward_delta", "linear_backward_weight"):
-        monkeypatch.setattr(ceiling, name, lambda *given, name=name: seen.setdefault(name, []).append(given[0].shape))
+        monkeypatch.setattr(crossover, name, lambda *given, name=name: seen.setdefault(name, []).append(given[0].shape))
     for name in ("sparse_linear_forward", "sparse_linear_backward"):
 
         def call(*given, name=name):
@@ -47,7 +47,7 @@ def test_it_times_the_kernels_at_the_shape_and_density(monkeypatch):
             wants = tuple(each is not None for each in given[4:7:2]) if "backward" in name else ()
             seen.setdefault(name, []).append((pattern.shape, pattern.count, wants))
 
-        monkeypatch.setattr(ceiling, name, call)
+        monkeypatch.setattr(crossover, name, call)
     measure_ceiling(30, 20, 7, 0.1)
     assert set(seen["linear_forward"]) == {(7, 20)}
     assert set(seen["linear_backward_delta"]) == {(7, 30)}

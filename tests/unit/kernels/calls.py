@@ -1,0 +1,72 @@
+"""Calls of the kernels of an op, in which nothing is written yet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cstool.ir import OP_RULES, OpKind
+from cstool.kernels.call import Call
+from cstool.kernels.table import KERNELS
+
+Array = np.ndarray
+
+
+def make_call(
+    kind: OpKind,
+    inputs: Sequence[Array],
+    weights: Sequence[Array | None] = (),
+    *,
+    y: Array | None = None,
+    delta_y: Array | None = None,
+    delta_x: Array | None = None,
+    sequence: int = 1,
+    of_call: dict[str, Any] | None = None,
+    **attributes: Any,
+) -> Call:
+    """Return a call; what it is to write is full of NaN.
+
+    Args:
+        y, delta_x: where they are to be written; None for somewhere else than all others
+        of_call: other fields of the call
+        attributes: of the op
+    """
+    x, rules = inputs[0], OP_RULES[kind]
+    dtype = next(array.dtype for array in (*inputs, *weights) if array is not None and array.dtype != np.int32)
+
+    def nan(*shape: int) -> Array:
+        return np.full(shape, np.nan, dtype)
+
+    deltas = [nan(*array.shape) for array in inputs]
+    return Call(
+        attributes,
+        sequence,
+        tuple(inputs),
+        ((nan(len(x)) if rules.losses else nan(*x.shape)) if y is None else y,),
+        {name: nan(*shape) for name, shape in rules.statistics_shapes(attributes, len(x)).items()},
+        **{
+            "delta_outputs": (delta_y,),
+            "delta_inputs": tuple(deltas if delta_x is None else [delta_x, *deltas[1:]]),
+            "accumulate": (False,),
+            "weights": weights,
+            "gradients": [nan(x.shape[1]) if weight is None else nan(*weight.shape) for weight in weights],
+            **(of_call or {}),
+        },
+    )
+
+
+def forward(kind: OpKind, inputs: Sequence[Array], weights: Sequence[Array | None] = (), **more: Any) -> list[Array]:
+    """Return the output of an op, and what it keeps."""
+    call = make_call(kind, inputs, weights, **more)
+    KERNELS[kind].forward(call)
+    return [*call.outputs, *call.kept.values()]
+
+
+def backward(
+    kind: OpKind, inputs: Sequence[Array], weights: Sequence[Array | None], delta_y: Array, **more: Any
+) -> list[Any]:
+    """Return the deltas of the inputs of an op, and the gradients of its weights."""
+    call = make_call(kind, inputs, weights, delta_y=delta_y, **more)
+    KERNELS[kind].forward(call)
+    KERNELS[kind].backward(call)
+    return [*call.delta_inputs, *call.gradients]

@@ -1,0 +1,188 @@
+"""What holds of all kernels that go token by token: their slow twins, their slopes, their bits, and NaN."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from cstool.ir import Op, OpKind, rules_of
+from cstool.kernels.activation import FUNCTIONS
+from cstool.kernels.gated import GATES
+from cstool.kernels.random import Dropout
+from tests.reference.models import output
+from tests.unit.kernels.calls import backward, forward
+from tests.unit.kernels.tolerances import assert_close, assert_derivative
+
+TOKENS, SEQUENCE, WIDTH = 8, 4, 84
+DROPOUT = Dropout(0.25, (1, 2), 3, 4, SEQUENCE)
+with_and_without_dropout = pytest.mark.parametrize("dropout", [None, DROPOUT], ids=["keep", "drop"])
+
+Arrays = tuple[list[np.ndarray], list[np.ndarray], np.ndarray]
+
+
+class Case(NamedTuple):
+    """An op: of how many activations, what weights."""
+
+    kind: OpKind
+    inputs: int
+    weights: tuple[tuple[int, ...], ...]
+    attributes: Mapping[str, Any] = {}
+
+    def arrays(self, rng: np.random.Generator, dtype: type | np.dtype = np.float32) -> Arrays:
+        """Return inputs, far from 0 as activations may be, weights and the delta of the output."""
+        inputs, delta_y = (rng.standard_normal((n, TOKENS, WIDTH)) for n in (self.inputs, 1))
+        weights = [rng.standard_normal(shape).astype(dtype) for shape in self.weights]
+        return [x.astype(dtype) for x in 2.0 * inputs + 0.5], weights, delta_y[0].astype(dtype)
+
+    def forward(self, inputs: list[np.ndarray], weights: list[np.ndarray], **more: Any) -> np.ndarray:
+        return forward(self.kind, inputs, weights, **self._more(**more))[0]
+
+    def backward(
+        self, inputs: list[np.ndarray], weights: list[np.ndarray], delta_y: np.ndarray, **more: Any
+    ) -> list[np.ndarray]:
+        return backward(self.kind, inputs, weights, delta_y, **self._more(**more))
+
+    def _more(self, dropout: Dropout | None = None, **more: Any) -> dict[str, Any]:
+        return {"sequence": SEQUENCE, "of_call": {"dropout": dropout}, **self.attributes, **more}
+
+
+VECTOR = (WIDTH,)
+ROTARY_FORMS = [(14, 7, 1.0), (14, 7, 1.3), (28, 3, 1.0), (28, 3, 0.7), (7, 3, 1.0), (2, 1, 1.0), (12, 0, 1.3)]
+CASES = {
+    "layer norm": Case(OpKind.LAYER_NORM, 1, (VECTOR, VECTOR), {"epsilon": 1e-3}),
+    "layer norm, no bias": Case(OpKind.LAYER_NORM, 1, (VECTOR,), {"epsilon": 1e-3}),
+    "rms norm": Case(OpKind.RMS_NORM, 1, (VECTOR,), {"epsilon": 1e-3}),
+    "scale": Case(OpKind.SCALE, 1, (), {"factor": 27.7128}),
+    "positions": Case(OpKind.POSITION_EMBEDDING, 1, ((6, WIDTH),)),
+    "fixed positions": Case(OpKind.FIXED_POSITION_EMBEDDING, 1, ()),
+    "residual": Case(OpKind.RESIDUAL, 2, (VECTOR,)),
+    "residual, no bias": Case(OpKind.RESIDUAL, 2, ()),
+    **{f: Case(OpKind.ACTIVATION, 1, (VECTOR,), {"function": f}) for f in FUNCTIONS},
+    **{f"{f}, no bias": Case(OpKind.ACTIVATION, 1, (), {"function": f}) for f in FUNCTIONS},
+    **{f"gate {f}": Case(OpKind.GATED_ACTIVATION, 2, (VECTOR, VECTOR), {"function": f}) for f in GATES},
+    **{f"gate {f}, no biases": Case(OpKind.GATED_ACTIVATION, 2, (), {"function": f}) for f in GATES},
+    **{
+        f"{pairs} pairs of {width}, x {amplitude}": Case(
+            OpKind.ROTARY,
+            1,
+            (),
+            {
+                "head_width": width,
+                "frequencies": tuple(10000.0 ** (-i / max(pairs, 1)) for i in range(pairs)),
+                "amplitude": amplitude,
+            },
+        )
+        for width, pairs, amplitude in ROTARY_FORMS
+    },
+}
+IN_PLACE = {OpKind.SCALE, OpKind.POSITION_EMBEDDING, OpKind.FIXED_POSITION_EMBEDDING, OpKind.RESIDUAL, OpKind.ROTARY}
+WHOLE_ROWS = {OpKind.LAYER_NORM, OpKind.RMS_NORM, OpKind.ROTARY}
+"""whose elements depend on others of their token"""
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@every_case
+@with_and_without_dropout
+def test_forward(case, dropout, dtype, rng):
+    inputs, weights, _ = case.arrays(rng, dtype)
+    wide = ([array.astype(np.float64) for array in arrays] for arrays in (inputs, weights))
+    expected = output(Op(case.kind, "", (), (), (), case.attributes), *wide, SEQUENCE, _heeded(case, dropout))
+    assert_close(case.forward(inputs, weights, dropout=dropout), expected)
+
+
+def _heeded(case: Case, dropout: Dropout | None) -> Dropout | None:
+    """Norms and rotary positions drop nothing."""
+    return None if case.kind in WHOLE_ROWS else dropout
+
+
+@every_case
+@with_and_without_dropout
+def test_backward_is_the_slope_of_forward(case, dropout, rng):
+    inputs, weights, delta_y = case.arrays(rng, np.float64)
+    arrays = [*inputs, *weights]
+    found = case.backward(inputs, weights, delta_y, dropout=dropout)
+    if case.kind is OpKind.RESIDUAL:
+        found[1] = delta_y  # as nobody computes it
+    for place, derivative in enumerate(found):
+
+        def y(at: np.ndarray, place: int = place) -> np.ndarray:
+            moved = [*arrays[:place], at, *arrays[place + 1 :]]
+            return case.forward(moved[: case.inputs], moved[case.inputs :], dropout=dropout)
+
+        assert_derivative(y, arrays[place], derivative, delta_y)
+
+
+@every_case
+@with_and_without_dropout
+def test_backward_in_float32_is_that_in_float64(case, dropout, rng):
+    inputs, weights, delta_y = case.arrays(rng)
+    wide = ([array.astype(np.float64) for array in arrays] for arrays in (inputs, weights))
+    expected = case.backward(*wide, delta_y.astype(np.float64), dropout=dropout)
+    for actual, array in zip(case.backward(inputs, weights, delta_y, dropout=dropout), expected, strict=True):
+        if not np.isnan(array).all():  # the delta of a residual is that of the output
+            assert_close(actual, array)
+
+
+@every_case
+@with_and_without_dropout
+def test_in_place_has_the_same_bits(case, dropout, rng):
+    inputs, weights, delta_y = case.arrays(rng)
+    y, apart = case.forward(inputs, weights, dropout=dropout), case.backward(inputs, weights, delta_y, dropout=dropout)
+    in_place = case.backward(inputs, weights, delta_y, dropout=dropout, delta_x=delta_y)
+    for actual, expected in zip(in_place, apart, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    for place in range(case.inputs if case.kind in IN_PLACE else 0):
+        here = [x.copy() for x in inputs]
+        np.testing.assert_array_equal(case.forward(here, weights, dropout=dropout, y=here[place]), y)
+
+
+@every_case
+def test_a_sample_does_not_depend_on_the_others(case, rng):
+    inputs, weights, delta_y = case.arrays(rng)
+    last = [x[SEQUENCE:] for x in inputs]
+    np.testing.assert_array_equal(case.forward(last, weights), case.forward(inputs, weights)[SEQUENCE:])
+    part, whole = case.backward(last, weights, delta_y[SEQUENCE:]), case.backward(inputs, weights, delta_y)
+    for one, other in zip(part[: case.inputs], whole, strict=False):
+        np.testing.assert_array_equal(one, other[SEQUENCE:])
+
+
+@every_case
+@with_and_without_dropout
+def test_nan_comes_out_forward(case, dropout, rng):
+    for place in range(case.inputs):
+        inputs, weights, _ = case.arrays(rng)
+        inputs[place][3, 50] = np.nan
+        _assert_spoilt(case, case.forward(inputs, weights, dropout=dropout))
+    for place in range(len(case.weights)):
+        inputs, weights, _ = case.arrays(rng)
+        weights[place][..., 50] = np.nan
+        y = case.forward(inputs, weights, dropout=dropout)
+        np.testing.assert_array_equal(np.isnan(y).all(axis=0), np.arange(WIDTH) == 50)
+
+
+@every_case
+@with_and_without_dropout
+def test_nan_comes_out_backward(case, dropout, rng):
+    for x_there in (1.0, -1.0):
+        inputs, weights, delta_y = case.arrays(rng)
+        inputs[-1][3, 50], delta_y[3, 50] = x_there, np.nan
+        deltas = case.backward(inputs, weights, delta_y, dropout=dropout)
+        _assert_spoilt(case, deltas[0])
+        for gradient in deltas[case.inputs :]:
+            spoilt = np.isnan(gradient).reshape(-1, WIDTH).any(axis=0)
+            np.testing.assert_array_equal(np.flatnonzero(spoilt), [50])
+    if not rules_of(Op(case.kind, "", (), ())).reads_inputs or case.attributes.get("function") == "linear":
+        return
+    for place in range(case.inputs):
+        inputs, weights, delta_y = case.arrays(rng)
+        inputs[place][3, 50] = np.nan
+        # What a gate multiplies does not depend on it but through the gate.
+        _assert_spoilt(case, case.backward(inputs, weights, delta_y, dropout=dropout)[case.inputs - 1])
+
+
+def _assert_spoilt(case: Case, array: np.ndarray) -> None:
+    """Look for NaN at token 3, element 50, and only there, or only in this token where others depend on it."""
+    spoilt = np.isnan(array)
+    assert spoilt[3, 50]
+    assert spoilt.sum() == (spoilt[3].sum() if case.kind in WHOLE_ROWS else 1)
