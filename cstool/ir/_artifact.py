@@ -1,13 +1,12 @@
 """The artifact: all that the compiler hands on. Plain data; every cost that decides anything is an integer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from cstool.brief import Brief
-from cstool.ir._graph import Graph
-from cstool.ir._kernel import FusedKernel
-from cstool.ir._region import Region, Route
+from cstool.ir._graph import Graph, Segment
+from cstool.ir._op_kinds import KernelKind
 from cstool.system import System
 
 SCHEMA = 3
@@ -23,6 +22,80 @@ class ExecutionMode(StrEnum):
     """all weights stay on the wafer; every kernel has its region"""
     WEIGHT_STREAMING = "weight_streaming"
     """one kernel at a time on the whole wafer, its weights streamed through"""
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """Ops that follow each other in the stream and run as one kernel.
+
+    Args:
+        name: of the op that it is built around; `{n}` as in the names of a segment
+        kind: what it is built around
+        ops: names, in the order of the stream
+        reads: activations that other kernels make, or inputs
+        makes: activations that other kernels read
+        weights: in the order of the stream
+        keeps: activations, its own and others', that its backward pass reads
+    """
+
+    name: str
+    kind: KernelKind
+    ops: tuple[str, ...]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    weights: tuple[str, ...]
+    keeps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Region:
+    """A rectangle of PEs.
+
+    Args:
+        x: of its west column, counted east from 0
+        y: of its north row, counted south from 0
+        width: [PEs]
+        height: [PEs]
+    """
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+    @property
+    def pes(self) -> int:
+        """How many PEs it has."""
+        return self.width * self.height
+
+
+@dataclass(frozen=True)
+class Route:
+    """A bundle of parallel lanes, each one PE wide, from one region's border to another's.
+
+    The first lane begins in a PE at the border of the source's region, turns at the corners of `path`, and ends in a
+    PE at the border of the target's. The others lie to its right, one PE each, seen along the path, and keep that order
+    at corners: where the first lane turns from east to south at (x, y), lane k turns at (x - k, y + k). A path of a
+    single PE counts as going east.
+
+    Args:
+        name: of what moves
+        source: number of the stage; -1 is the west edge of the replica, column 0: each lane begins in a PE of it. How
+            samples get there, over other replicas too, is not part of a plan: colors kept for I/O carry them
+        target: number of the stage
+        kind: "activation", "delta", "tie" or "input"
+        color: of all its lanes, in every router they pass; no other route has it in any of these
+        lanes: how many
+        path: corners (x, y) of the first lane, with its first and last PE
+    """
+
+    name: str
+    source: int
+    target: int
+    kind: str
+    color: int
+    lanes: int
+    path: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -335,6 +408,12 @@ class Artifact(Brief):
     step_cycles: int
     active_pes: int
     sram_used_bytes: int
+
+    def streamed(self) -> Iterator[tuple[Segment, FusedKernel, StreamedKernel]]:
+        """Kernels in weight streaming with their segments, in the order of the stream; none of a pipelined artifact."""
+        planned = () if self.streaming is None else self.streaming.kernels
+        for segment, kernels, streamed in zip(self.graph.segments, self.kernels, planned, strict=False):
+            yield from ((segment, *each) for each in zip(kernels, streamed, strict=True))
 
     @property
     def fullest(self) -> tuple[str, tuple[SramEntry, ...]]:

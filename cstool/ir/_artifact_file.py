@@ -114,7 +114,6 @@ def _json_text(value: Any, column: int = 0, indent: int = 0) -> str:
     """Return JSON with each list or object on one line where that fits, numbers of a long list side by side.
 
     Args:
-        value: plain data
         column: at which it begins
         indent: of its line
     """

@@ -13,7 +13,6 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cstool.activations import ACTIVATIONS, EXPONENTIAL_OPS
-from cstool.ir._kernel import KernelKind
 from cstool.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, visible_pairs
 
 if TYPE_CHECKING:
@@ -56,6 +55,21 @@ class OpKind(StrEnum):
     """x, residual -> residual + dropout(x + bias)"""
     SOFTMAX_LOSS = "softmax_loss"
     """x, labels, mask -> loss: the output layer and its cross entropy in one, the classes by panels"""
+
+
+class KernelKind(StrEnum):
+    """What a kernel is built around."""
+
+    EMBEDDING = "embedding"
+    """rows of a table looked up"""
+    MATMUL = "matmul"
+    """one or several products of the same activations with weights"""
+    ATTENTION = "attention"
+    """products of activations with activations"""
+    LOSS = "loss"
+    """the product with the output layer, and its cross entropy"""
+    ELEMENTWISE = "elementwise"
+    """no product: what no neighbour could take along"""
 
 
 class Delta(Enum):
@@ -170,7 +184,6 @@ def work_of(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     """What an op computes for one sample.
 
     Args:
-        op: of a graph
         shapes: of its tensors, for one sample, and of its weights
     """
     return rules_of(op).work(op, shapes)

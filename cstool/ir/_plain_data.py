@@ -68,7 +68,6 @@ def from_plain(plain: Any, hint: Any, where: str = "") -> Any:
     """Return the value that `to_plain` turned into plain data.
 
     Args:
-        plain: what JSON had
         hint: as for `to_plain`
         where: dotted path of the value
 

@@ -13,8 +13,6 @@ def require_model(artifact: Artifact, graph: Graph, where: str = "artifact") -> 
     """Check that an artifact was compiled from a model.
 
     Args:
-        artifact: compiled from a model
-        graph: of the model at hand
         where: what an error begins with
 
     Raises:

@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from cstool.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, SramEntry, Stage, StreamingPlan
+from cstool.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, Region, SramEntry, Stage, StreamingPlan
 from cstool.ir._graph import Graph
-from cstool.ir._region import Region
 
 
 def verify(graph: Graph) -> None:

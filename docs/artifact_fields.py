@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Union, get_args, get_origin
 
-from cstool.ir._artifact import Artifact
+from cstool.ir import Artifact
 from cstool.ir._plain_data import written_fields
 
 _WORDS = {int: "whole number", float: "number", str: "string", bool: "true or false", Any: "any"}
