@@ -15,7 +15,7 @@ def with_step(program: Program, mode: ExecutionMode) -> Program:
     """Return a program that has a plan for a mode with what a step of all systems takes in it."""
     seconds = cluster_step(make_artifact(program, mode), program.request.optimizer.update_ops).seconds
     cycles = round(seconds * program.request.system.clock_hz)
-    return replace(program, step_cycles=MappingProxyType({**program.step_cycles, mode: cycles}))
+    return program.with_known(mode, step_cycles=cycles)
 
 
 def make_artifact(program: Program, mode: ExecutionMode) -> Artifact:

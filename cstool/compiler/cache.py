@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cstool
-from cstool.compiler.program import Program, tokens_of
+from cstool.compiler.program import Program
 from cstool.errors import ArtifactError
 from cstool.ir import SCHEMA, Artifact, plain_data, plain_digest, read_artifact, write_artifact
 from cstool.params import DecoderParams, FcMnistParams
@@ -45,7 +45,7 @@ def compile_inputs(model: FcMnistParams | DecoderParams, program: Program) -> Ma
         "schema": str(SCHEMA),
         "cstool": cstool.__version__,
         **_flat("system", plain_data(request.system)),
-        "tokens": str(tokens_of(graph)),
+        "tokens": str(program.tokens),
         **{k: v for name, value in asked.items() for k, v in _flat(name, "auto" if value is None else value).items()},
         **_flat("model", model.dump()),
         **({"sparse": f"{program.zeros:,} zeros, {plain_digest(sparse)[:SPARSE_DIGITS]}"} if sparse else {}),
@@ -85,10 +85,8 @@ def keep_artifact(compile_dir: Path, artifact: Artifact) -> Path:
     try:
         compile_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArtifactError(
-            f"compile_dir: must be a folder that can be written, got {compile_dir}: {error.strerror}",
-            _ANOTHER_FOLDER,
-        ) from error
+        rule = f"compile_dir: must be a folder that can be written, got {compile_dir}: {error.strerror}"
+        raise ArtifactError(rule, _ANOTHER_FOLDER) from error
     try:
         write_artifact(artifact, path)
     except ArtifactError as error:

@@ -8,54 +8,33 @@ its weights, after the replicas have added up their gradients.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import statistics_width
-from cstool.compiler.placement import NEVER
 from cstool.compiler.program import Program, op_of, segment_tensors
+from cstool.compiler.routing import Edge
 from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
-from cstool.compiler.stage_sizes import all_cycles
+from cstool.compiler.stage_sizes import NEVER, all_cycles
 from cstool.ir import FusedKernel, Segment, read_backward
-from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_bytes, input_element_bytes
+from cstool.perf.wafer import exchange
 
 _GRID = 20
 """widths and heights that an estimate tries"""
 
 
-@dataclass(frozen=True)
-class Edge:
-    """What one stage sends another.
-
-    Args:
-        name: of the tensor
-        source: number of the stage; -1 is the west edge of the wafer
-        target: number of the stage
-        kind: "activation", "delta", "tie" or "input"
-        elements: per sample
-        element_bytes: of each
-    """
-
-    name: str
-    source: int
-    target: int
-    kind: str
-    elements: int
-    element_bytes: int
-
-
-@dataclass(frozen=True)
 class _Link:
     """A kernel of the chain with its number, what it reads and makes written out."""
 
-    segment: Segment
-    work: KernelWork
-    name: str
-    reads: tuple[str, ...]
-    makes: tuple[str, ...]
-    weights: tuple[str, ...]
+    def __init__(self, segment: Segment, work: KernelWork, repetition: int) -> None:
+        def written(names: Sequence[str]) -> list[str]:
+            return [segment.name_of(name, repetition) for name in names]
+
+        self.segment, self.work, self.name = segment, work, segment.name_of(work.kernel.name, repetition)
+        self.reads, self.makes = written(work.kernel.reads), written(work.kernel.makes)
+        self.weights = written(work.kernel.weights)
 
 
 class Chain:
@@ -66,7 +45,7 @@ class Chain:
         self.request = program.request
         works = kernel_works(program)
         self.links = [
-            _written_out(segment, work, repetition)
+            _Link(segment, work, repetition)
             for segment, kernels in zip(program.graph.segments, works, strict=True)
             for repetition in range(segment.count)
             for work in kernels
@@ -88,6 +67,32 @@ class Chain:
         per_weight = bytes_per_weight(self.request.operand_bits, self.request.optimizer_states)
         return per_weight * sum(link.work.weight_elements for link in self.links)
 
+    def samples(self, replicas: tuple[int, int]) -> int:
+        """Of a step, for each of (columns, rows) of replicas; some have one less."""
+        return int(ceil_div(self.request.samples_per_csx, replicas[0] * replicas[1]))
+
+    def update_cycles(self, replicas: tuple[int, int]) -> int:
+        """Cycles of the update of the weights that each PE has, with sums over replicas before it."""
+        request, fabric = self.request, self.request.system.fabric
+        width, height = fabric.width // replicas[0], fabric.height // replicas[1]
+        pe = Pe(request.system, request.operand_bits)
+        tile = int(ceil_div(self.program.graph.parameter_count, width * height))
+        cycles = int(ceil_div(1000 * pe.vector_cycles(tile, request.optimizer.update_ops), pe.efficiency))
+        if replicas != (1, 1):
+            # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back.
+            hops = (replicas[0] - 1) * width + (replicas[1] - 1) * height
+            cycles += 2 * (tile + hops * request.system.links.hop_cycles)
+        return cycles
+
+    def step_cycles(self, replicas: tuple[int, int], bottleneck_cycles: int) -> int:
+        """Modelled cycles of a step of all systems, where the slowest stage takes so many per sample."""
+        request, system, graph = self.request, self.request.system, self.program.graph
+        of_batch = request.samples_per_csx * input_bytes(graph.inputs, request.operand_bits)
+        ingress = ceil_div(of_batch * int(system.clock_hz), int(system.io_bytes_per_s))
+        exchange_s = sum(exchange(system, graph.parameter_count, request.num_csx))
+        update = self.update_cycles(replicas) + round(exchange_s * system.clock_hz)
+        return max(bottleneck_cycles * (self.samples(replicas) + 2 * self.length - 2), int(ingress)) + update
+
     def stages(self, samples: int, is_recomputed: bool) -> list[PipelineStage]:
         """Return the stages for so many samples per replica and step."""
         return [
@@ -104,32 +109,30 @@ class Chain:
             for number, link in enumerate(self.links)
         ]
 
-    def edges(self) -> list[Edge]:
-        """Edges between stages: activations, their deltas the other way, inputs, tied weights."""
-        graph = self.program.graph
-        inputs = {tensor.name: tensor for tensor in graph.inputs}
-        operand_bytes = self.request.operand_bits // 8
-        edges = []
-        for number, link in enumerate(self.links):
-            for name, written in zip(link.reads, link.work.kernel.reads, strict=True):
-                if name in inputs:
-                    edges.append(Edge(name, -1, number, "input", input_bytes(self.program, name), 1))
-                    continue
-                elements = math.prod(segment_tensors(graph, link.segment)[written].shape)
-                source = self._maker[name]
-                edges.append(Edge(name, source, number, "activation", elements, operand_bytes))
-                edges.append(Edge(name, number, source, "delta", elements, operand_bytes))
-        return [*edges, *self._ties()]
+    def edges(self, samples: int) -> Iterator[Edge]:
+        """Edges between stages: activations, their deltas the other way, inputs, tied weights.
 
-    def _ties(self) -> Iterator[Edge]:
+        Args:
+            samples: per replica and step; the sum of a tied weight moves once for all of them
+        """
+        graph, wavelet_bytes = self.program.graph, self.request.system.links.wavelet_bytes
+        for number, link in enumerate(self.links):
+            for name in link.reads:
+                if (tensor := graph.tensors[name]) in graph.inputs:
+                    count_bytes = input_bytes([tensor], self.request.operand_bits)
+                    yield Edge(name, -1, number, "input", int(ceil_div(count_bytes, wavelet_bytes)))
+                    continue
+                count_bytes = math.prod(tensor.shape) * self.request.operand_bits // 8
+                wavelets, source = int(ceil_div(count_bytes, wavelet_bytes)), self._maker[name]
+                yield Edge(name, source, number, "activation", wavelets)
+                yield Edge(name, number, source, "delta", wavelets)
         users: dict[str, int] = {}
         for number, link in enumerate(self.links):
             for name in link.weights:
-                if name in users:
-                    size = self.program.graph.weights[name].size
-                    yield Edge(name, number, users[name], "tie", size, SUM_BYTES)
-                    yield Edge(name, users[name], number, "tie", size, SUM_BYTES)
-                users.setdefault(name, number)
+                if (user := users.setdefault(name, number)) != number:
+                    wavelets = int(ceil_div(graph.weights[name].size * SUM_BYTES, wavelet_bytes * samples))
+                    yield Edge(name, number, user, "tie", wavelets)
+                    yield Edge(name, user, number, "tie", wavelets)
 
     def _in_flight(self, number: int, samples: int) -> int:
         return min(samples, 2 * (self.length - number) - 1)
@@ -186,61 +189,6 @@ def _needed_again(kernel: FusedKernel, segment: Segment) -> set[str]:
     return needed
 
 
-def _written_out(segment: Segment, work: KernelWork, repetition: int) -> _Link:
-    kernel = work.kernel
-
-    def written(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(segment.name_of(name, repetition) for name in names)
-
-    name = segment.name_of(kernel.name, repetition)
-    return _Link(segment, work, name, written(kernel.reads), written(kernel.makes), written(kernel.weights))
-
-
-def input_bytes(program: Program, name: str) -> int:
-    """Size of an input of one sample on its way onto the wafer: numbers as operands, ids of 32 bits."""
-    tensor = program.graph.tensors[name]
-    return input_element_bytes(tensor, program.request.operand_bits) * math.prod(tensor.shape)
-
-
-def step_cycles(program: Program, stages: int, bottleneck_cycles: int, samples: int, update: int) -> int:
-    """Return the modelled cycles of a step.
-
-    Args:
-        program: what runs
-        stages: how many
-        bottleneck_cycles: of the slowest, per sample
-        samples: of the replica that has most
-        update: cycles of all that comes after the last sample
-    """
-    system = program.request.system
-    sample_bytes = sum(input_bytes(program, name) for name in (tensor.name for tensor in program.graph.inputs))
-    of_batch = program.request.samples_per_csx * sample_bytes
-    ingress = ceil_div(of_batch * int(system.clock_hz), int(system.io_bytes_per_s))
-    return max(bottleneck_cycles * (samples + 2 * stages - 2), int(ingress)) + update
-
-
-def update_cycles(
-    pe: Pe, weights: int, pes: int, replicas: tuple[int, int], size: tuple[int, int], update_ops: int
-) -> int:
-    """Return the cycles of the update of the weights that each PE has, with sums over replicas before it.
-
-    Args:
-        pe: of the wafer
-        weights: of the model
-        pes: of a replica
-        replicas: (columns, rows)
-        size: (width, height) of a replica
-        update_ops: operations of the update of a weight
-    """
-    tile = int(ceil_div(weights, pes))
-    cycles = int(ceil_div(1000 * pe.vector_cycles(tile, update_ops), pe.efficiency))
-    if replicas != (1, 1):
-        # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back.
-        hops = (replicas[0] - 1) * size[0] + (replicas[1] - 1) * size[1]
-        cycles += 2 * (tile + hops * pe.system.links.hop_cycles)
-    return cycles
-
-
 def estimate_bottleneck(stages: Sequence[PipelineStage], width: int, height: int) -> int | None:
     """Return about how many cycles the slowest stage takes in a rectangle; None if the stages do not fit.
 
@@ -256,18 +204,18 @@ def estimate_bottleneck(stages: Sequence[PipelineStage], width: int, height: int
     least = np.minimum.accumulate(all_cycles(stages, w, h), axis=1)
     if (least[:, -1] >= NEVER).any():
         return None
+
+    def has_room(bound: int) -> bool:
+        fitting = least <= bound
+        return bool(fitting.any(axis=1).all() and areas[fitting.argmax(axis=1)].sum() <= width * height)
+
     low, high = 0, int(least[least < NEVER].max())
     for _ in range(64):
         if high - low <= max(1, low // 200):
             break
         middle = (low + high) // 2
-        fitting = least <= middle
-        first = fitting.argmax(axis=1)
-        if fitting.any(axis=1).all() and areas[first].sum() <= width * height:
+        if has_room(middle):
             high = middle
         else:
             low = middle
-    fitting = least <= high
-    if not fitting.any(axis=1).all() or areas[fitting.argmax(axis=1)].sum() > width * height:
-        return None
-    return high
+    return high if has_room(high) else None

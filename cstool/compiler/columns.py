@@ -27,9 +27,6 @@ class LeastRows:
 
     Args:
         cycles: of every (stage, width, height) of the grid; more of either never makes them more
-        widths: of the grid
-        heights: of the grid
-        bound_cycles: of each stage
     """
 
     def __init__(self, cycles: IntArray, widths: IntArray, heights: IntArray, bound_cycles: int) -> None:

@@ -2,20 +2,21 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypedDict, Unpack
 
 from cstool.batch_split import nearest_divisors
 from cstool.compiler.artifact import make_artifact
 from cstool.compiler.cache import artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
 from cstool.compiler.density import count_nonzeros
-from cstool.compiler.fusion import FuseKernels, MatchKernels
-from cstool.compiler.memory import AddBackward, PlanMemory
-from cstool.compiler.modes import ChooseMode, NothingFits
-from cstool.compiler.pipelining import PlaceStages, RouteEdges
+from cstool.compiler.fusion import fuse_kernels, match_kernels
+from cstool.compiler.memory import add_backward, plan_memory
+from cstool.compiler.modes import NothingFits, choose_mode
+from cstool.compiler.pipelining import place_stages, route_edges
 from cstool.compiler.program import Pass, Program, Request, memoryx_need, shapes_of
-from cstool.compiler.streaming import PlanStreaming
+from cstool.compiler.streaming import plan_streaming
 from cstool.errors import ArtifactError, CompileError
 from cstool.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify_artifact
 from cstool.models import build_graph, declared_sequence_length
@@ -24,100 +25,76 @@ from cstool.params import DecoderParams, Params
 from cstool.system import System, load_system, system_names
 
 
-@dataclass(frozen=True)
-class InferShapes:
-    """Infer shapes, segment by segment."""
+def infer_shapes(program: Program) -> Program:
+    """Infer shapes, segment by segment; the program stays as it is.
 
-    name: str = "infer_shapes"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program as it is.
-
-        Raises:
-            ValueError: an op's output is declared with another shape than its inputs and weights make, or an op's
-                inputs do not go together
-        """
-        for segment in program.graph.segments:
-            shapes = shapes_of(program.graph, segment)
-            for op in segment.ops:
-                for name, inferred in zip(op.outputs, rules_of(op).shapes(op, shapes), strict=True):
-                    if shapes[name] != inferred:
-                        raise ValueError(f"{op.name}: makes {inferred}, is declared to make {shapes[name]}")
-        return program
+    Raises:
+        ValueError: an op's output is declared with another shape than its inputs and weights make, or an op's inputs do
+            not go together
+    """
+    for segment in program.graph.segments:
+        shapes = shapes_of(program.graph, segment)
+        for op in segment.ops:
+            for name, inferred in zip(op.outputs, rules_of(op).shapes(op, shapes), strict=True):
+                if shapes[name] != inferred:
+                    raise ValueError(f"{op.name}: makes {inferred}, is declared to make {shapes[name]}")
+    return program
 
 
 log = logging.getLogger("cstool")
 
-KERNEL_PASSES: tuple[Pass, ...] = (InferShapes(), FuseKernels(), MatchKernels())
+KERNEL_PASSES: tuple[Pass, ...] = (infer_shapes, fuse_kernels, match_kernels)
 """up to kernel matching: where `--validate_only` stops"""
-PASSES: tuple[Pass, ...] = (
-    *KERNEL_PASSES,
-    AddBackward(),
-    PlanMemory(),
-    PlanStreaming(),
-    PlaceStages(),
-    RouteEdges(),
-    ChooseMode(),
-)
+MEMORY_PASSES: tuple[Pass, ...] = (*KERNEL_PASSES, add_backward, plan_memory)
+PASSES: tuple[Pass, ...] = (*MEMORY_PASSES, plan_streaming, place_stages, route_edges, choose_mode)
 """in their order"""
 SHORTEST = 8
 """a hint names no sequence shorter than one part in so many"""
 AfterPass = Callable[[str, Program], None]
 
 
-def compile_model(
-    params: Params,
-    system: System,
-    *,
-    execution_mode: str = "auto",
-    recompute: str = "fastest",
-    micro_batch_size: int | None = None,
-    sequence_length: int | None = None,
-    after_pass: AfterPass | None = None,
-) -> Artifact:
-    """Compile the model of a params file for a system.
+class Options(TypedDict, total=False):
+    """What may be asked of a compilation.
 
     Args:
-        params: checked params
-        system: what each CSX is
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
         micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
         sequence_length: tokens of a sample; None for what the params say
-        after_pass: is given the name of each pass and the program after it
+    """
+
+    execution_mode: str
+    recompute: str
+    micro_batch_size: int | None
+    sequence_length: int | None
+
+
+def compile_model(
+    params: Params, system: System, *, after_pass: AfterPass | None = None, **options: Unpack[Options]
+) -> Artifact:
+    """Compile the model of a params file for a system.
+
+    Args:
+        after_pass: see `run_passes`
+        options: see `Options`
 
     Raises:
         CompileError: the model does not fit, with changes that would; or the systems do not divide the batch
     """
-    program = _program(
-        params, make_request(params, system, execution_mode, recompute, micro_batch_size), sequence_length
-    )
+    program = make_program(params, system, **options)
     return _compile(params, program, compile_inputs(params.model, program), after_pass)
 
 
 def compile_or_load(
-    params: Params,
-    system: System,
-    compile_dir: Path,
-    *,
-    execution_mode: str = "auto",
-    recompute: str = "fastest",
-    micro_batch_size: int | None = None,
-    sequence_length: int | None = None,
+    params: Params, system: System, compile_dir: Path, **options: Unpack[Options]
 ) -> tuple[Artifact, Path]:
-    """The artifact of a model, and its file: compiled once for the same input.
-
-    Args:
-        compile_dir: folder of artifacts; made where it is missing
-        params, system, execution_mode, recompute, micro_batch_size, sequence_length: as for `compile_model`
+    """The artifact of a model, and its file: compiled once for the same input, into a folder that is made if missing.
 
     Raises:
         CompileError: as `compile_model`
         ArtifactError: the folder cannot be written
     """
-    program = _program(
-        params, make_request(params, system, execution_mode, recompute, micro_batch_size), sequence_length
-    )
+    program = make_program(params, system, **options)
     inputs = compile_inputs(params.model, program)
     path = artifact_path(compile_dir, inputs)
     found = find_cached(compile_dir, inputs)
@@ -131,13 +108,6 @@ def compile_or_load(
     keep_artifact(compile_dir, artifact)
     log.info(f"Compile artifacts successfully written to {compile_dir}. Compile hash is: {path.stem}")
     return artifact, path
-
-
-def _program(params: Params, request: Request, sequence_length: int | None) -> Program:
-    """Build the model of a params file, for samples as long as the file says if nothing else does."""
-    length = declared_sequence_length(params) if sequence_length is None else sequence_length
-    graph = build_graph(params.model, length)
-    return Program(graph, request, count_nonzeros(params, graph))
 
 
 def _compile(params: Params, program: Program, inputs: Mapping[str, str], after_pass: AfterPass | None) -> Artifact:
@@ -179,26 +149,24 @@ def count_memoryx(params: Params, system: System) -> MemoryXNeed:
     Raises:
         CompileError: there is no batch, or the systems do not divide it
     """
-    return memoryx_need(_program(params, make_request(params, system, "auto", "fastest"), None))
+    return memoryx_need(make_program(params, system))
 
 
-def match_kernels(params: Params, sequence_length: int | None = None) -> Program:
+def compile_to_kernels(params: Params) -> Program:
     """Compile up to kernel matching: a quick check that every op has a kernel, on whatever system."""
-    request = make_request(params, load_system(system_names()[0]), "auto", "fastest")
-    return run_passes(_program(params, request, sequence_length), KERNEL_PASSES, None)
+    return run_passes(make_program(params, load_system(system_names()[0])), KERNEL_PASSES)
 
 
-def make_request(
-    params: Params, system: System, execution_mode: str, recompute: str, micro_batch_size: int | None = None
-) -> Request:
-    """The target of a compilation.
-
-    Args:
-        params: checked params
-        system: what each CSX is
-        execution_mode: "auto", "pipelined" or "weight_streaming"
-        recompute: "needed" or "fastest"
-        micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
+def make_program(
+    params: Params,
+    system: System,
+    *,
+    execution_mode: str = "auto",
+    recompute: str = "fastest",
+    micro_batch_size: int | None = None,
+    sequence_length: int | None = None,
+) -> Program:
+    """The model of a params file, and what it is compiled for, before all passes; `Options` has the arguments.
 
     Raises:
         CompileError: there is no batch, or the systems do not divide it, or are more than a cluster has
@@ -219,7 +187,7 @@ def make_request(
     if micro_batch_size is not None and micro_batch_size > samples:
         rule = f"micro_batch_size must be at most the samples of a system ({samples})"
         raise CompileError(f"{params.path}: {rule}, got {micro_batch_size}")
-    return Request(
+    request = Request(
         system=system,
         num_csx=num_csx,
         batch_size=batch_size,
@@ -231,14 +199,21 @@ def make_request(
         recompute=recompute,
         waits_for_norm=params.precision.max_gradient_norm is not None,
     )
+    length = declared_sequence_length(params) if sequence_length is None else sequence_length
+    return _program(params, request, length)
 
 
-def run_passes(program: Program, passes: tuple[Pass, ...], after_pass: AfterPass | None) -> Program:
-    """Run passes one after the other."""
+def _program(params: Params, request: Request, length: int | None) -> Program:
+    graph = build_graph(params.model, length)
+    return Program(graph, request, count_nonzeros(params, graph))
+
+
+def run_passes(program: Program, passes: tuple[Pass, ...], after_pass: AfterPass | None = None) -> Program:
+    """Run passes one after the other; `after_pass` is given the name of each and the program after it."""
     for compiler_pass in passes:
         program = compiler_pass(program)
         if after_pass is not None:
-            after_pass(compiler_pass.name, program)
+            after_pass(compiler_pass.__name__, program)
     return program
 
 
@@ -254,7 +229,7 @@ def _changes_that_fit(params: Params, request: Request, length: int | None) -> l
         if not is_newest or (changed_length != length and found):
             continue
         try:
-            program = run_passes(_program(params, changed, changed_length), PASSES, None)
+            program = run_passes(_program(params, changed, changed_length), PASSES)
         except CompileError:
             continue
         if request.is_micro_batch_exact and not changed.is_micro_batch_exact:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from cstool.compiler.columns import Column, IntArray
-from cstool.compiler.stage_sizes import NEVER, WAYS, Known, Stage, fitting_cycles
+from cstool.compiler.stage import WAYS, PipelineStage
+from cstool.compiler.stage_sizes import NEVER, Known, fitting_cycles
 
 
 class Dealer:
     """Deals the rows of a column to its stages, for every width that is asked for."""
 
-    def __init__(self, stages: Sequence[Stage], height: int, columns: Known) -> None:
+    def __init__(self, stages: Sequence[PipelineStage], height: int, columns: Known) -> None:
         self.stages, self.height, self._columns = stages, height, columns
         self._rows = np.arange(1, height + 1)
         self._known: dict[tuple[int, int], IntArray] = {}

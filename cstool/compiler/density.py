@@ -16,10 +16,6 @@ def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...
     Where the repetitions of a segment differ, it is their mean, rounded up. What a schedule reaches only later, or a
     mask that is made from weights, counts as dense until then.
 
-    Args:
-        params: with the groups of `sparsity`
-        graph: of the model
-
     Raises:
         ParamsError: a group matches no weight that can be sparse
     """

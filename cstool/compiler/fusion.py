@@ -6,47 +6,33 @@ the anchor that follows if that reads it; whatever else has no product joins the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cstool.compiler.program import Program, op_of, outer_reads
 from cstool.ir import FusedKernel, KernelKind, Op, Segment, rules_of
 
 
-@dataclass(frozen=True)
-class FuseKernels:
-    """Cut every segment into kernels."""
-
-    name: str = "fuse_kernels"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with kernels, all of kind elementwise so far."""
-        graph = program.graph
-        kernels = tuple(
-            tuple(_kernel(segment, ops, outer, graph.loss) for ops in group_ops(segment.ops))
-            for segment, outer in zip(graph.segments, outer_reads(graph), strict=True)
-        )
-        return replace(program, kernels=kernels)
+def fuse_kernels(program: Program) -> Program:
+    """Cut every segment into kernels, all of kind elementwise so far."""
+    graph = program.graph
+    kernels = tuple(
+        tuple(_kernel(segment, ops, outer, graph.loss) for ops in group_ops(segment.ops))
+        for segment, outer in zip(graph.segments, outer_reads(graph), strict=True)
+    )
+    return replace(program, kernels=kernels)
 
 
-@dataclass(frozen=True)
-class MatchKernels:
-    """Give every kernel its kind, and the name of its anchor."""
+def match_kernels(program: Program) -> Program:
+    """Give every kernel its kind, and the name of its anchor.
 
-    name: str = "match_kernels"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with kinds.
-
-        Raises:
-            ValueError: no kernel of the wafer does what a group of ops does
-        """
-        return replace(
-            program,
-            kernels=tuple(
-                tuple(_matched(segment, kernel) for kernel in kernels)
-                for segment, kernels in zip(program.graph.segments, program.kernels, strict=True)
-            ),
-        )
+    Raises:
+        ValueError: no kernel of the wafer does what a group of ops does
+    """
+    kernels = tuple(
+        tuple(_matched(segment, kernel) for kernel in kernels)
+        for segment, kernels in zip(program.graph.segments, program.kernels, strict=True)
+    )
+    return replace(program, kernels=kernels)
 
 
 def group_ops(ops: Sequence[Op]) -> list[list[Op]]:

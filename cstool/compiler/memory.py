@@ -10,13 +10,10 @@ recursively.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
-from typing import Any
 
-from cstool.compiler.program import Life, Program, outer_reads, segment_tensors
+from cstool.compiler.program import Life, Program, op_of, outer_reads, segment_tensors
 from cstool.ir import (
     Delta,
     FusedKernel,
@@ -24,7 +21,6 @@ from cstool.ir import (
     Op,
     Recompute,
     Segment,
-    Tensor,
     delta_source,
     losses_of,
     read_backward,
@@ -32,30 +28,23 @@ from cstool.ir import (
 )
 
 
-@dataclass(frozen=True)
-class AddBackward:
+def add_backward(program: Program) -> Program:
     """Say which activations every kernel keeps for its backward pass, which runs the kernels in reverse.
 
     A product keeps its inputs, a norm its input and one or two numbers per token, attention its inputs, its output and
     the logarithm of a sum per head and token.
     """
+    inputs = {tensor.name for tensor in program.graph.inputs}
 
-    name: str = "add_backward"
+    def with_kept(segment: Segment, kernel: FusedKernel) -> FusedKernel:
+        read = dict.fromkeys(tensor for name in kernel.ops for tensor in read_backward(op_of(segment, name)))
+        return replace(kernel, keeps=tuple(tensor for tensor in read if tensor not in inputs))
 
-    def __call__(self, program: Program) -> Program:
-        """Return the program with what is kept."""
-        graph = program.graph
-        inputs = {tensor.name for tensor in graph.inputs}
-        kernels = []
-        for segment, fused in zip(graph.segments, program.kernels, strict=True):
-            ops = {op.name: op for op in segment.ops}
-            kernels.append(tuple(replace(kernel, keeps=_keeps(kernel, ops, inputs)) for kernel in fused))
-        return replace(program, kernels=tuple(kernels))
-
-
-def _keeps(kernel: FusedKernel, ops: Mapping[str, Op], inputs: set[str]) -> tuple[str, ...]:
-    read = dict.fromkeys(tensor for name in kernel.ops for tensor in read_backward(ops[name]))
-    return tuple(tensor for tensor in read if tensor not in inputs)
+    kernels = tuple(
+        tuple(with_kept(segment, kernel) for kernel in fused)
+        for segment, fused in zip(program.graph.segments, program.kernels, strict=True)
+    )
+    return replace(program, kernels=kernels)
 
 
 def statistics_width(op: Op) -> int:
@@ -67,22 +56,14 @@ MOST_LEVELS = 4
 """of recomputation: beyond it, another forward pass saves next to nothing"""
 
 
-@dataclass(frozen=True)
-class PlanMemory:
+def plan_memory(program: Program) -> Program:
     """Say when activations, statistics and deltas begin and end."""
-
-    name: str = "plan_memory"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with lives."""
-        graph = program.graph
-        return replace(
-            program,
-            lives=tuple(
-                tuple(_SegmentLives(graph, segment, kernels, outer).lives())
-                for segment, kernels, outer in zip(graph.segments, program.kernels, outer_reads(graph), strict=True)
-            ),
-        )
+    graph = program.graph
+    lives = tuple(
+        tuple(_SegmentLives(graph, segment, kernels, outer).lives())
+        for segment, kernels, outer in zip(graph.segments, program.kernels, outer_reads(graph), strict=True)
+    )
+    return replace(program, lives=lives)
 
 
 def recompute_options(blocks: int) -> list[Recompute]:
@@ -136,7 +117,7 @@ class _SegmentLives:
         self.count = len(segment.ops)
         self.inputs = {tensor.name for tensor in graph.inputs}
         self.loss_rank = len(graph.tensors[graph.loss].shape)
-        self.tensors: Mapping[str, Tensor] = MappingProxyType(segment_tensors(graph, segment))
+        self.tensors = segment_tensors(graph, segment)
         self.kept = {name for kernel in kernels for name in kernel.keeps}
         self.stored = self.kept | {name for kernel in kernels for name in kernel.makes}
         self.made = {name: now for now, op in enumerate(self.ops) for name in op.outputs}
@@ -211,7 +192,7 @@ class _SegmentLives:
 
 def live_at(lives: tuple[Life, ...], moment: int) -> list[Life]:
     """Tensors in memory at a moment, each place once."""
-    found: dict[str, Any] = {}
+    found: dict[str, Life] = {}
     for life in lives:
         if life.start <= moment <= life.stop:
             found.setdefault(life.place, life)

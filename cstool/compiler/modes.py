@@ -1,7 +1,7 @@
 """Pass: the mode of execution, the faster of those that fit, by whole steps of all systems; the reasons in words."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cstool.compiler.program import Program
 from cstool.errors import CompileError
@@ -10,11 +10,7 @@ from cstool.words import micro_batches_text
 
 
 class NothingFits(CompileError):
-    """No mode that was asked for has room for the model.
-
-    Args:
-        program: with a misfit for each of them
-    """
+    """No mode that was asked for has room for the model; the program has a misfit for each of them."""
 
     def __init__(self, program: Program) -> None:
         modes = [ExecutionMode.WEIGHT_STREAMING, ExecutionMode.PIPELINED]
@@ -24,45 +20,31 @@ class NothingFits(CompileError):
         super().__init__(str(next(program.misfits[mode] for mode in modes if mode in program.misfits)))
 
 
-@dataclass(frozen=True)
-class ChooseMode:
-    """Take the plan that is modelled to be faster."""
+def choose_mode(program: Program) -> Program:
+    """Take the plan that is modelled to be faster.
 
-    name: str = "choose_mode"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with its mode.
-
-        Raises:
-            NothingFits: there is no plan
-        """
-        fitting = [a for a in alternatives(program) if a.step_cycles is not None and a not in program.others]
-        if not fitting:
-            raise NothingFits(program)
-        chosen = min(fitting, key=lambda alternative: alternative.step_cycles or 0)
-        return replace(program, mode=chosen.mode, reasons=tuple(_reasons(program, chosen)))
+    Raises:
+        NothingFits: there is no plan
+    """
+    fitting = [a for a in alternatives(program) if a.step_cycles is not None and a not in program.others]
+    if not fitting:
+        raise NothingFits(program)
+    chosen = min(fitting, key=lambda alternative: alternative.step_cycles or 0)
+    return replace(program, mode=chosen.mode, reasons=tuple(_reasons(program, chosen)))
 
 
 def alternatives(program: Program) -> tuple[Alternative, ...]:
     """Return the modes that were considered, with their modelled cycles or what does not fit."""
     found = []
     for mode, cycles in program.step_cycles.items():
-        what = _pipelined_text(program) if mode == ExecutionMode.PIPELINED else _streaming_text(program)
-        found.append(Alternative(ExecutionMode(mode), cycles, what))
-    for mode, misfit in program.misfits.items():
-        found.append(Alternative(ExecutionMode(mode), None, str(misfit)))
+        if (plan := program.pipelined) is not None and mode is ExecutionMode.PIPELINED:
+            count = plan.replicas[0] * plan.replicas[1]
+            what = f"{len(plan.stages)} stages, {count} {'replica' if count == 1 else 'replicas'}"
+        else:
+            what = micro_batches_text(program.request.samples_per_csx, program.micro_batches[mode])
+        found.append(Alternative(mode, cycles, what))
+    found += [Alternative(mode, None, str(misfit)) for mode, misfit in program.misfits.items()]
     return (*sorted(found, key=lambda alternative: alternative.mode), *program.others)
-
-
-def _pipelined_text(program: Program) -> str:
-    plan = program.pipelined
-    assert plan is not None
-    count = plan.replicas[0] * plan.replicas[1]
-    return f"{len(plan.stages)} stages, {count} {'replica' if count == 1 else 'replicas'}"
-
-
-def _streaming_text(program: Program) -> str:
-    return micro_batches_text(program.request.samples_per_csx, program.micro_batches[ExecutionMode.WEIGHT_STREAMING])
 
 
 def _reasons(program: Program, chosen: Alternative) -> Iterator[str]:

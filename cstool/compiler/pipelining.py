@@ -5,21 +5,22 @@ estimated from areas alone; the best few are placed in earnest, and the fastest 
 stage are computed again where nothing fits otherwise, or where that is faster.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cstool.batch_split import divisors
 from cstool.compiler.artifact import with_step
-from cstool.compiler.chain import Chain, Edge, estimate_bottleneck, step_cycles, update_cycles
-from cstool.compiler.placement import NoPlacement, Placement, place
+from cstool.compiler.chain import Chain, estimate_bottleneck
+from cstool.compiler.placement import NoPlacement, place, wire_length
 from cstool.compiler.program import Misfit, Program
-from cstool.compiler.routing import NoColors, RoutedEdge, route
-from cstool.compiler.stage import ORIENTATIONS, PipelineStage
+from cstool.compiler.routing import NoColors, route
+from cstool.compiler.stage import ORIENTATIONS
 from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Stage
 from cstool.perf.micro_batches import even_sizes
-from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.wafer import exchange
+from cstool.perf.pe import ceil_div
+from cstool.system import System
 
 KERNEL_COLORS = (
     "inputs",
@@ -34,6 +35,7 @@ KERNEL_COLORS = (
     "sums over replicas, odd",
 )
 """what moves within regions, each on a color of its own; sums and rings change color from PE to PE"""
+PIPELINED = ExecutionMode.PIPELINED
 PLACED = 3
 """numbers of replicas that are placed in earnest"""
 HOPELESS = 2.0
@@ -47,52 +49,41 @@ class _Candidate:
     """Replicas, and what a step would take with them."""
 
     estimate_cycles: int
-    columns: int
-    rows: int
+    replicas: tuple[int, int]
     is_recomputed: bool
 
 
-@dataclass(frozen=True)
-class PlaceStages:
-    """Choose replicas and give every stage its region."""
-
-    name: str = "place_stages"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with regions, or with what does not fit."""
-        if not program.request.considers(ExecutionMode.PIPELINED):
-            return program
-        chain = Chain(program)
-        if (misfit := _certain_misfit(program, chain)) is not None:
-            return _without_plan(program, misfit)
-        best: _Placed | None = None
-        streaming = _streaming_cycles(program)
-        for is_recomputed in (False, True):
-            found = _candidates(program, chain, is_recomputed)
-            if streaming is not None and found and found[0].estimate_cycles > HOPELESS * streaming:
-                if best is None and (is_recomputed or program.request.recompute == "needed"):
-                    return _not_placed(program, found[0].estimate_cycles, streaming)
-                continue
-            is_choice = best is not None
-            for candidate in found[:PLACED]:
-                # They come by their estimates, which hardly ever err on the slow side by more.
-                if best is not None and SLACK * best.step_cycles <= candidate.estimate_cycles:
-                    break
-                each = _place(program, chain, candidate)
-                if each is not None and (best is None or each.step_cycles < best.step_cycles):
-                    best = replace(each, estimates=found, is_choice=is_choice)
-            if best is not None and program.request.recompute == "needed":
+def place_stages(program: Program) -> Program:
+    """Choose replicas and give every stage its region; or say what does not fit."""
+    if not program.request.considers(PIPELINED):
+        return program
+    chain = Chain(program)
+    if (misfit := _certain_misfit(chain)) is not None:
+        return program.with_known(PIPELINED, misfits=misfit)
+    best: _Placed | None = None
+    # Where there is a choice between the two.
+    streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
+    for is_recomputed in (False, True):
+        found = _candidates(chain, is_recomputed)
+        if streaming_cycles is not None and found and found[0].estimate_cycles > HOPELESS * streaming_cycles:
+            if best is None and (is_recomputed or program.request.recompute == "needed"):
+                return _not_placed(program, found[0].estimate_cycles, streaming_cycles)
+            continue
+        is_choice = best is not None
+        for candidate in found[:PLACED]:
+            # They come by their estimates, which hardly ever err on the slow side by more.
+            if best is not None and SLACK * best.step_cycles <= candidate.estimate_cycles:
                 break
-        if best is None:
-            return _without_plan(program, _misfit(program, chain))
-        mode = ExecutionMode.PIPELINED
-        return replace(
-            program,
-            pipelined=best.plan,
-            notes=MappingProxyType({**program.notes, mode: tuple(_notes(best))}),
-            recompute=MappingProxyType({**program.recompute, mode: Recompute(int(best.is_recomputed))}),
-            micro_batches=MappingProxyType({**program.micro_batches, mode: 1}),
-        )
+            each = _place(chain, candidate)
+            if each is not None and (best is None or each.step_cycles < best.step_cycles):
+                best = replace(each, estimates=found, is_choice=is_choice)
+        if best is not None and program.request.recompute == "needed":
+            break
+    if best is None:
+        return program.with_known(PIPELINED, misfits=_misfit(chain))
+    recompute = Recompute(int(best.is_recomputed))
+    placed = program.with_known(PIPELINED, notes=tuple(_notes(best)), recompute=recompute, micro_batches=1)
+    return replace(placed, pipelined=best.plan)
 
 
 @dataclass(frozen=True)
@@ -109,46 +100,22 @@ class _Placed:
     is_choice: bool = False
 
 
-@dataclass(frozen=True)
-class RouteEdges:
-    """Connect the regions: routes, and their colors."""
-
-    name: str = "route_edges"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with routes, or without a plan if the colors do not suffice."""
-        plan = program.pipelined
-        if plan is None:
-            return program
-        links = program.request.system.links
-        chain = Chain(program)
-        bottleneck = plan.stages[plan.bottleneck].cycles.total
-        samples = _samples(program, plan.replicas)
-        edges = [
-            RoutedEdge(
-                name=edge.name,
-                source=edge.source,
-                target=edge.target,
-                kind=edge.kind,
-                wavelets=_wavelets(edge, links.wavelet_bytes, samples),
-            )
-            for edge in chain.edges()
-        ]
-        colors = range(len(KERNEL_COLORS), links.colors - links.io_colors)
-        regions = [stage.region for stage in plan.stages]
-        try:
-            routes = route(regions, edges, bottleneck, colors)
-        except NoColors as error:
-            misfit = Misfit(
-                f"{len(edges)} routes", f"must have colors of their own where they meet, of {len(colors)}", str(error)
-            )
-            return _without_plan(replace(program, pipelined=None), misfit)
-        return with_step(replace(program, pipelined=replace(plan, routes=routes)), ExecutionMode.PIPELINED)
-
-
-def _streaming_cycles(program: Program) -> int | None:
-    """Return the modelled cycles of a step in weight streaming, where there is a choice between the two."""
-    return program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
+def route_edges(program: Program) -> Program:
+    """Connect the regions: routes, and their colors; without a plan if the colors do not suffice."""
+    plan = program.pipelined
+    if plan is None:
+        return program
+    links, chain = program.request.system.links, Chain(program)
+    edges = list(chain.edges(chain.samples(plan.replicas)))
+    colors = range(len(KERNEL_COLORS), links.colors - links.io_colors)
+    regions = [stage.region for stage in plan.stages]
+    try:
+        routes = route(regions, edges, plan.stages[plan.bottleneck].cycles.total, colors)
+    except NoColors as error:
+        rule = f"must have colors of their own where they meet, of {len(colors)}"
+        misfit = Misfit(f"{len(edges)} routes", rule, str(error))
+        return replace(program, pipelined=None).with_known(PIPELINED, misfits=misfit)
+    return with_step(replace(program, pipelined=replace(plan, routes=routes)), PIPELINED)
 
 
 def _not_placed(program: Program, estimate_cycles: int, streaming_cycles: int) -> Program:
@@ -156,16 +123,16 @@ def _not_placed(program: Program, estimate_cycles: int, streaming_cycles: int) -
     ratio = estimate_cycles / streaming_cycles
     mode = ExecutionMode.WEIGHT_STREAMING
     note = f"pipelined was not placed: by estimate, it takes {ratio:.1f}x the time per step"
-    other = Alternative(ExecutionMode.PIPELINED, estimate_cycles, "by estimate; --execution_mode pipelined places it")
-    notes = MappingProxyType({**program.notes, mode: (note, *program.notes.get(mode, ()))})
-    return replace(program, others=(*program.others, other), notes=notes)
+    other = Alternative(PIPELINED, estimate_cycles, "by estimate; --execution_mode pipelined places it")
+    noted = program.with_known(mode, notes=(note, *program.notes.get(mode, ())))
+    return replace(noted, others=(*program.others, other))
 
 
 def _notes(placed: _Placed) -> Iterator[str]:
     """Say why so many replicas, and what is in flight."""
     plan = placed.plan
-    count = plan.replicas[0] * plan.replicas[1]
-    estimates = {candidate.columns * candidate.rows: candidate.estimate_cycles for candidate in placed.estimates}
+    count = math.prod(plan.replicas)
+    estimates = {math.prod(candidate.replicas): candidate.estimate_cycles for candidate in placed.estimates}
     if count > 1 and 1 in estimates:
         ratio = estimates[1] / estimates[count]
         yield f"{count} replicas side by side: by estimate, a step with one takes {ratio:.1f}x the time"
@@ -184,44 +151,12 @@ def _notes(placed: _Placed) -> Iterator[str]:
         yield f"activations are computed again in the backward pass: {why}"
 
 
-def _without_plan(program: Program, misfit: Misfit) -> Program:
-    return replace(program, misfits=MappingProxyType({**program.misfits, ExecutionMode.PIPELINED: misfit}))
-
-
-def _wavelets(edge: Edge, wavelet_bytes: int, samples: int) -> int:
-    """Wavelets per sample on an edge; the sum of a tied weight moves once per step."""
-    times = samples if edge.kind == "tie" else 1
-    return int(ceil_div(edge.elements * edge.element_bytes, wavelet_bytes * times))
-
-
-def _samples(program: Program, replicas: tuple[int, int]) -> int:
-    """Return the samples of a replica; some have one less."""
-    return int(ceil_div(program.request.samples_per_csx, replicas[0] * replicas[1]))
-
-
-def _step(program: Program, bottleneck: int, stages: int, replicas: tuple[int, int]) -> int:
-    """Return the modelled cycles of a step, of all systems."""
-    request = program.request
-    exchange_s = sum(exchange(request.system, program.graph.parameter_count, request.num_csx))
-    update = _update(program, replicas) + round(exchange_s * request.system.clock_hz)
-    return step_cycles(program, stages, bottleneck, _samples(program, replicas), update)
-
-
-def _update(program: Program, replicas: tuple[int, int]) -> int:
-    """Return the cycles of sums over replicas and of the update."""
-    request, fabric = program.request, program.request.system.fabric
-    size = fabric.width // replicas[0], fabric.height // replicas[1]
-    weights, update_ops = program.graph.parameter_count, request.optimizer.update_ops
-    pe = Pe(request.system, request.operand_bits)
-    return update_cycles(pe, weights, size[0] * size[1], replicas, size, update_ops)
-
-
-def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:
+def _certain_misfit(chain: Chain) -> Misfit | None:
     """Return why the stages cannot fit, if it needs no search to tell."""
-    system = program.request.system
-    if chain.weight_bytes > _room_bytes(program):
+    system = chain.request.system
+    if chain.weight_bytes > _room_bytes(system):
         what = "their weights with master copies, optimizer state and gradients"
-        return Misfit(_stages_text(chain, 1), _sram_rule(program, what), f"{chain.weight_bytes:,} bytes")
+        return Misfit(_stages_text(chain, 1), _sram_rule(system, what), f"{chain.weight_bytes:,} bytes")
     colors = system.links.colors - system.links.io_colors
     if colors < len(KERNEL_COLORS):
         rule = f"must leave {len(KERNEL_COLORS)} colors to what moves within regions"
@@ -232,15 +167,15 @@ def _certain_misfit(program: Program, chain: Chain) -> Misfit | None:
     return None
 
 
-def _misfit(program: Program, chain: Chain) -> Misfit:
+def _misfit(chain: Chain) -> Misfit:
     """Return why the stages did not fit."""
-    samples = program.request.samples_per_csx
+    samples, system = chain.request.samples_per_csx, chain.request.system
     need = sum(stage.smallest_bytes for stage in chain.stages(samples, True))
     what = "their weights, and what they read of the samples between forward and backward pass"
     got = f"{need:,} bytes"
-    if need <= _room_bytes(program):
+    if need <= _room_bytes(system):
         got += ", which rectangles of whole PEs, each with its own code, cannot hold"
-    return Misfit(_stages_text(chain, samples), _sram_rule(program, what), got)
+    return Misfit(_stages_text(chain, samples), _sram_rule(system, what), got)
 
 
 def _stages_text(chain: Chain, samples: int) -> str:
@@ -250,19 +185,17 @@ def _stages_text(chain: Chain, samples: int) -> str:
     return f"{largest.name} {largest.work.shape_text}{others}"
 
 
-def _room_bytes(program: Program) -> int:
-    system = program.request.system
+def _room_bytes(system: System) -> int:
     return system.fabric.pes * system.pe.free_bytes
 
 
-def _sram_rule(program: Program, what: str) -> str:
-    name = program.request.system.name
-    return f"{what} must fit the SRAM of {name} that code and stack leave, {_room_bytes(program):,} bytes"
+def _sram_rule(system: System, what: str) -> str:
+    return f"{what} must fit the SRAM of {system.name} that code and stack leave, {_room_bytes(system):,} bytes"
 
 
-def _candidates(program: Program, chain: Chain, is_recomputed: bool) -> list[_Candidate]:
+def _candidates(chain: Chain, is_recomputed: bool) -> list[_Candidate]:
     """Return the numbers of replicas that seem to fit, best first."""
-    request, fabric = program.request, program.request.system.fabric
+    request, fabric = chain.request, chain.request.system.fabric
     found = []
     for samples in even_sizes(request.samples_per_csx, request.samples_per_csx):
         replicas = int(ceil_div(request.samples_per_csx, samples))
@@ -271,13 +204,13 @@ def _candidates(program: Program, chain: Chain, is_recomputed: bool) -> list[_Ca
         stages = chain.stages(samples, is_recomputed)
         columns, rows = _grid(replicas, fabric.width, fabric.height)
         width, height = fabric.width // columns, fabric.height // rows
-        if replicas * sum(stage.smallest_bytes for stage in stages) > _room_bytes(program) or not width * height:
+        if replicas * sum(stage.smallest_bytes for stage in stages) > _room_bytes(request.system) or not width * height:
             continue
         bottleneck = estimate_bottleneck(stages, width, height)
         if bottleneck is not None:
-            estimate = _step(program, bottleneck, len(stages), (columns, rows))
-            found.append(_Candidate(estimate, columns, rows, is_recomputed))
-    return sorted(found, key=lambda candidate: (candidate.estimate_cycles, candidate.columns * candidate.rows))
+            estimate = chain.step_cycles((columns, rows), bottleneck)
+            found.append(_Candidate(estimate, (columns, rows), is_recomputed))
+    return sorted(found, key=lambda candidate: (candidate.estimate_cycles, math.prod(candidate.replicas)))
 
 
 def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
@@ -291,54 +224,39 @@ def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
     return columns, replicas // columns
 
 
-def _place(program: Program, chain: Chain, candidate: _Candidate) -> _Placed | None:
+def _place(chain: Chain, candidate: _Candidate) -> _Placed | None:
     """Return a plan without routes; None if the stages cannot be placed."""
-    fabric = program.request.system.fabric
-    replicas = candidate.columns, candidate.rows
+    fabric, replicas = chain.request.system.fabric, candidate.replicas
     width, height = fabric.width // replicas[0], fabric.height // replicas[1]
-    samples = _samples(program, replicas)
-    stages = chain.stages(samples, candidate.is_recomputed)
+    stages = chain.stages(chain.samples(replicas), candidate.is_recomputed)
     try:
         placement = place(stages, width, height)
     except NoPlacement:
         return None
-    cycles = _step(program, placement.bottleneck_cycles, len(stages), replicas)
-    plan = _plan(stages, placement, replicas, width, height, _update(program, replicas))
-    return _Placed(plan, cycles, candidate.is_recomputed)
-
-
-def _plan(
-    stages: Sequence[PipelineStage],
-    placement: Placement,
-    replicas: tuple[int, int],
-    width: int,
-    height: int,
-    update_cycles: int,
-) -> PipelinedPlan:
-    planned = []
-    for number, (stage, region) in enumerate(zip(stages, placement.regions, strict=True)):
-        planned.append(
-            Stage(
-                name=stage.name,
-                kind=stage.work.kernel.kind,
-                region=region,
-                orientation=ORIENTATIONS[stage.orientation(region.width, region.height)],
-                cycles=stage.kernel_cycles(region.width, region.height),
-                is_memory_bound=number in placement.memory_bound,
-                in_flight=stage.in_flight,
-                is_recomputed=stage.recomputes > 0,
-                sram=stage.account(region.width, region.height),
-            )
+    planned = tuple(
+        Stage(
+            name=stage.name,
+            kind=stage.work.kernel.kind,
+            region=region,
+            orientation=ORIENTATIONS[stage.orientation(region.width, region.height)],
+            cycles=stage.kernel_cycles(region.width, region.height),
+            is_memory_bound=number in placement.memory_bound,
+            in_flight=stage.in_flight,
+            is_recomputed=stage.recomputes > 0,
+            sram=stage.account(region.width, region.height),
         )
+        for number, (stage, region) in enumerate(zip(stages, placement.regions, strict=True))
+    )
     totals = [stage.cycles.total for stage in planned]
-    return PipelinedPlan(
+    plan = PipelinedPlan(
         replicas=replicas,
         replica_width=width,
         replica_height=height,
-        stages=tuple(planned),
+        stages=planned,
         routes=(),
         kernel_colors=MappingProxyType({name: color for color, name in enumerate(KERNEL_COLORS)}),
         bottleneck=totals.index(max(totals)),
-        update_cycles=update_cycles,
-        wire_pes=placement.wire_pes,
+        update_cycles=chain.update_cycles(replicas),
+        wire_pes=wire_length(placement.regions),
     )
+    return _Placed(plan, chain.step_cycles(replicas, placement.bottleneck_cycles), candidate.is_recomputed)

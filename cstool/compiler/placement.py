@@ -18,10 +18,10 @@ import numpy as np
 
 from cstool.compiler.columns import Column, IntArray, LeastRows
 from cstool.compiler.dealing import Dealer, fill_rows, widen
-from cstool.compiler.stage_sizes import NEVER, WAYS, Known, Stage, grid_cycles, grid_sizes, stage_cycles
+from cstool.compiler.stage import PipelineStage
+from cstool.compiler.stage_sizes import NEVER, Known, grid_cycles, grid_sizes, stage_cycles
 from cstool.ir import Region
 
-__all__ = ["NEVER", "WAYS", "NoPlacement", "Placement", "Stage", "place", "stage_cycles", "wire_length"]
 SLOWER = ((64, 1.0), (32, 0.8), (20, 0.66))
 """a placement may be slower by one part in so many than the fastest, if its wires are this part of the last at most"""
 _STEP = {100: 1.02, 1000: 1.05}
@@ -59,11 +59,6 @@ class Placement:
     bottleneck_cycles: int
     memory_bound: frozenset[int]
 
-    @property
-    def wire_pes(self) -> int:
-        """Manhattan distances of the centres of consecutive regions, added up and rounded down [PEs]."""
-        return wire_length(self.regions)
-
 
 def wire_length(regions: Sequence[Region]) -> int:
     """Return the Manhattan distances of the centres of consecutive regions, added up and rounded down [PEs]."""
@@ -72,13 +67,8 @@ def wire_length(regions: Sequence[Region]) -> int:
     return sum(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in pairs) // 2
 
 
-def place(stages: Sequence[Stage], width: int, height: int) -> Placement:
-    """Give every stage of a chain its region.
-
-    Args:
-        stages: in the order of the chain, at least one
-        width: of the wafer [PEs]
-        height: of the wafer [PEs]
+def place(stages: Sequence[PipelineStage], width: int, height: int) -> Placement:
+    """Give every stage of a chain its region on so many PEs.
 
     Raises:
         NoPlacement: they do not fit
@@ -105,7 +95,7 @@ def place(stages: Sequence[Stage], width: int, height: int) -> Placement:
             for wire_pes, cut in _cuts(tables, sizes, floor, bound):
                 found.append((wire_pes, len(found), cut, floor, turned))
         for wire_pes, _, cut, floor, turned in sorted(found, key=lambda each: each[:2])[:DEALT]:
-            if best is not None and wire_pes > best.wire_pes * shorter:
+            if best is not None and wire_pes > wire_length(best.regions) * shorter:
                 break
             placement = _deal(stages, cut, floor, bound, known)
             if placement is not None:
@@ -207,7 +197,7 @@ def _cuts(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: Floor, boun
             yield wire_length(cut.regions(least.tolist(), floor)), cut
 
 
-def _deal(stages: Sequence[Stage], cut: Cut, floor: Floor, bound: int, known: Known) -> Placement | None:
+def _deal(stages: Sequence[PipelineStage], cut: Cut, floor: Floor, bound: int, known: Known) -> Placement | None:
     """Hand out what a cut leaves over, and deal the rows; None if what fits on the grid does not fit in earnest."""
     rows = [0] * len(stages)
     dealer = Dealer(stages, floor.height, known)

@@ -1,9 +1,9 @@
 """The program: a model while it is compiled. Every pass adds what it knows."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any
 
 from cstool.ir import (
     Alternative,
@@ -138,21 +138,21 @@ class Program:
     nonzeros: tuple[Mapping[str, int], ...] = ()
     kernels: tuple[tuple[FusedKernel, ...], ...] = ()
     lives: tuple[tuple[Life, ...], ...] = ()
-    recompute: Mapping[str, Recompute] = field(default_factory=lambda: MappingProxyType({}))
-    micro_batches: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    step_cycles: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    recompute: Mapping[ExecutionMode, Recompute] = field(default_factory=lambda: MappingProxyType({}))
+    micro_batches: Mapping[ExecutionMode, int] = field(default_factory=lambda: MappingProxyType({}))
+    step_cycles: Mapping[ExecutionMode, int] = field(default_factory=lambda: MappingProxyType({}))
     streaming: StreamingPlan | None = None
     pipelined: PipelinedPlan | None = None
-    misfits: Mapping[str, Misfit] = field(default_factory=lambda: MappingProxyType({}))
+    misfits: Mapping[ExecutionMode, Misfit] = field(default_factory=lambda: MappingProxyType({}))
     others: tuple[Alternative, ...] = ()
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    notes: Mapping[ExecutionMode, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     reasons: tuple[str, ...] = ()
     mode: ExecutionMode | None = None
 
     @property
     def tokens(self) -> int:
         """Of a sample; 1 for models without a sequence."""
-        return tokens_of(self.graph)
+        return self.graph.sequence_length or 1
 
     @property
     def zeros(self) -> int:
@@ -164,35 +164,21 @@ class Program:
             if weight.name in found
         )
 
-
-class Pass(Protocol):
-    """A step of the compiler: program in, program out."""
-
-    @property
-    def name(self) -> str:
-        """What `--print_after` calls it."""
-        ...
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with what the pass adds."""
-        ...
+    def with_known(self, mode: ExecutionMode, **known: Any) -> "Program":
+        """The program with what is known of a mode: field -> what it has for this mode."""
+        changed: dict[str, Any] = {name: {**getattr(self, name), mode: value} for name, value in known.items()}
+        return replace(self, **changed)
 
 
-def tokens_of(graph: Graph) -> int:
-    """Return the tokens of a sample; 1 for models without a sequence."""
-    return graph.sequence_length or 1
+Pass = Callable[[Program], Program]
+"""a step of the compiler, which returns the program with what it adds; `--print_after` calls it by its name"""
 
 
 def segment_tensors(graph: Graph, segment: Segment) -> dict[str, Tensor]:
     """Return the tensors that the ops of a segment name, those of other segments under the names used in this one."""
     own = {tensor.name: tensor for tensor in (*graph.inputs, *segment.tensors)}
-    return own | {name: tensor for name, tensor in _outer(graph, segment) if name not in own}
-
-
-def _outer(graph: Graph, segment: Segment) -> Iterator[tuple[str, Tensor]]:
-    made = {tensor.name for tensor in (*graph.inputs, *segment.tensors)}
-    for name in dict.fromkeys(name for op in segment.ops for name in op.inputs if name not in made):
-        yield name, graph.tensors[segment.name_of(name)]
+    read = [name for op in segment.ops for name in op.inputs]
+    return own | {name: graph.tensors[segment.name_of(name)] for name in read if name not in own}
 
 
 def segment_weights(graph: Graph, segment: Segment) -> dict[str, Weight]:
@@ -244,19 +230,16 @@ def memoryx_need(program: Program) -> MemoryXNeed:
     memoryx, optimizer = program.request.system.memoryx, program.request.optimizer
     kept: Sequence[Mapping[str, int]] = program.nonzeros or ({},) * len(program.graph.segments)
     state = sum(
-        segment.count * state_numbers(optimizer, weight.shape, nonzeros.get(weight.name))
-        for segment, nonzeros in zip(program.graph.segments, kept, strict=True)
+        segment.count * state_numbers(optimizer, weight.shape, found.get(weight.name))
+        for segment, found in zip(program.graph.segments, kept, strict=True)
         for weight in segment.weights
     )
+    nonzeros = sum(
+        segment.count * sum(found.values()) for segment, found in zip(program.graph.segments, kept, strict=True)
+    )
     return MemoryXNeed(
-        weights_bytes=kept_bytes + PLACE_BYTES * _nonzeros(program),
+        weights_bytes=kept_bytes + PLACE_BYTES * nonzeros,
         optimizer_bytes=FLOAT32_BYTES * state,
         gradient_bytes=kept_bytes,
         capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
     )
-
-
-def _nonzeros(program: Program) -> int:
-    """Return the elements of all sparse weights that are not zero."""
-    segments = zip(program.graph.segments, program.nonzeros, strict=False)
-    return sum(segment.count * sum(found.values()) for segment, found in segments)

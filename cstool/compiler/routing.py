@@ -26,11 +26,11 @@ EAST, SOUTH, WEST, NORTH = (1, 0), (0, 1), (-1, 0), (0, -1)
 
 
 @dataclass(frozen=True)
-class RoutedEdge:
-    """What is to be routed.
+class Edge:
+    """What one stage sends another.
 
     Args:
-        name: of what moves
+        name: of the tensor
         source: number of the stage; -1 is the west edge of the replica
         target: number of the stage
         kind: "activation", "delta", "tie" or "input"
@@ -100,15 +100,12 @@ class _Way:
 
 
 def route(
-    regions: Sequence[Region], edges: Sequence[RoutedEdge], bottleneck_cycles: int, colors: Sequence[int]
+    regions: Sequence[Region], edges: Sequence[Edge], bottleneck_cycles: int, colors: Sequence[int]
 ) -> tuple[Route, ...]:
     """Give every edge its lanes, path and color.
 
     Args:
-        regions: of the stages
-        edges: between them
         bottleneck_cycles: per sample; a lane carries one wavelet in each
-        colors: that routes may use
 
     Raises:
         NoColors: they do not suffice
@@ -206,7 +203,7 @@ def _length(corners: Sequence[Corner]) -> int:
     return sum(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in zip(corners, corners[1:], strict=False))
 
 
-def _distance(regions: Sequence[Region], edge: RoutedEdge) -> int:
+def _distance(regions: Sequence[Region], edge: Edge) -> int:
     """Return the PEs between two regions; for inputs those from the west edge."""
     b = regions[edge.target]
     if edge.source < 0:
@@ -216,7 +213,7 @@ def _distance(regions: Sequence[Region], edge: RoutedEdge) -> int:
     return across + max(a.y - b.y - b.height, b.y - a.y - a.height, 0)
 
 
-def _ways(regions: Sequence[Region], edge: RoutedEdge, lanes: int) -> Iterator[_Way]:
+def _ways(regions: Sequence[Region], edge: Edge, lanes: int) -> Iterator[_Way]:
     """Return the ways that are tried: straight ones, or where none is wide enough, those with one bend."""
     target = regions[edge.target]
     if edge.source < 0:

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 from cstool.compiler.kernel_work import KernelWork
-from cstool.compiler.placement import WAYS
 from cstool.ir import KernelCycles, Lookup, MatMul, Pairs, SramEntry
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div
 from cstool.perf.phases import Phases
@@ -15,6 +14,8 @@ from cstool.system import System
 
 MASTER_BYTES = 4
 """of a weight as the optimizer sees it, of each of its states, and of its gradient"""
+WAYS = (0, 1)
+"""a kernel lies in its region one way round, or the other: with width and height exchanged"""
 ORIENTATIONS = ("inputs over columns", "inputs over rows")
 
 
@@ -42,7 +43,7 @@ def bytes_per_weight(operand_bits: int, optimizer_states: int) -> int:
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """A kernel as a stage of the pipeline.
+    """A kernel as a stage of the pipeline. Sizes of regions are numbers, or integer arrays that broadcast.
 
     Args:
         name: of the kernel, its number written out
@@ -75,7 +76,7 @@ class PipelineStage:
         return self.system.pe.sram_bytes
 
     def cycles(self, way: int, width: Any, height: Any) -> Any:
-        """Return the modelled cycles per sample in regions of these sizes; way 0 has inputs over columns."""
+        """Return the modelled cycles per sample in such a region, whether or not it fits; larger is never slower."""
         return self._phases(*_turned(way, width, height)).total(self.recomputes)
 
     def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:

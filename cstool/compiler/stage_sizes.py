@@ -1,50 +1,20 @@
 """Placement: what is to be placed, and its cycles by the size of its region."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from cstool.compiler.columns import IntArray
+from cstool.compiler.stage import WAYS, PipelineStage
 
 NEVER = np.iinfo(np.int64).max // 4
 """cycles of a stage in a region that is too small for it"""
-WAYS = (0, 1)
-"""a kernel lies in its region one way round, or the other"""
 _EXACT = 32
 """sizes up to this are all tried"""
 
 Known = dict[Hashable, list[tuple[IntArray, IntArray]]]
 """cycles and fixed bytes, either way round, of stages that are alike"""
-
-
-class Stage(Protocol):
-    """What is to be placed.
-
-    Sizes are numbers or integer arrays that broadcast. Way 1 is way 0 with width and height exchanged.
-    """
-
-    @property
-    def alike(self) -> Hashable:
-        """Equal for stages whose `cycles` and `fixed_bytes` are the same."""
-        ...
-
-    @property
-    def room_bytes(self) -> int:
-        """SRAM of a PE."""
-        ...
-
-    def cycles(self, way: int, width: Any, height: Any) -> Any:
-        """Return the cycles per sample in such a region, whether or not it fits; wider or higher is never slower."""
-        ...
-
-    def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:
-        """Memory of the fullest PE, without `held_bytes`."""
-        ...
-
-    def held_bytes(self, pes: Any) -> Any:
-        """Memory of each PE for the samples in flight, in a region of so many PEs."""
-        ...
 
 
 def grid_sizes(most: int, step: float) -> IntArray:
@@ -55,25 +25,25 @@ def grid_sizes(most: int, step: float) -> IntArray:
     return np.array(sizes, np.int64)
 
 
-def stage_cycles(stage: Stage, width: Any, height: Any) -> Any:
+def stage_cycles(stage: PipelineStage, width: Any, height: Any) -> Any:
     """Return the cycles per sample in regions of these sizes, the better way round; NEVER where it does not fit."""
     ways = [(stage.cycles(way, width, height), stage.fixed_bytes(way, width, height)) for way in WAYS]
     return fitting_cycles(stage, ways, width * height)
 
 
-def fitting_cycles(stage: Stage, ways: Sequence[tuple[Any, Any]], pes: Any) -> Any:
+def fitting_cycles(stage: PipelineStage, ways: Sequence[tuple[Any, Any]], pes: Any) -> Any:
     """Return the lesser of the cycles of both ways; NEVER where a way's bytes leave no room for what is in flight."""
     free = stage.room_bytes - stage.held_bytes(pes)
     either = [np.where(fixed <= free, cycles, NEVER) for cycles, fixed in ways]
     return np.minimum(either[0], either[1])
 
 
-def grid_cycles(stages: Sequence[Stage], widths: IntArray, heights: IntArray) -> IntArray:
+def grid_cycles(stages: Sequence[PipelineStage], widths: IntArray, heights: IntArray) -> IntArray:
     """Return the cycles of (stage, width, height); more rows never take longer."""
     return all_cycles(stages, *np.meshgrid(widths, heights, indexing="ij"))
 
 
-def all_cycles(stages: Sequence[Stage], width: IntArray, height: IntArray) -> IntArray:
+def all_cycles(stages: Sequence[PipelineStage], width: IntArray, height: IntArray) -> IntArray:
     """Return the cycles of (stage, *sizes), as `stage_cycles` does; what is alike is computed once."""
     pes = width * height
     known: Known = {}

@@ -55,22 +55,14 @@ class Need:
 
     def account(self, tokens: int) -> tuple[SramEntry, ...]:
         """Return the account of a PE with so many tokens."""
-        fixed = [SramEntry(name, size, arithmetic) for name, (size, arithmetic) in self.fixed.items()]
-        plural = "token" if tokens == 1 else "tokens"
-        growing = [
-            SramEntry(name, tokens * size, f"{tokens} {plural} x {arithmetic}")
-            for name, (size, arithmetic) in self.growing.items()
-        ]
+        fixed = [SramEntry(name, *entry) for name, entry in self.fixed.items()]
+        times = f"{tokens} {'token' if tokens == 1 else 'tokens'}"
+        growing = [SramEntry(name, tokens * size, f"{times} x {text}") for name, (size, text) in self.growing.items()]
         return (*fixed, *growing)
 
 
 class AliveTogether:
-    """What is alive at the moments of each kernel, over however many columns it lies.
-
-    Args:
-        program: with lives
-        works: of its kernels
-    """
+    """What is alive at the moments of each kernel, over however many columns it lies."""
 
     def __init__(self, program: Program, works: tuple[tuple[KernelWork, ...], ...]) -> None:
         def at_kernels(is_again: bool) -> list[list[list[list[Life]]]]:
@@ -110,10 +102,6 @@ class StreamMemory:
     """The needs of all kernels with activations over so many columns.
 
     Args:
-        program: with lives
-        works: of its kernels
-        columns: over which hidden elements lie
-        recompute: what is computed again
         alive: at the moments of the kernels; None to find out
     """
 
@@ -133,7 +121,7 @@ class StreamMemory:
         self.operand_bytes = program.request.operand_bits // 8
         self.system: System = program.request.system
         kept = [self._kept_bytes(number) for number in range(len(works))]
-        outputs = [self._output_bytes(number) for number in range(len(works))]
+        outputs = [sum(self.tile_bytes(life) for life in lives if life.is_output) for lives in program.lives]
         counts = [segment.count for segment in program.graph.segments]
         last = len(works) - 1
         block_bytes = max(outputs[:last], default=0)
@@ -182,9 +170,6 @@ class StreamMemory:
         lives = self.program.lives[segment]
         return sum(self.tile_bytes(life) for life in lives if life.start < middle <= life.stop)
 
-    def _output_bytes(self, segment: int) -> int:
-        return sum(self.tile_bytes(life) for life in self.program.lives[segment] if life.is_output)
-
     def _need(self, segment: int, work: KernelWork, moments: list[list[Life]], others: int, others_text: str) -> Need:
         pe, columns, operand = self.system.pe, self.columns, self.operand_bytes
         i = int(ceil_div(work.inputs, columns))
@@ -218,10 +203,8 @@ class StreamMemory:
         rank = len(graph.tensors[graph.loss].shape)
         for tensor in graph.inputs:
             width, element = math.prod(tensor.shape[rank:]), input_element_bytes(tensor, bits)
-            yield (
-                tensor.name,
-                (int(ceil_div(width, self.columns)) * element, f"ceil({width:,} / {self.columns}) x {element} B"),
-            )
+            size = int(ceil_div(width, self.columns)) * element
+            yield tensor.name, (size, f"ceil({width:,} / {self.columns}) x {element} B")
 
     def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, tuple[int, str]]]:
         d, operand = int(ceil_div(pairs.kv_width, self.columns)), self.operand_bytes

@@ -16,15 +16,7 @@ from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program, memoryx_need
 from cstool.compiler.stream_memory import AliveTogether, Need, StreamMemory
 from cstool.errors import CompileError
-from cstool.ir import (
-    Alternative,
-    ExecutionMode,
-    KernelCycles,
-    Layout,
-    Recompute,
-    StreamedKernel,
-    StreamingPlan,
-)
+from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
 from cstool.perf.micro_batches import even_size, even_sizes
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
@@ -45,48 +37,41 @@ SIZES = 8
 """of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
 MOST_GROUPS = 64
 """of columns that are tried"""
+STREAMING = ExecutionMode.WEIGHT_STREAMING
 Works = tuple[tuple[KernelWork, ...], ...]
 """of the kernels, per segment"""
 
 
-@dataclass(frozen=True)
-class PlanStreaming:
-    """Lay out activations, choose the micro-batch, order the stream."""
+def plan_streaming(program: Program) -> Program:
+    """Lay out activations, choose the micro-batch, order the stream; or say what does not fit.
 
-    name: str = "plan_streaming"
-
-    def __call__(self, program: Program) -> Program:
-        """Return the program with a plan of weight streaming, or with what does not fit.
-
-        Raises:
-            CompileError: the system has too few colors for any model
-        """
-        mode = ExecutionMode.WEIGHT_STREAMING
-        system = program.request.system
-        if not program.request.considers(mode):
-            return program
-        need = memoryx_need(program)
-        if system.memoryx is None:
-            misfit = Misfit(system.name, "must have MemoryX, from which weights are streamed", "a system without")
-        elif need.total_bytes > system.memoryx.capacity_bytes:
-            what = f"{program.graph.parameter_count:,} weights with optimizer state and gradients"
-            rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
-            misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
-        else:
-            costs = _Costs(program, kernel_works(program))
-            found = _Search(program, costs).run()
-            if isinstance(found, _Choice):
-                return _planned(program, costs, found)
-            misfit = found
-        return replace(program, misfits=MappingProxyType({**program.misfits, mode: misfit}))
+    Raises:
+        CompileError: the system has too few colors for any model
+    """
+    system = program.request.system
+    if not program.request.considers(STREAMING):
+        return program
+    need = memoryx_need(program)
+    if system.memoryx is None:
+        misfit = Misfit(system.name, "must have MemoryX, from which weights are streamed", "a system without")
+    elif need.total_bytes > system.memoryx.capacity_bytes:
+        what = f"{program.graph.parameter_count:,} weights with optimizer state and gradients"
+        rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
+        misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
+    else:
+        costs = _Costs(program, kernel_works(program))
+        found = _Search(program, costs).run()
+        if isinstance(found, _Choice):
+            return _planned(program, costs, found)
+        misfit = found
+    return program.with_known(STREAMING, misfits=misfit)
 
 
 def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
-    mode = ExecutionMode.WEIGHT_STREAMING
     planned = _with_plan(program, costs, chosen)
     if (fastest := chosen.fastest) is not None:
         again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
-        other = Alternative(mode, _with_plan(program, costs, fastest).step_cycles[mode], again)
+        other = Alternative(STREAMING, _with_plan(program, costs, fastest).step_cycles[STREAMING], again)
         planned = replace(planned, others=(*program.others, other))
     notes: tuple[str, ...] = ()
     request, size = program.request, chosen.micro_batch_size
@@ -98,18 +83,12 @@ def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
         notes = (f"micro-batches of {size}: those of {asked} that {who} {why}",)
     if levels := chosen.memory.recompute.levels:
         notes = (*notes, f"layers are computed again in the backward pass, {levels}x: {chosen.why_again}")
-    return replace(planned, notes=MappingProxyType({**program.notes, mode: notes}))
+    return planned.with_known(STREAMING, notes=notes)
 
 
 def _with_plan(program: Program, costs: _Costs, choice: _Choice) -> Program:
-    mode = ExecutionMode.WEIGHT_STREAMING
-    planned = replace(
-        program,
-        streaming=_plan(program, costs, choice),
-        recompute=MappingProxyType({**program.recompute, mode: choice.memory.recompute}),
-        micro_batches=MappingProxyType({**program.micro_batches, mode: choice.micro_batch_size}),
-    )
-    return with_step(planned, mode)
+    planned = program.with_known(STREAMING, recompute=choice.memory.recompute, micro_batches=choice.micro_batch_size)
+    return with_step(replace(planned, streaming=_plan(program, costs, choice)), STREAMING)
 
 
 @dataclass(frozen=True)
@@ -271,60 +250,48 @@ class _Costs:
 
 
 def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
-    request, system, works, stream = program.request, program.request.system, costs.works, costs.stream
+    request, system, stream = program.request, program.request.system, costs.stream
     if len(COLORS) > system.links.colors - system.links.io_colors:
         raise CompileError(
             f"{system.name}: links.colors must leave {len(COLORS)} colors for weight streaming beside those of input "
             f"and output, got {system.links.colors} and {system.links.io_colors}"
         )
-    tokens = choice.layout.tokens_per_pe
+    layout, tokens = choice.layout, choice.layout.tokens_per_pe
     needs = iter(choice.memory.needs)
-    kernels = tuple(
-        tuple(
+    kernels: list[tuple[StreamedKernel, ...]] = []
+    streamed_bytes = gradient_bytes = 0
+    for number, (segment, works) in enumerate(zip(program.graph.segments, costs.works, strict=True)):
+        planned = tuple(
             StreamedKernel(
                 name=work.kernel.name,
-                inputs_per_pe=int(ceil_div(work.inputs, choice.layout.columns)),
+                inputs_per_pe=int(ceil_div(work.inputs, layout.columns)),
                 outputs=work.outputs,
-                axpys_per_weight=choice.layout.rows * choice.layout.groups if work.matrix_elements else 0,
+                axpys_per_weight=layout.rows * layout.groups if work.matrix_elements else 0,
                 weight_count=work.streamed_elements,
                 stream_bytes=work.stream_bytes(stream),
                 gradient_bytes=work.gradient_elements(choice.micro_batch_size) * stream.gradient_bytes,
-                cycles=costs.kernel(choice, segment, number),
+                cycles=costs.kernel(choice, number, index),
                 sram_bytes=next(needs).total_bytes(tokens),
             )
-            for number, work in enumerate(kernels)
+            for index, work in enumerate(works)
         )
-        for segment, kernels in enumerate(works)
-    )
+        for kernel, work in zip(planned, works, strict=True):
+            # A micro-batch streams weights forward, again, and for the delta.
+            passes = 1 + kernel.cycles.recomputes + work.streams_for_delta
+            streamed_bytes += segment.count * kernel.stream_bytes * passes
+            gradient_bytes += segment.count * kernel.gradient_bytes
+        kernels.append(planned)
     micro_batches = int(ceil_div(request.samples_per_csx, choice.micro_batch_size))
     fullest = choice.memory.fullest(tokens)
-    segments = program.graph.segments
+    widest = max(kernel.inputs_per_pe for planned in kernels for kernel in planned)
     return StreamingPlan(
-        layout=choice.layout,
-        kernels=kernels,
+        layout=layout,
+        kernels=tuple(kernels),
         sram=fullest.account(tokens),
         fullest_kernel=fullest.work.kernel.name,
         colors=MappingProxyType({name: color for color, name in enumerate(COLORS)}),
-        prefetch_bytes=2
-        * stream.weight_bytes
-        * choice.layout.columns
-        * max(k.inputs_per_pe for ks in kernels for k in ks),
+        prefetch_bytes=2 * stream.weight_bytes * layout.columns * widest,
         micro_batches=micro_batches,
-        streamed_bytes=micro_batches
-        * sum(
-            segment.count * kernel.stream_bytes * passes(work, choice.memory.recompute, 0 < n < len(segments) - 1)
-            for n, (segment, planned, known) in enumerate(zip(segments, kernels, works, strict=True))
-            for kernel, work in zip(planned, known, strict=True)
-        ),
-        gradient_bytes=micro_batches
-        * sum(
-            segment.count * kernel.gradient_bytes
-            for segment, planned in zip(segments, kernels, strict=True)
-            for kernel in planned
-        ),
+        streamed_bytes=micro_batches * streamed_bytes,
+        gradient_bytes=micro_batches * gradient_bytes,
     )
-
-
-def passes(work: KernelWork, recompute: Recompute, is_inner: bool) -> int:
-    """Number of times that a micro-batch streams a kernel's weights: forward, again, and for the delta."""
-    return 1 + (recompute.levels if is_inner else 0) + work.streams_for_delta

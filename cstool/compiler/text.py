@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cstool.compiler.program import Program, op_of
-from cstool.ir import FusedKernel, Op, Segment
+from cstool.ir import ExecutionMode, Op
 
 
 def program_text(program: Program) -> str:
@@ -22,15 +22,18 @@ def _lines(program: Program) -> Iterator[str]:
             for op in segment.ops:
                 yield f"  {_op(op, shapes)}"
         for kernel in program.kernels[number] if program.kernels else ():
-            yield from _kernel(segment, kernel, shapes)
+            yield f"  kernel {kernel.kind} {kernel.name}"
+            for name in kernel.ops:
+                yield f"    {_op(op_of(segment, name), shapes)}"
+            if kernel.keeps:
+                yield f"    keeps {', '.join(kernel.keeps)}"
         if program.lives:
             for life in program.lives[number]:
                 bits = "operand" if life.is_operand else "32 bits"
                 yield f"  alive {life.start:>3} .. {life.stop:<3} {life.name} ({life.width:,} per token, {bits})"
     if program.streaming is not None:
         plan = program.streaming
-        size = program.micro_batches["weight_streaming"]
-        layout = plan.layout
+        size, layout = program.micro_batches[ExecutionMode.WEIGHT_STREAMING], plan.layout
         where = f"{layout.groups} x {layout.columns} columns, {layout.rows} rows, {layout.tokens_per_pe} tokens per PE"
         yield f"weight_streaming: {plan.micro_batches} x {size} samples, {where}"
         for number, kernels in enumerate(plan.kernels):
@@ -50,14 +53,6 @@ def _lines(program: Program) -> Iterator[str]:
         yield f"{mode} does not fit: {misfit}"
     if program.mode is not None:
         yield f"mode {program.mode}"
-
-
-def _kernel(segment: Segment, kernel: FusedKernel, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
-    yield f"  kernel {kernel.kind} {kernel.name}"
-    for name in kernel.ops:
-        yield f"    {_op(op_of(segment, name), shapes)}"
-    if kernel.keeps:
-        yield f"    keeps {', '.join(kernel.keeps)}"
 
 
 def _op(op: Op, shapes: dict[str, tuple[int, ...]]) -> str:

@@ -160,7 +160,7 @@ def _shows(names: Sequence[str], show: Callable[[str, str], None]) -> Callable[[
     from cstool.compiler.compile import PASSES
     from cstool.compiler.text import program_text
 
-    known = [each.name for each in PASSES]
+    known = [each.__name__ for each in PASSES]
     for name in names:
         if name not in (*known, "all"):
             rule = f"must be all or one of {', '.join(known)}, got {name!r}"
@@ -182,7 +182,7 @@ def check_kernels(trainers: Sequence[Params]) -> list[KernelCount]:
     from cstool import compiler
 
     found = []
-    for program in map(compiler.match_kernels, trainers):
+    for program in map(compiler.compile_to_kernels, trainers):
         segments = program.graph.segments
         ops = sum(segment.count * len(segment.ops) for segment in segments)
         kernels = sum(s.count * len(k) for s, k in zip(segments, program.kernels, strict=True))

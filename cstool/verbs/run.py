@@ -334,7 +334,7 @@ def _compiled(params: Params, request: RunRequest) -> Artifact | None:
     from cstool.verbs.run_log import LOG
 
     if params.validate_only:
-        compiler.match_kernels(params)
+        compiler.compile_to_kernels(params)
         LOG.info("Every op of the model has a kernel. Nothing was compiled, nothing ran: validate_only.")
         return None
     file = request.artifact

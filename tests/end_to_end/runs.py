@@ -10,8 +10,7 @@ import yaml
 
 from cstool.compiler import compile_model
 from cstool.compiler.cache import compile_inputs
-from cstool.compiler.compile import _program as make_program
-from cstool.compiler.compile import make_request
+from cstool.compiler.compile import make_program
 from cstool.data import write_hdf5_text
 from cstool.ir import Artifact, plain_digest
 from cstool.machine.data_sets import check_data
@@ -102,11 +101,15 @@ def run_file(
 def compiled(params: Params, mode: str, execution_mode: str = "auto") -> Artifact:
     """Compile for the data of a run, as `cstool run` does; the same input is compiled once."""
     length = check_data(params, mode).sequence_length
-    request = make_request(params, load_system("cs2"), execution_mode, "needed", None)
-    inputs = compile_inputs(params.model, make_program(params, request, length))
+    program = make_program(
+        params, load_system("cs2"), execution_mode=execution_mode, recompute="needed", sequence_length=length
+    )
+    inputs = compile_inputs(params.model, program)
     key = plain_digest(dict(inputs))
     if key not in _COMPILED:
-        _COMPILED[key] = compile_model(params, request.system, execution_mode=execution_mode, sequence_length=length)
+        _COMPILED[key] = compile_model(
+            params, program.request.system, execution_mode=execution_mode, sequence_length=length
+        )
     return _COMPILED[key]
 
 
