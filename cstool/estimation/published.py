@@ -16,9 +16,9 @@ from cstool.errors import CompileError, EstimateError
 from cstool.estimation.point import Estimate, Estimator
 from cstool.estimation.request import make_request
 from cstool.params import parse_params
-from cstool.perf.cluster import Section, step_of
+from cstool.perf.cluster import step_of
 from cstool.perf.pe import Pe
-from cstool.perf.wafer import cluster_of, micro_batch_bytes, sections_of
+from cstool.perf.wafer import schedule_of
 from cstool.system import load_system
 
 FILE = Path(cstool.perf.__file__).parent / "published.yaml"
@@ -201,22 +201,20 @@ def _samples_per_s(result: Published) -> tuple[float, str]:
 
 def _forward_samples_per_s(result: Published) -> tuple[float, str]:
     found = _estimator(replace(result, execution_mode="weight_streaming")).at(result.num_csx)
-    artifact = found.artifact
-    plan = artifact.streaming
-    assert plan is not None
-    forward = [
-        Section(
-            tuple(
-                replace(op, delta_s=0.0, gradient_s=0.0, gradient_bytes=0, weights=0, streams_for_delta=False)
-                for op in section.ops
-            ),
-            section.count,
-        )
-        for section in sections_of(artifact)
-    ]
-    cluster = replace(cluster_of(artifact, found.update_ops), waits_for_norm=False)
-    step = step_of(forward, cluster, plan.micro_batches, micro_batch_bytes(artifact))
-    return artifact.batch_size / step.seconds, ""
+    schedule = schedule_of(found.artifact, found.update_ops)
+    forward: dict[str, Any] = {
+        "delta_s": 0.0,
+        "gradient_s": 0.0,
+        "gradient_bytes": 0,
+        "weights": 0,
+        "streams_for_delta": False,
+    }
+    sections = tuple(
+        replace(section, ops=tuple(replace(op, **forward) for op in section.ops), recomputes=0)
+        for section in schedule.sections
+    )
+    step = step_of(replace(schedule, sections=sections, cluster=replace(schedule.cluster, waits_for_norm=False)))
+    return found.artifact.batch_size / step.seconds, ""
 
 
 def _relative_utilization(result: Published) -> tuple[float, str]:

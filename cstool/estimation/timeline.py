@@ -1,6 +1,7 @@
 """A modelled step as a timeline: what every resource does when, for viewers of Chrome's trace format."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from cstool.chrome_trace import Trace
@@ -21,7 +22,7 @@ from cstool.perf.cluster import (
     StepSimulation,
     simulate,
 )
-from cstool.perf.wafer import cluster_of, micro_batch_bytes, sections_of
+from cstool.perf.wafer import schedule_of
 
 MOST_TASKS = 12_000
 """that a trace has of a step; of more, the first micro-batches are drawn"""
@@ -52,12 +53,11 @@ def _streamed(found: Estimate, title: str) -> Trace:
     artifact = found.artifact
     plan = artifact.streaming
     assert plan is not None
-    cluster = cluster_of(artifact, found.update_ops)
-    sections = sections_of(artifact)
+    schedule = schedule_of(artifact, found.update_ops)
     # About how many tasks a micro-batch is.
-    tasks = sum(s.count * len(s.ops) * (4 * (2 + s.recomputes) + 5) for s in sections)
+    tasks = sum(s.count * len(s.ops) * (4 * (2 + s.recomputes) + 5) for s in schedule.sections)
     drawn = min(plan.micro_batches, max(1, MOST_TASKS // tasks))
-    steps = simulate(sections, cluster, drawn, micro_batch_bytes(artifact), steps=2)
+    steps = simulate(replace(schedule, micro_batches=drawn), steps=2)
     if drawn < plan.micro_batches:
         title += f", {drawn} of {plan.micro_batches:,} micro-batches"
     trace = Trace(title, "modelled")
@@ -98,12 +98,10 @@ def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, syste
     """Add how much the links off the wafer carry, and the SRAM of the fullest PE while a kernel runs."""
     simulation, timeline = steps.simulation, steps.timeline
     zero = timeline.ends[steps.last[0]]
-    assert artifact.streaming is not None
     sram = {
-        segment.name_of(kernel.name, number): kernel.sram_bytes
-        for segment, kernels in zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
+        segment.name_of(kernel.name, number): streamed.sram_bytes
+        for segment, kernel, streamed in artifact.streamed()
         for number in range(segment.count)
-        for kernel in kernels
     }
     rates: dict[str, list[tuple[float, float]]] = {INGRESS: [], EGRESS: []}
     for task, resource in enumerate(simulation.resources):

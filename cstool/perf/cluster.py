@@ -24,11 +24,10 @@ of forward, delta and gradient, fine-grained overlap of update and next forward,
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from cstool.perf.events import LAG, Simulation, Timeline
+from cstool.perf.events import LAG, Edges, Simulation, Timeline
 
 MEMORY = "MemoryX memory"
 PROCESSORS = "MemoryX processors"
@@ -148,6 +147,28 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """What runs in a step, and on what.
+
+    Args:
+        sections: in the order of the stream
+        cluster: the resources
+        micro_batches: of each system
+        input_bytes: of a micro-batch, from the input workers to a system
+    """
+
+    sections: tuple[Section, ...]
+    cluster: Cluster
+    micro_batches: int = 1
+    input_bytes: int = 0
+
+    @property
+    def gradients_wait(self) -> bool:
+        """Whether sums of gradients are in the memory of MemoryX before the update."""
+        return self.cluster.waits_for_norm or self.micro_batches > 1
+
+
+@dataclass(frozen=True)
 class Step:
     """What a step comes to.
 
@@ -210,46 +231,35 @@ class StepSimulation:
         return self.timeline.ends[self.last[-2]] if len(self.last) > 1 else 0.0
 
 
-def step_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> Step:
+@lru_cache(maxsize=64)
+def step_of(schedule: Schedule) -> Step:
     """Time of a step in the steady state.
 
     Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds.
-
-    Args:
-        sections: in the order of the stream
-        cluster: the resources
-        micro_batches: of each system
-        input_bytes: of a micro-batch, from the input workers to a system
     """
-    return _step_of(tuple(sections), cluster, micro_batches, input_bytes)
-
-
-@lru_cache(maxsize=64)
-def _step_of(sections: tuple[Section, ...], cluster: Cluster, micro_batches: int, input_bytes: int) -> Step:
+    micro_batches = schedule.micro_batches
     few = min(micro_batches, EXACT_MICRO_BATCHES)
-    spent = _with_all_layers(sections, cluster, few, input_bytes)
+    spent = _with_all_layers(replace(schedule, micro_batches=few))
     if micro_batches > few:
-        fewer = _with_all_layers(sections, cluster, few - 1, input_bytes)
+        fewer = _with_all_layers(replace(schedule, micro_batches=few - 1))
         spent = _grown(spent, spent, fewer, micro_batches - few)
-    busy = busy_of(sections, cluster, micro_batches, input_bytes)
-    ways = sum(
-        section.count * (3 + section.recomputes) for section in sections for op in section.ops if op.weight_bytes
-    )
-    return Step(_in_order(spent), busy, sum(busy.values()) + micro_batches * ways * cluster.hops_s)
+    busy = busy_of(schedule)
+    ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
+    return Step(_in_order(spent), busy, sum(busy.values()) + micro_batches * ways * schedule.cluster.hops_s)
 
 
 _Spent = dict[str, float]
 """see `Step.spent_s`"""
 
 
-def _with_all_layers(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> _Spent:
-    few = [replace(section, count=min(section.count, EXACT_LAYERS)) for section in sections]
-    base = simulate(few, cluster, micro_batches, input_bytes).spent_s
+def _with_all_layers(schedule: Schedule) -> _Spent:
+    few = tuple(replace(section, count=min(section.count, EXACT_LAYERS)) for section in schedule.sections)
+    base = simulate(replace(schedule, sections=few)).spent_s
     spent = base
-    for number, section in enumerate(sections):
+    for number, section in enumerate(schedule.sections):
         if section.count > EXACT_LAYERS:
-            fewer = [*few[:number], replace(section, count=EXACT_LAYERS - 1), *few[number + 1 :]]
-            without = simulate(fewer, cluster, micro_batches, input_bytes).spent_s
+            fewer = (*few[:number], replace(section, count=EXACT_LAYERS - 1), *few[number + 1 :])
+            without = simulate(replace(schedule, sections=fewer)).spent_s
             spent = _grown(spent, base, without, section.count - EXACT_LAYERS)
     return spent
 
@@ -274,18 +284,17 @@ def _in_order(spent: _Spent) -> _Spent:
     }
 
 
-def simulate(
-    sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int, steps: int = STEPS
-) -> StepSimulation:
-    """Simulate steps task by task, every layer and micro-batch of them; arguments as for `step_of`."""
-    return _Builder(sections, cluster, micro_batches, input_bytes).run(steps)
+def simulate(schedule: Schedule, steps: int = STEPS) -> StepSimulation:
+    """Simulate steps task by task, every layer and micro-batch of them."""
+    return _Builder(schedule).run(steps)
 
 
-def busy_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> dict[str, float]:
+def busy_of(schedule: Schedule) -> dict[str, float]:
     """Return the work of each resource in a step [s]: closed form, what the tasks of a simulation add up to."""
+    cluster, micro_batches = schedule.cluster, schedule.micro_batches
     busy = dict.fromkeys(RESOURCES, 0.0)
     into = out = weights = 0
-    for section in sections:
+    for section in schedule.sections:
         for op in section.ops:
             passes = section.count * micro_batches
             forwards = 1 + section.recomputes
@@ -293,38 +302,30 @@ def busy_of(sections: Sequence[Section], cluster: Cluster, micro_batches: int, i
             into += passes * op.weight_bytes * (forwards + op.streams_for_delta)
             out += passes * op.gradient_bytes
             weights += section.count * op.weights
-            busy[MEMORY] += section.count * _gradient_memory_s(op, cluster, micro_batches)
-    busy[WORKERS] = micro_batches * input_bytes / cluster.io_bytes_per_s
+            # Each sum of gradients is written; each but the first read before.
+            sums = micro_batches if cluster.waits_for_norm or not op.weights else micro_batches - 1
+            busy[MEMORY] += section.count * (max(0, 2 * sums - 1) * op.gradient_bytes / cluster.memory_bytes_per_s)
+    busy[WORKERS] = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
     busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.link_bytes_per_s
     busy[INGRESS] = busy[WORKERS] + into / cluster.io_bytes_per_s
     busy[EGRESS] = out / cluster.io_bytes_per_s
-    waited = _gradients_wait(cluster, micro_batches)
-    busy[MEMORY] += into / cluster.memory_bytes_per_s + cluster.update_memory_s(weights, gradient_waited=waited)
+    update_s = cluster.update_memory_s(weights, gradient_waited=schedule.gradients_wait)
+    busy[MEMORY] += into / cluster.memory_bytes_per_s + update_s
     busy[cluster.updates_on] += weights * cluster.update_s_per_weight
     return busy
-
-
-def _gradients_wait(cluster: Cluster, micro_batches: int) -> bool:
-    return cluster.waits_for_norm or micro_batches > 1
-
-
-def _gradient_memory_s(op: StreamedOp, cluster: Cluster, micro_batches: int) -> float:
-    """Time of the memory for sums of gradients: each is written; each but the first read before."""
-    sums = micro_batches if cluster.waits_for_norm or not op.weights else micro_batches - 1
-    return max(0, 2 * sums - 1) * op.gradient_bytes / cluster.memory_bytes_per_s
 
 
 class _Builder:
     """Adds the tasks of steps to a simulation."""
 
-    def __init__(self, sections: Sequence[Section], cluster: Cluster, micro_batches: int, input_bytes: int) -> None:
-        self.cluster, self.micro_batches, self.input_bytes = cluster, micro_batches, input_bytes
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.cluster = schedule, schedule.cluster
         self.simulation = Simulation()
         self.moved: dict[int, int] = {}
         # Every repetition in the order of the stream: (name, op, recomputes).
         self.layers = [
             ([(section.name_of(number, k), op) for k, op in enumerate(section.ops)], section.recomputes)
-            for section in sections
+            for section in schedule.sections
             for number in range(section.count)
         ]
         self.updated: dict[str, int] = {}
@@ -347,8 +348,11 @@ class _Builder:
 
     def _step(self) -> None:
         stored: list[tuple[str, StreamedOp, int]] = []
-        for number in range(self.micro_batches):
-            self._input()
+        for number in range(self.schedule.micro_batches):
+            after = [] if self.compute is None else [(self.compute, -math.inf)]
+            size, rate = self.schedule.input_bytes, self.cluster.io_bytes_per_s
+            read = self._add(WORKERS, "batch", size, rate, after=after)
+            self.before.append((self._add(INGRESS, "batch", size, rate, along=[(read, 0.0)]), 0.0))
             for ops, _ in self.layers:
                 for name, op in ops:
                     self._op(name, "forward", op.forward_s, op.weight_bytes)
@@ -361,13 +365,12 @@ class _Builder:
                         self._op(name, "delta", op.delta_s, op.weight_bytes * op.streams_for_delta)
                     if op.gradient_bytes or op.gradient_s:
                         stored += self._gradient(name, op, number)
-        self._waiting_updates(stored)
-
-    def _input(self) -> None:
-        after = [] if self.compute is None else [(self.compute, -math.inf)]
-        read = self._add(WORKERS, "batch", self.input_bytes, self.cluster.io_bytes_per_s, after=after)
-        arrive = self._add(INGRESS, "batch", self.input_bytes, self.cluster.io_bytes_per_s, along=[(read, 0.0)])
-        self.before.append((arrive, 0.0))
+        # What waits for the norm is updated in the order of the stream, one weight after the other, so that what the
+        # next forward pass reads comes between them.
+        waits = [(sums, 0.0) for _, _, sums in stored]
+        for name, op, _ in reversed(stored):
+            if op.weights:
+                waits = [(self._update(name, op, after=waits), 0.0)]
 
     def _op(self, name: str, phase: str, seconds: float, weight_bytes: int) -> None:
         along = []
@@ -400,7 +403,7 @@ class _Builder:
         self.before.append((leave, -cluster.prefetch_s))
         hops = [(leave, cluster.hops_s)]
         reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.link_bytes_per_s, along=hops)
-        is_last = number == self.micro_batches - 1
+        is_last = number == self.schedule.micro_batches - 1
         if is_last and op.weights and not cluster.waits_for_norm:
             self._update(name, op, along=[(reduced, 0.0)])
             return []
@@ -408,42 +411,16 @@ class _Builder:
         sums = self._add(MEMORY, label, times * op.gradient_bytes, cluster.memory_bytes_per_s, along=[(reduced, 0.0)])
         return [(name, op, sums)] if is_last and cluster.waits_for_norm else []
 
-    def _waiting_updates(self, stored: list[tuple[str, StreamedOp, int]]) -> None:
-        """Update what waits for the norm, in the order of the stream."""
-        # One after the other, so that what the next forward pass reads comes between them.
-        after = [(sums, 0.0) for _, _, sums in stored]
-        for name, op, _ in reversed(stored):
-            if op.weights:
-                after = [(self._update(name, op, after=after), 0.0)]
-
-    def _update(
-        self,
-        name: str,
-        op: StreamedOp,
-        *,
-        after: Sequence[tuple[int, float]] = (),
-        along: Sequence[tuple[int, float]] = (),
-    ) -> int:
+    def _update(self, name: str, op: StreamedOp, **waits: Edges) -> int:
         """Update the weights of an op; return the task of the memory."""
         cluster = self.cluster
-        waited = _gradients_wait(cluster, self.micro_batches)
-        seconds = cluster.update_memory_s(op.weights, gradient_waited=waited)
-        memory = self.simulation.add(MEMORY, seconds, f"{name} update", after=after, along=along)
+        seconds = cluster.update_memory_s(op.weights, gradient_waited=self.schedule.gradients_wait)
+        memory = self.simulation.add(MEMORY, seconds, f"{name} update", **waits)
         seconds = op.weights * cluster.update_s_per_weight
-        done = self.simulation.add(cluster.updates_on, seconds, f"{name} update", along=[(memory, 0.0)])
-        self.updated[name] = done
+        self.updated[name] = self.simulation.add(cluster.updates_on, seconds, f"{name} update", along=[(memory, 0.0)])
         return memory
 
-    def _add(
-        self,
-        resource: str,
-        name: str,
-        count_bytes: int,
-        bytes_per_s: float,
-        *,
-        after: Sequence[tuple[int, float]] = (),
-        along: Sequence[tuple[int, float]] = (),
-    ) -> int:
-        task = self.simulation.add(resource, count_bytes / bytes_per_s, name, after=after, along=along)
+    def _add(self, resource: str, name: str, count_bytes: int, bytes_per_s: float, **waits: Edges) -> int:
+        task = self.simulation.add(resource, count_bytes / bytes_per_s, name, **waits)
         self.moved[task] = count_bytes
         return task

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.ir import Graph, Lookup, MatMul, Op, OpKind, Pairs, VectorOps, matrix_of, panels_of, rules_of, work_of
-from cstool.perf.cluster import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Section, StreamedOp, simulate
+from cstool.perf.cluster import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Schedule, Section, StreamedOp, simulate
 from cstool.perf.pe import ceil_div
 
 PASSES = ("forward", "backward")
@@ -193,12 +193,9 @@ def work_on_host(
     """Work of a pass of an op for a grain.
 
     Args:
-        op: of a graph
         shapes: of its tensors, for one sample, and of its weights
         samples: of the grain
-        direction: "forward" or "backward"
-        density: of its matrix
-        panels: of its matrix
+        density, panels: of its matrix
         lanes: that share the interpreter
     """
     flops = vector_ops = 0.0
@@ -233,10 +230,6 @@ def work_on_host(
 def fit_cost(works: Sequence[Work], seconds: Sequence[float]) -> Cost:
     """Return the cost that is nearest to measurements, relative errors counting alike, none of its numbers negative.
 
-    Args:
-        works: of calls
-        seconds: what they took
-
     Example: a call with nothing to do takes 5 us, one of a million FLOP 15 us, one of four million 45 us.
 
     >>> found = fit_cost([Work(1, 0, flops, 0.0, 0.0, 0.0) for flops in (0.0, 1e6, 4e6)], [5e-6, 15e-6, 45e-6])
@@ -251,8 +244,7 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
 
     Args:
         rows: amounts
-        seconds: what they took
-        scale: what the error of each is divided by
+        seconds, scale: what they took; what the error of each is divided by
     """
     # It takes long to import, and only what measures the host needs it.
     from scipy.optimize import nnls
@@ -265,24 +257,12 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
 
 
 def rest_row(lanes: int, ops: int, compute_s: float) -> tuple[float, float, float]:
-    """Factors of `step_s`, `stage_s` and `uneven` in a step.
-
-    Args:
-        lanes: host threads
-        ops: of the graph
-        compute_s: of a lane
-    """
+    """Factors of `step_s`, `stage_s` and `uneven` in a step of so many ops, `compute_s` of a lane."""
     return (1.0, 2.0 * ops, compute_s) if lanes > 1 else (1.0, 0.0, 0.0)
 
 
 def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
-    """Return the predicted time of a training step.
-
-    Args:
-        graph: the model
-        rates: of this host
-        setup: of the run
-    """
+    """Return the predicted time of a training step."""
     grains_of_lane = int(ceil_div(setup.grains, setup.lanes))
     shapes = shapes_on_host(graph)
     totals = dict.fromkeys(("forward", "again", "backward"), 0.0)
@@ -321,7 +301,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
             )
         )
     cluster = _cluster(rates, setup)
-    seconds = simulate([Section(tuple(ops))], cluster, 1, 0).step_s
+    seconds = simulate(Schedule((Section(tuple(ops)),), cluster)).step_s
     row = rest_row(setup.lanes, len(ops), sum(totals.values()))
     rest = sum(rate * amount for rate, amount in zip((rates.step_s, rates.stage_s, rates.uneven), row, strict=True))
     return HostStep(seconds + rest, totals["forward"], totals["again"], totals["backward"])

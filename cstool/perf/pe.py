@@ -3,6 +3,8 @@
 Integers or integer arrays alike: the placement asks for many shapes of a region at once.
 """
 
+import math
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
@@ -37,6 +39,11 @@ def minimum(*values: Any) -> Any:
 def input_element_bytes(tensor: Tensor, operand_bits: int) -> int:
     """Size of an element of an input on the wafer [bytes]: numbers as operands, ids and labels 32 bits."""
     return operand_bits // 8 if tensor.dtype == "float32" else ID_BYTES
+
+
+def input_bytes(inputs: Iterable[Tensor], operand_bits: int) -> int:
+    """Size of inputs of a sample on their way [bytes]."""
+    return sum(input_element_bytes(tensor, operand_bits) * math.prod(tensor.shape) for tensor in inputs)
 
 
 class Pe:

@@ -16,10 +16,7 @@ class Limits:
 
     Args:
         efficiency: of the PEs, in thousandths: what `compute` is divided by in the end
-        compute: of the datapath and memory ports of the busiest PE
-        link: of the busiest link between PEs
-        ingress: of the links onto the wafer
-        egress: of the links off the wafer
+        compute, link, ingress, egress: as those of `PhaseCycles`
         latency: of what has to go along a row and back before the op goes on
 
     >>> Limits(efficiency=500, compute=3, link=5, latency=2).cycles

@@ -43,10 +43,7 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
     """Return the limits of a kernel for one sample, inputs (or heads) over the columns of its region.
 
     Args:
-        pe: of the wafer
-        work: of the kernel's ops
-        width: of the region [PEs]; a number or an array
-        height: the same
+        width, height: of the region [PEs]; numbers or arrays
         needs_delta: whether something before the kernel wants its delta; if not, products need none
 
     Example: 8 inputs and 12 outputs on 2 x 3 PEs are tiles of 4 x 4. For each of 5 tokens, 4 AXPYs of 4 elements at 6 +
@@ -63,7 +60,11 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
             case MatMul():
                 _add_matmul(phases, pe, item, width, height, needs_delta)
             case Pairs():
-                _add_pairs(phases, pe, item, width, height)
+                queries, (forward, delta) = ceil_div(item.tokens, height), query_cycles(pe, item, width)
+                # Keys and values pass by; backward, their deltas come back.
+                passing = item.tokens * pe.wavelets(2 * ceil_div(item.kv_width, width)) * (height > 1)
+                phases.forward.add(compute=queries * forward, link=passing)
+                phases.delta.add(compute=queries * delta, link=2 * passing)
             case Lookup():
                 # The PE that holds a part of the row sends it on its way.
                 passing = item.tokens * pe.wavelets(ceil_div(item.width, width))
@@ -116,6 +117,20 @@ def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
     return minimum(over_keys, keys * pe.axpy_cycles(d))
 
 
+def query_cycles(pe: Pe, item: Pairs, columns: Any) -> tuple[Any, Any]:
+    """Return the cycles of a query forward and backward, heads over so many columns of PEs.
+
+    Backward there are scores and probabilities again, then dV, dP, dQ, dK.
+    """
+    d, keys = ceil_div(item.width, columns), ceil_div(item.pairs, item.tokens)
+    heads = ceil_div(d, item.head_width)
+    product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, ceil_div(item.kv_width, columns)))
+    softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
+    # Where a head lies over several columns, its scores are partial sums.
+    scores = heads * pe.partial_sum_cycles(keys, 1 + (d % item.head_width > 0))
+    return 2 * product + softmax + scores, 5 * product + 2 * softmax + 2 * scores
+
+
 def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any, needs_delta: bool) -> None:
     i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
     tokens = item.tokens
@@ -131,17 +146,3 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any, n
             link=tokens * maximum(i * (height > 1), pe.wavelets(o)),
         )
     phases.gradient.add(compute=tokens * products)
-
-
-def _add_pairs(phases: Phases, pe: Pe, item: Pairs, width: Any, height: Any) -> None:
-    d, queries = ceil_div(item.width, width), ceil_div(item.tokens, height)
-    keys = ceil_div(item.pairs, item.tokens)
-    heads = ceil_div(d, item.head_width)
-    product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, ceil_div(item.kv_width, width)))
-    softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
-    # Where a head lies over several columns, its scores are partial sums.
-    scores = heads * pe.partial_sum_cycles(keys, 1 + (d % item.head_width > 0))
-    passing = item.tokens * pe.wavelets(2 * ceil_div(item.kv_width, width)) * (height > 1)
-    phases.forward.add(compute=queries * (2 * product + softmax + scores), link=passing)
-    # Scores and probabilities again, then dV, dP, dQ, dK; keys and values pass by, and their deltas come back.
-    phases.delta.add(compute=queries * (5 * product + 2 * softmax + 2 * scores), link=2 * passing)

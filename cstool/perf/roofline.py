@@ -9,9 +9,10 @@ Source: Williams, Waterman and Patterson, "Roofline: an insightful visual perfor
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cstool.ir import Artifact, FusedKernel, KernelKind, Pairs, Segment, StreamedKernel, work_of
+from cstool.ir import Artifact, KernelKind, Pairs, work_of
 from cstool.perf.cluster import NUMBER_BYTES
-from cstool.perf.wafer import input_bytes, useful_flops
+from cstool.perf.pe import input_bytes
+from cstool.perf.wafer import useful_flops
 
 WHOLE_STEP = "step"
 """the phase that all of them make together"""
@@ -60,47 +61,37 @@ def kernel_loads(artifact: Artifact) -> tuple[Load, ...]:
 
     Pipelined, weights stay where they are, and no kernel has the wafer for itself.
     """
-    plan = artifact.streaming
-    if plan is None:
-        return ()
-    return tuple(
-        load
-        for segment, kernels, planned in zip(artifact.graph.segments, artifact.kernels, plan.kernels, strict=True)
-        for load in _loads_of_segment(artifact, segment, kernels, planned, segment.count * plan.micro_batches)
-    )
+    return tuple(_loads(artifact))
 
 
 def step_load(artifact: Artifact) -> Load:
     """Return a whole step of one system."""
     plan = artifact.streaming
-    inputs = artifact.batch_size // artifact.num_csx * input_bytes(artifact)
+    graph = artifact.graph
+    inputs = artifact.batch_size // artifact.num_csx * input_bytes(graph.inputs, artifact.operand_bits)
     if plan is not None:
         crossing = max(plan.streamed_bytes + inputs, plan.gradient_bytes)
     else:
         # Gradients leave, and their sums come back, where there are several systems.
-        crossing = inputs + artifact.graph.parameter_count * NUMBER_BYTES * (artifact.num_csx > 1)
+        crossing = inputs + graph.parameter_count * NUMBER_BYTES * (artifact.num_csx > 1)
     flops = useful_flops(artifact) // artifact.num_csx
-    return Load(artifact.graph.name, WHOLE_STEP, flops, crossing, artifact.step_s)
+    return Load(graph.name, WHOLE_STEP, flops, crossing, artifact.step_s)
 
 
-def _loads_of_segment(
-    artifact: Artifact,
-    segment: Segment,
-    kernels: tuple[FusedKernel, ...],
-    planned: tuple[StreamedKernel, ...],
-    times: int,
-) -> Iterator[Load]:
-    vectors = {weight.name: weight.size for weight in segment.weights if len(weight.shape) == 1}
-    ops = {op.name: op for op in segment.ops}
-    shapes = {tensor.name: tensor.shape for tensor in segment.tensors}
+def _loads(artifact: Artifact) -> Iterator[Load]:
     samples, clock_hz = artifact.micro_batch_size, artifact.system.clock_hz
-    for kernel, streamed in zip(kernels, planned, strict=True):
+    for segment, kernel, streamed in artifact.streamed():
+        assert artifact.streaming is not None
+        times = segment.count * artifact.streaming.micro_batches
         forward = backward = 0
         if kernel.kind in _PRODUCTS:
-            matrix = streamed.weight_count - sum(vectors.get(name, 0) for name in kernel.weights)
-            forward = backward = 2 * samples * artifact.tokens * matrix
+            own = (weight for weight in segment.weights if weight.name in kernel.weights)
+            vectors = sum(weight.size for weight in own if len(weight.shape) == 1)
+            forward = backward = 2 * samples * artifact.tokens * (streamed.weight_count - vectors)
         elif kernel.kind is KernelKind.ATTENTION:
-            work = (item for name in kernel.ops for item in work_of(ops[name], shapes) if isinstance(item, Pairs))
+            shapes = {tensor.name: tensor.shape for tensor in segment.tensors}
+            ops = (op for op in segment.ops if op.name in kernel.ops)
+            work = (item for op in ops for item in work_of(op, shapes) if isinstance(item, Pairs))
             # Forward the scores and the context, two products; backward two for each of them.
             forward = sum(2 * 2 * samples * item.pairs * item.width for item in work)
             backward = 2 * forward

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from cstool.ir import Layout, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Phases
-from cstool.perf.region import SOFTMAX_OPS, key_block, pair_cycles
+from cstool.perf.region import query_cycles
 from cstool.system import System
 
 LEAST_OUTPUTS = 2
@@ -85,10 +85,7 @@ def streamed_phases(
     """Return the limits of a kernel for one micro-batch.
 
     Args:
-        pe: of the wafer
-        work: of the kernel's ops
         layout: of the activations of the micro-batch
-        samples: of the micro-batch
         stream: what weights take on their way in, gradients on their way out
         needs_delta: whether something before the kernel wants its delta; if not, products need none
         outputs_in_flight: accumulators per token; by so many rows of a sparse W may columns be apart
@@ -107,7 +104,12 @@ def streamed_phases(
             case MatMul():
                 _add_matmul(phases, pe, item, layout, stream, outputs_in_flight, needs_delta)
             case Pairs():
-                _add_pairs(phases, pe, item, layout, samples)
+                t, (forward, delta) = layout.tokens_per_pe, query_cycles(pe, item, layout.columns)
+                # Keys and values of the samples of a group pass by all its rows.
+                kv = pe.wavelets(2 * ceil_div(item.kv_width, layout.columns))
+                passing = item.tokens * ceil_div(samples, layout.groups) * kv
+                phases.forward.add(compute=t * forward, link=passing)
+                phases.delta.add(compute=t * delta, link=2 * passing)
             case Lookup():
                 # All rows pass by, those PEs take what their tokens ask for; of gradients, only these rows leave.
                 i = ceil_div(item.width, layout.columns)
@@ -224,17 +226,3 @@ def _add_row_sums(phases: Phases, pe: Pe, item: RowSums, layout: Layout) -> None
         elements = values * layout.tokens_per_pe
         compute = pe.partial_sum_cycles(elements, layout.columns)
         limits.add(compute=compute, link=2 * elements * is_shared, latency=latency * (values > 0))
-
-
-def _add_pairs(phases: Phases, pe: Pe, item: Pairs, layout: Layout, samples: int) -> None:
-    d = ceil_div(item.width, layout.columns)
-    kv = ceil_div(item.kv_width, layout.columns)
-    heads, keys = ceil_div(d, item.head_width), ceil_div(item.pairs, item.tokens)
-    t = layout.tokens_per_pe
-    product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, kv))
-    softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
-    scores = heads * pe.partial_sum_cycles(keys, 1 + (d % item.head_width > 0))
-    # Keys and values of the samples of a group pass by all its rows.
-    passing = item.tokens * ceil_div(samples, layout.groups) * pe.wavelets(2 * kv)
-    phases.forward.add(compute=t * (2 * product + softmax + scores), link=passing)
-    phases.delta.add(compute=t * (5 * product + 2 * softmax + 2 * scores), link=2 * passing)

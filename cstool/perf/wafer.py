@@ -1,9 +1,8 @@
 """An artifact as a step of the modelled cluster: its kernels as ops of the stream, its system as resources."""
 
-import math
 from collections.abc import Iterator
 
-from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel
+from cstool.ir import BOUNDS, Artifact, FusedKernel, PhaseCycles, Segment, StreamedKernel
 from cstool.models.statistics import count_statistics
 from cstool.perf.cluster import (
     BROADCAST,
@@ -18,12 +17,13 @@ from cstool.perf.cluster import (
     UPDATING,
     WORKERS,
     Cluster,
+    Schedule,
     Section,
     Step,
     StreamedOp,
     step_of,
 )
-from cstool.perf.pe import input_element_bytes
+from cstool.perf.pe import input_bytes
 from cstool.system import System
 
 
@@ -41,11 +41,10 @@ def tree_stages(num_csx: int, fan_out: int) -> int:
     return stages
 
 
-def cluster_of(artifact: Artifact, update_ops: int) -> Cluster:
-    """Resources of the systems that an artifact for weight streaming is for.
+def schedule_of(artifact: Artifact, update_ops: int) -> Schedule:
+    """The kernels of an artifact for weight streaming as ops of the stream, and the resources of its systems.
 
     Args:
-        artifact: with a plan for weight streaming
         update_ops: operations of an update per weight
     """
     system, plan, need = artifact.system, artifact.streaming, artifact.memoryx
@@ -54,7 +53,7 @@ def cluster_of(artifact: Artifact, update_ops: int) -> Cluster:
     assert plan is not None
     # One link more than stages: the last one leads to the system, or the only one from MemoryX.
     hops = 1 if swarmx is None else 1 + tree_stages(artifact.num_csx, swarmx.fan_out)
-    return Cluster(
+    cluster = Cluster(
         memory_bytes_per_s=memoryx.bytes_per_s,
         update_s_per_weight=update_ops / memoryx.flops,
         link_bytes_per_s=system.io_bytes_per_s,
@@ -64,23 +63,20 @@ def cluster_of(artifact: Artifact, update_ops: int) -> Cluster:
         optimizer_states=need.optimizer_bytes / need.gradient_bytes if need.gradient_bytes else 0.0,
         waits_for_norm=artifact.waits_for_norm,
     )
-
-
-def sections_of(artifact: Artifact) -> tuple[Section, ...]:
-    """Return the kernels of an artifact for weight streaming as ops of the stream, for one micro-batch."""
-    assert artifact.streaming is not None
-    clock_hz = artifact.system.clock_hz
-    return tuple(
+    sections = tuple(
         Section(
-            tuple(_op(clock_hz, segment, kernel, streamed) for kernel, streamed in zip(kernels, planned, strict=True)),
+            tuple(
+                _op(system.clock_hz, segment, kernel, streamed)
+                for kernel, streamed in zip(kernels, planned, strict=True)
+            ),
             segment.count,
             max(streamed.cycles.recomputes for streamed in planned),
             tuple(tuple(segment.name_of(kernel.name, n) for kernel in kernels) for n in range(segment.count)),
         )
-        for segment, kernels, planned in zip(
-            artifact.graph.segments, artifact.kernels, artifact.streaming.kernels, strict=True
-        )
+        for segment, kernels, planned in zip(artifact.graph.segments, artifact.kernels, plan.kernels, strict=True)
     )
+    sample_bytes = input_bytes(artifact.graph.inputs, artifact.operand_bits)
+    return Schedule(sections, cluster, plan.micro_batches, artifact.micro_batch_size * sample_bytes)
 
 
 def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: StreamedKernel) -> StreamedOp:
@@ -102,29 +98,15 @@ def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: Stream
     )
 
 
-def input_bytes(artifact: Artifact) -> int:
-    """Size of the inputs of a sample on their way [bytes]: numbers as operands, ids and labels 32 bits."""
-    bits = artifact.operand_bits
-    return sum(input_element_bytes(tensor, bits) * math.prod(tensor.shape) for tensor in artifact.graph.inputs)
-
-
-def micro_batch_bytes(artifact: Artifact) -> int:
-    """Size of the inputs of a micro-batch on their way [bytes]."""
-    return artifact.micro_batch_size * input_bytes(artifact)
-
-
 def cluster_step(artifact: Artifact, update_ops: int) -> Step:
     """Time of a step on all systems that an artifact is for, with MemoryX and SwarmX around them.
 
     Args:
-        artifact: of any mode
         update_ops: operations of an update per weight; of a pipelined model the artifact has what they take
     """
     if artifact.pipelined is not None:
         return _pipelined_step(artifact)
-    plan, cluster = artifact.streaming, cluster_of(artifact, update_ops)
-    assert plan is not None
-    return step_of(sections_of(artifact), cluster, plan.micro_batches, micro_batch_bytes(artifact))
+    return step_of(schedule_of(artifact, update_ops))
 
 
 def _pipelined_step(artifact: Artifact) -> Step:
@@ -138,7 +120,7 @@ def _pipelined_step(artifact: Artifact) -> Step:
     samples, clock_hz = artifact.batch_size // artifact.num_csx, system.clock_hz
     per_replica = -(-samples // (plan.replicas[0] * plan.replicas[1]))
     beat_s = plan.stages[plan.bottleneck].cycles.total / clock_hz
-    inputs_s = samples * input_bytes(artifact) / system.io_bytes_per_s
+    inputs_s = samples * input_bytes(artifact.graph.inputs, artifact.operand_bits) / system.io_bytes_per_s
     work_s, filling_s = per_replica * beat_s, (2 * len(plan.stages) - 2) * beat_s
     update_s = plan.update_cycles / clock_hz
     exchange_s, hops_s = exchange(system, artifact.graph.parameter_count, artifact.num_csx)
@@ -163,11 +145,6 @@ def _pipelined_step(artifact: Artifact) -> Step:
 
 def exchange(system: System, weights: int, num_csx: int) -> tuple[float, float]:
     """Time of systems to add up gradients that are on them: on a link, and for the hops of SwarmX [s].
-
-    Args:
-        system: each of them
-        weights: of the model
-        num_csx: how many
 
     Example: of a million weights, 4 MB go up and down a link of 150 GB/s; two stages are three hops each way.
 
@@ -203,31 +180,20 @@ def zero_weights(artifact: Artifact) -> int:
 
 def _zeros(artifact: Artifact) -> Iterator[tuple[int, int]]:
     """Yield the zeros of the weights of each kernel, all layers, and in how many products they are."""
-    if artifact.streaming is None:
-        return
-    for segment, kernels, planned in zip(
-        artifact.graph.segments, artifact.kernels, artifact.streaming.kernels, strict=True
-    ):
-        sizes = {weight.name: weight.size for weight in segment.weights}
-        for kernel, streamed in zip(kernels, planned, strict=True):
-            # Tied weights are dense; of them `sizes` has none.
-            dense = sum(sizes.get(name, 0) for name in kernel.weights)
-            yield segment.count * max(0, dense - streamed.weight_count), 3 if streamed.cycles.delta.ingress else 2
+    for segment, kernel, streamed in artifact.streamed():
+        # Tied weights are dense, and of another segment.
+        dense = sum(weight.size for weight in segment.weights if weight.name in kernel.weights)
+        yield segment.count * max(0, dense - streamed.weight_count), 3 if streamed.cycles.delta.ingress else 2
 
 
 def limit_shares(artifact: Artifact) -> dict[str, float]:
     """Share of each limit in the modelled cycles of the kernels of a step."""
     found = dict.fromkeys(BOUNDS, 0)
-    for count, cycles in _all_cycles(artifact):
+    kernels = [(segment.count, streamed.cycles) for segment, _, streamed in artifact.streamed()]
+    if artifact.pipelined is not None:
+        kernels = [(1, stage.cycles) for stage in artifact.pipelined.stages]
+    for count, cycles in kernels:
         for times, phase in ((1 + cycles.recomputes, cycles.forward), (1, cycles.delta), (1, cycles.gradient)):
             found[phase.bound] += count * times * phase.cycles
     total = sum(found.values()) or 1
     return {bound: cycles / total for bound, cycles in found.items()}
-
-
-def _all_cycles(artifact: Artifact) -> list[tuple[int, KernelCycles]]:
-    if artifact.pipelined is not None:
-        return [(1, stage.cycles) for stage in artifact.pipelined.stages]
-    assert artifact.streaming is not None
-    segments = zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
-    return [(segment.count, kernel.cycles) for segment, kernels in segments for kernel in kernels]
