@@ -1,24 +1,46 @@
 """Programs for tests of the compiler: small models and the numbers of a real wafer, or of a few PEs."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cstool.compiler.compile import KERNEL_PASSES, run_passes
-from cstool.compiler.memory import AddBackward, PlanMemory
+import yaml
+
+from cstool.compiler.compile import MEMORY_PASSES, run_passes
 from cstool.compiler.program import Pass, Program, Request
-from cstool.compiler.streaming import PlanStreaming
+from cstool.compiler.streaming import plan_streaming
 from cstool.ir import Graph, Op, Segment
 from cstool.optimizers import make_optimizer
-from cstool.params import AdamW
+from cstool.params import AdamW, Params, load_params
 from cstool.system import Fabric, System, load_system
 from tests.models import FAMILIES, decoder, fc_mnist
 
-UP_TO_MEMORY: tuple[Pass, ...] = (*KERNEL_PASSES, AddBackward(), PlanMemory())
-UP_TO_STREAMING: tuple[Pass, ...] = (*UP_TO_MEMORY, PlanStreaming())
+FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
+UP_TO_STREAMING: tuple[Pass, ...] = (*MEMORY_PASSES, plan_streaming)
+
+
+SMALL_GPT = {
+    "name": "gpt2",
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "num_heads": 4,
+    "num_hidden_layers": 2,
+    "filter_size": 256,
+    "max_position_embeddings": 128,
+}
+"""section of a GPT with two layers"""
+
+
+def written_params(file: Path, model: Mapping[str, Any], *, batch_size: int = 48, **init: Any) -> Params:
+    """Return params of a model that a file has, with other keys of `trainer.init`."""
+    of_text = model["name"] != "fc_mnist"
+    loader = {"data_processor": "GptHDF5MapDataProcessor" if of_text else "MNISTDataProcessor", "data_dir": "."}
+    settings = {"model": dict(model), "optimizer": {"AdamW": {"learning_rate": 0.1}}, "loop": {"max_steps": 1}, **init}
+    fit = {"train_dataloader": {**loader, "batch_size": batch_size}}
+    file.write_text(yaml.safe_dump({"trainer": {"init": settings, "fit": fit}}))
+    return load_params(file)
 
 
 def every_family(layers: int = 3, dropout: float = 0.0) -> dict[str, Graph]:
@@ -54,7 +76,6 @@ def compiled(graph: Graph, passes: Iterable[Pass], request: Request | None = Non
 def kernel_cycles(program: Program) -> int:
     """Return what the kernels of a step take on one system, as planned for weight streaming."""
     plan = program.streaming
-    assert plan is not None
     return plan.micro_batches * sum(
         segment.count * kernel.cycles.total
         for segment, kernels in zip(program.graph.segments, plan.kernels, strict=True)

@@ -1,7 +1,5 @@
 """Stages made up for tests: whatever sizes, and what each costs in regions of any size."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from typing import Any

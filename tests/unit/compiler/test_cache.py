@@ -1,7 +1,5 @@
 """compile_dir: the same input is compiled once, and what changed is said."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -102,9 +100,10 @@ def test_all_numbers_of_a_system_count(path):
     assert inputs_of(replace(REQUEST, system=changed(SYSTEM, path))) != inputs_of()
 
 
-def test_what_a_cluster_lacks_counts():
+def test_what_a_cluster_lacks_and_the_length_of_samples_count():
     for name in ("memoryx", "swarmx"):
         assert inputs_of(replace(REQUEST, system=replace(SYSTEM, **{name: None}))) != inputs_of()
+    assert inputs_of(sequence=4) != inputs_of()
 
 
 def test_sources_of_numbers_do_not_count():
@@ -115,10 +114,6 @@ def test_sources_of_numbers_do_not_count():
 @pytest.mark.parametrize("family", [family for family in FAMILIES if FAMILIES[family]])
 def test_models_count(family):
     assert inputs_of(**FAMILIES[family])["graph"] != inputs_of()["graph"]
-
-
-def test_the_length_of_samples_counts():
-    assert inputs_of(sequence=4) != inputs_of()
 
 
 def test_the_program_counts(monkeypatch):
@@ -133,9 +128,7 @@ def test_names_are_those_of_the_real_machine(tmp_path):
     assert re.fullmatch(r"cs_[0-9]{19}\.json", path.name)
     assert path == artifact_path(tmp_path, dict(reversed(inputs_of().items())))
     assert path != artifact_path(tmp_path, inputs_of(layers=2))
-
-
-def test_a_name_never_changes(tmp_path):
+    # For ever.
     assert artifact_path(tmp_path, {"num_csx": "1"}).name == "cs_6396979161628405267.json"
 
 
@@ -282,5 +275,4 @@ def test_of_many_the_latest_are_compared(tmp_path):
         document = json.dumps({"inputs": {"num_csx": str(number)}})
         (tmp_path / f"cs_{number:019}.json").write_text(document)
     text = explain_miss(tmp_path, inputs_of(replace(REQUEST, num_csx=2)))
-    assert text is not None
     assert old.name not in text

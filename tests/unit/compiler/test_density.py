@@ -1,23 +1,21 @@
 """Sparsity of a params file in the compiler: how many weights are counted, what streams, what is said of it."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from cstool.compiler import compile_model, compile_or_load
 from cstool.compiler.density import count_nonzeros, sparsity_notes
 from cstool.errors import ParamsError
 from cstool.ir import Artifact, Graph
 from cstool.models import build_graph
-from cstool.params import Params, load_params
+from cstool.params import Params
 from cstool.perf.wafer import useful_flops
 from cstool.system import load_system
+from tests.unit.compiler.programs import SMALL_GPT, written_params
 
 Make = Callable[..., Params]
 CS2 = load_system("cs2")
@@ -41,25 +39,8 @@ def params(tmp_path) -> Make:
     """Params of a small decoder of two layers with these groups of sparsity."""
 
     def make(*groups: dict[str, Any], max_steps: int = 10) -> Params:
-        init: dict[str, Any] = {
-            "model": {
-                "name": "gpt2",
-                "vocab_size": 256,
-                "hidden_size": 64,
-                "num_heads": 4,
-                "num_hidden_layers": 2,
-                "filter_size": 256,
-                "max_position_embeddings": 128,
-            },
-            "optimizer": {"AdamW": {"learning_rate": 0.1}},
-            "loop": {"max_steps": max_steps},
-        }
-        loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": 48}
-        if groups:
-            init["sparsity"] = list(groups) if len(groups) > 1 else groups[0]
-        file = tmp_path / "x.yaml"
-        file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": {"train_dataloader": loader}}}))
-        return load_params(file)
+        sparsity = {"sparsity": list(groups) if len(groups) > 1 else groups[0]} if groups else {}
+        return written_params(tmp_path / "x.yaml", SMALL_GPT, loop={"max_steps": max_steps}, **sparsity)
 
     return make
 
@@ -130,8 +111,6 @@ def streamed(params: Params) -> Artifact:
 
 def test_of_a_sparse_model_the_non_zeros_are_streamed_each_with_its_place(params):
     dense, sparse = streamed(params()), streamed(params({"sparsity": 0.875}))
-    assert dense.streaming is not None
-    assert sparse.streaming is not None
     total = {"weight_count": 0, "stream_bytes": 0, "gradient_bytes": 0}
     for old, new in zip(dense.streaming.kernels[1], sparse.streaming.kernels[1], strict=True):
         for name in total:

@@ -1,7 +1,5 @@
 """What is different between two artifacts, as whole texts."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator
@@ -27,7 +25,7 @@ from cstool.ir import (
 )
 from cstool.ir._plain_data import from_plain
 from tests.models import decoder
-from tests.unit.ir.artifacts import SRAM, SYSTEM, pipelined_artifact, streaming_artifact
+from tests.unit.ir.artifacts import SRAM, SYSTEM, pipelined_artifact, plan, streaming_artifact
 
 STREAMING = streaming_artifact()
 PIPELINED = pipelined_artifact()
@@ -37,12 +35,6 @@ ARTIFACTS = {"pipelined": PIPELINED, "streaming": STREAMING}
 def text(a: Artifact, b: Artifact) -> str:
     """All changes, a line each."""
     return "".join(f"{change}\n" for change in differences(a, b))
-
-
-def plan(artifact: Artifact, **changes: Any) -> Artifact:
-    """The artifact with changes to its plan."""
-    name = "pipelined" if artifact.streaming is None else "streaming"
-    return replace(artifact, **{name: replace(getattr(artifact, name), **changes)})
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)

@@ -1,7 +1,5 @@
 """Kernels: every op in one of them, in the order of the stream, around one anchor; what they read and make."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -10,37 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.compiler.compile import KERNEL_PASSES
-from cstool.compiler.fusion import MatchKernels, group_ops
+from cstool.compiler.fusion import group_ops, match_kernels
 from cstool.compiler.program import op_of, outer_reads
 from cstool.compiler.text import program_text
 from cstool.ir import Graph, KernelKind, Op, OpKind, Segment, Tensor, rules_of
-from tests.models import FAMILIES
-from tests.unit.compiler.programs import compiled, every_family
-
-FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
+from tests.unit.compiler.programs import FAMILY_NAMES, compiled, every_family
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_every_op_is_in_one_kernel_in_the_order_of_the_stream(family, dropout):
+def test_every_op_is_in_one_kernel_around_one_kind_of_anchor(family, dropout):
     graph = every_family(dropout=dropout)[family]
-    program = compiled(graph, KERNEL_PASSES)
-    for segment, kernels in zip(graph.segments, program.kernels, strict=True):
+    for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
         assert [name for kernel in kernels for name in kernel.ops] == [op.name for op in segment.ops]
         assert len({kernel.name for kernel in kernels}) == len(kernels)
-
-
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_every_kernel_has_one_kind_of_anchor(family):
-    graph = every_family()[family]
-    for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
         for kernel in kernels:
-            anchors = [op for name in kernel.ops if rules_of(op := op_of(segment, name)).anchor]
+            ops = [op_of(segment, name) for name in kernel.ops]
+            anchors = [op for op in ops if rules_of(op).anchor]
             assert {rules_of(op).anchor for op in anchors} == {kernel.kind}
             assert anchors[0].name == kernel.name
             # Several products are one where they read the same.
             assert len({op.inputs for op in anchors}) == 1
             assert len(anchors) == 1 or kernel.kind is KernelKind.MATMUL
+            assert list(kernel.weights) == [weight for op in ops for weight in op.weights]
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
@@ -70,14 +60,6 @@ def test_what_kernels_read_and_make_is_what_crosses_between_them(family):
                 where = kernel.name, 100 * number + repetition
                 assert {segment.name_of(name, repetition) for name in kernel.makes} == crossing.get(where, set())
                 assert {segment.name_of(name, repetition) for name in kernel.reads} == incoming[where]
-
-
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_kernels_have_the_weights_of_their_ops(family):
-    graph = every_family()[family]
-    for segment, kernels in zip(graph.segments, compiled(graph, KERNEL_PASSES).kernels, strict=True):
-        for kernel in kernels:
-            assert list(kernel.weights) == [w for name in kernel.ops for w in op_of(segment, name).weights]
 
 
 KINDS = st.lists(st.sampled_from(list(OpKind)), max_size=12)
@@ -123,7 +105,7 @@ def test_a_kernel_of_two_kinds_is_refused():
     program = replace(program, kernels=(program.kernels[0], (both, *others[1:]), program.kernels[2]))
     layer = re.escape(first.name)
     with pytest.raises(ValueError, match=rf"^{layer}: no kernel does linear, linear, linear, attention at once$"):
-        MatchKernels()(program)
+        match_kernels(program)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "falcon, one norm", "gemma2", "bloom", "fc_mnist"])

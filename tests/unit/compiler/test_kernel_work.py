@@ -1,7 +1,5 @@
 """What kernels compute: the work of their ops, products of one activation put together."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,10 +14,9 @@ from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
 from cstool.params import FcMnistParams
 from cstool.perf.streaming import Stream
-from tests.models import FAMILIES, decoder, fc_mnist
-from tests.unit.compiler.programs import a_request, compiled, every_family
+from tests.models import decoder, fc_mnist
+from tests.unit.compiler.programs import FAMILY_NAMES, a_request, compiled, every_family
 
-FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
 KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), makes=("y",), weights=())
 
 
@@ -27,10 +24,14 @@ def program_of(graph: Graph) -> Program:
     return compiled(graph, KERNEL_PASSES)
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_kernels_together_hold_each_weight_where_it_is_used(family):
+@pytest.fixture(params=FAMILY_NAMES)
+def program(request) -> Program:
+    """A model of each family."""
+    return program_of(every_family()[request.param])
+
+
+def test_kernels_together_hold_each_weight_where_it_is_used(program):
     """A tied weight counts in every kernel that names it; matrices, tables and vectors, told apart by their shapes."""
-    program = program_of(every_family()[family])
     for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
         weights = segment_weights(program.graph, segment)
         for work in works:
@@ -43,9 +44,7 @@ def test_kernels_together_hold_each_weight_where_it_is_used(family):
             assert work.inputs == max((shape[1] for shape in shapes if len(shape) == 2), default=0)
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_putting_products_together_leaves_their_sum(family):
-    program = program_of(every_family()[family])
+def test_putting_products_together_leaves_their_sum(program):
     flops = 0
     for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
         for work in works:
@@ -56,9 +55,7 @@ def test_putting_products_together_leaves_their_sum(family):
     assert flops == count_statistics(program.graph).sample_flops.forward
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_only_what_reads_the_batch_passes_no_delta_on(family):
-    program = program_of(every_family()[family])
+def test_only_what_reads_the_batch_passes_no_delta_on(program):
     inputs = {tensor.name for tensor in program.graph.inputs}
     without = [work.kernel for works in kernel_works(program) for work in works if not work.needs_delta]
     assert without

@@ -1,7 +1,5 @@
 """Lives of activations and deltas, and recomputation: against a step executed op by op, all layers written out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,9 +11,7 @@ from cstool.compiler.program import Life, Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.ir import Graph, Initializer, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
 from tests.models import FAMILIES, decoder
-from tests.unit.compiler.programs import UP_TO_MEMORY, compiled, every_family
-
-FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
+from tests.unit.compiler.programs import FAMILY_NAMES, MEMORY_PASSES, compiled, every_family
 
 
 def backward_reads(op: Op, graph: Graph) -> list[str]:
@@ -36,7 +32,7 @@ def two_repetitions(family: str) -> Graph:
 def test_lives_of_activations_against_a_step_executed_op_by_op(family):
     """Forward is moments 0 to n - 1 of all n ops, backward n to 2 n - 1: when is each first made, when last needed?"""
     graph = two_repetitions(family)
-    program = compiled(graph, UP_TO_MEMORY)
+    program = compiled(graph, MEMORY_PASSES)
     ops = graph.ops
     made: dict[str, int] = {}
     needed: dict[str, int] = {}
@@ -92,7 +88,7 @@ def _kernel_of(program: Program) -> dict[str, tuple[str, int]]:
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_kernels_keep_what_their_backward_reads(family):
     graph = two_repetitions(family)
-    program = compiled(graph, UP_TO_MEMORY)
+    program = compiled(graph, MEMORY_PASSES)
     for segment, kernels in zip(graph.segments, program.kernels, strict=True):
         ops = {op.name: op for op in segment.ops}
         for kernel in kernels:
@@ -107,7 +103,7 @@ def test_deltas_that_differ_never_share_memory(family):
     After each op, those deltas that are still to be read need memory, equal ones once.
     """
     graph = two_repetitions(family)
-    program = compiled(graph, UP_TO_MEMORY)
+    program = compiled(graph, MEMORY_PASSES)
     inputs = {tensor.name for tensor in graph.inputs}
     for segment, lives in zip(graph.segments, program.lives, strict=True):
         n = len(segment.ops)
@@ -153,7 +149,7 @@ def test_a_delta_for_the_segment_before_waits_until_this_one_is_through():
     )
     last = segment(op(OpKind.SOFTMAX_LOSS, "loss", ("e.y", "labels", "mask"), ("head",)))
     inputs = tuple(Tensor(name, (3,), "int32") for name in ("input_ids", "labels", "mask"))
-    program = compiled(Graph("two", inputs, (first, middle, last), "loss.y"), UP_TO_MEMORY)
+    program = compiled(Graph("two", inputs, (first, middle, last), "loss.y"), MEMORY_PASSES)
     deltas = {life.name: (life.start, life.stop) for life in program.lives[1] if life.name.startswith("delta")}
     # Moments 3, 4, 5 are backward of e, d, c. Deltas of c and d are that of e.
     assert deltas == {"delta e.y": (3, 5), "delta b.y": (4, 5), "delta a.y": (5, 5)}
@@ -310,7 +306,7 @@ class Step:
 @pytest.mark.parametrize("family", [*FAMILIES])
 def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family):
     layers = 10
-    program = compiled(decoder(layers=layers, **FAMILIES[family]), UP_TO_MEMORY)
+    program = compiled(decoder(layers=layers, **FAMILIES[family]), MEMORY_PASSES)
     works = kernel_works(program)
     blocks = sum(segment.count for segment in program.graph.segments[1:-1])
     for recompute in recompute_options(blocks):

@@ -1,7 +1,5 @@
 """Placement: made-up chains on wafers of all sizes, tiny ones against all serpentine cuts, and real models."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from cstool.compiler import compile_model
 from cstool.compiler.columns import Column
-from cstool.compiler.placement import Cut, Floor, NoPlacement, Placement, place, stage_cycles, wire_length
+from cstool.compiler.placement import Cut, Floor, NoPlacement, Placement, place, stage_cycles
 from cstool.ir import Artifact, Region
 from cstool.params import load_params
 from cstool.system import load_system
@@ -68,7 +66,6 @@ def test_placements_are_sound(stages, width, height):
         return
     assert_sound(stages, placement, width, height)
     assert place(stages, width, height) == placement
-    assert placement.wire_pes == wire_length(placement.regions)
 
 
 def assert_honest(error: NoPlacement, stages: Sequence[MadeUp], width: int, height: int) -> None:
@@ -201,16 +198,8 @@ def artifact(request) -> Artifact:
     return compile_model(load_params(request.param), load_system("cs2"), execution_mode="pipelined")
 
 
-def test_the_gpt_is_of_about_100_million_parameters_and_512_tokens():
-    graph = compile_model(load_params(GPT_100M), load_system("cs2"), execution_mode="pipelined").graph
-    assert graph.parameter_count == pytest.approx(100e6, rel=0.02)
-    assert {tensor.shape for tensor in graph.inputs} == {(512,)}
-    assert [segment.count for segment in graph.segments if segment.count > 1] == [12]
-
-
 def test_nine_tenths_of_the_pes_of_cs2_work_for_a_stage(artifact):
     plan = artifact.pipelined
-    assert plan is not None
     replicas = plan.replicas[0] * plan.replicas[1]
     assigned = replicas * sum(stage.region.pes for stage in plan.stages)
     assert assigned >= 0.9 * artifact.system.fabric.pes
@@ -219,7 +208,6 @@ def test_nine_tenths_of_the_pes_of_cs2_work_for_a_stage(artifact):
 def test_the_slowest_stage_is_within_a_tenth_of_the_mean(artifact):
     """Of the stages whose size time has set: not memory, nor that a region has no less than one row."""
     plan = artifact.pipelined
-    assert plan is not None
     totals = [
         stage.cycles.total
         for stage in plan.stages

@@ -1,7 +1,5 @@
 """Routing: random edges between placed stages against a checker that walks every hop, and the checker's own tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from cstool.compiler import compile_model
 from cstool.compiler.placement import NoPlacement, place
-from cstool.compiler.routing import NoColors, RoutedEdge, color_graph, route
+from cstool.compiler.routing import Edge, NoColors, color_graph, route
 from cstool.ir import Region, Route
 from cstool.params import load_params
 from cstool.system import load_system
@@ -36,12 +34,12 @@ def floors(draw: st.DrawFn) -> tuple[tuple[Region, ...], int, int]:
 
 
 @st.composite
-def edges(draw: st.DrawFn, count: int, most_wavelets: int) -> list[RoutedEdge]:
+def edges(draw: st.DrawFn, count: int, most_wavelets: int) -> list[Edge]:
     """What moves: along the chain and back, over some stages, ties both ways, inputs; not all of it each time."""
     found = []
 
     def add(kind: str, source: int, target: int, wavelets: int) -> None:
-        found.append(RoutedEdge(f"edge {len(found)}", source, target, kind, wavelets))
+        found.append(Edge(f"edge {len(found)}", source, target, kind, wavelets))
 
     sizes = st.integers(1, most_wavelets)
     for number in range(count - 1):
@@ -61,7 +59,7 @@ def edges(draw: st.DrawFn, count: int, most_wavelets: int) -> list[RoutedEdge]:
 
 
 def assert_legal(
-    regions: Sequence[Region], routes: Sequence[Route], routed: Sequence[RoutedEdge], size: tuple[int, int], cycles: int
+    regions: Sequence[Region], routes: Sequence[Route], routed: Sequence[Edge], size: tuple[int, int], cycles: int
 ) -> None:
     """Every edge has a route with lanes enough, and the checker finds nothing."""
     for edge, found in zip(routed, routes, strict=True):
@@ -90,18 +88,17 @@ def test_routes_are_legal_or_colors_do_not_suffice(data, floor):
 def test_narrow_edges_along_a_chain_always_have_colors(data, count, width, height):
     """As they come in models: each stage to the next and back, and residual connections over three of them."""
     regions = place([MadeUp(work=data.draw(st.integers(500, 5_000))) for _ in range(count)], width, height).regions
-    routed = [RoutedEdge(f"{n}", n, n + 1, "activation", 1) for n in range(count - 1)]
-    routed += [RoutedEdge(f"{n}", n + 1, n, "delta", 1) for n in range(count - 1)]
-    routed += [RoutedEdge(f"residual {n}", n, n + 3, "activation", 1) for n in range(0, count - 3, 2)]
-    routed += [RoutedEdge(f"residual {n}", n + 3, n, "delta", 1) for n in range(0, count - 3, 2)]
-    routed.append(RoutedEdge("x", -1, 0, "input", 1))
+    routed = [Edge(f"{n}", n, n + 1, "activation", 1) for n in range(count - 1)]
+    routed += [Edge(f"{n}", n + 1, n, "delta", 1) for n in range(count - 1)]
+    routed += [Edge(f"residual {n}", n, n + 3, "activation", 1) for n in range(0, count - 3, 2)]
+    routed += [Edge(f"residual {n}", n + 3, n, "delta", 1) for n in range(0, count - 3, 2)]
+    routed.append(Edge("x", -1, 0, "input", 1))
     assert_legal(regions, route(regions, routed, 1, COLORS), routed, (width, height), 1)
 
 
 @pytest.mark.parametrize("path", [FC_MNIST, GPT_100M], ids=lambda path: path.stem)
 def test_routes_of_real_models_are_legal(path):
     plan = compile_model(load_params(path), load_system("cs2"), execution_mode="pipelined").pipelined
-    assert plan is not None
     regions = [stage.region for stage in plan.stages]
     size = plan.replica_width, plan.replica_height
     colors = [color for color in range(21) if color not in plan.kernel_colors.values()]
@@ -113,9 +110,9 @@ def test_routes_of_real_models_are_legal(path):
 SQUARES = (Region(0, 0, 5, 5), Region(5, 0, 5, 5), Region(5, 5, 5, 5), Region(0, 5, 5, 5))
 
 
-def one(source: int, target: int, wavelets: int = 1, kind: str = "activation") -> RoutedEdge:
+def one(source: int, target: int, wavelets: int = 1, kind: str = "activation") -> Edge:
     """An edge."""
-    return RoutedEdge(f"{source} to {target}", source, target, kind, wavelets)
+    return Edge(f"{source} to {target}", source, target, kind, wavelets)
 
 
 def test_neighbours_are_connected_across_their_border():
@@ -154,7 +151,7 @@ def test_a_bundle_wider_than_a_border_is_an_error():
 
 def test_routes_that_all_meet_need_a_color_each():
     row = (Region(0, 0, 1, 1), Region(1, 0, 1, 1))
-    routed = [RoutedEdge(f"{n}", n % 2, 1 - n % 2, "activation", 1) for n in range(4)]
+    routed = [Edge(f"{n}", n % 2, 1 - n % 2, "activation", 1) for n in range(4)]
     assert sorted(found.color for found in route(row, routed, 1, range(4))) == [0, 1, 2, 3]
     with pytest.raises(NoColors) as error:
         route(row, routed, 1, range(3))
@@ -226,10 +223,7 @@ ONE = "activation a 0->1"
 PLANTED: dict[str, tuple[list[Route], list[str]]] = {
     "none": ([legal()], []),
     "color not allowed": ([legal(color=21)], [f"{ONE}: color 21 is not allowed"]),
-    "color of kernels": (
-        [legal(color=9)],
-        [f"{ONE}: color 9 is not allowed", f"{ONE}: color 9 belongs to kernels"],
-    ),
+    "color of kernels": ([legal(color=9)], [f"{ONE}: color 9 is not allowed", f"{ONE}: color 9 belongs to kernels"]),
     "no lanes": ([legal(lanes=0)], [f"{ONE}: no lanes"]),
     "no path": ([legal(path=())], [f"{ONE}: no path"]),
     "askew": ([legal(path=((4, 1), (5, 2)))], [f"{ONE}: from (4, 1) to (5, 2) is neither across nor down"]),
@@ -241,10 +235,6 @@ PLANTED: dict[str, tuple[list[Route], list[str]]] = {
     "begins elsewhere": (
         [legal(path=((5, 1), (6, 1)))],
         [f"{ONE}, lane 0: begins at (5, 1), not at the border of its source"],
-    ),
-    "begins inside": (
-        [legal(path=((3, 1), (5, 1)))],
-        [f"{ONE}, lane 0: begins at (3, 1), not at the border of its source"],
     ),
     "a second lane begins elsewhere": (
         [legal(lanes=2, path=((4, 4), (5, 4)))],
@@ -262,10 +252,7 @@ PLANTED: dict[str, tuple[list[Route], list[str]]] = {
         [legal(path=((4, 0), (4, -1), (5, -1), (5, 0)))],
         [f"{ONE}, lane 0: leaves the replica at (4, -1)"],
     ),
-    "crosses itself": (
-        [legal(path=((4, 1), (6, 1), (6, 2), (5, 2), (5, 0)))],
-        [f"{ONE}, lane 0: crosses itself"],
-    ),
+    "crosses itself": ([legal(path=((4, 1), (6, 1), (6, 2), (5, 2), (5, 0)))], [f"{ONE}, lane 0: crosses itself"]),
     "two routes at a PE": (
         [legal(path=((4, 1), (6, 1))), legal(name="b", source=2, path=((6, 5), (6, 0)))],
         ["activation b 2->1, lane 0: color 10 at (6, 1) is that of activation a 0->1, lane 0"],

@@ -1,25 +1,22 @@
 """Shapes: every family passes, and whatever does not go together is named."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from cstool.compiler.compile import InferShapes
+from cstool.compiler.compile import infer_shapes
 from cstool.compiler.program import Program
 from cstool.ir import Graph, Tensor, Weight
-from tests.models import FAMILIES, decoder
-from tests.unit.compiler.programs import a_request, every_family, with_op, with_shape
+from tests.models import decoder
+from tests.unit.compiler.programs import FAMILY_NAMES, a_request, every_family, with_op, with_shape
 
 LAYER = "transformer_decoder.layers.{n}"
 ATTENTION = f"{LAYER}.self_attn"
 FFN = f"{LAYER}.ffn.ffn.0.linear_layer"
-FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
 
 
 def infer(graph: Graph) -> Program:
-    return InferShapes()(Program(graph, a_request()))
+    return infer_shapes(Program(graph, a_request()))
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)

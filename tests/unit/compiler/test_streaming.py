@@ -1,7 +1,5 @@
 """Weight streaming: the largest micro-batch, the account of the fullest PE, the modelled step, what does not fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,8 +15,7 @@ from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import StreamMemory
-from cstool.compiler.streaming import SIZES, PlanStreaming
-from cstool.errors import CompileError
+from cstool.compiler.streaming import SIZES, plan_streaming
 from cstool.ir import ExecutionMode, Graph, Layout, Recompute, StreamingPlan
 from cstool.models import build_graph
 from cstool.params import FcMnistParams
@@ -26,7 +23,14 @@ from cstool.perf.pe import Pe
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 from cstool.system import System, load_system
 from tests.models import FAMILIES, decoder, fc_mnist
-from tests.unit.compiler.programs import UP_TO_MEMORY, UP_TO_STREAMING, a_request, compiled, kernel_cycles, small_system
+from tests.unit.compiler.programs import (
+    MEMORY_PASSES,
+    UP_TO_STREAMING,
+    a_request,
+    compiled,
+    kernel_cycles,
+    small_system,
+)
 
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 GRAPHS = [
@@ -98,8 +102,8 @@ def test_the_choice_is_that_of_trying_everything(graph, width, height, data_byte
     whole = small_system(width, height)
     system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
     request = a_request(system, batch_size, operand_bits=operand_bits, recompute="needed")
-    program = compiled(graph, UP_TO_MEMORY, request)
-    planned = PlanStreaming()(program)
+    program = compiled(graph, MEMORY_PASSES, request)
+    planned = plan_streaming(program)
     even = sorted({math.ceil(batch_size / count) for count in range(1, batch_size + 1)}, reverse=True)
     # Of these batches, equal micro-batches leave a gap only where the number is prime.
     sizes = even if batch_size in (5, 13) else [size for size in even if batch_size % size == 0]
@@ -255,7 +259,7 @@ def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes):
         for s in graph.segments
     )
     whole = small_system(40, 60)
-    program = run_passes(Program(graph, a_request(whole), nonzeros), UP_TO_MEMORY, None)
+    program = run_passes(Program(graph, a_request(whole), nonzeros), MEMORY_PASSES, None)
     works = kernel_works(program)
     needs = StreamMemory(program, works, 40, Recompute(0)).needs
     (need,) = (need for need in needs if need.work.is_sparse)
@@ -340,12 +344,7 @@ def test_operands_of_32_bits_take_twice_the_memory_of_activations(graph):
         (1, None, 6, ()),
         (1, 4, 4, ()),
         (4, 4, 3, ()),
-        (
-            1,
-            5,
-            4,
-            ("micro-batches of 4: those of 5 that the file asks for are cut evenly from 12 samples",),
-        ),
+        (1, 5, 4, ("micro-batches of 4: those of 5 that the file asks for are cut evenly from 12 samples",)),
         (1, 12, 6, ("micro-batches of 6: those of 12 that the file asks for do not fit",)),
     ],
 )
@@ -359,7 +358,6 @@ def test_what_a_file_asks_for_is_a_wish(num_csx, asked, size, notes):
 
 def test_weights_that_memoryx_cannot_hold():
     whole = small_system(20, 20)
-    assert whole.memoryx is not None
     graph = fc_mnist(6)
     assert graph.parameter_count == 784 * 6 + 6 + 6 * 10 + 10
     enough = replace(whole, memoryx=replace(whole.memoryx, capacity_bytes=4780 * 4 * 4))
@@ -371,18 +369,5 @@ def test_weights_that_memoryx_cannot_hold():
 
 
 def test_a_mode_that_is_not_asked_for_is_not_planned():
-    program = compiled(decoder(), UP_TO_MEMORY, a_request(execution_mode="pipelined"))
-    assert PlanStreaming()(program) is program
-
-
-def test_colors_of_their_own_for_what_moves():
-    whole = small_system(8, 8)
-    colors = 9 + whole.links.io_colors
-    plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(with_links(whole, colors=colors))))
-    assert sorted(plan.colors.values()) == list(range(9))
-    with pytest.raises(CompileError) as raised:
-        compiled(decoder(), UP_TO_STREAMING, a_request(with_links(whole, colors=colors - 1)))
-    assert str(raised.value) == (
-        "small: links.colors must leave 9 colors for weight streaming beside those of input and output, got "
-        f"{colors - 1} and {whole.links.io_colors}"
-    )
+    program = compiled(decoder(), MEMORY_PASSES, a_request(execution_mode="pipelined"))
+    assert plan_streaming(program) is program

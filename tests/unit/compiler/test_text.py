@@ -1,7 +1,5 @@
 """A program in words: what each pass adds to it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cstool.compiler.compile import PASSES, run_passes
@@ -17,7 +15,7 @@ def test_what_each_pass_adds_in_words(golden):
     run_passes(
         Program(decoder(layers=2), request), PASSES, lambda name, program: texts.append((name, program_text(program)))
     )
-    assert [name for name, _ in texts] == [each.name for each in PASSES]
+    assert [name for name, _ in texts] == [each.__name__ for each in PASSES]
     parts, before = [], ""
     for name, text in texts:
         assert text.endswith("\n")

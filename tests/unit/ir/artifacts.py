@@ -25,44 +25,19 @@ from cstool.ir import (
     StreamedKernel,
     StreamingPlan,
 )
-from cstool.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
+from cstool.system import Fabric, load_system
 from tests.models import decoder
 
-SYSTEM = System(
+CS2 = load_system("cs2")
+SYSTEM = replace(
+    CS2,
     name="small",
     wafer="WSE-0",
     fabric=Fabric(width=40, height=30),
-    pe=ProcessingElement(
-        sram_bytes=48 * 1024,
-        code_bytes=5 * 1024,
-        stack_bytes=1024,
-        accumulator_cache_bytes=256,
-        banks=8,
-        bank_word_bytes=2,
-        bank_conflict_factor=2,
-        read_bytes_per_cycle=16,
-        write_bytes_per_cycle=8,
-        efficiency=0.75,
-        simd=MappingProxyType({"fmach": 4, "fmachs": 2, "fmacs": 1, "fadds": 2, "faddh": 4}),
-        vector_op_cycles=6,
-        fabric_elements_per_cycle=1,
-        division_cycles=50,
-    ),
-    links=Links(wavelet_bytes=4, hop_cycles=1, ramp_cycles=2, colors=24, io_colors=3),
-    clock_hz=0.85e9,
-    io_bytes_per_s=150e9,
+    pe=replace(CS2.pe, efficiency=0.75),
     power_w=23000.0,
     idle_power_w=16000.0,
-    max_systems=192,
-    memoryx=MemoryXUnit(
-        capacity_bytes=2_400 * 10**12,
-        units_bytes=(4 * 10**12, 2_400 * 10**12),
-        bytes_per_s=4e12,
-        flops=4e12,
-        index_bytes=2,
-        gradient_bytes=4,
-    ),
-    swarmx=SwarmXUnit(fan_out=4, hop_s=5e-6),
+    memoryx=replace(CS2.memoryx, units_bytes=(4 * 10**12, 2_400 * 10**12)),
     sources=MappingProxyType({}),
 )
 SRAM = (
@@ -183,3 +158,9 @@ def pipelined_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
         active_pes=2 * 15 * len(names),
         **changes,
     )
+
+
+def plan(artifact: Artifact, **changes: Any) -> Artifact:
+    """The artifact with changes to its plan."""
+    name = "pipelined" if artifact.streaming is None else "streaming"
+    return replace(artifact, **{name: replace(getattr(artifact, name), **changes)})

@@ -50,11 +50,6 @@ def test_weights_are_known_by_name_in_the_order_of_their_first_use():
     ]
 
 
-def test_numbers_have_as_many_digits_as_they_need():
-    assert [op.name for op in chain(11).ops][9:11] == ["layers.9", "layers.10"]
-    assert chain(11).ops[9].outputs == ("h.10",)
-
-
 def pairs(*segments: tuple[int, int]) -> Graph:
     """Return two linear layers with the numbers {n} and {n+1}, for each segment (count, first), without a loss."""
     ops = (

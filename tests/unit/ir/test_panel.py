@@ -45,10 +45,6 @@ def test_a_matrix_of_more_than_8_mib_is_two_panels():
     assert panels == {1024: 1, 1025: 2, 2048: 2}
 
 
-def test_a_row_is_never_cut():
-    assert len(panels_of(Weight("w", (1, 20_000_000), Initializer("constant")))) == 1
-
-
 def test_the_word_embeddings_of_gpt2_small_make_five_panels():
     weight = Weight("embedding_layer.word_embeddings.weight", (50257, 768), Initializer("constant"))
     assert panels_of(weight) == (

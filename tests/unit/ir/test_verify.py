@@ -58,20 +58,28 @@ def test_a_graph_is_illegal_in_which(case):
     assert str(caught.value) == message
 
 
-def test_names_are_compared_after_repetitions_are_written_out():
-    one_name = Segment((replace(FIRST, inputs=("x",), outputs=("y.{n}",)),), (Tensor("y.{n}", (3,)),), WEIGHTS[:1], 3)
-    with pytest.raises(ValueError, match=r"^op name 'first' is used 3 times$"):
-        verify(Graph("net", INPUTS, (one_name,), "y.0"))
-
-
-def test_repetitions_by_a_stride_may_overlap_no_others():
-    op = Op(OpKind.LINEAR, "layer.{n}", ("x",), ("y.{n}",), ("w",))
-    segments = [
-        Segment((op,), (Tensor("y.{n}", (3,)),), (Weight("w", (3, 2), ZEROS),), count, first, 2)
-        for count, first in ((3, 0), (1, 4))
-    ]
-    with pytest.raises(ValueError, match=r"^op name 'layer\.4' is used 2 times$"):
-        verify(Graph("net", INPUTS, tuple(segments), "y.0"))
+@pytest.mark.parametrize(
+    ("repeated", "name", "times"),
+    [
+        # count and first number, by a stride of 2
+        ([("first", 3, 0)], "first", 3),
+        ([("layer.{n}", 3, 0), ("layer.{n}", 1, 4)], "layer.4", 2),
+    ],
+)
+def test_names_are_compared_after_repetitions_are_written_out(repeated, name, times):
+    segments = tuple(
+        Segment(
+            (Op(OpKind.LINEAR, op, ("x",), ("y.{n}",), ("w",)),),
+            (Tensor("y.{n}", (3,)),),
+            (Weight("w", (3, 2), ZEROS),),
+            count,
+            first,
+            2,
+        )
+        for op, count, first in repeated
+    )
+    with pytest.raises(ValueError, match=rf"^op name '{name}' is used {times} times$"):
+        verify(Graph("net", INPUTS, segments, "y.0"))
 
 
 @pytest.mark.parametrize("aliases", [{"other": "none"}, {"w": "w"}])

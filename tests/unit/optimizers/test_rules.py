@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cstool.compiler.chain import update_cycles
+from cstool.compiler.chain import Chain
+from cstool.compiler.compile import KERNEL_PASSES
 from cstool.optimizers import (
     Step,
     WholeOptimizer,
@@ -21,11 +22,10 @@ from cstool.optimizers import (
 from cstool.params import SGD, Adam, AdamW
 from cstool.params.sections.optimizers import OPTIMIZERS, Adafactor, Lion
 from cstool.params.sections.optimizers import Optimizer as Settings
-from cstool.perf.pe import Pe
-from cstool.perf.wafer import cluster_of
-from cstool.system import load_system
+from cstool.perf.wafer import schedule_of
 from tests.models import fc_mnist
 from tests.reference import kernels as reference
+from tests.unit.compiler.programs import a_request, compiled
 from tests.unit.ir.artifacts import streaming_artifact
 
 TOLERANCE = 1e-6
@@ -281,11 +281,11 @@ def test_the_wafer_and_memoryx_take_the_operations_of_each(optimizer):
     artifact = streaming_artifact()
     assert artifact.system.memoryx is not None
     expected = optimizer.update_ops / artifact.system.memoryx.flops
-    assert cluster_of(artifact, optimizer.update_ops).update_s_per_weight == expected
+    assert schedule_of(artifact, optimizer.update_ops).cluster.update_s_per_weight == expected
 
 
 def test_an_optimizer_with_more_operations_takes_longer_where_weights_stay_on_the_wafer():
     lion, momentum = (make_optimizer(params, None) for params in (Lion(), SGD(momentum=0.9)))
-    pe = Pe(load_system("cs2"), 16)
-    cycles = [update_cycles(pe, 10**9, 10**5, (1, 1), (400, 250), each.update_ops) for each in (momentum, lion)]
-    assert cycles[0] < cycles[1]
+    programs = (compiled(fc_mnist(), KERNEL_PASSES, a_request(optimizer=each)) for each in (momentum, lion))
+    fewer, more = (Chain(program).update_cycles((1, 1)) for program in programs)
+    assert fewer < more

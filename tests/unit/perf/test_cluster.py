@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from cstool.perf.cluster import (
     PROCESSORS,
     REDUCE,
     Cluster,
+    Schedule,
     Section,
     StreamedOp,
     busy_of,
@@ -37,6 +37,7 @@ CLUSTER = Cluster(
     optimizer_states=0,
     waits_for_norm=False,
 )
+AB = Schedule((Section((A, B)),), CLUSTER)
 
 
 def spans(found: module.StepSimulation, name: str, resource: str) -> list[tuple[float, float]]:
@@ -51,7 +52,7 @@ def test_two_ops_by_hand():
     Its delta needs them again. They are sent from 5 on, but wait outside until b's delta is through, at 7. The gradient
     leaves while it is made, and is updated a second later while it arrives. The next forward pass waits for that.
     """
-    found = simulate([Section((A, B))], CLUSTER, 1, 0, steps=2)
+    found = simulate(AB, steps=2)
     assert spans(found, "a weights", MEMORY) == [(0.0, 0.5), (5.0, 5.5), (13.0, 13.5), (18.0, 18.5)]
     assert spans(found, "a weights", BROADCAST)[:2] == [(0.0, 2.0), (5.0, 7.0)]
     assert spans(found, "a weights", INGRESS)[:2] == [(1.0, 3.0), (7.0, 9.0)]
@@ -70,7 +71,7 @@ def test_two_ops_by_hand():
 
 def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_order_of_the_stream():
     second = replace(A, name="c")
-    found = simulate([Section((A, second))], replace(CLUSTER, waits_for_norm=True), 1, 0, steps=2)
+    found = simulate(Schedule((Section((A, second)),), replace(CLUSTER, waits_for_norm=True)), steps=2)
     (a, *_), (c, *_) = spans(found, "a update", MEMORY), spans(found, "c update", MEMORY)
     stored = [spans(found, f"{name} gradient", MEMORY)[0][1] for name in "ac"]
     assert a[0] >= max(stored)
@@ -81,7 +82,7 @@ def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_or
 
 
 def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once():
-    found = simulate([Section((A, B))], CLUSTER, 3, 0, steps=1)
+    found = simulate(replace(AB, micro_batches=3), steps=1)
     assert len(spans(found, "a gradient", COMPUTE)) == 3
     # The first is written, the second read and written; the third is updated as it arrives.
     assert [end - start for start, end in spans(found, "a gradient", MEMORY)] == [2.0, 2.0]
@@ -89,7 +90,7 @@ def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once():
 
 
 def test_what_is_recomputed_streams_once_more():
-    once, again = (simulate([Section((A, B), 2, n)], CLUSTER, 1, 0, steps=1) for n in (0, 1))
+    once, again = (simulate(Schedule((Section((A, B), 2, n),), CLUSTER), steps=1) for n in (0, 1))
     assert len(spans(once, "a#1 weights", INGRESS)) == 2
     assert len(spans(again, "a#1 weights", INGRESS)) == 3
     assert len(spans(again, "a#1 again", COMPUTE)) == 1
@@ -97,7 +98,7 @@ def test_what_is_recomputed_streams_once_more():
 
 def test_buffers_let_the_next_stream_begin_earlier():
     starts = [
-        spans(simulate([Section((A, B))], replace(CLUSTER, prefetch_bytes=size), 1, 0, steps=1), "a weights", INGRESS)
+        spans(simulate(replace(AB, cluster=replace(CLUSTER, prefetch_bytes=size)), steps=1), "a weights", INGRESS)
         for size in (0, 1)
     ]
     assert [found[1][0] for found in starts] == [7.0, 6.0]
@@ -117,16 +118,16 @@ def ops(draw: st.DrawFn, name: str) -> StreamedOp:
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> dict[str, Any]:
-    """Return the arguments of `step_of`."""
-    sections = [
+def steps(draw: st.DrawFn) -> Schedule:
+    """Return what runs in a step, and on what."""
+    sections = tuple(
         Section(
             tuple(draw(ops(f"{number}.{k}")) for k in range(draw(st.integers(1, 3)))),
             draw(st.integers(1, 4)),
             draw(st.integers(0, 2)),
         )
         for number in range(draw(st.integers(1, 3)))
-    ]
+    )
     rates = [draw(st.floats(0.5, 50.0)) for _ in range(3)]
     cluster = Cluster(
         rates[0],
@@ -138,18 +139,13 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
         draw(st.integers(0, 2)),
         draw(st.booleans()),
     )
-    return {
-        "sections": sections,
-        "cluster": cluster,
-        "micro_batches": draw(st.integers(1, 3)),
-        "input_bytes": draw(st.integers(0, 10)),
-    }
+    return Schedule(sections, cluster, draw(st.integers(1, 3)), draw(st.integers(0, 10)))
 
 
 @given(steps())
 @settings(max_examples=60, deadline=None)
-def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_other(given_):
-    found = step_of(**given_)
+def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_other(schedule):
+    found = step_of(schedule)
     assert found.longest_s <= found.seconds * (1 + 1e-9)
     assert found.seconds <= found.serial_s * (1 + 1e-9)
     assert all(busy <= found.seconds * (1 + 1e-9) for busy in found.busy_s.values())
@@ -157,29 +153,29 @@ def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_oth
 
 @given(steps())
 @settings(max_examples=40, deadline=None)
-def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(given_):
-    found = simulate(**given_, steps=1).simulation.busy_s()
-    for resource, seconds in busy_of(**given_).items():
+def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
+    found = simulate(schedule, steps=1).simulation.busy_s()
+    for resource, seconds in busy_of(schedule).items():
         assert found.get(resource, 0.0) == pytest.approx(seconds, rel=1e-9, abs=1e-9)
 
 
 @given(steps(), st.sampled_from(["forward_s", "delta_s", "weight_bytes"]))
 @settings(max_examples=40, deadline=None)
-def test_no_resource_works_less_when_work_grows(given_, what):
-    sections = given_["sections"]
+def test_no_resource_works_less_when_work_grows(schedule, what):
+    sections = schedule.sections
     first = sections[0].ops[0]
     more = replace(first, **{what: getattr(first, what) + (1 if first.weight_bytes or what != "weight_bytes" else 0)})
-    grown = [replace(sections[0], ops=(more, *sections[0].ops[1:])), *sections[1:]]
-    before, after = step_of(**given_), step_of(**(given_ | {"sections": grown}))
+    grown = (replace(sections[0], ops=(more, *sections[0].ops[1:])), *sections[1:])
+    before, after = step_of(schedule), step_of(replace(schedule, sections=grown))
     assert all(after.busy_s[name] >= seconds for name, seconds in before.busy_s.items())
     assert after.longest_s >= before.longest_s
 
 
-GPT = [
+GPT = (
     Section((replace(A, name="embedding", delta_s=0.0, streams_for_delta=False),)),
     Section((replace(A, name="qkv"), replace(B, name="attention"), replace(A, name="ffn", forward_s=6.0)), 12, 1),
     Section((replace(A, name="head", weights=2),)),
-]
+)
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -187,9 +183,8 @@ GPT = [
 def test_layers_and_micro_batches_that_are_not_simulated_take_what_the_last_ones_take(waits, io):
     """Against the simulation of all 12 layers and 6 micro-batches."""
     cluster = replace(CLUSTER, waits_for_norm=waits, io_bytes_per_s=io, link_bytes_per_s=io)
-    short = step_of(GPT, cluster, 6, 1)
-    exact = simulate(GPT, cluster, 6, 1)
-    assert short.seconds == pytest.approx(exact.step_s, rel=1e-3)
+    schedule = Schedule(GPT, cluster, 6, 1)
+    assert step_of(schedule).seconds == pytest.approx(simulate(schedule).step_s, rel=1e-3)
 
 
 def test_the_example_of_the_module_names_every_resource():

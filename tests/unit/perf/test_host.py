@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from cstool.ir import OpKind
 from cstool.models.statistics import count_statistics
-from cstool.perf.host import PASSES, Cost, HostRates, HostSetup, Work, fit_cost, kind_of, predict_step, work_on_host
+from cstool.perf.host import (
+    PASSES,
+    Cost,
+    HostRates,
+    HostSetup,
+    Work,
+    fit_cost,
+    kind_of,
+    predict_step,
+    shapes_on_host,
+    work_on_host,
+)
 from tests.models import decoder, fc_mnist
 
 CALL_S = 1e-5
@@ -60,8 +71,7 @@ def test_a_fit_has_no_negative_number_and_counts_relative_errors():
 
 def test_the_work_of_a_model_is_that_of_its_statistics():
     graph = decoder(layers=2)
-    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
-    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    shapes = shapes_on_host(graph)
     flops = count_statistics(graph).sample_flops
     works = {d: [work_on_host(op, shapes, 3, d) for op in graph.ops] for d in PASSES}
     assert sum(work.flops for work in works["forward"]) == 3 * flops.forward
@@ -72,8 +82,7 @@ def test_the_work_of_a_model_is_that_of_its_statistics():
 def test_a_sparse_weight_is_so_much_less_work_of_another_kind():
     graph = fc_mnist()
     op = next(op for op in graph.ops if op.kind is OpKind.LINEAR)
-    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
-    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    shapes = shapes_on_host(graph)
     dense, sparse = (work_on_host(op, shapes, 4, "backward", density=density) for density in (1.0, 0.25))
     assert sparse.flops == dense.flops / 4
     assert sparse.activation_bytes == dense.activation_bytes
@@ -136,8 +145,7 @@ def test_of_a_matrix_only_what_no_cache_holds_counts():
     for width, counts in ((512, False), (2048, True)):
         graph = fc_mnist(width, width)
         op = [op for op in graph.ops if op.kind is OpKind.LINEAR][1]
-        shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
-        shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+        shapes = shapes_on_host(graph)
         forward, backward = (work_on_host(op, shapes, 4, direction) for direction in PASSES)
         assert forward.weight_bytes == (4 * width * width if counts else 0)
         assert backward.weight_bytes == 2 * forward.weight_bytes

@@ -1,20 +1,15 @@
 """The closed forms, against numbers worked out by hand and against twins that deal elements one by one."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.compiler.program import shapes_of
 from cstool.ir import OP_RULES, Layout, Lookup, MatMul, OpKind, Pairs, PhaseCycles, RowSums, VectorOps, work_of
 from cstool.kernels.table import KERNELS
-from cstool.models import build_graph, declared_sequence_length
-from cstool.models.statistics import count_statistics
-from cstool.params import load_params
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Limits, Phases
 from cstool.perf.region import key_block, key_bytes, region_phases
@@ -22,8 +17,6 @@ from cstool.perf.streaming import Stream, streamed_phases
 from cstool.system import load_system
 from tests.models import fc_mnist
 
-ROOT = Path(__file__).parents[3]
-FILES = sorted([*(ROOT / "params").glob("*.yaml"), *(ROOT / "tests" / "interop").glob("*.yaml")])
 CS2 = load_system("cs2")
 PE = Pe(CS2, 16)
 SIDES = st.integers(1, 40)
@@ -207,19 +200,3 @@ def test_more_tokens_never_take_fewer_cycles(tokens, inputs, outputs, width, hei
 def test_every_kind_of_op_is_in_every_table():
     for table in (OP_RULES, KERNELS):
         assert set(table) == set(OpKind)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_products_are_those_that_the_statistics_count(file):
-    params = load_params(file)
-    graph = build_graph(params.model, declared_sequence_length(params))
-    flops = 0
-    for segment in graph.segments:
-        shapes = shapes_of(graph, segment)
-        for op in segment.ops:
-            for item in work_of(op, shapes):
-                if isinstance(item, MatMul):
-                    flops += segment.count * item.flops
-                elif isinstance(item, Pairs):
-                    flops += segment.count * 2 * 2 * item.pairs * item.width
-    assert flops == count_statistics(graph).sample_flops.forward

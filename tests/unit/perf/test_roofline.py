@@ -6,8 +6,9 @@ import pytest
 
 from cstool.compiler import compile_model
 from cstool.params import load_params
+from cstool.perf.pe import input_bytes
 from cstool.perf.roofline import Load, kernel_loads, step_load
-from cstool.perf.wafer import input_bytes, useful_flops
+from cstool.perf.wafer import useful_flops
 from cstool.system import load_system
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +80,7 @@ def test_a_pipelined_step_moves_inputs_and_between_systems_gradients():
     alone, shared = (compiled("fc_mnist", f"{NUM_CSX}={count}", mode="pipelined") for count in (1, 2))
     assert kernel_loads(alone) == ()
     one, two = step_load(alone), step_load(shared)
-    inputs = alone.batch_size * input_bytes(alone)
+    inputs = alone.batch_size * input_bytes(alone.graph.inputs, 16)
     assert (one.phase, one.flops, one.edge_bytes) == ("step", useful_flops(alone), inputs)
     # Each of the two has half of the samples.
     assert (two.flops, two.edge_bytes) == (one.flops // 2, inputs // 2 + 4 * alone.graph.parameter_count)
@@ -89,6 +90,6 @@ def test_a_pipelined_step_moves_inputs_and_between_systems_gradients():
 def test_a_streamed_step_moves_what_the_busier_way_moves():
     artifact = compiled("gpt_tiny")
     plan = artifact.streaming
-    inputs = artifact.batch_size * input_bytes(artifact)
+    inputs = artifact.batch_size * input_bytes(artifact.graph.inputs, 16)
     assert step_load(artifact).edge_bytes == max(plan.streamed_bytes + inputs, plan.gradient_bytes)
     assert Load("a", "step", 6, 3, 2.0) == Load("a", "step", 6, 3, 2.0, 1)

@@ -167,7 +167,6 @@ def test_a_sparse_product():
 
 def busiest_of_a_mask(item: MatMul, columns: int, outputs_in_flight: int, seed: int) -> int:
     """Draw a mask, deal its inputs over columns, and let columns wait for each other after so many outputs."""
-    assert item.nonzeros is not None
     mask = np.zeros(item.inputs * item.outputs, np.int64)
     mask[np.random.default_rng(seed).choice(mask.size, item.nonzeros, replace=False)] = 1
     width = -(-item.inputs // columns)
@@ -235,3 +234,24 @@ def test_more_accumulators_never_take_longer(dense, columns, density):
     sparse = replace(dense, nonzeros=round(density * dense.weights))
     found = [busiest_axpys(sparse, columns, apart) for apart in (2, 4, 64, 300)]
     assert found == sorted(found, reverse=True)
+
+
+def dealt(count: int, hands: int) -> list[int]:
+    """So many things dealt in turn."""
+    return np.bincount(np.arange(count) % hands, minlength=hands).tolist()
+
+
+@given(PRODUCTS, st.integers(1, 12), st.integers(1, 12), st.integers(1, 4), st.integers(1, 6))
+def test_what_pes_do_of_use_is_the_product_of_all_samples_and_none_is_faster_than_it_can(
+    dense, columns, rows, groups, samples
+):
+    """Samples lie over groups, their tokens over rows, inputs over the columns of each group."""
+    layout = Layout(groups, columns, rows, -(-(-(-samples // groups) * dense.tokens) // rows))
+    weights = dense.outputs * np.array(dealt(dense.inputs, columns))
+    of_groups = dealt(samples, groups)
+    flops = np.array([2 * np.outer(weights, dealt(count * dense.tokens, rows)) for count in of_groups])
+    assert flops.sum() == samples * dense.flops
+    # The busiest PE has the tokens of the layout, and the inputs of the fullest column.
+    assert flops.max() <= 2 * layout.tokens_per_pe * busiest_axpys(dense, columns, 2)
+    for phase in streamed_phases(PE, [dense], layout, samples, STREAM).all:
+        assert phase.compute * 2 * CS2.pe.simd["fmach"] >= flops.max()
