@@ -1,11 +1,11 @@
 """Tensor, Weight, Op, Segment, Graph: frozen data that looks things up; and the panels that a weight travels in."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from cstool.ir._op_kinds import OpKind
 
@@ -123,6 +123,9 @@ class Segment:
         return _numbered(name, self.first + repetition * self.stride)
 
 
+_Named = TypeVar("_Named", Tensor, Weight)
+
+
 def _numbered(name: str, n: int) -> str:
     return name.replace("{n+2}", str(n + 2)).replace("{n+1}", str(n + 1)).replace("{n}", str(n))
 
@@ -164,24 +167,21 @@ class Graph:
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
         """All tensors by name, inputs first."""
-        written_out = [
-            replace(tensor, name=_numbered(tensor.name, n))
-            for segment in self.segments
-            for n in segment.numbers
-            for tensor in segment.tensors
-        ]
-        return MappingProxyType({t.name: t for t in (*self.inputs, *written_out)})
+        inputs = {tensor.name: tensor for tensor in self.inputs}
+        return MappingProxyType(inputs | self._written_out(lambda segment: segment.tensors))
 
     @cached_property
     def weights(self) -> Mapping[str, Weight]:
         """All weights by name, in the order of first use."""
-        written_out = [
-            replace(weight, name=_numbered(weight.name, n))
+        return MappingProxyType(self._written_out(lambda segment: segment.weights))
+
+    def _written_out(self, things_of: Callable[[Segment], tuple[_Named, ...]]) -> dict[str, _Named]:
+        return {
+            (name := _numbered(thing.name, n)): replace(thing, name=name)
             for segment in self.segments
             for n in segment.numbers
-            for weight in segment.weights
-        ]
-        return MappingProxyType({w.name: w for w in written_out})
+            for thing in things_of(segment)
+        }
 
     @property
     def sequence_length(self) -> int | None:

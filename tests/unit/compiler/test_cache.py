@@ -4,9 +4,10 @@ import json
 import logging
 import os
 import re
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -169,14 +170,19 @@ def test_anothers_artifact_is_a_miss(tmp_path, caplog):
     assert [record.getMessage() for record in caplog.records] == [message]
 
 
+def refused(folder: Path) -> str:
+    """Keep an artifact in a folder that does not take it, and return why."""
+    with pytest.raises(ArtifactError) as caught:
+        keep_artifact(folder, artifact_of(inputs_of()))
+    assert (caught.value.hint, caught.value.exit_code) == ("name another folder with --compile_dir", 2)
+    return caught.value.message
+
+
 def test_a_folder_that_cannot_be_made(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     for folder, why in ((file, "File exists"), (file / "below", "Not a directory")):
-        with pytest.raises(ArtifactError) as caught:
-            keep_artifact(folder, artifact_of(inputs_of()))
-        assert caught.value.message == f"compile_dir: must be a folder that can be written, got {folder}: {why}"
-        assert (caught.value.hint, caught.value.exit_code) == ("name another folder with --compile_dir", 2)
+        assert refused(folder) == f"compile_dir: must be a folder that can be written, got {folder}: {why}"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
@@ -184,33 +190,21 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(os, "replace", refuse)
-    artifact = artifact_of(inputs_of())
-    with pytest.raises(ArtifactError) as caught:
-        keep_artifact(tmp_path, artifact)
-    path = artifact_path(tmp_path, artifact.inputs)
-    assert caught.value.message == f"{path}: must be a file that can be written, got: Read-only file system"
-    assert (caught.value.hint, caught.value.exit_code) == ("name another folder with --compile_dir", 2)
+    path = artifact_path(tmp_path, inputs_of())
+    assert refused(tmp_path) == f"{path}: must be a file that can be written, got: Read-only file system"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_many_writers_of_one_artifact_do_no_harm(tmp_path):
     artifact = artifact_of(inputs_of())
-    failures: list[Exception] = []
 
-    def work() -> None:
-        try:
-            for _ in range(10):
-                keep_artifact(tmp_path, artifact)
-                assert find_cached(tmp_path, artifact.inputs) == artifact
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
+    def work(_: int) -> None:
+        for _ in range(10):
+            keep_artifact(tmp_path, artifact)
+            assert find_cached(tmp_path, artifact.inputs) == artifact
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert [p.read_text() for p in tmp_path.iterdir()] == [artifact_text(artifact)]
 
 
