@@ -3,17 +3,15 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cstool.convert.source import CstoolSource, Source
+from cstool.convert.source import Array, CstoolSource, Source
 from cstool.errors import CheckpointError, NonFiniteError, ParamsError
 from cstool.ir import Graph
 from cstool.params import Params, SparsityParams
 from cstool.sparsity import assign_groups, keep_count
 
-Array = np.ndarray[Any, Any]
 _HALF_BITS = 16
 _LOW_HALF = np.uint32(2**_HALF_BITS - 1)
 _INFINITY = np.uint32(0x7F800000)

@@ -9,15 +9,7 @@ import h5py
 import numpy as np
 
 from cstool.data.dataset import Array
-from cstool.data.hdf5_text import (
-    FEATURES,
-    INPUT_IDS,
-    LABELS,
-    MASK,
-    SampleFileInfo,
-    inspect_file,
-    is_sample_file,
-)
+from cstool.data.hdf5_text import FEATURES, INPUT_IDS, LABELS, MASK, SampleFileInfo, inspect_file, is_sample_file
 from cstool.data.mnist import open_mnist
 from cstool.data.parts import PICTURES, DataFolder, find_parts, vocab_size_of
 from cstool.data.text_request import digest_of

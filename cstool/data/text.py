@@ -28,15 +28,7 @@ from cstool.data.json_lines import (
 from cstool.data.preparation import cannot_write, keep_plan, kept, preparing, put_in_place, write_record
 from cstool.data.samples import SampleFile, Samples, WriteSamples
 from cstool.data.sources import SourceFile, find_files, source_names, split_text
-from cstool.data.text_request import (
-    FORMAT,
-    Continued,
-    TextRequest,
-    TextSummary,
-    check_places,
-    digest_of,
-    summary,
-)
+from cstool.data.text_request import FORMAT, Continued, TextRequest, TextSummary, check_places, digest_of, summary
 from cstool.data.token_stream import ByteStream, ShardStream, TokenStream, holds_tokens
 from cstool.data.tokenizer import FileTokenizer, load_tokenizer
 from cstool.data.tokenizing import (
@@ -193,7 +185,11 @@ class _Work:
             )
             for part, stream in streams.items()
         }
-        self._check_parts(samples)
+        unit = "bytes" if request.is_bytes else "tokens"
+        for part, files in self._split.items():
+            if files and samples[part].count == 0:
+                rule = f"the {part} part must have at least 2 {unit}, got fewer"
+                raise DataError(f"{files[0].where}: {rule}", "give more text")
         written, found = self._write(WriteSamples(streams, samples, request.shuffle_seed))
         if found or tokenized:
             self.continued = Continued(found, len(written), tokenized, of_tokenized)
@@ -286,14 +282,6 @@ class _Work:
         }
         unknown_characters = sum(stream.unknown_characters for stream in streams.values())
         return {**streams}, unknown_characters, found, len(shards)
-
-    def _check_parts(self, samples: dict[str, Samples]) -> None:
-        unit = "bytes" if self._request.is_bytes else "tokens"
-        for part, files in self._split.items():
-            if files and samples[part].count == 0:
-                raise DataError(
-                    f"{files[0].where}: the {part} part must have at least 2 {unit}, got fewer", "give more text"
-                )
 
     def _write(self, task: WriteSamples) -> tuple[dict[str, int], int]:
         """Write the files of samples that are not there; return the sizes of all [bytes], and how many were."""

@@ -112,7 +112,11 @@ def check_crc32(path: Path, key: str, tensor: Place, checksum: int) -> None:
 def _check_kind(path: Path, h5: h5py.File) -> str:
     """Return the version of the format, after checking that this is a checkpoint that was written to its end."""
     if "kind" in h5.attrs and is_store(path):
-        raise CheckpointError(f"{path}: must be a checkpoint, this is a MemoryX file", _way_to_checkpoint(path))
+        way = "it has not been committed, so nobody can go on from it"
+        if os.path.lexists(record_path(path)):
+            copy = f"cstool checkpoint copy {shlex.quote(str(path))} FILE makes a checkpoint of it"
+            way = f"{copy}; --model_dir {shlex.quote(str(path.parent))} goes on with it"
+        raise CheckpointError(f"{path}: must be a checkpoint, this is a MemoryX file", way)
     if VERSION not in h5.attrs:
         raise CheckpointError(f"{path}: must be a checkpoint, this is an HDF5 file of another kind", _NAMING)
     version = h5.attrs[VERSION]
@@ -126,15 +130,6 @@ def _check_kind(path: Path, h5: h5py.File) -> str:
     if SUCCESS not in h5.attrs:
         raise DamagedCheckpointError(f"Cannot load partially written checkpoint at {path}", TAKE_ANOTHER)
     return version
-
-
-def _way_to_checkpoint(path: Path) -> str:
-    if not os.path.lexists(record_path(path)):
-        return "it has not been committed, so nobody can go on from it"
-    return (
-        f"cstool checkpoint copy {shlex.quote(str(path))} FILE makes a checkpoint of it; --model_dir "
-        f"{shlex.quote(str(path.parent))} goes on with it"
-    )
 
 
 class _LayoutReader:

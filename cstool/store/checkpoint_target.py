@@ -68,13 +68,10 @@ def _of_step(folder: Path, step: str) -> Path:
         return entries[-1].path
     found = [entry.path for entry in entries if entry.step == int(step)]
     if not found:
-        raise CheckpointError(f"{folder}: has no checkpoint of step {int(step)}", _steps_around(entries, int(step)))
+        steps = sorted({entry.step for entry in entries}, key=lambda other: (abs(other - int(step)), other))[:2]
+        nearest = " and one of step ".join(map(str, sorted(steps)))
+        raise CheckpointError(f"{folder}: has no checkpoint of step {int(step)}", f"there is one of step {nearest}")
     return found[-1]
-
-
-def _steps_around(entries: list[CheckpointEntry], step: int) -> str:
-    steps = sorted({entry.step for entry in entries}, key=lambda other: (abs(other - step), other))[:2]
-    return f"there is one of step {' and one of step '.join(map(str, sorted(steps)))}"
 
 
 def _by_number(name: str) -> list[str | tuple[int, str]]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cstool.errors import StoreError
 from cstool.store.block_file import PAGE_BYTES, BlockFile, Observer, Traffic, cannot
@@ -27,12 +26,10 @@ from cstool.store.crc32 import crc32
 from cstool.store.file_layout import ANOTHER_RUN, ScratchFile, SlotFile, check_extent, lock_path, record_path
 from cstool.store.folder import sweep_temporary
 from cstool.store.panel_cache import PanelCache, Rows
-from cstool.store.protocol import check_like, check_rows, check_shape
+from cstool.store.protocol import check_like, check_rows, check_shape, written
 from cstool.store.ram import aligned_empty
-from cstool.store.saved_state import Progress, no_progress, summed_pieces
+from cstool.store.saved_state import Array, Progress, no_progress, summed_pieces
 from cstool.store.store_lock import StoreLock
-
-Array = NDArray[Any]
 
 TILE_BYTES = 2**20
 """of each array that `rewrite` has in memory at a time: small enough to stay in a core's cache [bytes]"""
@@ -323,7 +320,7 @@ class FileStore:
         place = self._places[name][0]
         if (place.shape, place.dtype) != (shape, dtype):
             raise StoreError(
-                f"{self.path}: {name} must be {_written(shape, dtype)}, got {_written(place.shape, place.dtype)}",
+                f"{self.path}: {name} must be {written(shape, dtype)}, got {written(place.shape, place.dtype)}",
                 ANOTHER_RUN,
             )
         self._adopted.discard(name)
@@ -441,7 +438,3 @@ def _tile_rows(row_bytes: int) -> int:
     """Rows of a tile: whole pages where that is possible."""
     rows, in_whole_pages = max(1, TILE_BYTES // max(1, row_bytes)), PAGE_BYTES // math.gcd(PAGE_BYTES, row_bytes)
     return rows // in_whole_pages * in_whole_pages or rows
-
-
-def _written(shape: Sequence[int], dtype: str) -> str:
-    return f"{' x '.join(map(str, shape))} {dtype}"

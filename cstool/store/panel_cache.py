@@ -270,7 +270,8 @@ class PanelCache:
             if self.allocated_bytes + rounded <= self.limit_bytes:
                 self.allocated_bytes += rounded
                 return aligned_empty(rounded)
-            victim = max(self._idle(needed_in), key=self._cost, default=None)
+            idle = self._idle(needed_in)
+            victim = max(idle, key=lambda rows: (not self._stays(rows), self._next_use(rows)), default=None)
             if victim is None:
                 return None
             self._drop(victim)
@@ -280,10 +281,6 @@ class PanelCache:
         idle = (rows for rows, entry in self._entries.items() if entry.ready and not entry.users)
         # Nobody waits for what is only fetched ahead.
         return [r for r in idle if self._next_use(r) > needed_in and (needed_in < 0 or not self._stays(r))]
-
-    def _cost(self, rows: Rows) -> tuple[bool, float]:
-        """Sort key of rows: the greatest go first."""
-        return not self._stays(rows), self._next_use(rows)
 
     def _stays(self, rows: Rows) -> bool:
         return self._entries[rows].array.nbytes <= STAYS_BYTES and rows in self._uses

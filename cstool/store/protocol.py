@@ -100,3 +100,8 @@ def check_rows(name: str, rows: int, start: int, stop: int) -> None:
     """Check a range of rows, or raise ValueError."""
     if not 0 <= start <= stop <= rows:
         raise ValueError(f"{name}: rows must satisfy 0 <= start <= stop <= {rows}, got {start}:{stop}")
+
+
+def written(shape: Sequence[int], dtype: str) -> str:
+    """Return a shape and a dtype as messages have them: 3 x 4 float32."""
+    return f"{' x '.join(map(str, shape))} {dtype}"

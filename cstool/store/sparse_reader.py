@@ -6,7 +6,6 @@ too large for that. The value `sparsity` has the shape of each.
 """
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from cstool.errors import CheckpointError
 from cstool.ir import Weight
 from cstool.store.checkpoint_format import INDICES
 from cstool.store.checkpoint_reader import CheckpointReader
-from cstool.store.committed_store import CommittedStore
+from cstool.store.protocol import written
+from cstool.store.saved_state import Array, SavedState
 from cstool.store.sparse_tensors import checked_indices, sparse_shapes
-
-Array = np.ndarray[Any, Any]
 
 
 def index_kind(size: int) -> np.dtype[Any]:
@@ -56,7 +54,7 @@ def read_mask(path: Path, weight: Weight) -> Array:
 class SparseTensors:
     """The sparse weights of a checkpoint that is open, or CheckpointError where what it says of them makes no sense."""
 
-    def __init__(self, reader: CheckpointReader | CommittedStore) -> None:
+    def __init__(self, reader: SavedState) -> None:
         self.reader = reader
         self.shapes = sparse_shapes(reader)
         """of the weights with their zeros, by their keys"""
@@ -95,9 +93,7 @@ class SparseTensors:
         """Read a tensor that must be float32 and of the shape of `out`, or raise CheckpointError."""
         found, wanted = (self.reader.shape(key), self.reader.dtype(key)), (out.shape, "float32")
         if found != wanted:
-            raise CheckpointError(
-                f"{self.reader.path}: {key} must be {_written(*wanted)}, got {_written(*found)}",
-            )
+            raise CheckpointError(f"{self.reader.path}: {key} must be {written(*wanted)}, got {written(*found)}")
         self.reader.read(key, out)
 
     def indices(self, key: str) -> Array:
@@ -105,7 +101,3 @@ class SparseTensors:
         name = f"{key}{INDICES}"
         stored = self.reader.read(name)
         return checked_indices(f"{self.reader.path}: {name}", stored, math.prod(self.shapes[key]))
-
-
-def _written(shape: Iterable[int], dtype: str) -> str:
-    return f"{' x '.join(map(str, shape))} {dtype}"
