@@ -1,7 +1,5 @@
 """How tests say that something is refused: which error, with which whole message and hint."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """What every store must do, whatever is behind it: inherit `StoreContract` and override `make_store`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

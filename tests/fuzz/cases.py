@@ -1,7 +1,5 @@
 """One input after another: a command, the files that it reads, and what is odd about them."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Sequence

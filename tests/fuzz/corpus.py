@@ -1,7 +1,5 @@
 """Small files of every kind that a command reads, all whole: what inputs are made of."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

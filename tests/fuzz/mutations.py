@@ -1,7 +1,5 @@
 """Odd values, and ways to spoil a file that know what is in it: text, JSON, YAML, HDF5, safetensors, any bytes."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -247,7 +245,7 @@ def _spoil_dataset(h5: h5py.File, dataset: h5py.Dataset, chance: random.Random) 
         case "group":
             h5.create_group(name)
         case "link":
-            h5[name] = h5py.ExternalLink(chance.choice(["/etc/passwd", "nope.h5", path_of(h5)]), "/x")
+            h5[name] = h5py.ExternalLink(chance.choice(["/etc/passwd", "nope.h5", str(h5.filename)]), "/x")
         case "soft":
             h5[name] = h5py.SoftLink(chance.choice([name, "/", "/nowhere"]))
         case "chunked" if value.size:
@@ -257,11 +255,6 @@ def _spoil_dataset(h5: h5py.File, dataset: h5py.Dataset, chance: random.Random) 
     if isinstance(h5.get(name), h5py.Dataset):
         for key, attribute in attributes.items():
             h5[name].attrs[key] = attribute
-
-
-def path_of(h5: h5py.File) -> str:
-    """Return the name of an open file."""
-    return str(h5.filename)
 
 
 def spoil_safetensors(path: Path, chance: random.Random) -> None:

@@ -199,26 +199,32 @@ def test_an_index_that_does_not_fit_its_folder_is_refused(tmp_path, change, mess
             SafetensorsReader(path)
 
 
-def test_a_shard_that_is_missing_is_named(tmp_path):
-    write_hf(tmp_path, None, {name: np.ones(3, np.float32) for name in "xyz"}, shards=2)
-    shard = tmp_path / "model-00002-of-00002.safetensors"
-    shard.unlink()
-    with refusal(CheckpointError, f"{shard}: must be a file that can be read, got: No such file or directory"):
-        SafetensorsReader(tmp_path)
+SHARD = "model-00002-of-00002.safetensors"
 
 
-def test_a_folder_without_any_is_refused(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
-    rule = "must have model.safetensors or model.safetensors.index.json in it, found neither"
-    hint = "files of another name can be given themselves; .bin files are Python code, which is never run"
-    with refusal(CheckpointError, f"{tmp_path}: {rule}", hint):
-        SafetensorsReader(tmp_path)
-
-
-def test_what_is_no_regular_file_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "a.safetensors")
-    with refusal(CheckpointError, f"{tmp_path / 'a.safetensors'}: must be a regular file, it is not"):
-        SafetensorsReader(tmp_path / "a.safetensors")
+@pytest.mark.parametrize(
+    ("make", "name", "message", "hint"),
+    [
+        (
+            lambda folder: (folder / SHARD).unlink(),
+            "",
+            f"/{SHARD}: must be a file that can be read, got: No such file or directory",
+            None,
+        ),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").unlink(),
+            "",
+            ": must have model.safetensors or model.safetensors.index.json in it, found neither",
+            "files of another name can be given themselves; .bin files are Python code, which is never run",
+        ),
+        (lambda folder: os.mkfifo(folder / "pipe"), "pipe", "/pipe: must be a regular file, it is not", None),
+    ],
+)
+def test_what_is_missing_or_no_file_is_named(tmp_path, make, name, message, hint):
+    write_hf(tmp_path, None, {key: np.ones(3, np.float32) for key in "xyz"}, shards=2)
+    make(tmp_path)
+    with refusal(CheckpointError, f"{tmp_path}{message}", hint):
+        SafetensorsReader(tmp_path / name)
 
 
 def test_closing_twice_is_fine(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cstool.data import allocate, hdf5_text, open_hdf5_text, write_hdf5_text
+from tests.contract.refusal import refusal
 
 
 def read(dataset, indices):
@@ -62,15 +63,17 @@ def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.h5": before}
 
 
-@pytest.mark.parametrize(("count", "got"), [(5, 4), (3, 4)])
-def test_writing_another_number_of_samples_than_announced_is_refused(tmp_path, samples, count, got):
-    with pytest.raises(ValueError, match=f"^{count} samples were announced, got {got}$"):
-        write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, 4)
-
-
-def test_writing_chunks_of_another_shape_is_refused(tmp_path, samples):
-    with pytest.raises(ValueError, match=r"^chunks must be \(n, 3, 5\) int32, got \(4, 3, 4\) int32$"):
-        write_hdf5_text(tmp_path / "a.h5", [samples(4)], 4, 5)
+@pytest.mark.parametrize(
+    ("count", "length", "message"),
+    [
+        (5, 4, "5 samples were announced, got 4"),
+        (3, 4, "3 samples were announced, got 4"),
+        (4, 5, "chunks must be (n, 3, 5) int32, got (4, 3, 4) int32"),
+    ],
+)
+def test_writing_other_samples_than_announced_is_refused(tmp_path, samples, count, length, message):
+    with refusal(ValueError, message):
+        write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, length)
 
 
 def test_folders_are_read_in_the_order_given(tmp_path, samples, write):
@@ -249,49 +252,42 @@ def test_samples_shorter_than_asked_for_are_refused(tmp_path, error_of, samples,
     )
 
 
-def test_a_folder_without_files_is_refused(tmp_path, error_of):
-    (tmp_path / "notes.txt").touch()
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
-        f"DIR: must be a folder with files *.h5, got none among its entries (1){PREPARE}"
-    )
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty", f"got none among its entries (1){PREPARE}"),
+        ("above", "got none among its entries (1)\nhint: DIR/above/train has some"),
+        ("no", f"found nothing there (looked for it as /x/no, /y/no){PREPARE}"),
+    ],
+)
+def test_a_folder_without_files_is_refused(tmp_path, error_of, samples, write, name, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").touch()
+    write(tmp_path / "above" / "train" / "a.h5", samples(1))
+    error = error_of(tmp_path, open_hdf5_text, [tmp_path / name], tried="/x/no, /y/no")
+    assert error == f"DIR/{name}: must be a folder with files *.h5, {message}"
 
 
-def test_a_folder_above_the_files_points_to_them(tmp_path, error_of, samples, write):
-    write(tmp_path / "train" / "a.h5", samples(1))
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
-        "DIR: must be a folder with files *.h5, got none among its entries (1)\nhint: DIR/train has some"
-    )
-
-
-def test_a_missing_folder_is_reported_with_all_places_tried(tmp_path, error_of):
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path / "no"], tried="/x/no, /y/no") == (
-        f"DIR/no: must be a folder with files *.h5, found nothing there (looked for it as /x/no, /y/no){PREPARE}"
-    )
+OTHER_VOCABULARY = "\nhint: vocab_size of the model must be that of the data set"
 
 
 @pytest.mark.parametrize(
-    ("feature", "name", "value"), [(0, "input_ids", 100), (0, "input_ids", -1), (2, "labels", 100), (2, "labels", -100)]
+    ("feature", "value", "rule"),
+    [
+        (0, 100, f"input_ids must be in [0, 100), got 100 in sample 6 at position 3{OTHER_VOCABULARY}"),
+        (0, -1, f"input_ids must be in [0, 100), got -1 in sample 6 at position 3{OTHER_VOCABULARY}"),
+        (1, 5, "attention_mask must be in [0, 2), got 5 in sample 6 at position 3"),
+        (2, 100, f"labels must be in [0, 100), got 100 in sample 6 at position 3{OTHER_VOCABULARY}"),
+        (2, -100, f"labels must be in [0, 100), got -100 in sample 6 at position 3{OTHER_VOCABULARY}"),
+    ],
 )
-def test_tokens_outside_of_the_vocabulary_are_located(tmp_path, error_of, samples, write, feature, name, value):
+def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, samples, write, feature, value, rule):
     content = samples(9)
     content[6, 1] = 1
     content[6, feature, 3] = value
     write(tmp_path / "a.h5", samples(2))
     write(tmp_path / "b.h5", content)
-    dataset = open_hdf5_text([tmp_path], vocab_size=100)
-    assert error_of(tmp_path, read, dataset, [10, 8, 0]) == (
-        f"DIR/b.h5: {name} must be in [0, 100), got {value} in sample 6 at position 3\n"
-        "hint: vocab_size of the model must be that of the data set"
-    )
-
-
-def test_a_mask_other_than_zero_and_one_is_located(tmp_path, error_of, samples, write):
-    content = samples(3)
-    content[1, 1, 2] = 5
-    write(tmp_path / "a.h5", content)
-    assert error_of(tmp_path, read, open_hdf5_text([tmp_path]), [0, 1, 2]) == (
-        "DIR/a.h5: attention_mask must be in [0, 2), got 5 in sample 1 at position 2"
-    )
+    assert error_of(tmp_path, read, open_hdf5_text([tmp_path], vocab_size=100), [10, 8, 0]) == f"DIR/b.h5: {rule}"
 
 
 def test_samples_in_another_file_are_refused(tmp_path, error_of, samples, write):

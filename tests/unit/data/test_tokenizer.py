@@ -58,12 +58,8 @@ def test_bytes_that_are_no_text_come_out_as_replacements():
     assert ByteTokenizer().decode([104, 0xC3, 300, -1, 105]) == "h\ufffd\ufffd\ufffdi"
 
 
-def test_bytes_of_the_command_line_are_those_that_were_typed():
-    assert ByteTokenizer().encode("a\udcff") == [97, 255]
-
-
 def test_half_a_character_has_no_tokens(tmp_path, save, error_of):
-    # A byte that was typed has one of bytes.
+    assert ByteTokenizer().encode("a\udcff") == [97, 255]  # as it was typed on the command line
     for tokenizer, half in ((ByteTokenizer(), "\ud800"), (save(byte_level()), "\udcff")):
         assert error_of(tmp_path, tokenizer.encode, f"ab{half}") == (
             f"the text must be made of whole characters, got half of one, {half!a}, at 2"
@@ -95,7 +91,7 @@ def test_the_file_is_what_the_package_reads(save):
 def test_incomplete_characters_and_ids_beyond_the_vocabulary_come_out_as_replacements(save):
     saved = save(byte_level())
     tokens = saved.encode("ö")
-    assert len(tokens) == 2
+    assert (len(tokens), saved.end_of_text) == (2, None)
     assert saved.decode([tokens[0], 10**6, *tokens, -1]) == "\ufffd\ufffdö\ufffd"
 
 
@@ -103,10 +99,6 @@ def test_incomplete_characters_and_ids_beyond_the_vocabulary_come_out_as_replace
 def test_the_token_between_documents_is_found_by_its_name(save, end):
     saved = save(byte_level("<other>", end))
     assert (saved.end_of_text, saved.decode([1])) == (1, end)
-
-
-def test_there_may_be_no_token_between_documents(save):
-    assert save(byte_level()).end_of_text is None
 
 
 def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_id(save):

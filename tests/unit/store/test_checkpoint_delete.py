@@ -14,6 +14,7 @@ from tests.contract.refusal import refusal
 
 WriteCheckpoint = Callable[..., Path]
 WriteRun = Callable[..., dict[int, Path]]
+A_LINK = "must be a checkpoint itself to be deleted, this is a symbolic link"
 NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
 
 
@@ -79,26 +80,8 @@ def _data_set(path: Path) -> None:
     [
         (_text, "a checkpoint must be an HDF5 file, this one is not", NAMING),
         (_data_set, "must be a checkpoint, this is an HDF5 file of another kind", NAMING),
-        (
-            Path.mkdir,
-            "a checkpoint must be a file, this is a folder",
-            "name one of the .mdl files in it; cstool checkpoint list shows them",
-        ),
-        (
-            lambda path: None,
-            "a checkpoint must be a file that can be read, got: No such file or directory",
-            "cstool checkpoint list shows the checkpoints of a folder",
-        ),
-        (
-            lambda path: path.symlink_to("checkpoint_1.mdl"),
-            "must be a checkpoint itself to be deleted, this is a symbolic link",
-            "it is to checkpoint_1.mdl",
-        ),
-        (
-            lambda path: path.symlink_to(path),
-            "must be a checkpoint itself to be deleted, this is a symbolic link",
-            "it is to DIR/checkpoint_9.mdl",
-        ),
+        (lambda path: path.symlink_to("checkpoint_1.mdl"), A_LINK, "it is to checkpoint_1.mdl"),
+        (lambda path: path.symlink_to(path), A_LINK, "it is to DIR/checkpoint_9.mdl"),
     ],
 )
 def test_what_is_no_checkpoint_is_not_deleted_nor_is_anything_with_it(write_run, tmp_path, make, rule, hint):

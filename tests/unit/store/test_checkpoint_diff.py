@@ -134,24 +134,21 @@ def test_what_one_side_lacks_is_named(two):
     ]
 
 
-def test_shapes_that_differ_are_not_measured(two):
-    two.write("left", {"a": WEIGHT})
-    two.write("right", {"a": WEIGHT.T.copy()})
-    assert two.diff().tensors == (TensorComparison("a", form((4, 3)), form((3, 4)), "shape"),)
-
-
+@pytest.mark.parametrize(
+    ("right", "difference", "measured"),
+    [
+        (WEIGHT.T.copy(), "shape", None),
+        (WEIGHT.astype(np.float64), "dtype", 0),
+        (WEIGHT, None, 0),
+    ],
+)
 @pytest.mark.parametrize("tolerance", [None, Tolerance()])
-def test_dtypes_that_differ_are_a_difference_and_measured(two, tolerance):
-    two.write("left", {"a": WEIGHT})
-    two.write("right", {"a": WEIGHT.astype(np.float64)})
-    (tensor,) = two.diff(tolerance).tensors
-    assert (tensor.difference, tensor.differing, tensor.greatest) == ("dtype", 0, 0)
-
-
-def test_tensors_without_elements_match(two):
-    for side in ("left", "right"):
-        two.write(side, {"a": np.zeros((0, 3), np.float32)})
-    assert two.diff().match
+def test_dtypes_that_differ_are_a_difference_and_measured_shapes_are_not(two, right, difference, measured, tolerance):
+    two.write("left", {"a": WEIGHT, "nothing": np.zeros((0, 3), np.float32)})
+    two.write("right", {"a": right, "nothing": np.zeros((0, 3), np.float32)})
+    tensor, nothing = two.diff(tolerance).tensors
+    assert (tensor.difference, tensor.differing, tensor.greatest) == (difference, measured, measured)
+    assert nothing.difference is None
 
 
 def test_tied_and_stored_twice_is_the_same_and_told(two):
@@ -227,8 +224,7 @@ def test_the_mean_is_over_the_zeros_too(two):
 def test_sparse_tensors_of_different_shapes_are_not_measured(two):
     two.write("left", sparse(WEIGHT), values=described(WEIGHT))
     two.write("right", sparse(WEIGHT.T), values=described(WEIGHT.T))
-    found = two.diff()
-    assert [tensor.difference for tensor in found.tensors] == ["shape", "shape"]
+    assert [tensor.difference for tensor in two.diff().tensors] == ["shape", "shape"]
 
 
 def test_a_huge_sparse_shape_takes_no_room(two):
@@ -247,40 +243,29 @@ def test_what_is_said_of_sparse_weights_is_compared_where_both_are_sparse(two):
 
 
 def test_values_are_compared_to_their_innermost_parts(two):
-    two.write(
-        "left",
-        {},
-        values={
-            "global_step": 5,
-            "same": {"b": 1, "a": [1, None]},
-            "nested": {"a": [1, {"b": 2, "c": float("nan")}], "only": None},
-            "length": [1, 2],
-            "kind": 1,
-            "gone": {"x": 1},
-        },
-    )
-    two.write(
-        "right",
-        {},
-        values={
-            "global_step": 6,
-            "same": {"a": [1, None], "b": 1},
-            "nested": {"a": [1, {"b": "2", "c": float("nan")}]},
-            "length": [1],
-            "kind": True,
-            "né.w": [],
-        },
-    )
+    """By key: what each side has, if anything, and how it differs."""
+    gone, nan = object(), float("nan")
+    values: dict[str, tuple[object, object, list[tuple[str, str | None, str | None]]]] = {
+        "global_step": (5, 6, [("", "5", "6")]),
+        "same": ({"b": 1, "a": [1, None]}, {"a": [1, None], "b": 1}, []),
+        "nested": (
+            {"a": [1, {"b": 2, "c": nan}], "only": None},
+            {"a": [1, {"b": "2", "c": nan}]},
+            [(".a[1].b", "2", '"2"'), (".only", "null", None)],
+        ),
+        "length": ([1, 2], [1], [("", "[1, 2]", "[1]")]),
+        "kind": (1, True, [("", "1", "true")]),
+        "gone": ({"x": 1}, gone, [("", '{"x": 1}', None)]),
+        "né.w": (gone, [], [("", None, "[]")]),
+    }
+    for side, name in enumerate(("left", "right")):
+        two.write(name, {}, values={key: said[side] for key, said in values.items() if said[side] is not gone})
     found = two.diff()
     assert found.value_count == 7
-    assert found.values == (
-        ValueDifference("global_step", "5", "6"),
-        ValueDifference("nested.a[1].b", "2", '"2"'),
-        ValueDifference("nested.only", "null", None),
-        ValueDifference("length", "[1, 2]", "[1]"),
-        ValueDifference("kind", "1", "true"),
-        ValueDifference("gone", '{"x": 1}', None),
-        ValueDifference("n\\u00e9.w", None, "[]"),
+    assert found.values == tuple(
+        ValueDifference(key.replace("é", "\\u00e9") + way, left, right)
+        for key, (_, _, differences) in values.items()
+        for way, left, right in differences
     )
     assert not found.match
 

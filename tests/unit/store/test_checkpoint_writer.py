@@ -54,14 +54,10 @@ def test_the_same_contents_make_the_same_bytes(write_checkpoint):
     assert write_checkpoint("a.mdl").read_bytes() == write_checkpoint("b.mdl").read_bytes()
 
 
-def test_nothing_but_the_checkpoint_is_left(write_checkpoint, tmp_path):
-    write_checkpoint("a.mdl")
-    assert os.listdir(tmp_path) == ["a.mdl"]
-
-
 def test_only_a_temporary_file_is_seen_while_it_is_written(tmp_path):
     with CheckpointWriter(tmp_path / "a.mdl"):
         assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
+    assert os.listdir(tmp_path) == ["a.mdl"]
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
@@ -151,17 +147,15 @@ def test_a_tensor_may_come_in_pieces_without_rows(tmp_path, weight):
 # What a user meets.
 
 
-def test_an_existing_checkpoint_is_never_overwritten(write_checkpoint):
-    path = write_checkpoint()
-    with refusal(CheckpointError, f"Checkpoint at '{path}' already exists", "delete it or choose another name"):
-        CheckpointWriter(path)
-
-
-def test_a_checkpoint_that_appears_meanwhile_is_not_overwritten_either(tmp_path):
-    message, hint = f"Checkpoint at '{tmp_path}/a.mdl' already exists", "delete it or choose another name"
-    with refusal(CheckpointError, message, hint), CheckpointWriter(tmp_path / "a.mdl"):
-        (tmp_path / "a.mdl").write_text("of another run")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.mdl": "of another run"}
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_another_checkpoint_is_never_overwritten(tmp_path, meanwhile):
+    path = tmp_path / "a.mdl"
+    if not meanwhile:
+        path.write_text("of another run")
+    message, hint = f"Checkpoint at '{path}' already exists", "delete it or choose another name"
+    with refusal(CheckpointError, message, hint), CheckpointWriter(path):
+        path.write_text("of another run")
+    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == {"a.mdl": "of another run"}
 
 
 def test_too_little_space_is_noticed_before_anything_is_written(tmp_path, monkeypatch):

@@ -13,14 +13,8 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import settings
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from cstool.store import CommittedStore, FileStore, RamStore, committed_step
 from tests.unit.store.power import Killed, Power
@@ -113,7 +107,7 @@ class DurableMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), fails=st.booleans())
     def crash(self, data: st.DataObject, fails: bool) -> None:
-        self.go_on_from_what_is_there(data, fails)
+        self.start(self.crashed(data, fails), adopt=self.committed is not None)
 
     @rule(number=st.integers(0, 16), data=st.data(), value=st.integers(0, 99), fails=st.booleans())
     def crash_in_the_middle(self, number: int, data: st.DataObject, value: int, fails: bool) -> None:
@@ -134,9 +128,6 @@ class DurableMachine(RuleBasedStateMachine):
         if is_made or (may_be_made and committed_step(path) == step):
             self.older, self.committed = before, after
         self.start(path, adopt=self.committed is not None)
-
-    def go_on_from_what_is_there(self, data: st.DataObject, fails: bool) -> None:
-        self.start(self.crashed(data, fails), adopt=self.committed is not None)
 
     def crashed(self, data: st.DataObject, fails: bool) -> Path:
         """Return where the files are after a crash."""
@@ -170,4 +161,4 @@ class DurableMachine(RuleBasedStateMachine):
 
 
 def test_after_any_crash_the_file_holds_what_was_committed_last():
-    run_state_machine_as_test(DurableMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+    run_machine(DurableMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
