@@ -77,7 +77,7 @@ def written(shape: tuple[int, ...]) -> str:
 
 
 class CstoolSource(Source):
-    """A checkpoint of cstool's own, with sparse weights or without, or CheckpointError. See `Source`."""
+    """A checkpoint of cstool's own, with sparse weights or without. See `Source`. Opening it raises CheckpointError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

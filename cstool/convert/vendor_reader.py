@@ -60,7 +60,7 @@ def is_vendor_checkpoint(path: Path) -> bool:
 
 
 class VendorReader(Opened):
-    """An open checkpoint of the vendor's, a context manager, or CheckpointError if it is no whole one."""
+    """An open checkpoint of the vendor's, a context manager. Opening what is no whole one raises CheckpointError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -52,7 +52,7 @@ def read_mask(path: Path, weight: Weight) -> Array:
 
 
 class SparseTensors:
-    """The sparse weights of a checkpoint that is open, or CheckpointError where what it says of them makes no sense."""
+    """The sparse weights of a checkpoint that is open; what makes no sense of them raises CheckpointError."""
 
     def __init__(self, reader: SavedState) -> None:
         self.reader = reader
