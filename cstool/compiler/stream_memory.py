@@ -61,41 +61,35 @@ class Need:
         return (*fixed, *growing)
 
 
-class AliveTogether:
-    """What is alive at the moments of each kernel, over however many columns it lies."""
+Alive = list[list[list[list[Life]]]]
+"""per segment and kernel, what is alive at each moment that may be the fullest, over however many columns it lies"""
 
-    def __init__(self, program: Program, works: tuple[tuple[KernelWork, ...], ...]) -> None:
-        def at_kernels(is_again: bool) -> list[list[list[list[Life]]]]:
-            return [
-                [self._at_kernel(program, segment, work, is_again) for work in kernels]
-                for segment, kernels in enumerate(works)
-            ]
 
-        self.once, self.again = at_kernels(is_again=False), at_kernels(is_again=True)
-        """per segment and kernel, what is alive at each moment; without and with recomputation"""
+def alive_at_kernels(program: Program, works: tuple[tuple[KernelWork, ...], ...], is_again: bool) -> Alive:
+    """Live tensors, forward or backward, with recomputation or without."""
+    return [[_alive_at(program, segment, work, is_again) for work in kernels] for segment, kernels in enumerate(works)]
 
-    @staticmethod
-    def _at_kernel(program: Program, segment: int, work: KernelWork, is_again: bool) -> list[list[Life]]:
-        """Live tensors, forward or backward, at each moment that may be the fullest of a kernel."""
-        ops = program.graph.segments[segment].ops
-        lives = program.lives[segment]
-        names = set(work.kernel.ops)
-        moments = [now for now, op in enumerate(ops) if op.name in names]
-        moments += [2 * len(ops) - 1 - now for now in moments]
-        alive = [live_at(lives, moment) for moment in moments]
-        if is_again and 0 < segment < len(program.graph.segments) - 1:
-            # When a block runs again, the delta of its output is there already.
-            waiting = {f"delta {life.name}" for life in lives if life.is_output}
-            again = [life for life in lives if life.name in waiting]
-            alive = [found + again * (moment < len(ops)) for found, moment in zip(alive, moments, strict=True)]
-        fullest: list[tuple[Counter[tuple[int, bool]], list[Life]]] = []
-        for found in alive:
-            sizes = Counter((life.width, life.is_operand) for life in found)
-            # What is no more than at another moment takes no more, over any columns.
-            if not any(sizes <= other for other, _ in fullest):
-                fullest = [(other, there) for other, there in fullest if not other <= sizes]
-                fullest.append((sizes, found))
-        return [found for _, found in fullest]
+
+def _alive_at(program: Program, segment: int, work: KernelWork, is_again: bool) -> list[list[Life]]:
+    ops = program.graph.segments[segment].ops
+    lives = program.lives[segment]
+    names = set(work.kernel.ops)
+    moments = [now for now, op in enumerate(ops) if op.name in names]
+    moments += [2 * len(ops) - 1 - now for now in moments]
+    alive = [live_at(lives, moment) for moment in moments]
+    if is_again and 0 < segment < len(program.graph.segments) - 1:
+        # When a block runs again, the delta of its output is there already.
+        waiting = {f"delta {life.name}" for life in lives if life.is_output}
+        again = [life for life in lives if life.name in waiting]
+        alive = [found + again * (moment < len(ops)) for found, moment in zip(alive, moments, strict=True)]
+    fullest: list[tuple[Counter[tuple[int, bool]], list[Life]]] = []
+    for found in alive:
+        sizes = Counter((life.width, life.is_operand) for life in found)
+        # What is no more than at another moment takes no more, over any columns.
+        if not any(sizes <= other for other, _ in fullest):
+            fullest = [(other, there) for other, there in fullest if not other <= sizes]
+            fullest.append((sizes, found))
+    return [found for _, found in fullest]
 
 
 class StreamMemory:
@@ -111,13 +105,10 @@ class StreamMemory:
         works: tuple[tuple[KernelWork, ...], ...],
         columns: int,
         recompute: Recompute,
-        alive: AliveTogether | None = None,
+        alive: Alive | None = None,
     ) -> None:
-        alive = alive or AliveTogether(program, works)
-        self.alive = alive.again if recompute.levels else alive.once
-        self.program = program
-        self.columns = columns
-        self.recompute = recompute
+        alive = alive or alive_at_kernels(program, works, is_again=recompute.levels > 0)
+        self.program, self.columns, self.recompute = program, columns, recompute
         self.operand_bytes = program.request.operand_bits // 8
         self.system: System = program.request.system
         kept = [self._kept_bytes(number) for number in range(len(works))]
@@ -140,7 +131,7 @@ class StreamMemory:
                 others = sum(count * size for count, size in left)
                 layers = " + ".join(f"{count} x {size} B" for count, size in left if count * size)
                 text = f"({layers or '0 B'}), what backward needs"
-            for work, moments in zip(kernels, self.alive[number], strict=True):
+            for work, moments in zip(kernels, alive[number], strict=True):
                 self.needs.append(self._need(number, work, moments, others, text))
 
     def most_tokens(self) -> int:

@@ -14,7 +14,7 @@ from cstool.compiler.artifact import with_step
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program, memoryx_need
-from cstool.compiler.stream_memory import AliveTogether, Need, StreamMemory
+from cstool.compiler.stream_memory import Need, StreamMemory, alive_at_kernels
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
 from cstool.perf.micro_batches import even_size, even_sizes
@@ -107,7 +107,7 @@ class _Search:
 
     def __init__(self, program: Program, costs: _Costs) -> None:
         self.program, self.works, self.costs, self.request = program, costs.works, costs, program.request
-        self.alive = AliveTogether(program, self.works)
+        self.alive = [alive_at_kernels(program, self.works, is_again) for is_again in (False, True)]
         self.fabric = program.request.system.fabric
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
@@ -156,7 +156,7 @@ class _Search:
         return min(found, key=self.costs.step, default=None)
 
     def _memory(self, columns: int, recompute: Recompute) -> StreamMemory:
-        return StreamMemory(self.program, self.works, columns, recompute, self.alive)
+        return StreamMemory(self.program, self.works, columns, recompute, self.alive[recompute.levels > 0])
 
     def _rivals(self, choices: Sequence[_Choice]) -> list[_Choice]:
         """Return the choices that may be fastest: more recomputation alone is no gain."""
@@ -168,7 +168,7 @@ class _Search:
         return list(found.values())
 
     def _step_cycles(self, choice: _Choice) -> int:
-        return _with_plan(self.program, self.costs, choice).step_cycles[ExecutionMode.WEIGHT_STREAMING]
+        return _with_plan(self.program, self.costs, choice).step_cycles[STREAMING]
 
     def _misfit(self, recompute: Recompute) -> Misfit:
         """Say what does not fit, with all the recomputation there is."""

@@ -70,15 +70,6 @@ def test_a_small_model_is_pipelined_and_a_large_one_streamed(file, mode):
     assert compile_model(load_params(ROOT / "params" / f"{file}.yaml"), load_system("cs2")).mode is mode
 
 
-def test_a_small_model_gets_replicas_and_says_why():
-    tiny, cs2 = load_params(ROOT / "params" / "gpt_tiny.yaml"), load_system("cs2")
-    artifact = compile_model(tiny, cs2, execution_mode="pipelined")
-    count = artifact.pipelined.replicas[0] * artifact.pipelined.replicas[1]
-    assert count > 1
-    why = f"{count} replicas side by side: by estimate, a step with one takes 1.3x the time"
-    assert why in artifact.reasons
-
-
 def test_a_model_beyond_the_memory_of_the_wafer_is_streamed_and_says_why():
     params = load_params(ROOT / "params" / "gpt3_13b.yaml")
     artifact = compile_model(params, load_system("cs2"), recompute="needed")

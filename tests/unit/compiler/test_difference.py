@@ -44,10 +44,6 @@ def test_equal_artifacts_have_no_differences(artifact):
     assert differences(artifact, replace(artifact, system=with_sources)) == []
 
 
-def test_a_change_reads_as_a_line():
-    assert str(Change("mode", "pipelined", "weight_streaming")) == "mode: pipelined -> weight_streaming"
-
-
 def test_another_mode(golden):
     graph = decoder(layers=1)
     golden("compiler/difference_mode.txt", text(streaming_artifact(graph), pipelined_artifact(graph)))

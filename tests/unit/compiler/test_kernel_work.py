@@ -64,14 +64,6 @@ def test_only_what_reads_the_batch_passes_no_delta_on(program):
     assert all(set(kernel.reads) - inputs for kernel in with_delta)
 
 
-def test_a_layer_of_fc_mnist_by_hand():
-    first, *_ = kernel_works(program_of(fc_mnist(50)))[0]
-    assert first.work[0] == MatMul(tokens=1, inputs=784, outputs=50)
-    assert (first.inputs, first.outputs, first.matrix_elements, first.vectors) == (784, 50, 784 * 50, (50,))
-    assert first.weight_elements == 784 * 50 + 50
-    assert not first.needs_delta
-
-
 def test_shapes_in_words():
     def text(*work: MatMul | Pairs | Lookup | VectorOps) -> str:
         return KernelWork(KERNEL, work, True, 0, ()).shape_text

@@ -123,17 +123,6 @@ def test_the_choice_is_that_of_trying_everything(graph, width, height, data_byte
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
-@pytest.mark.parametrize("data_bytes", [1800, 3000, 40000])
-def test_the_account_is_that_of_the_fullest_kernel(graph, data_bytes):
-    whole = small_system(20, 30)
-    system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
-    plan = plan_of(compiled(graph, UP_TO_STREAMING, a_request(system, 12)))
-    sizes = {kernel.name: kernel.sram_bytes for kernels in plan.kernels for kernel in kernels}
-    assert sum(entry.bytes for entry in plan.sram) == sizes[plan.fullest_kernel] == max(sizes.values())
-    assert max(sizes.values()) <= system.pe.sram_bytes
-
-
-@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("width", [8, 24])
 def test_fastest_is_never_slower(graph, width):
     """What could be had for the asking is what is had when asked for."""

@@ -244,14 +244,6 @@ def test_reading_other_json(text, path):
     expect(lambda: read_artifact(path), f"{path}: must be an artifact, got other JSON", WRITES)
 
 
-def test_no_cut_text_is_read(path):
-    text = path.read_text()
-    for length in range(0, len(text) - 1, 997):
-        path.write_text(text[:length])
-        with pytest.raises(ArtifactError, match="must be a JSON document"):
-            read_artifact(path)
-
-
 @BOTH
 @given(data=st.data())
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -102,11 +102,3 @@ def test_whole_rows_of_banks(length, bits):
     found = Pe(CS2, bits).whole_bank_rows(length)
     assert found % elements == 0
     assert length <= found < length + elements
-
-
-def test_sums_wavelets_and_vector_instructions():
-    assert [PE.partial_sum_cycles(10, pes) for pes in (1, 2, 9)] == [0, 10, 10]
-    assert [PE.wavelets(n) for n in (1, 2, 3, 4)] == [1, 1, 2, 2]
-    assert [Pe(CS2, 32).wavelets(n) for n in (1, 2, 3)] == [1, 2, 3]
-    assert PE.vector_cycles(10, 3) == 3 * 5
-    assert PE.vector_cycles(9, 3) == 3 * 5

@@ -14,7 +14,6 @@ from cstool.perf.streaming import (
     Stream,
     busiest_axpys,
     edge_cycles,
-    hop_latency_cycles,
     stream_of,
     streamed_phases,
 )
@@ -71,12 +70,6 @@ def test_groups_of_columns_add_up_their_gradients_too():
     one_row = replace(LAYOUT, rows=1)
     gradient = [streamed_phases(PE, [PRODUCT], x, 2, STREAM).gradient.compute for x in (LAYOUT, two, one_row)]
     assert gradient == [12 * (28 + 4), 12 * (28 + 4 + 4), 12 * 28]
-
-
-def test_what_goes_over_the_wafer_passes_all_groups():
-    """Columns of all groups, rows, and the ramp of 2 cycles at either end."""
-    assert hop_latency_cycles(PE, LAYOUT) == 2 + 3 + 2 * 2
-    assert hop_latency_cycles(PE, replace(LAYOUT, groups=4)) == 4 * 2 + 3 + 2 * 2
 
 
 def test_a_product_that_nothing_keeps_is_computed_again_with_the_weights_that_come_for_the_delta():
