@@ -103,7 +103,13 @@ def explain_miss(compile_dir: Path, inputs: Mapping[str, str]) -> str | None:
     if not found:
         return None
     changes, name = min(found, key=lambda item: (len(item[0]), item[1]))
-    return f"Not compiled before. Since {name} was, there changed: {_sentence(changes)}"
+    # Single keys, then groups: "model: hidden_size 768 -> 1024, num_heads 12 -> 16".
+    texts = [_change(key, change) for key, change in changes.items() if "." not in key]
+    if system := changes.get("system.name"):
+        texts = [_change("system", system), *texts, *_groups(changes, ("model",))]
+    else:
+        texts += _groups(changes, ("system", "model"))
+    return f"Not compiled before. Since {name} was, there changed: {'; '.join(texts)}"
 
 
 def _kept_inputs(compile_dir: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -132,14 +138,6 @@ def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[
     if any(key.startswith("model.") for key in changes):
         changes.pop("graph", None)
     return changes
-
-
-def _sentence(changes: Mapping[str, tuple[str, str]]) -> str:
-    """Return changes as text: single keys, then groups ("model: hidden_size 768 -> 1024, num_heads 12 -> 16")."""
-    single = [_change(key, change) for key, change in changes.items() if "." not in key]
-    if system := changes.get("system.name"):
-        return "; ".join([_change("system", system), *single, *_groups(changes, ("model",))])
-    return "; ".join([*single, *_groups(changes, ("system", "model"))])
 
 
 def _groups(changes: Mapping[str, tuple[str, str]], names: tuple[str, ...]) -> Iterator[str]:

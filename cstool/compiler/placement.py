@@ -12,7 +12,7 @@ handed out and rows are dealt exactly, one breakpoint of the slowest stage after
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,17 +99,13 @@ def place(stages: Sequence[PipelineStage], width: int, height: int) -> Placement
                 break
             placement = _deal(stages, cut, floor, bound, known)
             if placement is not None:
-                best = _turned(placement) if turned else placement
+                best = placement
+                if turned:
+                    best = replace(placement, regions=tuple(region.turned() for region in placement.regions))
                 break
     if best is None:
         raise NoPlacement(None)
     return best
-
-
-def _turned(placement: Placement) -> Placement:
-    """Return a placement with columns for rows."""
-    regions = tuple(Region(r.y, r.x, r.height, r.width) for r in placement.regions)
-    return Placement(regions, placement.bottleneck_cycles, placement.memory_bound)
 
 
 @dataclass(frozen=True)

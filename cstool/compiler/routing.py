@@ -263,8 +263,7 @@ def _mirrored(
     ways: Callable[[Region, Region, int], Iterator[_Way]], source: Region, target: Region, lanes: int
 ) -> Iterator[_Way]:
     """Return the ways in a world with columns for rows."""
-    a, b = (Region(r.y, r.x, r.height, r.width) for r in (source, target))
-    return (way.mirrored() for way in ways(a, b, lanes))
+    return (way.mirrored() for way in ways(source.turned(), target.turned(), lanes))
 
 
 def _spread(start: int, stop: int, lanes: int, places: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Pipelined: what a kernel costs and needs in a region of any size, for the placement to ask."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -103,7 +103,11 @@ class PipelineStage:
 
     def account(self, width: int, height: int) -> tuple[SramEntry, ...]:
         """Return the account of the fullest PE."""
-        entries = [*self._fixed_entries(*self._sides(width, height)), *self._held_entries(width * height)]
+        entries, pes = self._fixed_entries(*self._sides(width, height)), width * height
+        for held in self.held:
+            size = int(ceil_div(held.elements, pes)) * held.element_bytes * held.samples
+            times = f"{held.samples} {'sample' if held.samples == 1 else 'samples'}"
+            entries.append((held.name, size, f"{times} x ceil({held.elements:,} / {pes}) x {held.element_bytes} B"))
         return tuple(SramEntry(name, int(size), arithmetic) for name, size, arithmetic in entries)
 
     @property
@@ -166,13 +170,6 @@ class PipelineStage:
             text = f"ceil({count:,} / {area}) x {per_weight}" if written else ""
             entries.append(("biases and norms", ceil_div(count, area) * self._weight_bytes, text))
         return entries
-
-    def _held_entries(self, pes: int) -> Iterator[tuple[str, int, str]]:
-        for held in self.held:
-            size = int(ceil_div(held.elements, pes)) * held.element_bytes * held.samples
-            plural = "sample" if held.samples == 1 else "samples"
-            each = f"ceil({held.elements:,} / {pes}) x {held.element_bytes} B"
-            yield held.name, size, f"{held.samples} {plural} x {each}"
 
 
 def _turned(way: int, width: Any, height: Any) -> tuple[Any, Any]:

@@ -68,6 +68,10 @@ class Region:
         """How many PEs it has."""
         return self.width * self.height
 
+    def turned(self) -> "Region":
+        """The same with columns for rows."""
+        return Region(self.y, self.x, self.height, self.width)
+
 
 @dataclass(frozen=True)
 class Route:

@@ -147,14 +147,16 @@ def _verify_pipelined(artifact: Artifact, plan: PipelinedPlan) -> None:
 def _verify_regions(stages: Sequence[Stage], replica: Region) -> None:
     for stage in stages:
         region = stage.region
-        if region.width < 1 or region.height < 1 or not _is_inside(region, replica):
+        is_inside = 0 <= region.x <= replica.width - region.width and 0 <= region.y <= replica.height - region.height
+        if region.width < 1 or region.height < 1 or not is_inside:
             raise ValueError(f"{stage.name}: region {_rectangle(region)} is outside of {_rectangle(replica)}")
     west_first = sorted(stages, key=lambda stage: stage.region.x)
     for n, one in enumerate(west_first):
         for other in west_first[n + 1 :]:
             if other.region.x >= one.region.x + one.region.width:
                 break  # and so do all that follow
-            if _share_rows(one.region, other.region):
+            a, b = one.region, other.region
+            if a.y < b.y + b.height and b.y < a.y + a.height:
                 got = f"{_rectangle(one.region)} and {_rectangle(other.region)}"
                 raise ValueError(f"regions of {one.name} and {other.name} overlap: {got}")
 
@@ -173,19 +175,6 @@ def _verify_colors(artifact: Artifact, colors: Iterable[tuple[str, int]]) -> Non
     for name, color in colors:
         if not 0 <= color < links.colors:
             raise ValueError(f"{name!r} has color {color}, the fabric has {links.colors}")
-
-
-def _is_inside(inner: Region, outer: Region) -> bool:
-    return (
-        outer.x <= inner.x
-        and outer.y <= inner.y
-        and inner.x + inner.width <= outer.x + outer.width
-        and inner.y + inner.height <= outer.y + outer.height
-    )
-
-
-def _share_rows(one: Region, other: Region) -> bool:
-    return one.y < other.y + other.height and other.y < one.y + one.height
 
 
 def _rectangle(region: Region) -> str:

@@ -1,13 +1,10 @@
 """Cycles of the phases of a kernel, each the largest of its limits."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cstool.ir import KernelCycles, PhaseCycles
 from cstool.perf.pe import ceil_div, maximum
-
-PHASES = ("forward", "delta", "gradient")
 
 
 @dataclass
@@ -55,23 +52,12 @@ class Limits:
         return PhaseCycles(compute, link, ingress, egress, latency)
 
 
-@dataclass
 class Phases:
-    """The limits of all phases of a kernel, at an efficiency of the PEs in thousandths."""
+    """The limits of all phases of a kernel, at an efficiency of the PEs in thousandths; nothing to do at first."""
 
-    efficiency: int = 1000
-    forward: Limits = field(init=False)
-    delta: Limits = field(init=False)
-    gradient: Limits = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin with nothing to do."""
-        self.forward, self.delta, self.gradient = (Limits(self.efficiency) for _ in PHASES)
-
-    @property
-    def all(self) -> Iterable[Limits]:
-        """Forward, delta, gradient."""
-        return self.forward, self.delta, self.gradient
+    def __init__(self, efficiency: int = 1000) -> None:
+        self.forward, self.delta, self.gradient = (Limits(efficiency) for _ in range(3))
+        self.all = self.forward, self.delta, self.gradient
 
     def total(self, recomputes: int = 0) -> Any:
         """Return the cycles of all phases, forward so many times more."""
