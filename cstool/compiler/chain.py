@@ -15,8 +15,7 @@ from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import statistics_width
 from cstool.compiler.program import Program, op_of, segment_tensors
 from cstool.compiler.routing import Edge
-from cstool.compiler.stage import Held, PipelineStage, bytes_per_weight
-from cstool.compiler.stage_sizes import NEVER, all_cycles
+from cstool.compiler.stage import NEVER, Held, PipelineStage, all_cycles, bytes_per_weight
 from cstool.ir import FusedKernel, Segment, read_backward
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_bytes, input_element_bytes
 from cstool.perf.wafer import exchange

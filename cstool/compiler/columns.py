@@ -8,9 +8,8 @@ found for all i and j, and the least sum of widths of k columns that hold the st
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from cstool.compiler.stage import IntArray
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cstool.compiler.columns import Column, IntArray
-from cstool.compiler.stage import WAYS, PipelineStage
-from cstool.compiler.stage_sizes import NEVER, Known, fitting_cycles
+from cstool.compiler.columns import Column
+from cstool.compiler.stage import NEVER, WAYS, IntArray, Known, PipelineStage, either_way, fitting_cycles
 
 
 class Dealer:
@@ -24,8 +23,7 @@ class Dealer:
             each = self.stages[stage]
             alike = each.alike, width, len(self._rows)
             if alike not in self._columns:
-                sizes = np.int64(width), self._rows
-                self._columns[alike] = [(each.cycles(way, *sizes), each.fixed_bytes(way, *sizes)) for way in WAYS]
+                self._columns[alike] = either_way(each, np.int64(width), self._rows)
             table = fitting_cycles(each, self._columns[alike], width * self._rows)
             self._known[stage, width] = np.minimum.accumulate(table)
         return self._known[stage, width]

@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cstool.compiler.columns import Column, IntArray, LeastRows
+from cstool.compiler.columns import Column, LeastRows
 from cstool.compiler.dealing import Dealer, fill_rows, widen
-from cstool.compiler.stage import PipelineStage
-from cstool.compiler.stage_sizes import NEVER, Known, grid_cycles, grid_sizes, stage_cycles
+from cstool.compiler.stage import NEVER, IntArray, Known, PipelineStage, all_cycles, stage_cycles
 from cstool.ir import Region
 
 SLOWER = ((64, 1.0), (32, 0.8), (20, 0.66))
 """a placement may be slower by one part in so many than the fastest, if its wires are this part of the last at most"""
+_EXACT = 32
+"""sizes of the grid up to this are all tried"""
 _STEP = {100: 1.02, 1000: 1.05}
 """ratio of neighbouring sizes of the grid, for chains up to so many stages"""
 BANDS = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1))
@@ -74,8 +75,9 @@ def place(stages: Sequence[PipelineStage], width: int, height: int) -> Placement
         NoPlacement: they do not fit
     """
     step = next((ratio for most, ratio in _STEP.items() if len(stages) <= most), max(_STEP.values()))
-    widths, heights = grid_sizes(width, step), grid_sizes(height, step)
-    cycles = grid_cycles(stages, widths, heights)
+    widths, heights = _grid_sizes(width, step), _grid_sizes(height, step)
+    # More rows never take longer.
+    cycles = all_cycles(stages, *np.meshgrid(widths, heights, indexing="ij"))
     for number, table in enumerate(cycles):
         if table.min() >= NEVER:
             raise NoPlacement(number)
@@ -106,6 +108,14 @@ def place(stages: Sequence[PipelineStage], width: int, height: int) -> Placement
     if best is None:
         raise NoPlacement(None)
     return best
+
+
+def _grid_sizes(most: int, step: float) -> IntArray:
+    """Return sizes from 1 to `most`: the small ones all, the others a ratio of `step` apart."""
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(min(most, max(sizes[-1] + 1, int(sizes[-1] * step)) if sizes[-1] >= _EXACT else sizes[-1] + 1))
+    return np.array(sizes, np.int64)
 
 
 @dataclass(frozen=True)

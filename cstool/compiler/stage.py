@@ -1,9 +1,12 @@
 """Pipelined: what a kernel costs and needs in a region of any size, for the placement to ask."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from cstool.compiler.kernel_work import KernelWork
 from cstool.ir import KernelCycles, Lookup, MatMul, Pairs, SramEntry
@@ -17,6 +20,13 @@ MASTER_BYTES = 4
 WAYS = (0, 1)
 """a kernel lies in its region one way round, or the other: with width and height exchanged"""
 ORIENTATIONS = ("inputs over columns", "inputs over rows")
+NEVER = np.iinfo(np.int64).max // 4
+"""cycles of a stage in a region that is too small for it"""
+IntArray = npt.NDArray[np.int64]
+Ways = list[tuple[Any, Any]]
+"""cycles and fixed bytes, either way round"""
+Known = dict[Hashable, Ways]
+"""of stages that are alike"""
 
 
 @dataclass(frozen=True)
@@ -175,3 +185,31 @@ class PipelineStage:
 def _turned(way: int, width: Any, height: Any) -> tuple[Any, Any]:
     """Numbers of PEs over which inputs and outputs lie."""
     return (width, height) if way == 0 else (height, width)
+
+
+def either_way(stage: PipelineStage, width: Any, height: Any) -> Ways:
+    """Return the cycles and fixed bytes in regions of these sizes, either way round."""
+    return [(stage.cycles(way, width, height), stage.fixed_bytes(way, width, height)) for way in WAYS]
+
+
+def fitting_cycles(stage: PipelineStage, ways: Ways, pes: Any) -> Any:
+    """Return the lesser of the cycles of both ways; NEVER where a way's bytes leave no room for what is in flight."""
+    free = stage.room_bytes - stage.held_bytes(pes)
+    either = [np.where(fixed <= free, cycles, NEVER) for cycles, fixed in ways]
+    return np.minimum(either[0], either[1])
+
+
+def stage_cycles(stage: PipelineStage, width: Any, height: Any) -> Any:
+    """Return the cycles per sample in regions of these sizes, the better way round; NEVER where it does not fit."""
+    return fitting_cycles(stage, either_way(stage, width, height), width * height)
+
+
+def all_cycles(stages: Sequence[PipelineStage], width: IntArray, height: IntArray) -> IntArray:
+    """Return the cycles of (stage, *sizes), as `stage_cycles` does; what is alike is computed once."""
+    known: Known = {}
+    tables = np.empty((len(stages), *width.shape), np.int64)
+    for number, stage in enumerate(stages):
+        if stage.alike not in known:
+            known[stage.alike] = either_way(stage, width, height)
+        tables[number] = fitting_cycles(stage, known[stage.alike], width * height)
+    return tables

@@ -180,22 +180,19 @@ class StreamMemory:
             fixed["biases and norms"] = (held, f"({sizes}) x {SUM_BYTES} B")
         if (pairs := work.pairs) is not None:
             fixed.update(self._attention_buffers(pairs))
-        growing.update(self._inputs())
+        graph, rank = self.program.graph, len(self.program.graph.tensors[self.program.graph.loss].shape)
+        # The model's inputs stay for the whole micro-batch.
+        for tensor in graph.inputs:
+            width = math.prod(tensor.shape[rank:])
+            element = input_element_bytes(tensor, self.program.request.operand_bits)
+            text = f"ceil({width:,} / {columns}) x {element} B"
+            growing[tensor.name] = int(ceil_div(width, columns)) * element, text
         if others:
             growing["kept of other layers"] = (others, others_text)
         for life in max(moments, key=lambda alive: sum(map(self.tile_bytes, alive))):
             element = operand if life.is_operand else SUM_BYTES
             growing[life.name] = self.tile_bytes(life), f"ceil({life.width:,} / {columns}) x {element} B"
         return Need(segment, work, fixed, growing)
-
-    def _inputs(self) -> Iterator[tuple[str, tuple[int, str]]]:
-        """Memory of the model's inputs, which stay for the whole micro-batch."""
-        graph, bits = self.program.graph, self.program.request.operand_bits
-        rank = len(graph.tensors[graph.loss].shape)
-        for tensor in graph.inputs:
-            width, element = math.prod(tensor.shape[rank:]), input_element_bytes(tensor, bits)
-            size = int(ceil_div(width, self.columns)) * element
-            yield tensor.name, (size, f"ceil({width:,} / {self.columns}) x {element} B")
 
     def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, tuple[int, str]]]:
         d, operand = int(ceil_div(pairs.kv_width, self.columns)), self.operand_bytes

@@ -9,7 +9,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cstool.ir import Tensor
 from cstool.system import System
@@ -18,7 +17,6 @@ SUM_BYTES = 4
 """of a partial sum, a statistic, a score, a delta on its way"""
 ID_BYTES = 4
 """of a token's id, of a label"""
-IntArray = npt.NDArray[np.int64]
 
 
 def ceil_div(a: Any, b: Any) -> Any:
