@@ -24,6 +24,8 @@ from cstool.optimizers import costed_optimizer
 from cstool.params import DecoderParams, Params
 from cstool.system import System, load_system, system_names
 
+log = logging.getLogger("cstool")
+
 
 def infer_shapes(program: Program) -> Program:
     """Infer shapes, segment by segment; the program stays as it is.
@@ -40,8 +42,6 @@ def infer_shapes(program: Program) -> Program:
                     raise ValueError(f"{op.name}: makes {inferred}, is declared to make {shapes[name]}")
     return program
 
-
-log = logging.getLogger("cstool")
 
 KERNEL_PASSES: tuple[Pass, ...] = (infer_shapes, fuse_kernels, match_kernels)
 """up to kernel matching: where `--validate_only` stops"""

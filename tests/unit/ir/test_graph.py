@@ -89,7 +89,3 @@ def test_a_segment_goes_on_where_another_ended():
 
 def test_the_parameter_count_is_that_of_all_elements():
     assert chain().parameter_count == 2 * 3 * 3 + 5 * 3
-
-
-def test_the_size_of_a_weight_is_its_number_of_elements():
-    assert Weight("w", (4, 6), ZEROS).size == 24
