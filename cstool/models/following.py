@@ -8,13 +8,6 @@ from cstool.ir import Graph
 from cstool.params import Params
 
 
-def goes_on(before: Params, here: Params) -> bool:
-    """Say whether a trainer starts from the last checkpoint of the one before it."""
-    return (
-        before.model_dir == here.model_dir and here.checkpoint.autoload_last_checkpoint and here.checkpoint_path is None
-    )
-
-
 def check_following(trainers: Sequence[Params], graphs: Sequence[Graph]) -> list[str]:
     """Check that each trainer can go on from the one before it, and return warnings about those with nothing to do.
 
@@ -27,7 +20,8 @@ def check_following(trainers: Sequence[Params], graphs: Sequence[Graph]) -> list
     """
     warnings = []
     for number, (before, here) in enumerate(pairwise(trainers), start=1):
-        if not goes_on(before, here):
+        looks = here.checkpoint.autoload_last_checkpoint and here.checkpoint_path is None
+        if before.model_dir != here.model_dir or not looks:
             continue
         there, now = ({name: w.shape for name, w in graphs[n].weights.items()} for n in (number - 1, number))
         if other := next((name for name in {**there, **now} if there.get(name) != now.get(name)), None):

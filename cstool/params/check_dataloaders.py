@@ -1,5 +1,6 @@
 """From the sections that say what data is read to `DataloaderParams`, with what the model and the seed say of them."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from cstool.params.micro_batch import MicroBatchChoice
@@ -10,6 +11,7 @@ from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems
 
 
+@dataclass
 class DataloaderCheck:
     """Checks dataloaders one by one.
 
@@ -20,20 +22,10 @@ class DataloaderCheck:
         seed: of the run, that of the order where the data has none of its own
     """
 
-    def __init__(
-        self,
-        problems: Problems,
-        micro_batch: MicroBatchChoice,
-        model: FcMnistParams | DecoderParams | None,
-        seed: int,
-    ) -> None:
-        self._problems = problems
-        self._micro_batch = micro_batch
-        self._seed = seed
-        self._vocab_size: int | None = getattr(model, "vocab_size", None)
-        self._longest: int | None = getattr(model, "max_position_embeddings", None)
-        # Old files leave out what can only be one.
-        self._processor = {"data_processor": "MNISTDataProcessor"} if isinstance(model, FcMnistParams) else {}
+    problems: Problems
+    micro_batch: MicroBatchChoice
+    model: FcMnistParams | DecoderParams | None
+    seed: int
 
     def training(self, raw: Any, key: Key) -> DataloaderParams | None:
         """Return the dataloader of the training data; None if there is none, or it is wrong."""
@@ -46,7 +38,7 @@ class DataloaderCheck:
         else:
             keys = [(*key, index) for index in range(len(raw))]
             if not raw:
-                self._problems.add(key, "must hold at least one dataloader", raw)
+                self.problems.add(key, "must hold at least one dataloader", raw)
         loaders = [self._dataloader(part, below, "val") for part, below in zip(raw, keys, strict=True)]
         return tuple(loader for loader in loaders if loader is not None)
 
@@ -55,32 +47,37 @@ class DataloaderCheck:
             return None
         if isinstance(raw, dict):
             if split == "train":
-                raw = self._micro_batch.take_from_loader(raw, key)
-            defaults = {"split": split, "shuffle_seed": self._seed, **self._processor}
+                raw = self.micro_batch.take_from_loader(raw, key)
+            defaults: dict[str, Any] = {"split": split, "shuffle_seed": self.seed}
+            if isinstance(self.model, FcMnistParams):
+                # Old files leave out what can only be one.
+                defaults["data_processor"] = "MNISTDataProcessor"
             raw = {**raw, **{name: value for name, value in defaults.items() if raw.get(name) is None}}
             if isinstance(transforms := raw.get("data_transforms"), list):
                 below: Key = (*key, "data_transforms")
                 checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
                 raw["data_transforms"] = [each for each in checked if each is not None]
-        return self._fitting(self._problems.check(DataloaderParams, raw, key), key)
+        return self._fitting(self.problems.check(DataloaderParams, raw, key), key)
 
     def _fitting(self, loader: DataloaderParams | None, key: Key) -> DataloaderParams | None:
         """Check that the samples of a dataloader fit the positions of the model."""
-        if loader is None or self._longest is None:
+        if loader is None or not isinstance(self.model, DecoderParams):
             return loader
-        longest = self._longest - loader.added_tokens
+        positions = self.model.max_position_embeddings
+        longest = positions - loader.added_tokens
         sinks = f" less {loader.added_tokens} sink tokens" if loader.added_tokens else ""
         if loader.max_sequence_length is not None and loader.max_sequence_length > longest:
-            rule = f"must be at most the max_position_embeddings of the model ({self._longest}){sinks}"
-            self._problems.add((*key, "max_sequence_length"), rule, loader.max_sequence_length)
+            rule = f"must be at most the max_position_embeddings of the model ({positions}){sinks}"
+            self.problems.add((*key, "max_sequence_length"), rule, loader.max_sequence_length)
         elif longest < 1:
-            rule = f"must leave tokens of the max_position_embeddings of the model ({self._longest}), and add"
-            self._problems.add((*key, "data_transforms"), f"{rule} {loader.added_tokens}")
+            rule = f"must leave tokens of the max_position_embeddings of the model ({positions}), and add"
+            self.problems.add((*key, "data_transforms"), f"{rule} {loader.added_tokens}")
         return loader
 
     def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:
-        sinks = self._problems.check(SinkTokensParams, raw if raw is not None else [], key)
-        if sinks is not None and self._vocab_size is not None and sinks.sink_token_id >= self._vocab_size:
-            rule = f"must be less than the vocab_size of the model ({self._vocab_size})"
-            self._problems.add((*key, "sink_token_id"), rule, sinks.sink_token_id)
+        sinks = self.problems.check(SinkTokensParams, raw if raw is not None else [], key)
+        vocab_size = getattr(self.model, "vocab_size", None)
+        if sinks is not None and vocab_size is not None and sinks.sink_token_id >= vocab_size:
+            rule = f"must be less than the vocab_size of the model ({vocab_size})"
+            self.problems.add((*key, "sink_token_id"), rule, sinks.sink_token_id)
         return sinks

@@ -2,17 +2,10 @@
 
 from typing import Any
 
-from cstool.params.sections.sparsity import (
-    ALGORITHMS,
-    SHARES,
-    WRONG,
-    CyclingShare,
-    SparsityParams,
-    SparsitySchedule,
-    lower,
-)
+from cstool.params.sections.sparsity import ALGORITHMS, SHARES, WRONG, CyclingShare, SparsityParams, SparsitySchedule
 from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems, show
+from cstool.yaml_lines.section import lower
 
 
 def check_sparsity(problems: Problems, data: Any, key: Key) -> tuple[SparsityParams, ...] | None:

@@ -152,7 +152,10 @@ def _load(
         older = [text for text in overrides if _is_of_the_older_layout(text.split("=")[0])]
         apply_overrides(document, older, older_flags)
         overrides = [text for text in overrides if text not in older]
-        warnings = (_legacy_warning(document),)
+        sections = ", ".join(name for name in SECTIONS if name in document.data)
+        command = f"cstool config convert_legacy {shlex.quote(document.name)}"
+        layout = f"is in the older layout ({sections}); `{command}` writes it in the trainer layout"
+        warnings = (f"{document.name}: {layout}",)
         document, conversion = legacy.convert_legacy(document)
     else:
         _unpack_list(document, several)
@@ -200,12 +203,6 @@ def require_one_layout(document: Document) -> None:
         else:
             problems.add(("trainer",), "is missing")
     problems.raise_found()
-
-
-def _legacy_warning(document: Document) -> str:
-    sections = ", ".join(name for name in SECTIONS if name in document.data)
-    command = f"cstool config convert_legacy {shlex.quote(document.name)}"
-    return f"{document.name}: is in the older layout ({sections}); `{command}` writes it in the trainer layout"
 
 
 def _unpack_list(document: Document, several: bool) -> None:

@@ -3,6 +3,11 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
+
+from cstool.yaml_lines.section import rule_error
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,16 @@ def resolve_path(written: str | Path, folder: Path) -> ResolvedPath:
     candidates = [Path(os.path.abspath(start / expanded)) for start in (folder, Path.cwd())]
     tried = tuple(dict.fromkeys(candidates))
     return ResolvedPath(next(filter(_is_there, tried), tried[0]), tried)
+
+
+def _resolve(written: Any, info: ValidationInfo) -> Any:
+    if not isinstance(written, str) or not written:
+        raise rule_error("must be a path")
+    return resolve_path(written, (info.context or {})["folder"])
+
+
+WrittenPath = Annotated[ResolvedPath, BeforeValidator(_resolve), PlainSerializer(lambda found: str(found.path))]
+"""of a section"""
 
 
 def _is_there(path: Path) -> bool:

@@ -91,17 +91,13 @@ def _check_events(text: str, name: str, lines: bool) -> None:
         depth += isinstance(event, CollectionStartEvent)
         if values > MAX_VALUES or depth > MAX_DEPTH:
             where = f"{name}:{event.start_mark.line + 1}" if lines and event.start_mark else name
-            raise too_many_values(where) if values > MAX_VALUES else too_deep(where)
+            raise beyond_limits(where, values)
 
 
-def too_many_values(where: str) -> ParamsError:
-    """Return the error of a file with too many values."""
-    return ParamsError([(f"{where}: must hold at most {MAX_VALUES:,} values", None)])
-
-
-def too_deep(where: str) -> ParamsError:
-    """Return the error of a file that is nested too deeply."""
-    return ParamsError([(f"{where}: must be nested at most {MAX_DEPTH} deep", None)])
+def beyond_limits(where: str, values: int) -> ParamsError:
+    """The error of a file with too many values, or else with one that lies too deep."""
+    rule = f"hold at most {MAX_VALUES:,} values" if values > MAX_VALUES else f"be nested at most {MAX_DEPTH} deep"
+    return ParamsError([(f"{where}: must {rule}", None)])
 
 
 def _as_params_error(error: Exception, text: str, name: str, lines: bool) -> ParamsError:

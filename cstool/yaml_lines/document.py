@@ -9,16 +9,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from cstool.errors import ParamsError
 from cstool.plain_text import one_line
 from cstool.words import nearest
-from cstool.yaml_lines.compose import (
-    MAX_BYTES,
-    MAX_DEPTH,
-    MAX_VALUES,
-    TAG,
-    check_size,
-    compose,
-    too_deep,
-    too_many_values,
-)
+from cstool.yaml_lines.compose import MAX_BYTES, MAX_DEPTH, MAX_VALUES, TAG, beyond_limits, check_size, compose
 
 Key = tuple[str | int, ...]
 """A path into the data: mapping keys and list indices."""
@@ -170,10 +161,8 @@ class _Builder:
 
     def _build(self, node: Node, key: Key) -> Any:
         self._count += 1
-        if self._count > MAX_VALUES:
-            raise too_many_values(self._document.place(key[:1]).label)
-        if len(self._open) > MAX_DEPTH:
-            raise too_deep(self._document.place(key[:1]).label)
+        if self._count > MAX_VALUES or len(self._open) > MAX_DEPTH:
+            raise beyond_limits(self._document.place(key[:1]).label, self._count)
         if id(node) in self._open:
             self._problem(node, f"{dotted(key)} must not contain itself")
             return None

@@ -83,6 +83,11 @@ def not_beside(other: str, rest: str = "", hint: str = "keep one of the two") ->
     return beside(other, lambda value, there: not (value and there), f"cannot stand beside {other}{rest}", hint)
 
 
+def lower(value: Any) -> Any:
+    """A text in lower case, anything else as it is."""
+    return value.lower() if isinstance(value, str) else value
+
+
 def increasing(numbers: tuple[int, ...]) -> tuple[int, ...]:
     """Return numbers of which each is larger than the one before, or raise the error of a validator."""
     if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):

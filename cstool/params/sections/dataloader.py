@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_serializer, field_validator
+from pydantic import Field, field_validator
 
-from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.paths import WrittenPath
 from cstool.yaml_lines.section import Count, List, Section, Whole, rule_error
 
 
@@ -28,7 +28,7 @@ class DataloaderParams(Section):
     """A data set and the order in which it is read. `batch_size` is the global batch."""
 
     data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"]
-    folders: tuple[ResolvedPath, ...] = Field(alias="data_dir", min_length=1)
+    folders: tuple[WrittenPath, ...] = Field(alias="data_dir", min_length=1)
     batch_size: Count
     shuffle: bool = False
     shuffle_seed: Whole = 1
@@ -52,15 +52,11 @@ class DataloaderParams(Section):
 
     @field_validator("folders", mode="before")
     @classmethod
-    def _resolve(cls, written: Any, info: ValidationInfo) -> Any:
+    def _one_or_several(cls, written: Any) -> Any:
         folders = written if isinstance(written, list) else [written]
         if not all(isinstance(folder, str) and folder for folder in folders):
             raise rule_error("must be a folder or a list of folders")
-        return tuple(resolve_path(folder, (info.context or {})["folder"]) for folder in folders)
-
-    @field_serializer("folders")
-    def _write_folders(self, folders: tuple[ResolvedPath, ...]) -> list[str]:
-        return [str(folder.path) for folder in folders]
+        return tuple(folders)
 
     def dump(self) -> dict[str, Any]:
         """Return the section as plain YAML data, defaults filled in, what is null or empty left out."""

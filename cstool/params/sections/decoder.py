@@ -27,6 +27,7 @@ from cstool.yaml_lines.section import (
     Whole,
     beside,
     filled,
+    lower,
     not_beside,
     rule_error,
 )
@@ -111,7 +112,7 @@ class DecoderParams(Section):
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "learned"
     rotary_dim: Count | None = Field(None, validate_default=True)
     rope_theta: Annotated[float, Field(gt=1)] = 10000.0
-    pos_scaling_type: Literal["linear", "llama3", "yarn"] = "linear"
+    pos_scaling_type: Annotated[Literal["linear", "llama3", "yarn"], BeforeValidator(lower)] = "linear"
     pos_scaling_factor: Positive = 1.0
     pos_scaling_extra_args: Annotated[
         PositionScalingParams | None,
@@ -210,11 +211,6 @@ class DecoderParams(Section):
         if rotary_dim % 2 or rotary_dim > width:
             raise rule_error(f"must be an even number up to the width of a head ({width})")
         return rotary_dim
-
-    @field_validator("pos_scaling_type", mode="before")
-    @classmethod
-    def _one_spelling_of_yarn(cls, value: Any) -> Any:
-        return value.lower() if isinstance(value, str) else value
 
     @field_validator("pos_scaling_type", "pos_scaling_factor")
     @classmethod

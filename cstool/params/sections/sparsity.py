@@ -8,18 +8,21 @@ from collections.abc import Mapping
 from operator import gt, le
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from cstool.params.paths import ResolvedPath, resolve_path
-from cstool.yaml_lines.section import Count, List, Section, Whole, beside, filled, increasing, not_beside, rule_error
+from cstool.params.paths import ResolvedPath, WrittenPath
+from cstool.yaml_lines.section import (
+    Count,
+    List,
+    Section,
+    Whole,
+    beside,
+    filled,
+    increasing,
+    lower,
+    not_beside,
+    rule_error,
+)
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""
@@ -115,12 +118,6 @@ _BELONGS_TO: Mapping[str, tuple[str, ...]] = {
     "balance_out_groups": ("rigl",),
     "samples": ("dropconnect",),
 }
-_CHECKPOINTS = ("mask_checkpoint", "rewind_checkpoint")
-
-
-def lower(value: Any) -> Any:
-    """Return a text in lower case, anything else as it is."""
-    return value.lower() if isinstance(value, str) else value
 
 
 def _globs(value: Any) -> Any:
@@ -168,8 +165,8 @@ class SparsityParams(Section):
     balance_in_groups: Count | None = None
     balance_out_groups: Annotated[Count | None, not_beside("balance_in_groups")] = None
     samples: Count | None = None
-    mask_checkpoint: ResolvedPath | None = Field(None, validate_default=True)
-    rewind_checkpoint: ResolvedPath | None = None
+    mask_checkpoint: WrittenPath | None = Field(None, validate_default=True)
+    rewind_checkpoint: WrittenPath | None = None
 
     other_names: ClassVar[dict[str, str]] = {"schedule": "sparsity"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"add_summaries"})
@@ -210,16 +207,7 @@ class SparsityParams(Section):
             raise rule_error("needs algorithm static to be from_checkpoint, and that is " + str(algorithm))
         return value
 
-    @field_validator(*_CHECKPOINTS, mode="before")
-    @classmethod
-    def _resolve(cls, written: Any, info: ValidationInfo) -> Any:
-        if written is None:
-            return None
-        if not isinstance(written, str) or not written:
-            raise rule_error("must be a path")
-        return resolve_path(written, (info.context or {})["folder"])
-
-    @field_validator(*_CHECKPOINTS)
+    @field_validator("mask_checkpoint", "rewind_checkpoint")
     @classmethod
     def _checkpoint_fits_the_method(cls, value: ResolvedPath | None, info: ValidationInfo) -> ResolvedPath | None:
         method = info.data.get("init_method", "from_checkpoint" if value else None)
@@ -228,10 +216,6 @@ class SparsityParams(Section):
         if value is None and method == "from_checkpoint":
             raise rule_error("is missing", "the zeros of that checkpoint are the mask")
         return value
-
-    @field_serializer(*_CHECKPOINTS)
-    def _write_path(self, checkpoint: ResolvedPath | None) -> str | None:
-        return None if checkpoint is None else str(checkpoint.path)
 
     @property
     def is_dynamic(self) -> bool:

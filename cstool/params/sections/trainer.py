@@ -5,6 +5,7 @@ import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -37,7 +38,7 @@ class PrecisionParams(Section):
     """
 
     enabled: bool = True
-    fp16_type: Literal["float16", "bfloat16", "cbfloat16"] | None = None
+    fp16_type: Annotated[Literal["float16", "bfloat16", "cbfloat16"] | None, AfterValidator(lambda _: None)] = None
     max_gradient_norm: Positive | None = None
     max_gradient_value: Annotated[Positive | None, not_beside("max_gradient_norm")] = None
 
@@ -45,11 +46,6 @@ class PrecisionParams(Section):
         "initial_loss_scale log_loss_scale loss_scaling_factor max_loss_scale min_loss_scale precision_opt_level "
         "steps_per_increase".split()
     )
-
-    @field_validator("fp16_type")
-    @classmethod
-    def _drop(cls, _: str | None) -> None:
-        return None
 
 
 def _frequency(value: Any) -> int | float:
@@ -102,10 +98,13 @@ class LoopParams(Section):
         return max(1, math.ceil(self.eval_frequency * steps))
 
 
+_ZERO_IS_NONE = BeforeValidator(lambda value: None if type(value) is int and value == 0 else value)
+
+
 class CheckpointParams(Section):
     """When checkpoints are written (`steps`: None or 0 is never, else also after the last step), and loaded."""
 
-    steps: Count | None = None
+    steps: Annotated[Count | None, _ZERO_IS_NONE] = None
     autoload_last_checkpoint: bool = True
     disable_strict_checkpoint_loading: bool = False
     save_initial_checkpoint: bool = False
@@ -113,11 +112,6 @@ class CheckpointParams(Section):
 
     without_effect: ClassVar[frozenset[str]] = frozenset({"strict_version"})
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"checkpoint_root": ()}
-
-    @field_validator("steps", mode="before")
-    @classmethod
-    def _zero_is_never(cls, steps: Any) -> Any:
-        return None if type(steps) is int and steps == 0 else steps
 
     @field_validator("checkpoint_name")
     @classmethod

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 from cstool.ir import Graph, OpKind, visible_pairs
 from cstool.models.decoder import decoder_graph
-from cstool.models.statistics import (
-    Flops,
-    Statistics,
-    count_statistics,
-)
+from cstool.models.statistics import Flops, Statistics, count_statistics
 from cstool.params import DecoderParams, ParallelDecoderParams
 from tests.models import decoder, fc_mnist
 
