@@ -47,35 +47,18 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
         graph = check_data(run_params(params, first.groups, folder, num_steps), "train_and_eval")
         for runner in points:
             assign_groups(runner.groups, graph, params.sparsity_place)
-        numerics = compare_numerics(
-            params,
-            first.groups,
-            num_steps,
-            folder,
-            terms=params.dataloaders("train")[0].batch_size * (graph.sequence_length or 1),
-            tolerance=request.tolerance,
-            lanes=request.lanes,
-            progress=progress,
-        )
-        dense, *found = race(
-            params,
-            [Runner("dense"), *points],
-            num_steps,
-            folder,
-            keeps=request.model_dir is not None,
-            lanes=request.lanes,
-            progress=progress,
-        )
+        numerics = compare_numerics(params, request, first.groups, num_steps, folder, graph, progress)
+        keeps, runners = request.model_dir is not None, [Runner("dense"), *points]
+        dense, *found = race(params, runners, num_steps, folder, progress, request.lanes, keeps=keeps)
     comparisons = _compare(params, request, graph, points, dense, found, num_steps, progress)
     groups = _by_weight(params, first, graph)
-    loader = params.dataloaders("train")[0]
     setting = Setting(
         model=params.model.name,
         parameters=graph.parameter_count,
         sparse_parameters=sum(graph.weights[name].size for name in groups),
         num_steps=num_steps,
         file_steps=params.loop.num_steps or params.loop.max_steps,
-        batch_size=loader.batch_size,
+        batch_size=params.dataloaders("train")[0].batch_size,
         tokens=graph.sequence_length,
         num_csx=params.num_csx,
         lanes=dense.result.lanes,

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from cstool.compare.race import Finish, Runner, race
+from cstool.compare.request import Request
 from cstool.compare.verdict import Numerics
+from cstool.ir import Graph
 from cstool.params import Params, SparsityParams
 from cstool.params.sections.optimizers import SGD
 from cstool.progress import Progress
@@ -47,25 +49,22 @@ Array = np.ndarray[Any, Any]
 
 def compare_numerics(
     params: Params,
+    request: Request,
     groups: tuple[SparsityParams, ...],
     num_steps: int,
     folder: Path,
-    *,
-    terms: int,
-    tolerance: float | None,
-    lanes: int | None,
+    graph: Graph,
     progress: Progress,
 ) -> Numerics:
     """Train a sparse model with sparse kernels and with dense ones, and compare gradients, losses and masks.
 
     Args:
         params: as the file has them
+        request: how to compare
         groups: of sparse weights
         num_steps: of the validation; `MOST_STEPS` at most are trained, and none after the first change of a mask
         folder: where the runs go
-        terms: of the sum that the gradient of a weight is: tokens of a batch, or samples without tokens
-        tolerance: relative difference of losses and gradients; None for what roundings explain
-        lanes: host threads; None to choose
+        graph: of the model
         progress: is told what is going on
 
     Raises:
@@ -82,9 +81,12 @@ def compare_numerics(
         # With momentum the checkpoint after a step has the gradients: it begins with the first of them.
         momentum = SGD.model_validate({"learning_rate": params.trained_by.learning_rate, "momentum": 0.5})
         keeping = replace(params, optimizer=momentum)
-        gradients = race(keeping, runners, 1, Path(first), evaluates=False, lanes=lanes, progress=progress)
+        gradients = race(keeping, runners, 1, Path(first), progress, request.lanes, evaluates=False)
         weight, worst = _compare_gradients(*gradients)
-    sparse, dense = race(params, runners, steps, folder, evaluates=False, lanes=lanes, progress=progress)
+    sparse, dense = race(params, runners, steps, folder, progress, request.lanes, evaluates=False)
+    # The gradient of a weight is a sum over the tokens of a batch, or over samples without tokens.
+    terms = params.dataloaders("train")[0].batch_size * (graph.sequence_length or 1)
+    tolerance = request.tolerance
     differences = tuple(_relative(a, b) for a, b in zip(sparse.losses, dense.losses, strict=True))
     lost, positions = _compare_masks(sparse, dense)
     return Numerics(

@@ -69,11 +69,11 @@ def race(
     runners: Sequence[Runner],
     num_steps: int,
     folder: Path,
+    progress: Progress,
+    lanes: int | None = None,
     *,
     evaluates: bool = True,
     keeps: bool = True,
-    lanes: int | None = None,
-    progress: Progress,
 ) -> list[Finish]:
     """Train runs in turns, from the same weights, on the same data.
 
@@ -82,10 +82,10 @@ def race(
         runners: in the order of their turns; every other round is in the opposite order
         num_steps: of each run
         folder: where each has a folder of its own
+        progress: is told what is going on
+        lanes: host threads; None to choose
         evaluates: whether each is evaluated after its last step
         keeps: whether the last checkpoints stay
-        lanes: host threads; None to choose
-        progress: is told what is going on
 
     Raises:
         NonFiniteError: naming the run

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,56 +28,48 @@ _INIT: Key = ("trainer", "init")
 _VALIDATE_ALL: Key = ("trainer", "validate_all")
 
 
-def check_trainer(document: Document, problems: Problems, path: Path, warnings: tuple[str, ...]) -> Params | None:
-    """Check a document with one trainer.
+@dataclass
+class TrainerCheck:
+    """Checks a document with one trainer, section by section.
 
     Args:
         document: of the trainer layout
         problems: of the document; what is wrong is added
         path: of the file
         warnings: for the params to carry
-
-    Returns:
-        the params; None if there are problems
-
-    Raises:
-        ParamsError: it is of a model that is not built here, about which nothing else is worth saying
     """
-    return _Checker(document, problems, path, warnings).params()
 
-
-class _Checker:
-    """Checks the sections of a document one by one."""
-
-    def __init__(self, document: Document, problems: Problems, path: Path, warnings: tuple[str, ...]) -> None:
-        self._document = document
-        self._problems = problems
-        self._path = path
-        self._warnings = warnings
-        self._micro_batch = MicroBatchChoice(document, problems)
-        self._compute_norm = False
+    document: Document
+    problems: Problems
+    path: Path
+    warnings: tuple[str, ...]
 
     def params(self) -> Params | None:
-        """Return the params; None if there are problems."""
-        check = self._problems.check
-        keys = self._keys(trainer.TrainerKeys, self._document.data["trainer"], _TRAINER)
+        """The params; None if there are problems.
+
+        Raises:
+            ParamsError: it is of a model that is not built here, about which nothing else is worth saying
+        """
+        self._micro_batch = MicroBatchChoice(self.document, self.problems)
+        check = self.problems.check
+        keys = self._keys(trainer.TrainerKeys, self.document.data["trainer"], _TRAINER)
         raw = keys.get("init")
         init = self._keys(trainer.InitKeys, raw, _INIT) if raw is not None else {}
         model = self._model(init.get("model"))
         optimizer = self._optimizer(init.get("optimizer"))
         if raw is not None and init.get("optimizer") is None:
-            _, name = self._problems.where((*_INIT, "optimizer"))
-            self._problems.note_text(f"{name}: not given, so the model can be evaluated and generate, but not train")
+            _, name = self.problems.where((*_INIT, "optimizer"))
+            self.problems.note_text(f"{name}: not given, so the model can be evaluated and generate, but not train")
         schedules = self._schedules(init.get("schedulers"))
         if optimizer and schedules == () and optimizer.learning_rate is None:
             name = next(iter(init["optimizer"]))
-            self._problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
+            self.problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
         precision = check(trainer.PrecisionParams, init.get("precision"), (*_INIT, "precision"))
         self._note_precision(init.get("precision"))
-        sparsity = check_sparsity(self._problems, init.get("sparsity"), (*_INIT, "sparsity"))
+        sparsity = check_sparsity(self.problems, init.get("sparsity"), (*_INIT, "sparsity"))
         if optimizer and sparsity and optimizer.no_sparsity:
             rule = f"must not be given with {type(optimizer).__name__}"
-            self._problems.add((*_INIT, "sparsity"), rule, init["sparsity"], optimizer.no_sparsity)
+            self.problems.add((*_INIT, "sparsity"), rule, init["sparsity"], optimizer.no_sparsity)
         loop = check(trainer.LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
         checkpoint = check(trainer.CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
         memoryx = check(trainer.MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))
@@ -86,7 +79,7 @@ class _Checker:
         callbacks = self._callbacks(init.get("callbacks"))
         tensorboard = self._loggers(init.get("loggers"))
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
-        loaders = DataloaderCheck(self._problems, self._micro_batch, model, seed)
+        loaders = DataloaderCheck(self.problems, self._micro_batch, model, seed)
         fit = self._keys(trainer.FitKeys, keys.get("fit"), ("trainer", "fit"))
         train = loaders.training(fit.get("train_dataloader"), ("trainer", "fit", "train_dataloader"))
         val = loaders.held_out(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"))
@@ -96,19 +89,19 @@ class _Checker:
         several = loaders.held_out(validate_all.get("val_dataloaders"), (*_VALIDATE_ALL, "val_dataloaders"))
         checkpoints = self._checkpoint_paths(validate_all.get("ckpt_paths"))
         if loop is not None and checkpoint is not None:
-            self._warnings += check_callbacks(callbacks, self._problems, loop, checkpoint, model, val, sparsity)
+            self.warnings += check_callbacks(callbacks, self.problems, loop, checkpoint, model, val, sparsity)
         micro_batch_size = self._micro_batch.size(None if train is None else train.batch_size)
-        if self._problems.any_found:
+        if self.problems.any_found:
             return None
         assert model and schedules is not None and sparsity is not None
         assert precision and loop and checkpoint and memoryx and logging and backend
         if "ckpt_path" in fit and fit["ckpt_path"] is None:
             checkpoint = checkpoint.model_copy(update={"autoload_last_checkpoint": False})
         paths = [
-            resolve_path(written, self._path.parent) if (written := run.get("ckpt_path")) else None
+            resolve_path(written, self.path.parent) if (written := run.get("ckpt_path")) else None
             for run in (fit, validate)
         ]
-        model_dir = Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self._path.stem)))
+        model_dir = Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self.path.stem)))
         events_dir = None
         if tensorboard is not None:
             written_dir = tensorboard.summary_dir
@@ -127,7 +120,7 @@ class _Checker:
             activation_checkpointing=init.get("activation_checkpointing") or "auto",
             model_dir=model_dir,
             events_dir=events_dir,
-            computes_norms=self._compute_norm,
+            computes_norms=callbacks.computes_norms,
             num_csx=backend.cluster_config.num_csx,
             micro_batch_size=micro_batch_size,
             compile_dir=None if backend.compile_dir is None else Path(os.path.abspath(backend.compile_dir)),
@@ -144,17 +137,17 @@ class _Checker:
             keep_checkpoints=callbacks.keep,
             saved_states=tuple(callbacks.saved),
             early_stopping=callbacks.stopping,
-            path=self._path,
-            text=self._document.text,
-            notes=self._problems.notes,
-            warnings=self._warnings,
-            sparsity_place=self._problems.where((*_INIT, "sparsity")),
-            optimizer_place=self._problems.where((*_INIT, "optimizer")),
+            path=self.path,
+            text=self.document.text,
+            notes=self.problems.notes,
+            warnings=self.warnings,
+            sparsity_place=self.problems.where((*_INIT, "sparsity")),
+            optimizer_place=self.problems.where((*_INIT, "optimizer")),
         )
 
     def _keys(self, section: type[Section], raw: Any, key: Key) -> dict[str, Any]:
         """Check the keys of a mapping; return the values of the known ones, right or wrong."""
-        self._problems.check(section, raw, key)
+        self.problems.check(section, raw, key)
         known = section.field_keys()
         return {name: value for name, value in raw.items() if name in known} if isinstance(raw, dict) else {}
 
@@ -162,18 +155,17 @@ class _Checker:
         key: Key = (*_INIT, "precision")
         written = raw if isinstance(raw, dict) else {}
         if written.get("enabled") is not None:
-            _, name = self._problems.where((*key, "enabled"))
-            fate = "acted on by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
-            self._problems.note_text(f"{name}: {fate}")
+            _, name = self.problems.where((*key, "enabled"))
+            self.problems.note_text(f"{name}: acted on {trainer.FOR_THE_COMPILER}")
         if written.get("fp16_type") is not None:
-            self._problems.note((*key, "fp16_type"))
+            self.problems.note((*key, "fp16_type"))
 
     def _typed_length(self, raw: Any) -> Any:
         """Return the loop section without the lengths of the file, if another was typed on the command line."""
         lengths = {name: (*_INIT, "loop", name) for name in ("num_steps", "max_steps", "num_epochs")}
         if not isinstance(raw, dict):
             return raw
-        typed = {name for name, key in lengths.items() if name in raw and self._document.place(key).key is not None}
+        typed = {name for name, key in lengths.items() if name in raw and self.document.place(key).key is not None}
         return {name: value for name, value in raw.items() if not typed or name in typed or name not in lengths}
 
     def _model(self, raw: Any) -> FcMnistParams | DecoderParams | None:
@@ -181,26 +173,26 @@ class _Checker:
         if raw is None:
             return None
         if not isinstance(raw, dict):
-            self._problems.add(key, "must be a mapping", raw)
+            self.problems.add(key, "must be a mapping", raw)
             return None
         raw = self._one_name(raw, key)
         name = raw.get("name")
-        if name is None and (found := legacy.find_model_name(raw, self._path)) is not None:
+        if name is None and (found := legacy.find_model_name(raw, self.path)) is not None:
             name = found[0]
             raw = {**raw, "name": name}
-            self._problems.note_text(f"{dotted((*key, 'name'))}: not given, taken to be {name} from {found[1]}")
+            self.problems.note_text(f"{dotted((*key, 'name'))}: not given, taken to be {name} from {found[1]}")
         if name is None:
-            self._problems.add((*key, "name"), "is missing", hint=f"the names are {', '.join(MODELS)}")
+            self.problems.add((*key, "name"), "is missing", hint=f"the names are {', '.join(MODELS)}")
         elif isinstance(name, str) and name in MODELS:
-            return self._counting_loss_weight(self._problems.check(MODELS[name], raw, key), key)
+            return self._counting_loss_weight(self.problems.check(MODELS[name], raw, key), key)
         elif isinstance(name, str) and name in OTHER_FAMILIES:
             # Nothing else in such a file says more.
-            alone = Problems(self._document, self._path.parent)
+            alone = Problems(self.document, self.path.parent)
             alone.add((*key, "name"), f"must be that of a decoder or fc_mnist, and {name} is {OTHER_FAMILIES[name]}")
             alone.raise_found()
         else:
             hint = did_you_mean(str(name), MODELS)
-            self._problems.add((*key, "name"), f"must be one of {', '.join(MODELS)}", name, hint)
+            self.problems.add((*key, "name"), f"must be one of {', '.join(MODELS)}", name, hint)
         return None
 
     def _counting_loss_weight(
@@ -212,9 +204,9 @@ class _Checker:
         """
         if isinstance(model, DecoderParams) and model.attention_sink_tokens and not model.sinks:
             why = "as at the vendor; apply_attention_sinks: true has one"
-            self._problems.note((*key, "attention_sink_tokens"), why)
+            self.problems.note((*key, "attention_sink_tokens"), why)
         if isinstance(model, DecoderParams) and model.loss_scaling == "num_tokens" and model.loss_weight != 1.0:
-            self._problems.note((*key, "loss_weight"))
+            self.problems.note((*key, "loss_weight"))
             return model.model_copy(update={"loss_weight": 1.0})
         return model
 
@@ -222,35 +214,35 @@ class _Checker:
         """Return the model section with its name at `name`: before release 2.4 it stood at `model_name`."""
         name, older = raw.get("name"), raw.get("model_name")
         if older is not None and name is None:
-            self._document.moved[(*key, "name")] = self._document.written((*key, "model_name"))
+            self.document.moved[(*key, "name")] = self.document.written((*key, "model_name"))
             raw = {**raw, "name": older}
         elif older not in (None, name):
-            self._problems.add((*key, "model_name"), "is another name of name: give one of the two")
+            self.problems.add((*key, "model_name"), "is another name of name: give one of the two")
         return {key: value for key, value in raw.items() if key != "model_name"}
 
     def _optimizer(self, raw: Any) -> Optimizer | None:
         if raw is None:
             return None
-        entry = self._problems.only_entry(raw, (*_INIT, "optimizer"), OPTIMIZERS, OTHER_OPTIMIZERS)
+        entry = self.problems.only_entry(raw, (*_INIT, "optimizer"), OPTIMIZERS, OTHER_OPTIMIZERS)
         if entry is None:
             return None
         name, value, key = entry
-        return self._problems.check(OPTIMIZERS[name], value, key)
+        return self.problems.check(OPTIMIZERS[name], value, key)
 
     def _schedules(self, raw: Any) -> tuple[Schedule, ...] | None:
         key: Key = (*_INIT, "schedulers")
         if raw is None:
             return ()
         if not isinstance(raw, list):
-            self._problems.add(key, "must be a list", raw)
+            self.problems.add(key, "must be a list", raw)
             return None
         if len(raw) > 1:
-            self._problems.add(key, f"must hold one entry, got {len(raw)}", hint="put them below one SequentialLR")
+            self.problems.add(key, f"must hold one entry, got {len(raw)}", hint="put them below one SequentialLR")
         schedules = [self._schedule(entry, (*key, index)) for index, entry in enumerate(raw)]
         return None if None in schedules else tuple(schedule for schedule in schedules if schedule)
 
     def _schedule(self, raw: Any, key: Key) -> Schedule | None:
-        entry = self._problems.only_entry(raw, key, SCHEDULES, OTHER_SCHEDULES)
+        entry = self.problems.only_entry(raw, key, SCHEDULES, OTHER_SCHEDULES)
         if entry is None:
             return None
         name, value, key = entry
@@ -263,7 +255,7 @@ class _Checker:
             parts["scheduler"] = self._schedule(inner, (*key, "scheduler"))
         if None in parts.values() or None in parts.get("schedulers", ()):
             return None
-        return self._problems.check(SCHEDULES[name], {**value, **parts} if parts else value, key)
+        return self.problems.check(SCHEDULES[name], {**value, **parts} if parts else value, key)
 
     def _callbacks(self, raw: Any) -> Callbacks:
         """Check the callbacks; return those that are acted on."""
@@ -273,16 +265,16 @@ class _Checker:
             if name in trainer.CALLBACK_SECTIONS:
                 if value is None:
                     # With the vendor it takes away what is there by default; of these, nothing is.
-                    self._problems.note(key)
-                elif (section := self._problems.check(trainer.CALLBACK_SECTIONS[name], value, key)) is not None:
+                    self.problems.note(key)
+                elif (section := self.problems.check(trainer.CALLBACK_SECTIONS[name], value, key)) is not None:
                     found.take(section, key)
                 continue
             if name == trainer.COMPUTE_NORM:
-                self._compute_norm = value is not None
-                self._problems.check_keys(value or {}, key, ())
+                found.computes_norms = value is not None
+                self.problems.check_keys(value or {}, key, ())
                 continue
             if value is not None:
-                self._problems.check_keys(
+                self.problems.check_keys(
                     value, key, value if name in trainer.FLAG_CALLBACKS else trainer.CALLBACKS[name]
                 )
                 if name in MICRO_BATCH_CALLBACKS and isinstance(value, dict) and value:
@@ -297,15 +289,15 @@ class _Checker:
         key: Key = (*_VALIDATE_ALL, "ckpt_paths")
         written = [] if raw is None else raw if isinstance(raw, list) else [raw]
         if not all(isinstance(path, str) and path for path in written):
-            self._problems.add(key, "must be a path or a list of paths", raw)
+            self.problems.add(key, "must be a path or a list of paths", raw)
             return ()
         if raw == []:
             hint = "without the key, all of model_dir are evaluated"
-            self._problems.add(key, "must hold at least one path", raw, hint)
-        paths = [resolve_path(path, self._path.parent) for path in written]
+            self.problems.add(key, "must hold at least one path", raw, hint)
+        paths = [resolve_path(path, self.path.parent) for path in written]
         for index, path in enumerate(paths):
             if path in paths[:index]:
-                self._problems.add((*key, index), f"is the same file as ckpt_paths.{paths.index(path)}", written[index])
+                self.problems.add((*key, index), f"is the same file as ckpt_paths.{paths.index(path)}", written[index])
         return tuple(paths)
 
     def _loggers(self, raw: Any) -> trainer.TensorBoardLogger | None:
@@ -314,10 +306,10 @@ class _Checker:
         known = sorted([*trainer.LOGGERS, trainer.TensorBoardLogger.__name__])
         for name, value, key in self._entries(raw, (*_INIT, "loggers"), known, ()):
             if name == trainer.TensorBoardLogger.__name__:
-                found = None if value is None else self._problems.check(trainer.TensorBoardLogger, value, key)
+                found = None if value is None else self.problems.check(trainer.TensorBoardLogger, value, key)
                 continue
             if value is not None:
-                self._problems.check_keys(value, key, trainer.LOGGERS[name])
+                self.problems.check_keys(value, key, trainer.LOGGERS[name])
             self._note_arguments(value, key)
         return found
 
@@ -328,15 +320,15 @@ class _Checker:
         if raw is None:
             return
         if not isinstance(raw, list):
-            self._problems.add(key, "must be a list", raw)
+            self.problems.add(key, "must be a list", raw)
             return
         for index, item in enumerate(raw):
-            if (entry := self._problems.only_entry(item, (*key, index), names, others)) is not None:
+            if (entry := self.problems.only_entry(item, (*key, index), names, others)) is not None:
                 yield entry
 
     def _note_arguments(self, value: Any, key: Key, why: str = "") -> None:
         """Note each argument, or the name if there are none."""
         for argument in value if isinstance(value, dict) and value else ():
-            self._problems.note((*key, argument), why)
+            self.problems.note((*key, argument), why)
         if not value:
-            self._problems.note(key, why)
+            self.problems.note(key, why)

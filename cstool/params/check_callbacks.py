@@ -30,6 +30,7 @@ class Callbacks:
     keep: int | None = None
     saved: list[SaveCheckpointState] = field(default_factory=list)
     stopping: EarlyStopping | None = None
+    computes_norms: bool = False
     places: dict[int, Key] = field(default_factory=dict)
     """of the sections, by their id"""
 

@@ -45,7 +45,6 @@ class KeyTable:
     keys: tuple[KeyFate, ...]
 
 
-_FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
 _ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
 _STATES = "all, or some of model, optimizer, dataloader"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
@@ -60,7 +59,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
-    (trainer.PrecisionParams, "enabled"): (f"true, false ({_FOR_THE_COMPILER})", "true"),
+    (trainer.PrecisionParams, "enabled"): (f"true, false ({trainer.FOR_THE_COMPILER})", "true"),
     (trainer.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (trainer.BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (

@@ -7,7 +7,7 @@ from typing import Any
 
 from cstool.errors import ParamsError
 from cstool.params import legacy
-from cstool.params.check import check_trainer
+from cstool.params.check import TrainerCheck
 from cstool.params.legacy_keys import SECTIONS, TRAINER_KEYS
 from cstool.params.overrides import apply_overrides
 from cstool.params.params import Params
@@ -173,7 +173,7 @@ def _load(
             if key != "trainer":
                 hint = did_you_mean(key, ["trainer"]) or "all keys stand below trainer"
                 problems.add((key,), "is not a known key", hint=hint)
-        if (params := check_trainer(phase, problems, path, warnings)) is not None:
+        if (params := TrainerCheck(phase, problems, path, warnings).params()) is not None:
             loaded.append(params)
     assert problems is not None
     problems.raise_found()

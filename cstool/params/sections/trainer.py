@@ -28,6 +28,9 @@ from cstool.yaml_lines.section import (
     rule_error,
 )
 
+FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+"""who acts on the width of operands"""
+
 
 class PrecisionParams(Section):
     """Clipping of gradients, and how wide the operands on the modelled wafer are.

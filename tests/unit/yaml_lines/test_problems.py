@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from cstool.errors import ParamsError
+from cstool.params.sections.trainer import LoggingParams
 from cstool.yaml_lines.document import Document, Place
 from cstool.yaml_lines.problems import Problems, show
 
@@ -57,3 +59,9 @@ def test_braces_in_a_value_are_no_place_holder(problems):
     with pytest.raises(ParamsError) as caught:
         problems.raise_found()
     assert str(caught.value) == "x.yaml:3: c must hold {step}, got '{x}'"
+
+
+def test_a_section_cannot_be_changed():
+    logging = LoggingParams()
+    with pytest.raises(ValidationError):
+        logging.log_steps = 5  # type: ignore[misc]
