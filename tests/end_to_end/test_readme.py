@@ -68,12 +68,19 @@ def after_the_demo(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_commands_after_the_demo_work(after_the_demo):
-    commands = [line.removeprefix("$ ") for line in CONSOLES[0].splitlines()]
-    assert len(commands) == 6
-    for command in commands:
-        done = run(command, after_the_demo)
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+def outputs(console: str, folder: Path) -> list[str]:
+    """Run the commands of a block, which must work, and return what each prints."""
+    found = []
+    for line in console.splitlines():
+        done = run(line.removeprefix("$ "), folder)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        found.append(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("console", "count"), [(0, 6), (2, 4)])
+def test_the_commands_after_the_demo_and_about_a_file_work(after_the_demo, console, count):
+    assert len(outputs(CONSOLES[console], after_the_demo)) == count
 
 
 def test_the_model_of_the_demo_writes_at_its_end(after_the_demo):
@@ -82,19 +89,9 @@ def test_the_model_of_the_demo_writes_at_its_end(after_the_demo):
     assert (done.returncode, done.stdout[:4], done.stderr) == (0, "def ", "")
 
 
-def test_the_commands_about_a_file_work(after_the_demo):
-    commands = [line.removeprefix("$ ") for line in CONSOLES[2].splitlines()]
-    assert len(commands) == 4
-    for command in commands:
-        done = run(command, after_the_demo)
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-
-
 def test_the_sparse_run_works_and_is_that_of_the_page_about_sparsity(after_the_demo):
-    (command,) = (line.removeprefix("$ ") for line in CONSOLES[3].splitlines())
-    done = run(command, after_the_demo)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    assert "Sparsity: 24 weights, and which kernels computed with them:" in done.stdout
+    (printed,) = outputs(CONSOLES[3], after_the_demo)
+    assert "Sparsity: 24 weights, and which kernels computed with them:" in printed
     assert CONSOLES[3] in SPARSITY_PAGE
 
 
@@ -106,11 +103,7 @@ def test_the_sections_on_the_page_about_sparsity_are_right(section):
 
 
 def test_the_commands_about_the_wafer_work(after_the_demo):
-    commands = [line.removeprefix("$ ") for line in CONSOLES[4].splitlines()]
-    assert len(commands) == 4
-    for command in commands:
-        done = run(command, after_the_demo)
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    assert len(outputs(CONSOLES[4], after_the_demo)) == 4
     for picture in ("gpt2_small.svg", "gpt3_175b.png"):
         assert (after_the_demo / picture).stat().st_size > 10_000
 

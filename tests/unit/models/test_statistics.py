@@ -10,24 +10,11 @@ from hypothesis import strategies as st
 from cstool.ir import Graph, OpKind, visible_pairs
 from cstool.models.decoder import decoder_graph
 from cstool.models.statistics import Flops, Statistics, count_statistics
-from cstool.params import DecoderParams, ParallelDecoderParams
-from tests.models import decoder, fc_mnist
+from cstool.params import DecoderParams
+from tests.models import FAMILIES, decoder, fc_mnist
 
-LLAMA = {
-    "position_embedding_type": "rotary",
-    "rotary_dim": 4,
-    "norm_type": "rmsnorm",
-    "nonlinearity": "swiglu",
-    "attention_module": "multiquery_attention",
-    "extra_attention_params": {"num_kv_groups": 1},
-    "share_embedding_weights": False,
-    "use_projection_bias_in_attention": False,
-    "use_ffn_bias_in_attention": False,
-    "use_ffn_bias": False,
-}
 SMALL_GRAPHS: dict[str, dict[str, Any]] = {
-    "gpt2": {},
-    "llama": LLAMA,
+    **FAMILIES,
     "three layers": {"layers": 3},
     "every other layer with a window": {
         "layers": 5,
@@ -71,14 +58,6 @@ def products_written_out(graph: Graph) -> dict[OpKind, int]:
 @pytest.mark.parametrize("name", SMALL_GRAPHS)
 def test_parameters_and_products_are_those_of_the_graph_written_out(name):
     graph = decoder(**SMALL_GRAPHS[name])
-    found = count_statistics(graph)
-    assert found.parameters() == graph.parameter_count
-    assert {kind: flops.forward for kind, flops in found.flops.items()} == products_written_out(graph)
-
-
-def test_parallel_parts_are_counted_alike():
-    model = {"name": "falcon", "num_hidden_layers": 3, "hidden_size": 8, "num_heads": 2, "rotary_dim": 4}
-    graph = decoder_graph(ParallelDecoderParams.model_validate({**model, "vocab_size": 11}), 6)
     found = count_statistics(graph)
     assert found.parameters() == graph.parameter_count
     assert {kind: flops.forward for kind, flops in found.flops.items()} == products_written_out(graph)
