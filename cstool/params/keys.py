@@ -45,6 +45,8 @@ class KeyTable:
     keys: tuple[KeyFate, ...]
 
 
+_INIT = "trainer.init"
+_CALLBACK = "trainer.init.callbacks.*"
 _ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
 _STATES = "all, or some of model, optimizer, dataloader"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
@@ -117,64 +119,49 @@ def legacy_tables() -> tuple[KeyTable, ...]:
         for key in table.keys
     }
 
-    def moved(keys: Mapping[str, str]) -> list[KeyFate]:
-        return [KeyFate(old, _fate_at(new, fates), f"as {new}") for old, new in keys.items()]
+    def moved(below: str, keys: Mapping[str, str | tuple[str, ...]]) -> list[KeyFate]:
+        places = {old: ".".join((below, new) if isinstance(new, str) else (below, *new)) for old, new in keys.items()}
+        return [KeyFate(old, _fate_at(place, fates), f"as {place}") for old, place in places.items()]
 
     def noted(names: Iterable[str]) -> list[KeyFate]:
         return [KeyFate(name, "noted", "any") for name in sorted(names)]
 
     tables = {
         "sections": [
-            *moved(_LEGACY_SECTIONS),
+            *moved("trainer.fit", {"train_input": "train_dataloader", "eval_input": "val_dataloader"}),
+            *moved(_INIT, {name: name for name in ("model", "optimizer", "sparsity")}),
             KeyFate("runconfig", "see below", ""),
             *noted(legacy_keys.OTHER_SECTIONS),
         ],
-        "train_input": moved({"micro_batch_size": f"{_CALLBACK}.ScopedTrainFlags.csx.performance.micro_batch_size"}),
-        "eval_input": moved({"micro_batch_size": f"{_CALLBACK}.ScopedValidateFlags.csx.performance.micro_batch_size"}),
+        "train_input": moved(_CALLBACK, {"micro_batch_size": ("ScopedTrainFlags", MICRO_BATCH_FLAG)}),
+        "eval_input": moved(_CALLBACK, {"micro_batch_size": ("ScopedValidateFlags", MICRO_BATCH_FLAG)}),
         "model": [
-            *moved({name: f"trainer.init.precision.{new}" for name, new in legacy_keys.MODEL_PRECISION.items()}),
-            *moved({name: f"{_CALLBACK}.{entry}" for name, entry, _ in legacy_keys.MODEL_CALLBACKS}),
-            *moved({name: f"trainer.init.model.{new}" for name, (_, new, _) in legacy_keys.MODEL_SWITCHES.items()}),
+            *moved(f"{_INIT}.precision", legacy_keys.MODEL_PRECISION),
+            *moved(_CALLBACK, {name: entry for name, entry, _ in legacy_keys.MODEL_CALLBACKS}),
+            *moved(f"{_INIT}.model", {name: new for name, (_, new, _) in legacy_keys.MODEL_SWITCHES.items()}),
             *noted(legacy_keys.MODEL_NO_EFFECT),
         ],
         "optimizer": [
             KeyFate("optimizer_type", "acted on", _join(tuple(OPTIMIZERS))),
             KeyFate("learning_rate", "acted on", "a number, a schedule or a list of schedules"),
-            *moved({name: f"{_ADAM}.{new}" for name, new in legacy_keys.RENAMED.items()}),
-            *moved(dict.fromkeys(("beta1", "beta2"), f"{_ADAM}.betas")),
-            *moved({name: ".".join(("trainer.init", *new)) for name, new in legacy_keys.OPTIMIZER.items()}),
+            *moved(f"{_INIT}.optimizer.Adam", {**legacy_keys.RENAMED, **dict.fromkeys(("beta1", "beta2"), "betas")}),
+            *moved(_INIT, legacy_keys.OPTIMIZER),
         ],
         "optimizer.learning_rate": [
             KeyFate("scheduler", "acted on", f"{_join(tuple(SCHEDULES))}, with or without LR"),
             KeyFate("main_scheduler", "acted on", "sequential, chained", "sequential"),
-            *moved(
-                {
-                    old: f"trainer.init.schedulers.*.LinearLR.{new}"
-                    for old, new in legacy_keys.RENAMED_OF_SCHEDULE.items()
-                }
-            ),
+            *moved(f"{_INIT}.schedulers.*.LinearLR", legacy_keys.RENAMED_OF_SCHEDULE),
         ],
         "runconfig": [
-            *moved({name: ".".join(("trainer.init", *new)) for name, new in legacy_keys.RUNCONFIG.items()}),
-            *moved({name: f"{_CALLBACK}.{'.'.join(new)}" for name, new in legacy_keys.CALLBACKS.items()}),
-            *moved({name: f"{_CALLBACK}.{entry}" for name, entry in legacy_keys.SWITCHES.items()}),
-            *moved({name: f"trainer.init.loggers.*.{'.'.join(new)}" for name, new in legacy_keys.LOGGERS.items()}),
-            *moved({"checkpoint_path": "trainer.fit.ckpt_path", "op_profiler_config": f"{_CALLBACK}.OpProfiler"}),
+            *moved(_INIT, legacy_keys.RUNCONFIG),
+            *moved(_CALLBACK, {**legacy_keys.CALLBACKS, **legacy_keys.SWITCHES}),
+            *moved(f"{_INIT}.loggers.*", legacy_keys.LOGGERS),
+            *moved("trainer.fit", {"checkpoint_path": "ckpt_path"}),
+            *moved(_CALLBACK, {"op_profiler_config": "OpProfiler"}),
             *noted(legacy_keys.NO_EFFECT),
         ],
     }
     return tuple(KeyTable((place,), tuple(keys)) for place, keys in tables.items())
-
-
-_CALLBACK = "trainer.init.callbacks.*"
-_ADAM = "trainer.init.optimizer.Adam"
-_LEGACY_SECTIONS = {
-    "train_input": "trainer.fit.train_dataloader",
-    "eval_input": "trainer.fit.val_dataloader",
-    "model": "trainer.init.model",
-    "optimizer": "trainer.init.optimizer",
-    "sparsity": "trainer.init.sparsity",
-}
 
 
 def _fate_at(place: str, fates: Mapping[str, str]) -> str:
@@ -190,7 +177,7 @@ def _fate_at(place: str, fates: Mapping[str, str]) -> str:
 
 def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     """Yield what the loader looks up by name, with its places, those of a kind together."""
-    init = "trainer.init"
+    init = _INIT
     yield [("trainer", trainer.TrainerKeys), (init, trainer.InitKeys)]
     names = {model: ", ".join(name for name, found in MODELS.items() if found is model) for model in MODELS.values()}
     yield [(f"{init}.model (name: {written})", model) for model, written in names.items()]
@@ -260,30 +247,29 @@ def _is_section(kind: Any) -> TypeGuard[type[Section]]:
     return isinstance(kind, type) and issubclass(kind, Section)
 
 
-def _fates(section: type[Section], fate: str = "acted on") -> Iterator[KeyFate]:
-    """Yield every key that a section knows: those that fill its fields first, then noted, then refused.
-
-    Args:
-        fate: of those that fill fields
-    """
+def _fates(section: type[Section]) -> Iterator[KeyFate]:
+    """Yield every key that a section knows: those that fill its fields first, then noted, then refused."""
     refused = dict(section.supported)
     for name, field in zip(section.field_keys(), section.model_fields.values(), strict=True):
         choices = refused.get(name)
         if field.exclude or choices == ():
             continue
-        if field.annotation is Any and not field.metadata and fate == "acted on":
-            yield KeyFate(name, "see below", *IN_WORDS.get((section, name), ("", _default(field))))
+        in_words, default = IN_WORDS.get((section, name), ("", _default(field)))
+        if field.annotation is Any and not field.metadata:
+            yield KeyFate(name, "see below", in_words, default)
             continue
         values = _values(field.annotation, field.metadata) if choices is None else _join(refused.pop(name))
         if name in section.null_counts and "null" not in values:
             values += ", null"
-        in_words, default = IN_WORDS.get((section, name), ("", _default(field)))
-        own_fate = "noted" if (section, name) in CHECKED_ONLY else fate
-        yield KeyFate(name, own_fate, in_words or values, default if own_fate == "acted on" else "")
-    for other, name in section.other_names.items():
-        yield KeyFate(other, fate, f"another name of {name}")
-    if section in MODELS.values():
-        yield KeyFate("model_name", fate, "another name of name")
+        if (section, name) in CHECKED_ONLY:
+            yield KeyFate(name, "noted", in_words or values)
+        else:
+            yield KeyFate(name, "acted on", in_words or values, default)
+    for other, name in {
+        **section.other_names,
+        **({"model_name": "name"} if section in MODELS.values() else {}),
+    }.items():
+        yield KeyFate(other, "acted on", f"another name of {name}")
     for name in sorted(name for name in section.without_effect if (section, name) not in BY_PLACE):
         yield KeyFate(name, "noted", "any")
     for name, choices in sorted(refused.items()):
