@@ -61,11 +61,8 @@ def build_cost(
     """Put the costs of two runs side by side.
 
     Args:
-        graph: of the model
         groups: of its sparse weights, by name
-        dense, sparse: the two runs
         batch_size: samples of a step
-        num_steps: of each run
         optimizer: whose state is beside each weight
         ceiling_of: measures the kernels
     """

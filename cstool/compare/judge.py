@@ -34,7 +34,6 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
     Args:
         params: checked params of one trainer, with training and validation data
         request: how to compare
-        progress: is told what is going on
 
     Raises:
         NonFiniteError: a run came to NaN or infinity
@@ -93,7 +92,6 @@ def _in_words(groups: tuple[SparsityParams, ...]) -> str:
 
 @contextmanager
 def _folder(model_dir: Path | None) -> Iterator[Path]:
-    """Yield a new folder for the runs."""
     if model_dir is None:
         with tempfile.TemporaryDirectory(prefix="cstool-validate-") as temporary:
             yield Path(temporary)

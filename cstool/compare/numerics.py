@@ -60,12 +60,9 @@ def compare_numerics(
 
     Args:
         params: as the file has them
-        request: how to compare
         groups: of sparse weights
         num_steps: of the validation; `MOST_STEPS` at most are trained, and none after the first change of a mask
         folder: where the runs go
-        graph: of the model
-        progress: is told what is going on
 
     Raises:
         NonFiniteError: naming the run
@@ -87,7 +84,8 @@ def compare_numerics(
     # The gradient of a weight is a sum over the tokens of a batch, or over samples without tokens.
     terms = params.dataloaders("train")[0].batch_size * (graph.sequence_length or 1)
     tolerance = request.tolerance
-    differences = tuple(_relative(a, b) for a, b in zip(sparse.losses, dense.losses, strict=True))
+    losses = zip(sparse.losses, dense.losses, strict=True)
+    differences = tuple(abs(loss - reference) / max(abs(reference), _TINY) for loss, reference in losses)
     lost, positions = _compare_masks(sparse, dense)
     return Numerics(
         steps=steps,
@@ -120,10 +118,6 @@ def first_change(groups: Sequence[SparsityParams]) -> int | None:
     """Return the first step after which a mask changes by what the weights are; None if none ever does."""
     steps = [update_steps(group.update) for group in groups if group.is_dynamic]
     return min((found[0] for found in steps if found), default=None)
-
-
-def _relative(value: float, reference: float) -> float:
-    return abs(value - reference) / max(abs(reference), _TINY)
 
 
 def _compare_gradients(sparse: Finish, dense: Finish) -> tuple[str, float]:

@@ -82,7 +82,6 @@ def race(
         runners: in the order of their turns; every other round is in the opposite order
         num_steps: of each run
         folder: where each has a folder of its own
-        progress: is told what is going on
         lanes: host threads; None to choose
         evaluates: whether each is evaluated after its last step
         keeps: whether the last checkpoints stay

@@ -229,17 +229,13 @@ class Setting:
     """What was run, and where.
 
     Args:
-        model: name
-        parameters: count
         sparse_parameters: of those, in weights that are sparse (zeros counted)
         num_steps: of each run
         file_steps: that the file asks for; None where that depends on the data
         batch_size: samples of a step
         tokens: of a sample; None where samples are no sequences
-        num_csx: number of systems
         lanes: threads
         cores: that there are
-        cpu: name
         seed: of all runs
     """
 

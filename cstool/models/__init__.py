@@ -12,7 +12,6 @@ def build_graph(model: FcMnistParams | DecoderParams, sequence_length: int | Non
     """Build the graph of a model.
 
     Args:
-        model: the checked model section of the params
         sequence_length: S, tokens per sample of the data set; None for models without a sequence
 
     Returns:

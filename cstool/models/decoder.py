@@ -245,9 +245,7 @@ def matrix_initializer(model: DecoderParams, layer: str, rows: int, columns: int
     Source: the vendor's GPT-2 model, 2.10.
 
     Args:
-        model: the checked model section
         layer: `embedding`, `attention`, `attention_output`, `ffn`, `ffn_output` or (untied) `lm_head`
-        rows, columns: of the matrix
     """
     if layer == "lm_head":
         return Initializer("normal", 0.0, model.initializer_range)

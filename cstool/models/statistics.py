@@ -150,7 +150,6 @@ def op_flops(op: Op, shapes: Mapping[str, tuple[int, ...]], with_delta: Collecti
     matrices. What backward computes again (scores, logits) counts once: that is how it is done, not what is done.
 
     Args:
-        op: of a graph
         shapes: of its tensors, for one sample, and of its weights
         with_delta: its inputs that need a delta
     """

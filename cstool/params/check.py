@@ -285,7 +285,6 @@ class TrainerCheck:
         return found
 
     def _checkpoint_paths(self, raw: Any) -> tuple[ResolvedPath, ...]:
-        """Return the checkpoints of validate_all."""
         key: Key = (*_VALIDATE_ALL, "ckpt_paths")
         written = [] if raw is None else raw if isinstance(raw, list) else [raw]
         if not all(isinstance(path, str) and path for path in written):

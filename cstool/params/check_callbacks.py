@@ -5,18 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cstool.params.checkpoint_states import ALL_STATES, STATES
+from cstool.params.sections import trainer
 from cstool.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import FcMnistParams
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.params.sections.trainer import (
-    CheckpointParams,
-    EarlyStopping,
-    KeepNCheckpoints,
-    LoadCheckpointStates,
-    LoopParams,
-    SaveCheckpointState,
-)
 from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems
 from cstool.yaml_lines.section import Section
@@ -28,8 +21,8 @@ class Callbacks:
 
     states: frozenset[str] = ALL_STATES
     keep: int | None = None
-    saved: list[SaveCheckpointState] = field(default_factory=list)
-    stopping: EarlyStopping | None = None
+    saved: list[trainer.SaveCheckpointState] = field(default_factory=list)
+    stopping: trainer.EarlyStopping | None = None
     computes_norms: bool = False
     places: dict[int, Key] = field(default_factory=dict)
     """of the sections, by their id"""
@@ -38,21 +31,21 @@ class Callbacks:
         """Take the arguments of a callback that stands at a key."""
         self.places[id(section)] = key
         match section:
-            case LoadCheckpointStates():
+            case trainer.LoadCheckpointStates():
                 self.states = section.load_checkpoint_states
-            case KeepNCheckpoints():
+            case trainer.KeepNCheckpoints():
                 self.keep = section.n
-            case SaveCheckpointState():
+            case trainer.SaveCheckpointState():
                 self.saved.append(section)
-            case EarlyStopping():
+            case trainer.EarlyStopping():
                 self.stopping = section
 
 
 def check_callbacks(
     callbacks: Callbacks,
     problems: Problems,
-    loop: LoopParams,
-    checkpoint: CheckpointParams,
+    loop: trainer.LoopParams,
+    checkpoint: trainer.CheckpointParams,
     model: FcMnistParams | DecoderParams | None,
     val: Sequence[DataloaderParams],
     sparsity: Sequence[SparsityParams] | None,
@@ -100,10 +93,10 @@ def _is_checkpoint(name: str, template: str) -> bool:
 
 
 def _check_stopping(
-    stopping: EarlyStopping,
+    stopping: trainer.EarlyStopping,
     key: Key,
     problems: Problems,
-    loop: LoopParams,
+    loop: trainer.LoopParams,
     model: FcMnistParams | DecoderParams | None,
     val: Sequence[DataloaderParams],
 ) -> None:

@@ -16,7 +16,6 @@ class DataloaderCheck:
     """Checks dataloaders one by one.
 
     Args:
-        problems: what is wrong is added
         micro_batch: takes what the training data says of it
         model: None if it is wrong, or not there
         seed: of the run, that of the order where the data has none of its own

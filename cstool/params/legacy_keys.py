@@ -38,16 +38,10 @@ RUNCONFIG: dict[str, tuple[str, ...]] = dict(
     sorted({**{n: (*at, n) for at, names in _SAME_NAME.items() for n in names.split()}, **_OTHER_NAME}.items())
 )
 """key of runconfig -> where it stands below trainer.init"""
-_MEMORY = tuple(f"{role}_memory_gi" for role in "compile_crd execute_crd wrk act cmd wgt chf".split())
 _DEBUG = (
-    "ini",
-    "debug_args",
-    "retrace_every_iteration",
-    "lazy_initialization",
-    "log_initialization",
-    "drop_data",
+    *"ini debug_args retrace_every_iteration lazy_initialization log_initialization drop_data".split(),
     "fabric_type_blacklist",
-    *_MEMORY,
+    *(f"{role}_memory_gi" for role in "compile_crd execute_crd wrk act cmd wgt chf".split()),
 )
 CALLBACKS: dict[str, tuple[str, str]] = {
     "transfer_processes": ("GlobalFlags", "csx.performance.transfer_processes"),
@@ -65,10 +59,7 @@ SWITCHES: dict[str, str] = {
     "dump_activations": "DumpActivations",
 }
 """key of runconfig -> callback that it turns on or off"""
-LOGGERS: dict[str, tuple[str, str]] = {
-    "summary_dir": ("TensorBoardLogger", "summary_dir"),
-    "legacy_event_dirs": ("TensorBoardLogger", "legacy_event_dirs"),
-}
+LOGGERS = {name: ("TensorBoardLogger", name) for name in ("summary_dir", "legacy_event_dirs")}
 OTHER_RUNCONFIG = ("checkpoint_path", "op_profiler_config")
 _PRECISION = (
     "loss_scaling_factor initial_loss_scale steps_per_increase min_loss_scale max_loss_scale max_gradient_norm "
@@ -97,11 +88,7 @@ MODEL_CALLBACKS = (
     ("selective_grad", "SelectiveGrad", "selective_grads"),
 )
 """key of model, callback that it became, and its argument"""
-MODEL_PRECISION = {
-    "mixed_precision": "enabled",
-    "fp16_type": "fp16_type",
-    "precision_opt_level": "precision_opt_level",
-}
+MODEL_PRECISION = {"mixed_precision": "enabled", **{name: name for name in ("fp16_type", "precision_opt_level")}}
 """key of model -> key of precision"""
 MODEL_NO_EFFECT = ("alibi_implementation", "tf_summary", "use_bfloat16")
 """keys of model in releases before 2.1"""

@@ -8,24 +8,13 @@ from cstool.errors import ParamsError
 from cstool.params.checkpoint_states import ALL_STATES, written_states
 from cstool.params.micro_batch import MICRO_BATCH_FLAG
 from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.sections import trainer
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.learning_rates import learning_rate_scale
 from cstool.params.sections.model import FcMnistParams
-from cstool.params.sections.optimizers import Optimizer
+from cstool.params.sections.optimizers import Optimizer, learning_rate_scale
 from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.params.sections.trainer import (
-    COMPUTE_NORM,
-    CheckpointParams,
-    EarlyStopping,
-    LoggingParams,
-    LoopParams,
-    MemoryxParams,
-    PrecisionParams,
-    SaveCheckpointState,
-    TensorBoardLogger,
-)
 
 
 @dataclass(frozen=True)
@@ -62,12 +51,12 @@ class Params:
     model: FcMnistParams | DecoderParams
     optimizer: Optimizer | None
     schedulers: tuple[Schedule, ...]
-    precision: PrecisionParams
+    precision: trainer.PrecisionParams
     sparsity: tuple[SparsityParams, ...]
-    loop: LoopParams
-    checkpoint: CheckpointParams
-    memoryx: MemoryxParams
-    logging: LoggingParams
+    loop: trainer.LoopParams
+    checkpoint: trainer.CheckpointParams
+    memoryx: trainer.MemoryxParams
+    logging: trainer.LoggingParams
     seed: int
     activation_checkpointing: str
     model_dir: Path
@@ -87,8 +76,8 @@ class Params:
     eval_all_checkpoint_paths: tuple[ResolvedPath, ...]
     load_checkpoint_states: frozenset[str]
     keep_checkpoints: int | None
-    saved_states: tuple[SaveCheckpointState, ...]
-    early_stopping: EarlyStopping | None
+    saved_states: tuple[trainer.SaveCheckpointState, ...]
+    early_stopping: trainer.EarlyStopping | None
     path: Path = field(compare=False)
     text: str = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(compare=False, repr=False)
@@ -177,13 +166,13 @@ class Params:
         callbacks: list[tuple[str, dict[str, Any] | None]] = [
             ("LoadCheckpointStates", None if self.load_checkpoint_states == ALL_STATES else states),
             ("ScopedTrainFlags", _given(**{MICRO_BATCH_FLAG: self.micro_batch_size}) or None),
-            (COMPUTE_NORM, {} if self.computes_norms else None),
+            (trainer.COMPUTE_NORM, {} if self.computes_norms else None),
             ("KeepNCheckpoints", _given(n=self.keep_checkpoints) or None),
             *(("SaveCheckpointState", callback.dump()) for callback in self.saved_states),
             ("EarlyStopping", None if self.early_stopping is None else self.early_stopping.dump()),
         ]
         # Events are in model_dir unless they are wanted elsewhere, or nowhere.
-        events = {TensorBoardLogger.__name__: _given(summary_dir=_text(self.events_dir)) or None}
+        events = {trainer.TensorBoardLogger.__name__: _given(summary_dir=_text(self.events_dir)) or None}
         optimizer = None if self.optimizer is None else {type(self.optimizer).__name__: self.optimizer.dump()}
         init = _given(
             model=self.model.dump(),

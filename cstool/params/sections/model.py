@@ -67,18 +67,13 @@ MODELS: dict[str, type[FcMnistParams] | type[DecoderParams]] = {
     for section in (FcMnistParams, DecoderParams, ParallelDecoderParams)
     for name in get_args(section.model_fields["name"].annotation)
 }
-OTHER_FAMILIES: dict[str, str] = {
-    **dict.fromkeys(
-        "bert bert/classifier bert/extractive_summarization bert/token_classifier roberta esm2 dpr".split(),
-        "an encoder",
-    ),
-    **dict.fromkeys("t5 transformer T5ForConditionalGeneration".split(), "an encoder with a decoder"),
-    "dpo": "a recipe with two models",
-    **dict.fromkeys(
-        "dino dit generic_image_encoders ijepa resnet unet vision_transformer vit vit_classification".split(),
-        "a vision model",
-    ),
-    **dict.fromkeys("llava multimodal_simple mllama".split(), "a vision and language model"),
-    **dict.fromkeys("conformer rnnt wav2vec2 whisper".split(), "a speech model"),
+_OTHER_KINDS = {
+    "an encoder": "bert bert/classifier bert/extractive_summarization bert/token_classifier roberta esm2 dpr",
+    "an encoder with a decoder": "t5 transformer T5ForConditionalGeneration",
+    "a recipe with two models": "dpo",
+    "a vision model": "dino dit generic_image_encoders ijepa resnet unet vision_transformer vit vit_classification",
+    "a vision and language model": "llava multimodal_simple mllama",
+    "a speech model": "conformer rnnt wav2vec2 whisper",
 }
+OTHER_FAMILIES = {name: kind for kind, names in _OTHER_KINDS.items() for name in names.split()}
 """models that are not built here -> what they are"""

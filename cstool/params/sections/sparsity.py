@@ -82,11 +82,8 @@ class CyclingShare(SparsitySchedule):
 WRONG = SparsitySchedule()
 """stands for a schedule whose problems have been added"""
 SHARES: dict[str, type[SparsitySchedule]] = {
-    "constant": ConstantShare,
-    "linear": LinearShare,
-    "exp": ExponentialShare,
-    "power": PowerShare,
-    "cosine": CosineShare,
+    share.model_fields["type"].default: share
+    for share in (ConstantShare, LinearShare, ExponentialShare, PowerShare, CosineShare)
 }
 
 

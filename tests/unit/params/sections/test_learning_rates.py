@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cstool.params import FcMnistParams
-from cstool.params.sections.learning_rates import GROUPS, learning_rate_scale
+from cstool.params.sections.optimizers import GROUPS, learning_rate_scale
 from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
 
 UNTIED = {"share_embedding_weights": False, "use_bias_in_output": True, "embedding_layer_norm": True}
