@@ -9,21 +9,18 @@ import typer
 
 from cstool import __version__
 from cstool.cli.checkpoint import checkpoint_app
-from cstool.cli.command import Group
+from cstool.cli.command import Group, command
 from cstool.cli.compile import compile_app
 from cstool.cli.completion import VARIABLE, normalize_typed_flags
-from cstool.cli.config import PULL_EPILOG, config_app, pull
+from cstool.cli.config import config_app
 from cstool.cli.data import data_app
-from cstool.cli.estimate import EPILOG as ESTIMATE_EPILOG
 from cstool.cli.estimate import estimate
 from cstool.cli.harmless_streams import harmless_streams
 from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
-from cstool.cli.run import EPILOG as RUN_EPILOG
-from cstool.cli.run import RunCommand, run
+from cstool.cli.run import run
 from cstool.cli.surroundings import drop_output, fault_of, lack_of_room, open_streams
 from cstool.cli.system import system_app
-from cstool.cli.validate import EPILOG as VALIDATE_EPILOG
 from cstool.cli.validate import validate
 
 EPILOG = """\
@@ -59,29 +56,28 @@ app = typer.Typer(
     },
 )
 app.add_typer(data_app, name="data")
-config_app.command("pull", cls=RunCommand, epilog=PULL_EPILOG)(pull)
 app.add_typer(model_app, name="model")
 app.add_typer(config_app, name="config")
-app.command(
+command(
+    app,
     "run",
-    cls=RunCommand,
-    no_args_is_help=False,
-    epilog=RUN_EPILOG,
+    "cstool run --params gpt_tiny --num_steps 100",
+    "cstool run --params gpt_tiny --mode eval --num_csx 2",
+    'cstool run --params gpt_tiny --mode infer --prompt "def " --max_tokens 100',
 )(run)
 app.add_typer(checkpoint_app, name="checkpoint")
-app.command(
+command(
+    app,
     "validate",
-    cls=RunCommand,
-    no_args_is_help=False,
+    "cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",
     short_help="Compare sparse training with dense training.",
-    epilog=VALIDATE_EPILOG,
 )(validate)
-app.command(
+command(
+    app,
     "estimate",
-    cls=RunCommand,
-    no_args_is_help=False,
+    "cstool estimate --params gpt3_175b --num_csx 1,2,4..192 --tokens 300B",
+    "cstool estimate --params gpt3_xl --sparsity 0,0.5,0.9",
     short_help="Predict a training step on the modelled cluster.",
-    epilog=ESTIMATE_EPILOG,
 )(estimate)
 app.add_typer(compile_app, name="compile", short_help="Map a model onto the wafer, and report on it.")
 app.add_typer(system_app, name="system")

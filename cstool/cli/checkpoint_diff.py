@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cstool.cli.completion import complete_checkpoint
-from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.options import JsonOption, checkpoint_argument, flag, option
+from cstool.cli.render import print_facts, print_json, print_table, shape_text
+from cstool.cli.screen import bars_in_bytes
 from cstool.errors import CheckpointError
+from cstool.verbs.checkpoints import diff_checkpoints
 
 if TYPE_CHECKING:
     from cstool.verbs.results import CheckpointDiff, TensorComparison, TensorForm
@@ -20,44 +21,19 @@ LONGEST_VALUE = 120
 """characters of a value that are printed"""
 
 
-class ComparisonOp(StrEnum):
-    """When two tensors are alike."""
-
-    equal = "equal"
-    allclose = "allclose"
-
-
-def _side(name: str) -> Any:
-    return typer.Argument(
-        metavar=name,
-        help="A checkpoint: its file, DIR:STEP or DIR:latest.",
-        show_default=False,
-        autocompletion=complete_checkpoint,
-    )
-
-
 def diff(
-    left: Annotated[str, _side("LEFT")],
-    right: Annotated[str, _side("RIGHT")],
+    left: Annotated[str, checkpoint_argument("LEFT")],
+    right: Annotated[str, checkpoint_argument("RIGHT")],
     tensor_comparison_op: Annotated[
-        ComparisonOp, typer.Option("--tensor_comparison_op", help="Whether tensors must be equal, or close.")
-    ] = ComparisonOp.equal,
-    rtol: Annotated[
-        float | None,
-        typer.Option("--rtol", metavar="X", help="allclose: relative tolerance.", show_default="1e-5"),
-    ] = None,
-    atol: Annotated[
-        float | None,
-        typer.Option("--atol", metavar="X", help="allclose: absolute tolerance.", show_default="1e-8"),
-    ] = None,
+        Literal["equal", "allclose"], flag("--tensor_comparison_op", "Whether tensors must be equal, or close.")
+    ] = "equal",
+    rtol: Annotated[float | None, option("--rtol", "X", "allclose: relative tolerance.", show_default="1e-5")] = None,
+    atol: Annotated[float | None, option("--atol", "X", "allclose: absolute tolerance.", show_default="1e-8")] = None,
     tensors_only: Annotated[
-        bool, typer.Option("--tensors_only", help="Compare the tensors alone: are the weights and states the same?")
+        bool, flag("--tensors_only", "Compare the tensors alone: are the weights and states the same?")
     ] = False,
-    with_paths: Annotated[
-        bool, typer.Option("--with_paths", help="Take other paths in the params for a difference, too.")
-    ] = False,
+    with_paths: Annotated[bool, flag("--with_paths", "Take other paths in the params for a difference, too.")] = False,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Compare two checkpoints: keys, shapes, types, numbers and values.
 
@@ -65,59 +41,45 @@ def diff(
     Where a run found and left its files (paths in the params) is told, and is no difference.
     The exit code is 0 if the checkpoints match, 1 if they differ, 2 if one cannot be read or is damaged.
     """
-    with errors_as_messages(debug):
-        is_close = tensor_comparison_op is ComparisonOp.allclose
-        _check_tolerances({"rtol": rtol, "atol": atol}, is_close)
-        if tensors_only and with_paths:
-            raise CheckpointError("--with_paths: must go without --tensors_only, which leaves out the params")
-        from cstool.cli.render import print_json
-        from cstool.cli.screen import bars_in_bytes
-        from cstool.verbs.checkpoints import diff_checkpoints
-
-        with bars_in_bytes() as progress:
-            found = diff_checkpoints(
-                left,
-                right,
-                rtol=rtol,
-                atol=atol,
-                is_close=is_close,
-                tensors_only=tensors_only,
-                with_paths=with_paths,
-                progress=progress,
-            )
-        if as_json:
-            print_json(_document(found, tensor_comparison_op))
-        else:
-            _print(found, tensors_only)
-        if not found.match:
-            raise typer.Exit(1)
-
-
-def _check_tolerances(given: dict[str, float | None], is_close: bool) -> None:
-    """Check how close tensors must be."""
-    for name, value in given.items():
+    is_close = tensor_comparison_op == "allclose"
+    for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not is_close:
             raise CheckpointError(f"--{name}: must go with --tensor_comparison_op allclose, got equal")
         if value is not None and not value >= 0:
             raise CheckpointError(f"--{name}: must be at least 0, got {value:g}")
-
-
-def _document(found: CheckpointDiff, op: ComparisonOp) -> dict[str, Any]:
-    return {
-        "left": str(found.left),
-        "right": str(found.right),
-        "tensor_comparison_op": op.value,
-        **({} if found.tolerance is None else asdict(found.tolerance)),
-        "match": found.match,
-        "tensors": [asdict(tensor) for tensor in found.tensors],
-        "values": [asdict(value) for value in found.values],
-        "paths": [asdict(value) for value in found.paths],
-    }
+    if tensors_only and with_paths:
+        raise CheckpointError("--with_paths: must go without --tensors_only, which leaves out the params")
+    with bars_in_bytes() as progress:
+        found = diff_checkpoints(
+            left,
+            right,
+            rtol=rtol,
+            atol=atol,
+            is_close=is_close,
+            tensors_only=tensors_only,
+            with_paths=with_paths,
+            progress=progress,
+        )
+    if as_json:
+        print_json(
+            {
+                "left": found.left,
+                "right": found.right,
+                "tensor_comparison_op": tensor_comparison_op,
+                **({} if found.tolerance is None else asdict(found.tolerance)),
+                "match": found.match,
+                "tensors": found.tensors,
+                "values": found.values,
+                "paths": found.paths,
+            }
+        )
+    else:
+        _print(found, tensors_only)
+    if not found.match:
+        raise typer.Exit(1)
 
 
 def _print(found: CheckpointDiff, tensors_only: bool) -> None:
-    from cstool.cli.render import print_facts, print_table
-
     print_facts({"left": str(found.left), "right": str(found.right)})
     columns = ("tensor", "left", "right", "difference", "MSE", "greatest")
     rows = [_row(tensor) for tensor in found.tensors if tensor.difference or tensor.note]
@@ -149,8 +111,6 @@ def _row(tensor: TensorComparison) -> tuple[str, ...]:
 
 
 def _form_text(form: TensorForm | None) -> str:
-    from cstool.cli.render import shape_text
-
     if form is None:
         return "not there"
     shape = shape_text(form.shape)

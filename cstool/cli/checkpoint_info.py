@@ -4,67 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from cstool.cli.completion import complete_checkpoint
-from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.options import CheckpointArgument, JsonOption, flag, option
+from cstool.cli.render import print_facts, print_json, print_table, shape_text
+from cstool.cli.screen import bars_in_bytes
+from cstool.verbs.checkpoints import describe_checkpoint
+from cstool.words import bytes_text
 
 if TYPE_CHECKING:
     from cstool.verbs.checkpoints import Described
     from cstool.verbs.results import CheckpointInfo, TensorInfo
 
-CheckpointArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="A checkpoint: its file, DIR:STEP or DIR:latest.",
-        show_default=False,
-        autocompletion=complete_checkpoint,
-    ),
-]
-
 
 def info(
     file: CheckpointArgument,
-    verify: Annotated[bool, typer.Option("--verify", help="Read all of it and check its checksums.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="List all tensors, not the weights alone.")] = False,
+    verify: Annotated[bool, flag("--verify", "Read all of it and check its checksums.")] = False,
+    all_: Annotated[bool, flag("--all", "List all tensors, not the weights alone.")] = False,
     tensors: Annotated[
-        str | None,
-        typer.Option("--tensors", metavar="GLOB", help="List the tensors of these names, whatever they are."),
+        str | None, option("--tensors", "GLOB", "List the tensors of these names, whatever they are.")
     ] = None,
-    norms: Annotated[bool, typer.Option("--norms", help="Compute the L2 norm of every tensor that is listed.")] = False,
+    norms: Annotated[bool, flag("--norms", "Compute the L2 norm of every tensor that is listed.")] = False,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Show what a checkpoint holds: version, step, weights and their sizes."""
-    with errors_as_messages(debug):
-        from cstool.cli.render import print_json
-        from cstool.cli.screen import bars_in_bytes
-        from cstool.verbs.checkpoints import describe_checkpoint
-
-        with bars_in_bytes() as progress:
-            found = describe_checkpoint(
-                file, tensors=tensors, everything=all_ or as_json, verifies=verify, norms=norms, progress=progress
-            )
-        if as_json:
-            print_json(_document(found))
-            return
-        facts = _facts(found.info, found.info.tensors if tensors else found.listed)
-        _print(facts | {"checksums": "all right"} if verify else facts, found)
-
-
-def _document(found: Described) -> dict[str, Any]:
-    info, norms = found.info, found.norms
-    tensors = [asdict(t) | ({} if norms is None else {"norm": norms.get(t.key)}) for t in found.listed]
-    return {**asdict(info), "path": str(info.path), "created": info.created.isoformat(), "tensors": tensors}
+    with bars_in_bytes() as progress:
+        found = describe_checkpoint(
+            file, tensors=tensors, everything=all_ or as_json, verifies=verify, norms=norms, progress=progress
+        )
+    if as_json:
+        tensors_found = [
+            asdict(t) | ({} if found.norms is None else {"norm": found.norms.get(t.key)}) for t in found.listed
+        ]
+        print_json(asdict(found.info) | {"created": found.info.created.isoformat(), "tensors": tensors_found})
+        return
+    facts = _facts(found.info, found.info.tensors if tensors else found.listed)
+    _print(facts | {"checksums": "all right"} if verify else facts, found)
 
 
 def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str]:
     """The lines above the table; of tensors that are not in it, in short."""
-    from cstool.words import bytes_text
-
     facts = {
         "file": str(found.path),
         "size": bytes_text(found.bytes),
@@ -89,9 +68,6 @@ def _facts(found: CheckpointInfo, listed: Sequence[TensorInfo]) -> dict[str, str
 
 
 def _print(facts: dict[str, str], found: Described) -> None:
-    from cstool.cli.render import print_facts, print_table, shape_text
-    from cstool.words import bytes_text
-
     print_facts(facts)
     print()
     columns, rows = ["tensor", "shape", "type", "size"], []

@@ -1,29 +1,64 @@
-"""Commands and groups of commands as this program shows them: its help in plain words."""
+"""Commands and groups of commands as this program shows them: its help in plain words, errors as messages."""
 
+import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from inspect import cleandoc
-from typing import Any
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer import TyperException
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from cstool.cli.completion import with_hyphens
-from cstool.cli.help_text import new_formatter, write_epilog, write_rows, write_text
-from cstool.cli.infer_options import NOT_FOR_INFERENCE
+from cstool.cli.help_text import EXAMPLE, new_formatter, write_epilog, write_rows, write_text
+from cstool.cli.infer_flags import NOT_FOR_INFERENCE
+from cstool.cli.options import flag, is_typed
+from cstool.cli.report import errors_as_messages
 
 _NO_BRACES = str.maketrans("", "", "{}")
+LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
+Function = TypeVar("Function", bound=Callable[..., None])
 
 
-class Command(TyperCommand):
-    """A command whose arguments are shown by their names alone, and whose errors know it."""
+class _Plain:
+    """What commands and groups show alike."""
+
+    help: str | None
+    epilog: str | None
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Completions of a word, flags spelled as they are begun."""
+        complete: Callable[[Any, str], list[Any]] = super().shell_complete  # type: ignore[misc]
+        return complete(ctx, incomplete) or with_hyphens(complete, ctx, incomplete)
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help, fitted to the terminal."""
+        formatter = new_formatter(ctx)
+        self.format_help(ctx, formatter)  # type: ignore[attr-defined]
+        return "\n".join(line.rstrip() for line in str(formatter.getvalue()).splitlines())
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+        """Write what the command does."""
+        write_text(formatter, inspect.cleandoc(self.help or ""))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+        """Write the examples, and what else is said at the end."""
+        write_epilog(formatter, self.epilog)
+
+
+class Command(_Plain, TyperCommand):
+    """A command whose arguments are shown by their names alone, and whose errors know it.
+
+    Its list flags take several values in a row, as the vendor's do: `--set a=1 b=2`.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments of the command."""
+        """Parse the arguments after writing each list flag once per value."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, spread_lists(args))
         except TyperException as error:
             # A missing value is reported without the command that misses it.
             if getattr(error, "ctx", ctx) is None:
@@ -35,15 +70,6 @@ class Command(TyperCommand):
         pieces = [piece.translate(_NO_BRACES) for piece in super().collect_usage_pieces(ctx)]
         return [piece.replace("......", "...") for piece in pieces]
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Completions of a word, flags spelled as they are begun."""
-        offered: list[Any] = super().shell_complete(ctx, incomplete)
-        return offered or with_hyphens(super().shell_complete, ctx, incomplete)
-
-    def get_help(self, ctx: Any) -> str:
-        """Return the help, fitted to the terminal."""
-        return _help_of(self, ctx)
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write what may follow the command, arguments without their types."""
         arguments = [param for param in self.params if isinstance(param, TyperArgument)]
@@ -52,26 +78,9 @@ class Command(TyperCommand):
                 write_rows(formatter, [(argument.display_name_raw, argument.help or "") for argument in arguments])
         _write_options(self, ctx, formatter)
 
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write what the command does."""
-        write_text(formatter, cleandoc(self.help or ""))
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write the examples, and what else is said at the end."""
-        write_epilog(formatter, self.epilog)
-
-
-class Group(TyperGroup):
+class Group(_Plain, TyperGroup):
     """A group that shows of each of its commands the short help, or else the whole first paragraph."""
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Completions of a word, flags spelled as they are begun."""
-        offered: list[Any] = super().shell_complete(ctx, incomplete)
-        return offered or with_hyphens(super().shell_complete, ctx, incomplete)
-
-    def get_help(self, ctx: Any) -> str:
-        """Return the help, fitted to the terminal."""
-        return _help_of(self, ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of the group, then its options; those of a group that is a command, too, come first."""
@@ -91,19 +100,66 @@ class Group(TyperGroup):
         with formatter.section("Commands"):
             write_rows(formatter, rows)
 
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write what the command does."""
-        write_text(formatter, cleandoc(self.help or ""))
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write the examples, and what else is said at the end."""
-        write_epilog(formatter, self.epilog)
+def new_group(text: str, *examples: str, epilog: str = "") -> typer.Typer:
+    """A group of commands with its help, its examples, and what else is said at the end."""
+    return typer.Typer(cls=Group, no_args_is_help=True, help=text, epilog=f"{_listed(examples)}{epilog}")
 
 
-def _help_of(command: Any, ctx: Any) -> str:
-    formatter = new_formatter(ctx)
-    command.format_help(ctx, formatter)
-    return "\n".join(line.rstrip() for line in str(formatter.getvalue()).splitlines())
+def command(group: typer.Typer, name: str, *examples: str, **more: Any) -> Callable[[Function], Function]:
+    """Decorator that makes a function a command of a group; `more` is as of typer."""
+
+    def add(function: Function) -> Function:
+        group.command(name, cls=Command, epilog=_listed(examples), **more)(with_messages(function))
+        return function
+
+    return add
+
+
+def _listed(examples: tuple[str, ...]) -> str:
+    return "".join(f"{EXAMPLE}{example}\n" for example in examples)
+
+
+def with_messages(function: Callable[..., None]) -> Callable[..., None]:
+    """A function for typer whose errors become messages, with their traceback where `--debug` is typed.
+
+    A parameter whose type is a dataclass stands for the options that the fields of the dataclass are.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        kind: Any = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[parameter.name] = kind
+            parameters += inspect.signature(kind, eval_str=True).parameters.values()
+        else:
+            parameters.append(parameter)
+    debug_type = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
+    last = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=debug_type)
+
+    @wraps(function)
+    def call(*, debug: bool, **given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        with errors_as_messages(debug):
+            function(**given)
+
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    call.__signature__ = inspect.Signature([*named, last])  # type: ignore[attr-defined]
+    return call
+
+
+def spread_lists(arguments: list[str]) -> list[str]:
+    """Return the arguments with a list flag repeated before each further value of it."""
+    spread: list[str] = []
+    named = ""
+    for argument in arguments:
+        if argument.startswith("-"):
+            named = argument
+        elif named.replace("-", "_").replace("__", "--", 1) in LIST_FLAGS and spread[-1] != named:
+            spread.append(named)
+        spread.append(argument)
+    return spread
 
 
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
@@ -141,8 +197,7 @@ def _typed(context: typer.Context, but: set[str]) -> Iterator[str]:
     """Yield the flags that were typed, in their long form, and what they were given."""
     for parameter in context.command.params:
         name = str(parameter.name)
-        source = context.get_parameter_source(name)
-        if name in but or source is None or source.name != "COMMANDLINE":
+        if name in but or not is_typed(context, name):
             continue
         value: Any = context.params[name]
         for each in value if isinstance(value, list | tuple) else (value,):

@@ -5,192 +5,110 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from cstool.cli.command import Command, Group
+from cstool.cli.command import command, new_group
 from cstool.cli.completion import complete_params, complete_stock
-from cstool.cli.render import print_line
-from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.run import RunCommand
+from cstool.cli.options import MODEL_FILE, JsonOption, argument, flag, option
+from cstool.cli.render import print_facts, print_json, print_line, print_table
+from cstool.verbs import configs
+from cstool.words import bytes_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.configs import ConfigStatistics
     from cstool.verbs.results import Part
 
-config_app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True,
-    help="Check, explain and convert params files.",
-    epilog="Example: cstool config validate gpt_tiny\nExample: cstool config stats gpt3_175b",
+config_app = new_group(
+    "Check, explain and convert params files.", "cstool config validate gpt_tiny", "cstool config stats gpt3_175b"
 )
 
-FileArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        help="Params file (YAML), or the name of a stock one; no data is needed.",
-        show_default=False,
-        autocompletion=complete_params,
-    ),
-]
+FileArgument = Annotated[Path, argument("FILE", MODEL_FILE, complete_params)]
 SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the file, by its dotted path."),
+    list[str] | None, option("--set", "KEY=VALUE", "Override any key of the file, by its dotted path.")
 ]
 
 
-@config_app.command("validate", cls=RunCommand, epilog="Example: cstool config validate gpt2_small")
-def validate(
-    file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False
-) -> None:
+@command(config_app, "validate", "cstool config validate gpt2_small")
+def validate(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False) -> None:
     """Check a params file as a run would: all mistakes at once, and what is accepted but has no effect."""
-    with errors_as_messages(debug):
-        from cstool.cli.render import print_json
-        from cstool.verbs.configs import validate_config
-
-        found = validate_config(file, set_ or ())
-        if as_json:
-            models = [{"model": name, "parameters": count} for name, count in found.models]
-            notes = {"warnings": found.warnings, "notes": found.notes}
-            print_json({"path": str(file), "valid": True, "trainers": models, **notes})
-            return
-        for line in (*(f"warning: {warning}" for warning in found.warnings), *found.notes):
-            print_line(line)
-        print("Config validation was successful!")
+    found = configs.validate_config(file, set_ or ())
+    if as_json:
+        models = [{"model": name, "parameters": count} for name, count in found.models]
+        notes = {"warnings": found.warnings, "notes": found.notes}
+        print_json({"path": file, "valid": True, "trainers": models, **notes})
+        return
+    for line in (*(f"warning: {warning}" for warning in found.warnings), *found.notes):
+        print_line(line)
+    print("Config validation was successful!")
 
 
-@config_app.command("show", cls=RunCommand, epilog="Example: cstool config show gpt_tiny --set trainer.init.seed=2")
-def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@command(config_app, "show", "cstool config show gpt_tiny --set trainer.init.seed=2")
+def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False) -> None:
     """Print a params file as it is understood: all defaults filled in, paths absolute, overrides applied."""
-    with errors_as_messages(debug):
-        from cstool.verbs.configs import resolve_config, yaml_text
-
-        document = resolve_config(file, set_ or ())
-        if as_json:
-            from cstool.cli.render import print_json
-
-            print_json(document)
-        else:
-            print(yaml_text(document), end="")
+    document = configs.resolve_config(file, set_ or ())
+    if as_json:
+        print_json(document)
+    else:
+        print(configs.yaml_text(document), end="")
 
 
-@config_app.command("stats", cls=RunCommand, epilog="Example: cstool config stats gpt3_175b")
-def stats(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@command(config_app, "stats", "cstool config stats gpt3_175b")
+def stats(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False) -> None:
     """Count parameters, bytes and floating-point operations of a model.
 
     FLOPs are those of the products of matrices; a multiply-add is two of them, and attention counts the pairs
     that its mask lets through.
     """
-    with errors_as_messages(debug):
-        from cstool.cli.render import print_json
-        from cstool.verbs.configs import config_statistics
-
-        trainers = config_statistics(file, set_ or ())
-        if as_json:
-            print_json({"path": str(file), "trainers": [_statistics_document(trainer) for trainer in trainers]})
-            return
-        for number, trainer in enumerate(trainers, start=1):
-            if number > 1:
-                print()
-            _print_statistics(
-                f"{file}, trainer {number} of {len(trainers)}" if len(trainers) > 1 else str(file), trainer
-            )
+    trainers = configs.config_statistics(file, set_ or ())
+    if as_json:
+        print_json({"path": file, "trainers": [_statistics_document(trainer) for trainer in trainers]})
+        return
+    for number, trainer in enumerate(trainers, start=1):
+        if number > 1:
+            print()
+        _print_statistics(f"{file}, trainer {number} of {len(trainers)}" if len(trainers) > 1 else str(file), trainer)
 
 
-@config_app.command(
-    "convert_legacy", cls=Command, epilog="Example: cstool config convert_legacy params_gpt2.yaml --out gpt2.yaml"
-)
+@command(config_app, "convert_legacy", "cstool config convert_legacy params_gpt2.yaml --out gpt2.yaml")
 def convert_legacy(
     file: FileArgument,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="OUT", help="File to write, instead of {FILE}_v2.yaml.")
-    ] = None,
-    debug: DebugOption = False,
+    out: Annotated[Path | None, option("--out -o", "OUT", "File to write, instead of {FILE}_v2.yaml.")] = None,
 ) -> None:
     """Write a params file of the older layout (train_input, model, runconfig) in the trainer layout.
 
     What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
     """
-    with errors_as_messages(debug):
-        from cstool.verbs.configs import convert_legacy
-
-        target = file.with_name(f"{file.stem}_v2.yaml") if out is None else out
-        mistakes = convert_legacy(file, target)
-        print_line(f"Converted {file} to {target}")
-        if mistakes is not None:
-            print(f"warning: {target} needs mending:\n{mistakes}")
+    target = file.with_name(f"{file.stem}_v2.yaml") if out is None else out
+    mistakes = configs.convert_legacy(file, target)
+    print_line(f"Converted {file} to {target}")
+    if mistakes is not None:
+        print(f"warning: {target} needs mending:\n{mistakes}")
 
 
-PULL_EPILOG = """\
-Example: cstool config pull gpt_tiny
-Example: cstool config pull gpt_tiny --out mine.yaml --set trainer.init.loop.max_steps=300"""
-
-
-def pull(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="Stock params file; `cstool model list` names them all.",
-            show_default=False,
-            autocompletion=complete_stock,
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="OUT", help="File to write, or a folder for it, instead of NAME.yaml."),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key, by its dotted path."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.", show_default=False)] = False,
-    debug: DebugOption = False,
-) -> None:
-    """Write a stock params file into the working directory, comments and all, to change it there.
-
-    Data is looked for in the working directory.
-    """
-    with errors_as_messages(debug):
-        from cstool.verbs.configs import pull_config
-
-        target = pull_config(name, out, set_ or (), replaces=force)
-        print(f"{target}: written. `cstool run --params {target}` trains it.")
-
-
-@config_app.command("keys", cls=Command, epilog="Example: cstool config keys > keys.md")
-def keys(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@command(config_app, "keys", "cstool config keys > keys.md")
+def keys(as_json: JsonOption = False) -> None:
     """Print every key that a params file may hold and what becomes of it, as Markdown."""
-    with errors_as_messages(debug):
-        from dataclasses import asdict
-
-        from cstool.cli.render import print_json
-        from cstool.verbs.configs import config_keys
-
-        tables, legacy = config_keys()
-        if as_json:
-            print_json({"trainer": [asdict(table) for table in tables], "legacy": [asdict(table) for table in legacy]})
-            return
-        places = (place.partition(" (name: ")[2].rstrip(")") for table in tables for place in table.places)
-        classes = [names for names in places if ", " in names]
-        print(_KEYS_TITLE.format(sequential=classes[0], parallel=classes[1]))
-        print("\n| key | fate | values | default |\n|---|---|---|---|")
-        written = set()
-        for table in (*tables, *legacy):
-            place, space, kind = table.places[0].partition(" ")
-            above = "" if place == "sections" else f"{place}."
-            # The first name of a class stands for all of them.
-            which = f"{kind.partition(',')[0]} ...)" if "," in kind else kind
-            for key in table.keys:
-                row = (f"`{above}{key.name}`", f"{key.fate} | {key.values} | {key.default}")
-                if row not in written:
-                    written.add(row)
-                    print(f"| {row[0]}{space}{which} | {row[1]} |")
-        print("\n## Keys that stand in several places\n")
-        for table in tables:
-            if len(table.places) > 1:
-                first, *others = map(_code, table.places)
-                print(f"- those of {first} at {', '.join(others)} too")
+    tables, legacy = configs.config_keys()
+    if as_json:
+        print_json({"trainer": tables, "legacy": legacy})
+        return
+    places = (place.partition(" (name: ")[2].rstrip(")") for table in tables for place in table.places)
+    classes = [names for names in places if ", " in names]
+    print(_KEYS_TITLE.format(sequential=classes[0], parallel=classes[1]))
+    print("\n| key | fate | values | default |\n|---|---|---|---|")
+    written = set()
+    for table in (*tables, *legacy):
+        place, space, kind = table.places[0].partition(" ")
+        above = "" if place == "sections" else f"{place}."
+        # The first name of a class stands for all of them.
+        which = f"{kind.partition(',')[0]} ...)" if "," in kind else kind
+        for key in table.keys:
+            row = (f"`{above}{key.name}`", f"{key.fate} | {key.values} | {key.default}")
+            if row not in written:
+                written.add(row)
+                print(f"| {row[0]}{space}{which} | {row[1]} |")
+    print("\n## Keys that stand in several places\n")
+    for table in tables:
+        if len(table.places) > 1:
+            first, *others = map(_code, table.places)
+            print(f"- those of {first} at {', '.join(others)} too")
 
 
 def _code(place: str) -> str:
@@ -216,10 +134,31 @@ writes it so).
   entry of a list, or the name of one."""
 
 
-def _print_statistics(which: str, trainer: ConfigStatistics) -> None:
-    from cstool.cli.render import print_facts, print_table
-    from cstool.words import bytes_text
+@command(
+    config_app,
+    "pull",
+    "cstool config pull gpt_tiny",
+    "cstool config pull gpt_tiny --out mine.yaml --set trainer.init.loop.max_steps=300",
+)
+def pull(
+    name: Annotated[str, argument("NAME", "Stock params file; `cstool model list` names them all.", complete_stock)],
+    out: Annotated[
+        Path | None, option("--out -o", "OUT", "File to write, or a folder for it, instead of NAME.yaml.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, option("--set", "KEY=VALUE", "Another value for a key, by its dotted path.")
+    ] = None,
+    force: Annotated[bool, flag("--force", "Replace a file that is there.")] = False,
+) -> None:
+    """Write a stock params file into the working directory, comments and all, to change it there.
 
+    Data is looked for in the working directory.
+    """
+    target = configs.pull_config(name, out, set_ or (), replaces=force)
+    print(f"{target}: written. `cstool run --params {target}` trains it.")
+
+
+def _print_statistics(which: str, trainer: configs.ConfigStatistics) -> None:
     statistics, batch_size = trainer.counts, trainer.batch_size
     tokens, parameters, size_bytes = statistics.tokens, statistics.parameters(), trainer.element_bytes
     unit, length = ("token", f", {tokens:,} tokens per sample") if tokens > 1 else ("sample", "")
@@ -275,7 +214,7 @@ def _print_statistics(which: str, trainer: ConfigStatistics) -> None:
         print_facts(facts)
 
 
-def _statistics_document(trainer: ConfigStatistics) -> dict[str, Any]:
+def _statistics_document(trainer: configs.ConfigStatistics) -> dict[str, Any]:
     statistics, batch_size = trainer.counts, trainer.batch_size
     total, size_bytes = statistics.sample_flops, trainer.element_bytes * statistics.parameters()
     return {

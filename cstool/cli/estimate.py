@@ -7,22 +7,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cstool.cli.compile import ModelParamsOption, PlotOption, ThemeChoice, ThemeOption, check_plots
+from cstool.cli.compile import check_plots
 from cstool.cli.completion import complete_system
-from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.run import ExecutionModeChoice, ExecutionModeOption, RecomputeChoice, SetOption
+from cstool.cli.estimate_host import estimate_host
+from cstool.cli.estimate_report import (
+    csv_text,
+    estimate_document,
+    print_estimate,
+    print_scaling,
+    print_sparsities,
+    write_csv,
+)
+from cstool.cli.options import (
+    ExecutionModeOption,
+    JsonOption,
+    ModelParamsOption,
+    PlotOption,
+    Recompute,
+    SetOption,
+    ThemeOption,
+    flag,
+    is_typed,
+    option,
+)
+from cstool.cli.published_report import print_published, published_document
+from cstool.cli.render import print_json
 from cstool.errors import EstimateError
 from cstool.verbs.asked import check_trace_file
+from cstool.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXAMPLE_COUNTS = "such as 4, or 1,2,4..192, where .. doubles"
-EPILOG = """\
-Example: cstool estimate --params gpt3_175b --num_csx 1,2,4..192 --tokens 300B
-Example: cstool estimate --params gpt3_xl --sparsity 0,0.5,0.9"""
-FLAGS = {"set_": "--set", "as_json": "--json"}
-"""flags whose parameters are called something else"""
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set")
 """that have an effect beside `--system host`; the first four without a params file, too"""
 HOST = "host"
@@ -34,143 +51,114 @@ def estimate(
     params: ModelParamsOption = None,
     system: Annotated[
         str,
-        typer.Option(
-            "--system",
-            metavar="NAME|FILE",
-            help="What each CSX is: cs1, cs2, cs3, a system file; or host.",
-            autocompletion=complete_system,
-        ),
+        option("--system", "NAME|FILE", "What each CSX is: cs1, cs2, cs3, a system file; or host.", complete_system),
     ] = "cs2",
     num_csx: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--num_csx",
-            metavar="N,N..N",
-            help="Numbers of systems; 4..192 doubles from 4 up to 192.",
+            "N,N..N",
+            "Numbers of systems; 4..192 doubles from 4 up to 192.",
             show_default="that of the file",
         ),
     ] = None,
     batch_per_csx: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--batch_per_csx",
-            metavar="N",
+            "N",
+            "Samples of each system, so that batches grow with systems.",
             min=1,
-            help="Samples of each system, so that batches grow with systems.",
             show_default="the batch of the file is shared out",
         ),
     ] = None,
     sparsity: Annotated[
-        str | None,
-        typer.Option("--sparsity", metavar="S,S,...", help="Shares of zeros of the linear layers, side by side."),
+        str | None, option("--sparsity", "S,S,...", "Shares of zeros of the linear layers, side by side.")
     ] = None,
-    tokens: Annotated[
-        str | None, typer.Option("--tokens", metavar="N", help="Tokens to train with, such as 300B: how many days?")
-    ] = None,
+    tokens: Annotated[str | None, option("--tokens", "N", "Tokens to train with, such as 300B: how many days?")] = None,
     memoryx: Annotated[
         str | None,
-        typer.Option(
-            "--memoryx", metavar="SIZE", help="Capacity of MemoryX, such as 12TB.", show_default="the largest there is"
-        ),
+        option("--memoryx", "SIZE", "Capacity of MemoryX, such as 12TB.", show_default="the largest there is"),
     ] = None,
-    execution_mode: ExecutionModeOption = ExecutionModeChoice.auto,
+    execution_mode: ExecutionModeOption = "auto",
     recompute: Annotated[
-        RecomputeChoice,
-        typer.Option("--recompute", help="Compute activations again where that is faster, or where it is needed."),
-    ] = RecomputeChoice.fastest,
+        Recompute, flag("--recompute", "Compute activations again where that is faster, or where it is needed.")
+    ] = "fastest",
     trace: Annotated[
-        Path | None,
-        typer.Option("--trace", metavar="FILE", help="Write a step as a timeline in Chrome's trace format, .json."),
+        Path | None, option("--trace", "FILE", "Write a step as a timeline in Chrome's trace format, .json.")
     ] = None,
     plot: PlotOption = None,
-    theme: ThemeOption = ThemeChoice.light,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows of all tables into a file.")
-    ] = None,
+    theme: ThemeOption = "light",
+    csv: Annotated[Path | None, option("--csv", "FILE", "Write the rows of all tables into a file.")] = None,
     validate: Annotated[
-        bool, typer.Option("--validate", help="Set the model beside published results, and print its errors.")
+        bool, flag("--validate", "Set the model beside published results, and print its errors.")
     ] = False,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="With --system host: measure what this machine can do once more.")
+        bool, flag("--calibrate", "With --system host: measure what this machine can do once more.")
     ] = False,
     set_: SetOption = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Predict a training step: does it fit, how long, what bounds it, how does it scale, what does it draw.
 
     Everything is modelled for the wafer; nothing is measured. Nothing runs, and no data is needed. With --system host,
     what this machine can do is measured once, and the step is predicted for it.
     """
-    with errors_as_messages(debug):
-        typed = [FLAGS.get(name, f"--{name}") for name in ctx.params if _is_typed(ctx, name)]
-        if validate:
-            _refuse(typed, "--validate", ("--validate", "--json", "--debug"))
-            _validate(as_json)
-            return
-        if system.lower() == HOST:
-            _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
-            from cstool.cli.estimate_host import estimate_host
-
-            estimate_host(params, set_ or (), calibrates=calibrate, tokens=tokens, as_json=as_json)
-            return
-        if calibrate:
-            raise EstimateError(f"--calibrate: must stand beside --system host, got --system {system}")
-        if params is None:
-            raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
-        _check_files(plot or (), trace, csv)
-        shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
-        counts = () if num_csx is None else tuple(parse_counts(num_csx))
-        from cstool.cli.estimate_report import (
-            csv_text,
-            estimate_document,
-            print_estimate,
-            print_scaling,
-            print_sparsities,
-            write_csv,
-        )
-        from cstool.cli.render import print_json
-        from cstool.verbs.estimating import draw_estimates, estimate_all, write_timeline
-
-        found = estimate_all(
-            params,
-            set_ or (),
-            system_name=system,
-            num_csx=counts,
-            sparsities=shares,
-            batch_per_csx=batch_per_csx,
-            memoryx=memoryx,
-            tokens=tokens,
-            execution_mode=execution_mode.value,
-            recompute=recompute.value,
-        )
-        if trace is not None:
-            write_timeline(found.estimate, trace)
-        if csv is not None:
-            single = () if found.scaling or found.sparsities else (found.first,)
-            write_csv(csv, csv_text(found.scaling or single, found.sparsities, shares[0] if shares else None))
-        if plot:
-            draw_estimates(found, plot, theme.value)
+    names = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+    typed = [names[name] for name in ctx.params if is_typed(ctx, name)]
+    if validate:
+        _refuse(typed, "--validate", ("--validate", "--json", "--debug"))
+        compared = compare_published()
         if as_json:
-            print_json(estimate_document(found))
-            return
-        print_estimate(found)
-        if found.scaling:
-            print_scaling(found.scaling)
-        if found.sparsities:
-            print_sparsities(found.sparsities)
-
-
-def _is_typed(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+            print_json(published_document(compared))
+        else:
+            print_published(compared)
+        return
+    if system.lower() == HOST:
+        _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
+        estimate_host(params, set_ or (), calibrates=calibrate, tokens=tokens, as_json=as_json)
+        return
+    if calibrate:
+        raise EstimateError(f"--calibrate: must stand beside --system host, got --system {system}")
+    if params is None:
+        raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
+    _check_files(plot or (), trace, csv)
+    shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
+    counts = () if num_csx is None else tuple(parse_counts(num_csx))
+    found = estimate_all(
+        params,
+        set_ or (),
+        system_name=system,
+        num_csx=counts,
+        sparsities=shares,
+        batch_per_csx=batch_per_csx,
+        memoryx=memoryx,
+        tokens=tokens,
+        execution_mode=execution_mode,
+        recompute=recompute,
+    )
+    if trace is not None:
+        write_timeline(found.estimate, trace)
+    if csv is not None:
+        single = () if found.scaling or found.sparsities else (found.first,)
+        write_csv(csv, csv_text(found.scaling or single, found.sparsities, shares[0] if shares else None))
+    if plot:
+        draw_estimates(found, plot, theme)
+    if as_json:
+        print_json(estimate_document(found))
+        return
+    print_estimate(found)
+    if found.scaling:
+        print_scaling(found.scaling)
+    if found.sparsities:
+        print_sparsities(found.sparsities)
 
 
 def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
     """Refuse flags that would have no effect."""
-    for flag in typed:
-        if flag not in allowed:
-            raise EstimateError(f"{flag}: must be left out beside {beside}, where it has no effect")
+    for name in typed:
+        if name not in allowed:
+            raise EstimateError(f"{name}: must be left out beside {beside}, where it has no effect")
 
 
 def parse_counts(text: str) -> list[int]:
@@ -235,16 +223,3 @@ def _check_files(plots: Sequence[Path], trace: Path | None, csv: Path | None) ->
     check_plots(plots, EstimateError)
     if trace is not None:
         check_trace_file(trace)
-
-
-def _validate(as_json: bool) -> None:
-    """Set the model beside what is published."""
-    from cstool.cli.published_report import print_published, published_document
-    from cstool.cli.render import print_json
-    from cstool.verbs.estimating import compare_published
-
-    found = compare_published()
-    if as_json:
-        print_json(published_document(found))
-    else:
-        print_published(found)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import print_facts, print_json, print_table
+from cstool.cli.screen import screen_on
+from cstool.verbs.estimating import HostPrediction, estimate_on_host
 from cstool.words import time_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.estimating import HostPrediction
     from cstool.verbs.results import HostRates
 
 
@@ -25,8 +26,6 @@ def estimate_host(
         EstimateError: the rates cannot be kept, or the file has no batch
         ParamsError: the file breaks rules
     """
-    from cstool.cli.screen import screen_on
-    from cstool.verbs.estimating import estimate_on_host
 
     def begin() -> None:
         if not as_json:

@@ -6,13 +6,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.cli.infer_options import InferFlags
+from cstool.cli.infer_flags import InferFlags
+from cstool.cli.render import print_json
+from cstool.cli.screen import TextOutput, screen_on
 from cstool.errors import InferenceError, Interrupted
+from cstool.verbs.answer import (
+    TextPlan,
+    answer_until_stopped,
+    check_output,
+    generates_text,
+    open_logged,
+    plan_text,
+    predict,
+    write_completions,
+)
 from cstool.words import bytes_text, counted
 
 if TYPE_CHECKING:
-    from cstool.cli.screen import TextOutput
-    from cstool.verbs.answer import TextPlan
     from cstool.verbs.results import Answers, Completion, InferenceModel, Params
 
 _TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
@@ -31,10 +41,6 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     Raises:
         CstoolError: whatever the user can act on
     """
-    from cstool.cli.render import print_json
-    from cstool.cli.screen import screen_on
-    from cstool.verbs.answer import check_output, generates_text, open_logged, plan_text, predict, write_completions
-
     plan: TextPlan | None = None
     if generates_text(params):
         request = flags.request()
@@ -74,7 +80,6 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
 
 def _answer(model: InferenceModel, plan: TextPlan, *, text: TextOutput | None) -> tuple[Answers, str | None]:
     """Let the model answer; return also the signal that stopped it, if one did."""
-    from cstool.verbs.answer import answer_until_stopped
     from cstool.verbs.run_log import LOG
 
     prompts = plan.request.prompts

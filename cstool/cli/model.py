@@ -4,89 +4,69 @@ from dataclasses import asdict
 from textwrap import fill
 from typing import Annotated, Any
 
-import typer
-
-from cstool.cli.command import Command, Group
+from cstool.cli.command import command, new_group
 from cstool.cli.completion import complete_stock
-from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.options import JsonOption, argument
+from cstool.cli.render import print_facts, print_json, print_table
+from cstool.verbs.stock import stock_model, stock_models
+from cstool.words import bytes_text
 
-model_app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True,
-    help="List and describe the models that come with cstool.",
-    epilog="Example: cstool model list\nExample: cstool model describe gpt_tiny",
+model_app = new_group(
+    "List and describe the models that come with cstool.", "cstool model list", "cstool model describe gpt_tiny"
 )
 
 
-@model_app.command("list", cls=Command, epilog="Example: cstool model list\nExample: cstool model list --json")
-def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@command(model_app, "list", "cstool model list", "cstool model list --json")
+def list_(as_json: JsonOption = False) -> None:
     """List the stock models, the smallest first; all can stand behind --params."""
-    with errors_as_messages(debug):
-        from cstool.cli.render import print_json, print_table
-        from cstool.verbs.stock import stock_models
-
-        documents = [asdict(model) for model in stock_models()]
-        if as_json:
-            print_json({"models": documents})
-            return
-        columns = ("name", "model", "parameters", "layers", "width", "heads", "tokens", "batch")
-        rows = [tuple(_text(document[column]) for column in columns) for document in documents]
-        print_table(columns, rows, right=columns[2:])
-        print("\n`cstool model describe NAME` tells more, `cstool config pull NAME` writes a params file to change.")
+    documents = [asdict(model) for model in stock_models()]
+    if as_json:
+        print_json({"models": documents})
+        return
+    columns = ("name", "model", "parameters", "layers", "width", "heads", "tokens", "batch")
+    rows = [tuple(_text(document[column]) for column in columns) for document in documents]
+    print_table(columns, rows, right=columns[2:])
+    print("\n`cstool model describe NAME` tells more, `cstool config pull NAME` writes a params file to change.")
 
 
-@model_app.command("describe", cls=Command, epilog="Example: cstool model describe gpt_tiny")
+@command(model_app, "describe", "cstool model describe gpt_tiny")
 def describe(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="Stock model; `cstool model list` names them all.",
-            show_default=False,
-            autocompletion=complete_stock,
-        ),
-    ],
+    name: Annotated[str, argument("NAME", "Stock model; `cstool model list` names them all.", complete_stock)],
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Describe a stock model: what it is, its shape, what trains it on what, and what to type next."""
-    with errors_as_messages(debug):
-        from cstool.cli.render import print_facts, print_json
-        from cstool.verbs.stock import stock_model
-        from cstool.words import bytes_text
-
-        document = asdict(stock_model(name))
-        if as_json:
-            print_json(document)
-            return
-        print(fill(document["description"], 100, break_on_hyphens=False))
-        print()
-        memory = document["state_bytes"]
-        facts = {
-            "model": document["model"],
-            "parameters": f"{document['parameters']:,}",
-            "layers": _text(document["layers"]),
-            "width": _text(document["width"]),
-            "heads": _text(document["heads"]),
-            "feed-forward": _text(document["feed_forward"]),
-            "vocabulary": _text(document["vocabulary"]),
-            "tokens a sample": _text(document["tokens"]),
-            "batch": f"{_text(document['batch'])} samples",
-            "optimizer": document["optimizer"],
-            "steps": _text(document["max_steps"]),
-            "data": document["data"],
-            "MemoryX": f"{bytes_text(memory)} of weights, gradients and optimizer state",
+    document = asdict(stock_model(name))
+    if as_json:
+        print_json(document)
+        return
+    print(fill(document["description"], 100, break_on_hyphens=False))
+    print()
+    memory = document["state_bytes"]
+    facts = {
+        "model": document["model"],
+        "parameters": f"{document['parameters']:,}",
+        "layers": _text(document["layers"]),
+        "width": _text(document["width"]),
+        "heads": _text(document["heads"]),
+        "feed-forward": _text(document["feed_forward"]),
+        "vocabulary": _text(document["vocabulary"]),
+        "tokens a sample": _text(document["tokens"]),
+        "batch": f"{_text(document['batch'])} samples",
+        "optimizer": document["optimizer"],
+        "steps": _text(document["max_steps"]),
+        "data": document["data"],
+        "MemoryX": f"{bytes_text(memory)} of weights, gradients and optimizer state",
+    }
+    print_facts({key: text for key, text in facts.items() if text not in ("", "-")})
+    print()
+    print_facts(
+        {
+            "copy": f"cstool config pull {name}",
+            "train": f"cstool run --params {name}",
+            "count": f"cstool config stats {name}",
+            "plan": f"cstool estimate --params {name}",
         }
-        print_facts({key: text for key, text in facts.items() if text not in ("", "-")})
-        print()
-        print_facts(
-            {
-                "copy": f"cstool config pull {name}",
-                "train": f"cstool run --params {name}",
-                "count": f"cstool config stats {name}",
-                "plan": f"cstool estimate --params {name}",
-            }
-        )
+    )
 
 
 def _text(value: Any) -> str:

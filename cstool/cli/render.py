@@ -5,6 +5,8 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from textwrap import fill
 from typing import Any
 
@@ -16,16 +18,25 @@ _WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, 
 """how a line is cut: between words alone"""
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document; NaN and infinity, which JSON does not have, become null."""
-    print(json.dumps(_finite(document), indent=2, allow_nan=False))
+def print_json(document: Any) -> None:
+    """Print one JSON document.
+
+    Dataclasses and named tuples become objects, paths texts, NaN and infinity, which JSON does not have, null.
+    """
+    print(json.dumps(_plain(document), indent=2, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

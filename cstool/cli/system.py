@@ -5,21 +5,15 @@ import sys
 import textwrap
 from typing import Annotated
 
-import typer
-
-from cstool.cli.command import Command, Group
+from cstool.cli.command import command, new_group
 from cstool.cli.completion import complete_system
-from cstool.cli.render import print_line
-from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
+from cstool.cli.options import JsonOption, argument
+from cstool.cli.render import print_json, print_line, print_table
 from cstool.plain_text import one_line
 from cstool.verbs.screen import is_terminal
+from cstool.verbs.systems import describe_system, known_systems
 
-system_app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True,
-    help="Show the systems that models are compiled for.",
-    epilog="Example: cstool system list\nExample: cstool system show cs3",
-)
+system_app = new_group("Show the systems that models are compiled for.", "cstool system list", "cstool system show cs3")
 _UNITS = {
     "hz": "Hz",
     "s": "s",
@@ -34,81 +28,62 @@ _UNITS = {
 """how names of numbers end -> unit"""
 
 
-@system_app.command("list", cls=Command, epilog="Example: cstool system list\nExample: cstool system list --json")
-def list_(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@command(system_app, "list", "cstool system list", "cstool system list --json")
+def list_(as_json: JsonOption = False) -> None:
     """List the systems that need no file of one's own."""
-    with errors_as_messages(debug):
-        from cstool.cli.render import print_json, print_table
-        from cstool.verbs.systems import known_systems
-
-        systems = known_systems()
-        if as_json:
-            print_json({"systems": [{"name": system.name, "wafer": system.wafer} for system in systems]})
-            return
-        rows = [
-            (
-                system.name,
-                system.wafer,
-                f"{system.fabric.width} x {system.fabric.height}",
-                f"{system.fabric.pes:,}",
-                "none" if system.memoryx is None else _units_text(system.memoryx.units_bytes),
-                f"{system.max_systems:,}",
-                f"{system.power_w / 1e3:g} kW",
-            )
-            for system in systems
-        ]
-        columns = ("system", "wafer", "fabric", "PEs", "MemoryX", "systems at most", "power")
-        print_table(columns, rows, right=("fabric", "PEs", "MemoryX", "systems at most", "power"))
+    systems = known_systems()
+    if as_json:
+        print_json({"systems": [{"name": system.name, "wafer": system.wafer} for system in systems]})
+        return
+    rows = [
+        (
+            system.name,
+            system.wafer,
+            f"{system.fabric.width} x {system.fabric.height}",
+            f"{system.fabric.pes:,}",
+            "none" if system.memoryx is None else _units_text(system.memoryx.units_bytes),
+            f"{system.max_systems:,}",
+            f"{system.power_w / 1e3:g} kW",
+        )
+        for system in systems
+    ]
+    columns = ("system", "wafer", "fabric", "PEs", "MemoryX", "systems at most", "power")
+    print_table(columns, rows, right=("fabric", "PEs", "MemoryX", "systems at most", "power"))
 
 
-@system_app.command(
-    "show", cls=Command, epilog="Example: cstool system show cs3\nExample: cstool system show my_system.yaml"
-)
+@command(system_app, "show", "cstool system show cs3", "cstool system show my_system.yaml")
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME|FILE",
-            help="cs1, cs2, cs3, or a system file.",
-            show_default=False,
-            autocompletion=complete_system,
-        ),
-    ],
+    name: Annotated[str, argument("NAME|FILE", "cs1, cs2, cs3, or a system file.", complete_system)],
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Show every number of a system, how sure it is, where it comes from, and what follows from them."""
-    with errors_as_messages(debug):
-        from cstool.cli.render import print_json, print_table
-        from cstool.verbs.systems import describe_system
-
-        found = describe_system(name)
-        system, numbers, derived = found.system, found.numbers, found.derived
-        if as_json:
-            listed = [dict(zip(("key", "value", "status", "source"), number, strict=True)) for number in numbers]
-            print_json(
-                {
-                    "name": system.name,
-                    "wafer": system.wafer,
-                    "numbers": listed,
-                    "derived": [{"what": what, "value": value, "unit": unit} for what, value, unit in derived],
-                }
-            )
-            return
-        print_line(f"{system.name} ({system.wafer})")
-        print()
-        rows = [(key, f"{_text(value)} {_unit(key)}".rstrip(), status) for key, value, status, _ in numbers]
-        rows += [(part, "none", "") for part in ("memoryx", "swarmx") if getattr(system, part) is None]
-        print_table(("number", "value", "status"), rows, right=("value",))
-        print("\nderived from these (modelled, nothing is measured)\n")
-        print_table(("what", "value"), [(what, f"{_text(value)} {unit}") for what, value, unit in derived], ("value",))
-        print("\nstatus")
-        for status, meaning in found.statuses.items():
-            print(f"  {status:<2}  {meaning}")
-        print("\nsources")
-        width = min(100, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 100
-        for key, _, _, source in numbers:
-            print(textwrap.fill(one_line(f"{key}: {source}"), width, initial_indent="  ", subsequent_indent="      "))
+    found = describe_system(name)
+    system, numbers, derived = found.system, found.numbers, found.derived
+    if as_json:
+        listed = [dict(zip(("key", "value", "status", "source"), number, strict=True)) for number in numbers]
+        print_json(
+            {
+                "name": system.name,
+                "wafer": system.wafer,
+                "numbers": listed,
+                "derived": [{"what": what, "value": value, "unit": unit} for what, value, unit in derived],
+            }
+        )
+        return
+    print_line(f"{system.name} ({system.wafer})")
+    print()
+    rows = [(key, f"{_text(value)} {_unit(key)}".rstrip(), status) for key, value, status, _ in numbers]
+    rows += [(part, "none", "") for part in ("memoryx", "swarmx") if getattr(system, part) is None]
+    print_table(("number", "value", "status"), rows, right=("value",))
+    print("\nderived from these (modelled, nothing is measured)\n")
+    print_table(("what", "value"), [(what, f"{_text(value)} {unit}") for what, value, unit in derived], ("value",))
+    print("\nstatus")
+    for status, meaning in found.statuses.items():
+        print(f"  {status:<2}  {meaning}")
+    print("\nsources")
+    width = min(100, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 100
+    for key, _, _, source in numbers:
+        print(textwrap.fill(one_line(f"{key}: {source}"), width, initial_indent="  ", subsequent_indent="      "))
 
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:

@@ -6,81 +6,64 @@ from typing import Annotated
 
 import typer
 
-from cstool.cli.compile import PlotOption, ThemeChoice, ThemeOption, check_plots
-from cstool.cli.completion import complete_params
-from cstool.cli.report import DebugOption, JsonOption, errors_as_messages
-from cstool.cli.run import LogLevel, NumCsxOption, SetOption, parse_lanes
+from cstool.cli.compile import check_plots
+from cstool.cli.options import (
+    LOGGING,
+    JsonOption,
+    LogLevel,
+    NumCsxOption,
+    PlotOption,
+    SeedOption,
+    SetOption,
+    ThemeOption,
+    lanes_option,
+    option,
+    params_option,
+    parse_lanes,
+)
+from cstool.cli.render import print_json
 from cstool.cli.screen import screen_on
+from cstool.cli.validate_report import print_verdict
 from cstool.errors import CstoolError
 from cstool.verbs.asked import load_trainer, typed
-
-EPILOG = "Example: cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg"
+from cstool.verbs.comparison import draw_verdict, validate_logged
 
 
 def validate(
-    params: Annotated[
-        Path,
-        typer.Option(
-            "--params",
-            "-p",
-            metavar="FILE",
-            help="Params file (YAML), or the name of a stock one.",
-            autocompletion=complete_params,
-        ),
-    ],
+    params: Annotated[Path, params_option("Params file (YAML), or the name of a stock one.")],
     sparsity: Annotated[
-        float | None,
-        typer.Option("--sparsity", metavar="S", help="Share of zeros; takes the place of that of the file."),
+        float | None, option("--sparsity", "S", "Share of zeros; takes the place of that of the file.")
     ] = None,
     num_steps: Annotated[
-        int | None,
-        typer.Option(
-            "--num_steps", metavar="K", help="Steps of each run.", show_default="those of the file, at most 100"
-        ),
+        int | None, option("--num_steps", "K", "Steps of each run.", show_default="those of the file, at most 100")
     ] = None,
     num_csx: NumCsxOption = None,
     max_loss_gap: Annotated[
-        float,
-        typer.Option(
-            "--max_loss_gap", metavar="X", help="By how much the sparse run's held-out loss may be larger [nats]."
-        ),
+        float, option("--max_loss_gap", "X", "By how much the sparse run's held-out loss may be larger [nats].")
     ] = 0.1,
     tolerance: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--tolerance",
-            metavar="T",
-            help="Relative difference that sparse and dense kernels may come to.",
+            "T",
+            "Relative difference that sparse and dense kernels may come to.",
             show_default="9.5e-7 per step",
         ),
     ] = None,
     sweep: Annotated[
-        str | None,
-        typer.Option("--sweep", metavar="S,S,...", help="Measure these sparsities, too; the verdict is not of them."),
+        str | None, option("--sweep", "S,S,...", "Measure these sparsities, too; the verdict is not of them.")
     ] = None,
     set_: SetOption = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")] = None,
-    lanes: Annotated[
-        str, typer.Option("--lanes", metavar="auto|N", help="Threads of this host. Losses do not depend on it.")
-    ] = "auto",
+    seed: SeedOption = None,
+    lanes: Annotated[str, lanes_option("Threads of this host. Losses do not depend on it.")] = "auto",
     model_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--model_dir",
-            "-o",
-            metavar="DIR",
-            help="New folder in which the runs stay.",
-            show_default="a temporary one",
-        ),
+        option("--model_dir -o", "DIR", "New folder in which the runs stay.", show_default="a temporary one"),
     ] = None,
     plot: PlotOption = None,
-    theme: ThemeOption = ThemeChoice.light,
+    theme: ThemeOption = "light",
     as_json: JsonOption = False,
-    logging: Annotated[
-        LogLevel,
-        typer.Option("--logging", case_sensitive=False, metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR."),
-    ] = LogLevel.WARNING,
-    debug: DebugOption = False,
+    logging: Annotated[LogLevel, LOGGING] = "WARNING",
     checkpoint_path: Annotated[Path | None, typer.Option("--checkpoint_path", hidden=True)] = None,
 ) -> None:
     """Compare sparse training with dense training: numerics, held-out loss, cost of a step.
@@ -89,38 +72,32 @@ def validate(
     dense run, 1 if not, 2 if there is something to fix. Everything is measured on this host.
     """
     lane_count = parse_lanes(lanes)
-    with errors_as_messages(debug):
-        if checkpoint_path is not None:
-            # Who types it knows the vendor's command of this name.
-            evaluate = f"cstool run --mode eval --params {params} --checkpoint_path {checkpoint_path}"
-            rule = "is not for validate, whose runs begin afresh, sparse and dense"
-            raise CstoolError(f"--checkpoint_path: {rule}", f"to evaluate a checkpoint, `{evaluate}`")
-        shares = _parse_sweep(sweep)
-        check_plots(plot or (), CstoolError)
-        loaded = load_trainer(params, set_ or (), typed("--", num_csx=num_csx, seed=seed))
-        from cstool.verbs.comparison import draw_verdict, validate_logged
+    if checkpoint_path is not None:
+        # Who types it knows the vendor's command of this name.
+        evaluate = f"cstool run --mode eval --params {params} --checkpoint_path {checkpoint_path}"
+        rule = "is not for validate, whose runs begin afresh, sparse and dense"
+        raise CstoolError(f"--checkpoint_path: {rule}", f"to evaluate a checkpoint, `{evaluate}`")
+    shares = _parse_sweep(sweep)
+    check_plots(plot or (), CstoolError)
+    loaded = load_trainer(params, set_ or (), typed("--", num_csx=num_csx, seed=seed))
 
-        verdict = validate_logged(
-            loaded,
-            lambda: screen_on(sys.stderr),
-            logging.value,
-            sparsity=sparsity,
-            num_steps=num_steps,
-            max_loss_gap=max_loss_gap,
-            tolerance=tolerance,
-            sweep=shares,
-            lanes=lane_count,
-            model_dir=model_dir,
-        )
-        if as_json:
-            from cstool.cli.render import print_json
-
-            print_json(verdict.as_dict())
-        else:
-            from cstool.cli.validate_report import print_verdict
-
-            print_verdict(verdict)
-        draw_verdict(verdict, plot or (), theme.value)
+    verdict = validate_logged(
+        loaded,
+        lambda: screen_on(sys.stderr),
+        logging,
+        sparsity=sparsity,
+        num_steps=num_steps,
+        max_loss_gap=max_loss_gap,
+        tolerance=tolerance,
+        sweep=shares,
+        lanes=lane_count,
+        model_dir=model_dir,
+    )
+    if as_json:
+        print_json(verdict.as_dict())
+    else:
+        print_verdict(verdict)
+    draw_verdict(verdict, plot or (), theme)
     if not verdict.holds:
         raise typer.Exit(1)
 

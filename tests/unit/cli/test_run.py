@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.cli.run import spread_lists
+from cstool.cli.command import spread_lists
 from cstool.errors import CheckpointError, Interrupted
 from cstool.ir import Artifact, read_artifact
 from cstool.machine import data_sets

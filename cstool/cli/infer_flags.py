@@ -1,0 +1,166 @@
+"""The flags of `cstool run --mode infer`, what they ask for, and prompts from the command line, a file, or stdin."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cstool.cli.options import flag, is_typed, option
+from cstool.errors import InferenceError
+
+NOT_FOR_INFERENCE = (
+    *("artifact", "compile_dir", "compile_only", "execution_mode", "load_checkpoint_states", "max_steps", "num_steps"),
+    *("recompute", "sparse_kernels", "system", "trace", "validate_only"),
+)
+"""flags of the other modes, which would change nothing here"""
+
+
+@dataclass(frozen=True)
+class InferFlags:
+    """The flags as typed; None where they were not."""
+
+    prompt: Annotated[list[str] | None, option("--prompt", "TEXT", "infer: go on from this text; may be repeated.")] = (
+        None
+    )
+    prompt_file: Annotated[
+        str | None,
+        option(
+            "--prompt_file",
+            "FILE",
+            "infer: a prompt per line, or per object with a key prompt if it ends in .jsonl; - for stdin.",
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None, option("--max_tokens", "N", "infer: tokens after each prompt, 128 if not said.")
+    ] = None
+    temperature: Annotated[
+        float | None, option("--temperature", "T", "infer: 0 takes the likeliest token; 1 if not said.")
+    ] = None
+    top_k: Annotated[int | None, option("--top_k", "K", "infer: draw from the K likeliest tokens only.")] = None
+    top_p: Annotated[
+        float | None, option("--top_p", "P", "infer: draw from the likeliest tokens, of probability P together.")
+    ] = None
+    stop: Annotated[list[str] | None, option("--stop", "TEXT", "infer: end at this text; may be repeated.")] = None
+    tokenizer: Annotated[
+        str | None,
+        option(
+            "--tokenizer",
+            "bytes|FILE",
+            "infer: what turns text into tokens, if not what the data set was made with.",
+        ),
+    ] = None
+    truncate_prompt: Annotated[
+        bool | None, flag("--truncate_prompt", "infer: go on from the end of a prompt that is too long.")
+    ] = None
+    no_kv_cache: Annotated[
+        bool | None, flag("--no_kv_cache", "infer: compute every token again for each that follows. Same tokens.")
+    ] = None
+    no_special_tokens: Annotated[
+        bool | None,
+        flag(
+            "--no_special_tokens", "infer: leave out what the tokenizer's template puts before a prompt, such as <s>."
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None, option("--batch_size", "N", "infer: prompts answered together. Same tokens for any number.")
+    ] = None
+    output: Annotated[
+        Path | None,
+        option("--output", "FILE", "infer: predicted classes go here, .csv or .h5; text goes here as .jsonl."),
+    ] = None
+
+    @property
+    def typed(self) -> list[str]:
+        """The flags that were typed."""
+        return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) is not None]
+
+    @staticmethod
+    def check_others(context: typer.Context) -> None:
+        """Check that no flag was typed that only other modes have a use for.
+
+        Raises:
+            InferenceError: one was
+        """
+        for name in NOT_FOR_INFERENCE:
+            if is_typed(context, name):
+                raise InferenceError(f"--{name}: must go with a mode that trains or evaluates, got --mode infer")
+
+    def check_mode(self, mode: str) -> None:
+        """Check that none was typed where nothing is inferred.
+
+        Raises:
+            InferenceError: one was
+        """
+        if self.typed:
+            raise InferenceError(f"{self.typed[0]}: must go with --mode infer, got --mode {mode}")
+
+    def request(self) -> dict[str, Any]:
+        """What is asked for, as arguments of `plan_text`; prompts in a file are read.
+
+        Raises:
+            InferenceError: there are no prompts, or they cannot be read
+        """
+        same = ("max_tokens", "temperature", "top_k", "top_p", "tokenizer", "batch_size")
+        return {
+            **{name: getattr(self, name) for name in same},
+            "prompts": _read_prompts(self.prompt or (), self.prompt_file),
+            "stops": tuple(self.stop or ()),
+            "truncates": bool(self.truncate_prompt),
+            "uses_cache": not self.no_kv_cache,
+            "special_tokens": not self.no_special_tokens,
+        }
+
+
+def _read_prompts(typed: Sequence[str], file: str | None) -> list[str]:
+    """Prompts that were typed, then those of a file, in its lines or its JSON objects; "-" is stdin."""
+    prompts = [*typed, *(() if file is None else _of_file(file))]
+    if not prompts:
+        raise InferenceError(
+            "--prompt: must be given for a model that generates text", "or --prompt_file, with a prompt in each line"
+        )
+    return prompts
+
+
+def _of_file(file: str) -> list[str]:
+    name = "stdin" if file == "-" else file
+    try:
+        content = _stdin() if file == "-" else Path(file).read_bytes()
+    except FileNotFoundError:
+        raise InferenceError(f"{name}: must be a file of prompts, found nothing there") from None
+    except OSError as error:
+        raise InferenceError(f"{name}: must be a readable file, got: {error.strerror}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InferenceError(
+            f"{name}: must be UTF-8, got the byte 0x{content[error.start]:02x} at {error.start:,}"
+        ) from None
+    # Only line ends end a line: a form feed, or what Unicode calls a separator, may be part of a prompt.
+    every = (line.removesuffix("\r") for line in text.split("\n"))
+    lines = [(number, line) for number, line in enumerate(every, start=1) if line.strip()]
+    if not lines:
+        raise InferenceError(f"{name}: must have a prompt, got {'nothing' if not text else 'only empty lines'}")
+    if not file.lower().endswith(".jsonl"):
+        return [line for _, line in lines]
+    return [_of_object(name, number, line) for number, line in lines]
+
+
+def _stdin() -> bytes:
+    if sys.stdin is None:
+        raise InferenceError("stdin: must be open to read prompts from, got a process without one")
+    return sys.stdin.buffer.read()
+
+
+def _of_object(name: str, number: int, line: str) -> str:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    prompt = found.get("prompt") if isinstance(found, dict) else None
+    if not isinstance(prompt, str):
+        raise InferenceError(f'{name}:{number}: must be a JSON object with a text under "prompt", got {line[:60]}')
+    return prompt
