@@ -32,73 +32,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cstool.compare import Verdict
-    from cstool.data import DataCheck, DataInfo, DigitsSummary, TextSummary
-    from cstool.errors import (
-        ArtifactError,
-        CheckpointError,
-        ClusterError,
-        CompileError,
-        CstoolError,
-        DamagedCheckpointError,
-        DataError,
-        EstimateError,
-        InferenceError,
-        Interrupted,
-        NonFiniteError,
-        ParamsError,
-        StoreError,
-        TraceError,
-    )
-    from cstool.estimation import (
-        Estimate,
-        Row,
-    )
-    from cstool.inference.answer import (
-        Answers,
-        Completion,
-    )
-    from cstool.inference.model import InferenceModel
-    from cstool.inference.predict import Predictions
-    from cstool.ir import (
-        Artifact,
-        read_artifact,
-        write_artifact,
-    )
-    from cstool.machine.appliance import Appliance
-    from cstool.params import (
-        Params,
-        load_all_params,
-        load_params,
-    )
-    from cstool.progress import Progress, Silent
-    from cstool.run.session import RunResult
-    from cstool.store import (
-        CheckpointEntry,
-        SavedState,
-        list_checkpoints,
-    )
-    from cstool.store.committed_store import open_checkpoint
-    from cstool.system import (
-        System,
-        load_system,
-    )
-    from cstool.verbs.answer import (
-        generate,
-        open_model,
-        predict,
-    )
-    from cstool.verbs.comparison import validate
-    from cstool.verbs.compiling import compile_model
-    from cstool.verbs.data import check_data, data_info, prepare_digits, prepare_text, read_samples
-    from cstool.verbs.estimating import estimate, estimate_scaling
-    from cstool.verbs.run import (
-        NotRun,
-        RunRequest,
-        evaluate,
-        run_trainers,
-        train,
-    )
+    from cstool.compare import Verdict as Verdict
+    from cstool.data import DataCheck as DataCheck
+    from cstool.data import DataInfo as DataInfo
+    from cstool.data import DigitsSummary as DigitsSummary
+    from cstool.data import TextSummary as TextSummary
+    from cstool.errors import ArtifactError as ArtifactError
+    from cstool.errors import CheckpointError as CheckpointError
+    from cstool.errors import ClusterError as ClusterError
+    from cstool.errors import CompileError as CompileError
+    from cstool.errors import CstoolError as CstoolError
+    from cstool.errors import DamagedCheckpointError as DamagedCheckpointError
+    from cstool.errors import DataError as DataError
+    from cstool.errors import EstimateError as EstimateError
+    from cstool.errors import InferenceError as InferenceError
+    from cstool.errors import Interrupted as Interrupted
+    from cstool.errors import NonFiniteError as NonFiniteError
+    from cstool.errors import ParamsError as ParamsError
+    from cstool.errors import StoreError as StoreError
+    from cstool.errors import TraceError as TraceError
+    from cstool.estimation import Estimate as Estimate
+    from cstool.estimation import Row as Row
+    from cstool.inference.answer import Answers as Answers
+    from cstool.inference.answer import Completion as Completion
+    from cstool.inference.model import InferenceModel as InferenceModel
+    from cstool.inference.predict import Predictions as Predictions
+    from cstool.ir import Artifact as Artifact
+    from cstool.ir import read_artifact as read_artifact
+    from cstool.ir import write_artifact as write_artifact
+    from cstool.machine.appliance import Appliance as Appliance
+    from cstool.params import Params as Params
+    from cstool.params import load_all_params as load_all_params
+    from cstool.params import load_params as load_params
+    from cstool.progress import Progress as Progress
+    from cstool.progress import Silent as Silent
+    from cstool.run.session import RunResult as RunResult
+    from cstool.store import CheckpointEntry as CheckpointEntry
+    from cstool.store import SavedState as SavedState
+    from cstool.store import list_checkpoints as list_checkpoints
+    from cstool.store.committed_store import open_checkpoint as open_checkpoint
+    from cstool.system import System as System
+    from cstool.system import load_system as load_system
+    from cstool.verbs.answer import generate as generate
+    from cstool.verbs.answer import open_model as open_model
+    from cstool.verbs.answer import predict as predict
+    from cstool.verbs.comparison import validate as validate
+    from cstool.verbs.compiling import compile_model as compile_model
+    from cstool.verbs.data import check_data as check_data
+    from cstool.verbs.data import data_info as data_info
+    from cstool.verbs.data import prepare_digits as prepare_digits
+    from cstool.verbs.data import prepare_text as prepare_text
+    from cstool.verbs.data import read_samples as read_samples
+    from cstool.verbs.estimating import estimate as estimate
+    from cstool.verbs.estimating import estimate_scaling as estimate_scaling
+    from cstool.verbs.run import NotRun as NotRun
+    from cstool.verbs.run import RunRequest as RunRequest
+    from cstool.verbs.run import evaluate as evaluate
+    from cstool.verbs.run import run_trainers as run_trainers
+    from cstool.verbs.run import train as train
 
 __version__ = "0.1.0"
 
@@ -142,67 +133,7 @@ _NAMES = {
 }
 """what is offered, by the module that has it"""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = [
-    "Answers",
-    "Appliance",
-    "Artifact",
-    "ArtifactError",
-    "CheckpointEntry",
-    "CheckpointError",
-    "ClusterError",
-    "CompileError",
-    "Completion",
-    "CstoolError",
-    "DamagedCheckpointError",
-    "DataCheck",
-    "DataError",
-    "DataInfo",
-    "DigitsSummary",
-    "Estimate",
-    "EstimateError",
-    "InferenceError",
-    "InferenceModel",
-    "Interrupted",
-    "NonFiniteError",
-    "NotRun",
-    "Params",
-    "ParamsError",
-    "Predictions",
-    "Progress",
-    "Row",
-    "RunRequest",
-    "RunResult",
-    "SavedState",
-    "Silent",
-    "StoreError",
-    "System",
-    "TextSummary",
-    "TraceError",
-    "Verdict",
-    "check_data",
-    "compile_model",
-    "data_info",
-    "estimate",
-    "estimate_scaling",
-    "evaluate",
-    "generate",
-    "list_checkpoints",
-    "load_all_params",
-    "load_params",
-    "load_system",
-    "open_checkpoint",
-    "open_model",
-    "predict",
-    "prepare_digits",
-    "prepare_text",
-    "read_artifact",
-    "read_samples",
-    "run_trainers",
-    "train",
-    "validate",
-    "write_artifact",
-]
+__all__ = sorted(_HOMES)
 
 # A type checker is to see the names above and no others.
 if not TYPE_CHECKING:

@@ -29,23 +29,28 @@ MOST_CHANGES = 40
 _RIGHT = ("count", "PEs", "forward", "delta", "gradient", "again", "cycles", "bytes", "SRAM", "in flight", "weights")
 
 
-def print_artifact(compiled: Compiled) -> None:
-    """Print the report on an artifact."""
-    artifact = compiled.artifact
+def print_summary(artifact: Artifact, systems: str, said: str, facts: dict[str, str], notes: Sequence[str]) -> None:
+    """Print what was mapped onto how many `systems`, what is `said` of the numbers, facts, notes, and reasons."""
     graph, system = artifact.graph, artifact.system
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
-    print_line(
-        f"{graph.name}: {graph.parameter_count:,} parameters, batches of {artifact.batch_size:,} samples{tokens}"
-    )
-    systems = f"{artifact.num_csx} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
-    print_line(f"{systems}. Times and memory are modelled; nothing is measured.")
+    batches = f"batches of {artifact.batch_size:,} samples{tokens}"
+    print_line(f"{graph.name}: {graph.parameter_count:,} parameters, {batches}")
+    machine = f"{systems} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
+    print_line(f"{machine}. {said}")
     print()
-    print_facts(dict(_facts(compiled)))
-    for note in compiled.notes:
+    print_facts(facts)
+    for note in notes:
         print_line(f"note: {note}")
     print("\nwhy")
     for reason in artifact.reasons:
         print_line(f"  {reason}")
+
+
+def print_artifact(compiled: Compiled) -> None:
+    """Print the report on an artifact."""
+    artifact, system = compiled.artifact, compiled.artifact.system
+    said = "Times and memory are modelled; nothing is measured."
+    print_summary(artifact, str(artifact.num_csx), said, dict(_facts(compiled)), compiled.notes)
     others = [a for a in artifact.alternatives if a.step_cycles is not None and a.step_cycles != artifact.step_cycles]
     if others:
         print("\ninstead")
@@ -104,7 +109,9 @@ def artifact_document(compiled: Compiled) -> dict[str, Any]:
         "streamed_bytes_per_step": 0 if plan is None else plan.streamed_bytes,
         "gradient_bytes_per_step": 0 if plan is None else plan.gradient_bytes,
         "replicas": None if placed is None else placed.replicas[0] * placed.replicas[1],
-        "stages": None if placed is None else [_stage_document(stage) for stage in placed.stages],
+        "stages": None
+        if placed is None
+        else [_kernel_document(stage, used_bytes=stage.used_bytes) for stage in placed.stages],
         "kernels": None if plan is None else [[_kernel_document(k) for k in kernels] for kernels in plan.kernels],
     }
 
@@ -124,9 +131,9 @@ def _facts(compiled: Compiled) -> Iterator[tuple[str, str]]:
     step_s, system = artifact.step_s, artifact.system
     yield "artifact", str(compiled.path)
     yield "mode", artifact.mode
-    rate = f"{_rate_text(artifact.batch_size / step_s)} samples/s"
+    rate = f"{rate_text(artifact.batch_size / step_s)} samples/s"
     if artifact.tokens > 1:
-        rate += f", {_rate_text(artifact.batch_size * artifact.tokens / step_s)} tokens/s"
+        rate += f", {rate_text(artifact.batch_size * artifact.tokens / step_s)} tokens/s"
     yield "step, modelled", f"{time_text(step_s)}, {artifact.step_cycles:,} cycles; {rate}"
     yield "utilization", f"{compiled.utilization:.1%} of the peak, modelled"
     usable = system.fabric.pes
@@ -154,7 +161,8 @@ def _facts(compiled: Compiled) -> Iterator[tuple[str, str]]:
     yield "MemoryX", f"{bytes_text(need.total_bytes)}{capacity}: {parts}, gradients {bytes_text(need.gradient_bytes)}"
 
 
-def _rate_text(per_s: float) -> str:
+def rate_text(per_s: float) -> str:
+    """Return a rate with all digits from 1,000 on, with four below."""
     return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
 
 
@@ -238,18 +246,10 @@ def _range(numbers: Iterator[int]) -> str:
     return f"{found[0]:,}" if found[0] == found[-1] else f"{found[0]:,} - {found[-1]:,}"
 
 
-def _stage_document(stage: Stage) -> dict[str, Any]:
-    cycles = _cycles_document(stage.cycles)
-    return asdict(stage) | {"cycles": cycles, "used_bytes": stage.used_bytes, "cycles_total": stage.cycles.total}
-
-
-def _kernel_document(kernel: StreamedKernel) -> dict[str, Any]:
-    return asdict(kernel) | {"cycles": _cycles_document(kernel.cycles), "cycles_total": kernel.cycles.total}
-
-
-def _cycles_document(cycles: KernelCycles) -> dict[str, Any]:
-    """Return the limits of each phase, and what comes of them."""
-    return {**phases_document(cycles), "recompute_cycles": cycles.recompute_cycles}
+def _kernel_document(kernel: Stage | StreamedKernel, **more: int) -> dict[str, Any]:
+    """Return a kernel or stage, the limits of each phase, and what comes of them."""
+    cycles = {**phases_document(kernel.cycles), "recompute_cycles": kernel.cycles.recompute_cycles}
+    return asdict(kernel) | {"cycles": cycles, **more, "cycles_total": kernel.cycles.total}
 
 
 def phases_document(cycles: KernelCycles) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from cstool.cli.compile import check_plots
 from cstool.cli.completion import complete_system
 from cstool.cli.estimate_host import estimate_host
 from cstool.cli.estimate_report import (
-    csv_text,
     estimate_document,
     print_estimate,
     print_scaling,
@@ -128,7 +127,7 @@ def estimate(
     found = estimate_all(
         params,
         set_ or (),
-        system_name=system,
+        system=system,
         num_csx=counts,
         sparsities=shares,
         batch_per_csx=batch_per_csx,
@@ -141,7 +140,7 @@ def estimate(
         write_timeline(found.estimate, trace)
     if csv is not None:
         single = () if found.scaling or found.sparsities else (found.first,)
-        write_csv(csv, csv_text(found.scaling or single, found.sparsities, shares[0] if shares else None))
+        write_csv(csv, found.scaling or single, found.sparsities, shares[0] if shares else None)
     if plot:
         draw_estimates(found, plot, theme)
     if as_json:

@@ -4,63 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.cli.compile_report import phases_document
-from cstool.cli.render import print_facts, print_line, print_table
+from cstool.cli.compile_report import phases_document, print_summary, rate_text
+from cstool.cli.render import print_line, print_table
 from cstool.errors import EstimateError
-from cstool.words import bytes_text, micro_batches_text, time_text
+from cstool.words import bytes_text, counted, micro_batches_text, time_text
 
 if TYPE_CHECKING:
     from cstool.verbs.estimating import Estimates
-    from cstool.verbs.results import Artifact, Estimate, KernelCycles, Row
+    from cstool.verbs.results import Artifact, Estimate, Row
 
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
 SPARSE_COLUMNS = ("sparsity", "step", "tokens/s", "speedup", "of ideal", "streamed", "MemoryX", "bound by")
 _CSV_COLUMNS = (
-    "kind",
-    "model",
-    "system",
-    "num_csx",
-    "sparsity",
-    "batch_size",
-    "samples_per_csx",
-    "micro_batch_size",
-    "mode",
-    "step_s",
-    "samples_per_s",
-    "tokens_per_s",
-    "speedup",
-    "efficiency",
-    "flops_per_s",
-    "share_of_peak",
-    "bound_by",
-    "memoryx_bytes",
-    "power_w",
-    "joules_per_token",
-    "days",
-    "why",
+    *("kind", "model", "system", "num_csx", "sparsity", "batch_size", "samples_per_csx", "micro_batch_size", "mode"),
+    *("step_s", "samples_per_s", "tokens_per_s", "speedup", "efficiency", "flops_per_s", "share_of_peak", "bound_by"),
+    *("memoryx_bytes", "power_w", "joules_per_token", "days", "why"),
 )
 
 
 def print_estimate(estimates: Estimates) -> None:
     """Print the first estimate in full."""
-    found, artifact = estimates.estimate, estimates.estimate.artifact
-    graph, system = artifact.graph, artifact.system
-    tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
-    print_line(f"{graph.name}: {graph.parameter_count:,} parameters, batches of {found.batch_size:,} samples{tokens}")
-    machine = f"{found.num_csx:,} x {system.name} ({system.wafer}, {system.fabric.width} x {system.fabric.height} PEs)"
-    print_line(f"{machine}. Everything is modelled; nothing is measured.")
-    print()
-    print_facts(dict(_facts(found, estimates.smallest)))
-    for note in estimates.notes:
-        print_line(f"note: {note}")
-    print("\nwhy")
-    for reason in artifact.reasons:
-        print_line(f"  {reason}")
+    found = estimates.estimate
+    facts = dict(_facts(found, estimates.smallest))
+    said = "Everything is modelled; nothing is measured."
+    print_summary(found.artifact, f"{found.num_csx:,}", said, facts, estimates.notes)
     _print_step(found)
     limits = ", ".join(f"{share:.0%} {bound}" for bound, share in found.limits.items() if share >= 0.005)
     print(f"the kernels' time is limited by: {limits}")
@@ -96,12 +68,12 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
         share = zeros / artifact.graph.parameter_count
         yield "zeros", f"{zeros:,} of all weights, {share:.1%}, are not stored, streamed or multiplied"
     yield "step", f"{time_text(found.step_s)}, bound by {found.bound}"
-    rate = f"{_number(found.samples_per_s)} samples/s"
-    yield "throughput", f"{rate}, {_number(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
+    rate = f"{rate_text(found.samples_per_s)} samples/s"
+    yield "throughput", f"{rate}, {rate_text(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
     yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
     yield "SwarmX", _tree_text(found)
     yield "MemoryX", _memoryx_text(found)
-    yield "power", f"{_number(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
+    yield "power", f"{rate_text(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
     if found.days is not None:
         yield "training", f"{_days(found.days)} for {found.tokens:,} tokens"
     if artifact.streaming is not None:
@@ -123,8 +95,7 @@ def _tree_text(found: Estimate) -> str:
     swarmx = found.artifact.system.swarmx
     if swarmx is None or not found.stages:
         return "no stage: one system"
-    stages = "1 stage" if found.stages == 1 else f"{found.stages} stages"
-    return f"{stages} of fan-out {swarmx.fan_out}"
+    return f"{counted(found.stages, 'stage')} of fan-out {swarmx.fan_out}"
 
 
 def _memoryx_text(found: Estimate) -> str:
@@ -150,73 +121,64 @@ def _smallest_text(found: Estimate, smallest: int | None) -> str:
 def print_scaling(rows: Sequence[Row]) -> None:
     """Print the table over numbers of systems."""
     first = _first_of(rows)
-    print(f"\nscaling, the batch of {_batch_text(rows)}, modelled")
+    sizes = {row.estimate.batch_size for row in rows if row.estimate is not None}
+    print(f"\nscaling, the batch of {'the file shared out' if len(sizes) == 1 else 'each system the same'}, modelled")
     has_days = first.tokens is not None
     columns = (*SCALE_COLUMNS, *(("training",) if has_days else ()), "power", "bound by")
-    table = []
-    for row in rows:
-        if row.estimate is None:
-            continue
-        found = row.estimate
-        days = (_days(found.days),) if found.days is not None else ()
-        table.append(
-            (
-                f"{found.num_csx:,}",
-                f"{found.batch_size:,}",
-                time_text(found.step_s).partition(" (")[0],
-                _number(found.samples_per_s),
-                _number(found.tokens_per_s),
-                f"{row.speedup:,.2f}x",
-                f"{row.efficiency:.1%}",
-                f"{found.flops_per_s / 1e15:,.4g}",
-                f"{found.share_of_peak:.1%}",
-                *days,
-                f"{_number(found.power_w / 1e3)} kW",
-                found.bound,
-            )
-        )
+
+    def cells(row: Row, found: Estimate) -> Iterator[str]:
+        yield f"{found.num_csx:,}"
+        yield f"{found.batch_size:,}"
+        yield time_text(found.step_s).partition(" (")[0]
+        yield rate_text(found.samples_per_s)
+        yield rate_text(found.tokens_per_s)
+        yield f"{row.speedup:,.2f}x"
+        yield f"{row.efficiency:.1%}"
+        yield f"{found.flops_per_s / 1e15:,.4g}"
+        yield f"{found.share_of_peak:.1%}"
+        if found.days is not None:
+            yield _days(found.days)
+        yield f"{rate_text(found.power_w / 1e3)} kW"
+        yield found.bound
+
+    _print_rows(columns, rows, cells, "{:,}".format)
+
+
+def _print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    cells: Callable[[Row, Estimate], Iterable[str]],
+    label_text: Callable[[float], str],
+) -> None:
+    """Print a table of estimates, then why others are left out."""
+    table = [tuple(cells(row, row.estimate)) for row in rows if row.estimate is not None]
     print_table(columns, table, right=columns[:-1])
     for row in rows:
         if row.estimate is None:
-            print_line(f"{row.label:,}: left out: {row.why}")
+            print_line(f"{label_text(row.label)}: left out: {row.why}")
 
 
 def _first_of(rows: Sequence[Row]) -> Estimate:
     return next(row.estimate for row in rows if row.estimate is not None)
 
 
-def _batch_text(rows: Sequence[Row]) -> str:
-    sizes = {row.estimate.batch_size for row in rows if row.estimate is not None}
-    return "the file shared out" if len(sizes) == 1 else "each system the same"
-
-
 def print_sparsities(rows: Sequence[Row]) -> None:
     """Print the table over shares of zeros."""
     first = _first_of(rows)
-    systems = "1 system" if first.num_csx == 1 else f"{first.num_csx:,} systems"
-    print(f"\nsparsity of the linear layers, {systems}, modelled")
-    table = []
-    for row in rows:
-        found = row.estimate
-        if found is None:
-            continue
+    print(f"\nsparsity of the linear layers, {counted(first.num_csx, 'system')}, modelled")
+
+    def cells(row: Row, found: Estimate) -> Iterator[str]:
         plan = found.artifact.streaming
-        table.append(
-            (
-                f"{row.label:.0%}" if round(100 * row.label, 6).is_integer() else f"{row.label:.4%}",
-                time_text(found.step_s).partition(" (")[0],
-                _number(found.tokens_per_s),
-                f"{row.speedup:.2f}x",
-                f"{row.efficiency:.0%}",
-                "-" if plan is None else bytes_text(plan.streamed_bytes),
-                bytes_text(found.artifact.memoryx.total_bytes),
-                found.bound,
-            )
-        )
-    print_table(SPARSE_COLUMNS, table, right=SPARSE_COLUMNS[:-1])
-    for row in rows:
-        if row.estimate is None:
-            print_line(f"{row.label:g}: left out: {row.why}")
+        yield f"{row.label:.0%}" if round(100 * row.label, 6).is_integer() else f"{row.label:.4%}"
+        yield time_text(found.step_s).partition(" (")[0]
+        yield rate_text(found.tokens_per_s)
+        yield f"{row.speedup:.2f}x"
+        yield f"{row.efficiency:.0%}"
+        yield "-" if plan is None else bytes_text(plan.streamed_bytes)
+        yield bytes_text(found.artifact.memoryx.total_bytes)
+        yield found.bound
+
+    _print_rows(SPARSE_COLUMNS, rows, cells, "{:g}".format)
     print("of ideal: the speedup over what the products that are left would allow")
 
 
@@ -246,17 +208,15 @@ def estimate_document(estimates: Estimates) -> dict[str, Any]:
 def _kernels(artifact: Artifact) -> list[dict[str, Any]]:
     """Return the cycles of all kernels or stages, as the artifact has them."""
     if artifact.pipelined is not None:
-        return [{"name": stage.name, "count": 1, **_cycles(stage.cycles)} for stage in artifact.pipelined.stages]
-    assert artifact.streaming is not None
+        found = [(stage.name, 1, stage.cycles) for stage in artifact.pipelined.stages]
+    else:
+        assert artifact.streaming is not None
+        segments = zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
+        found = [(kernel.name, segment.count, kernel.cycles) for segment, kernels in segments for kernel in kernels]
     return [
-        {"name": kernel.name, "count": segment.count, **_cycles(kernel.cycles)}
-        for segment, kernels in zip(artifact.graph.segments, artifact.streaming.kernels, strict=True)
-        for kernel in kernels
+        {"name": name, "count": count, "recomputes": cycles.recomputes, **phases_document(cycles)}
+        for name, count, cycles in found
     ]
-
-
-def _cycles(cycles: KernelCycles) -> dict[str, Any]:
-    return {"recomputes": cycles.recomputes, **phases_document(cycles)}
 
 
 def _row_document(row: Row) -> dict[str, Any]:
@@ -293,14 +253,22 @@ def _row_document(row: Row) -> dict[str, Any]:
     }
 
 
-def csv_text(rows: Sequence[Row], sparse: Sequence[Row], sparsity: float | None) -> str:
-    """Return all rows as comma-separated values under a line of names; units are in the names. All is modelled.
+def write_csv(path: Path, rows: Sequence[Row], sparse: Sequence[Row], sparsity: float | None) -> None:
+    """Write all rows as comma-separated values under a line of names, whole or not at all.
+
+    Units are in the names. All is modelled.
 
     Args:
+        path: of the file
         rows: over systems
         sparse: over shares of zeros
         sparsity: of the rows over systems; None where it is that of the file
+
+    Raises:
+        EstimateError: it cannot be written
     """
+    from cstool.atomic_file import write_replacing
+
     out = io.StringIO()
     writer = csv.DictWriter(out, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -311,25 +279,10 @@ def csv_text(rows: Sequence[Row], sparse: Sequence[Row], sparsity: float | None)
         if row.estimate is None:
             document["num_csx"] = ""
         writer.writerow(document)
-    return out.getvalue()
-
-
-def write_csv(path: Path, text: str) -> None:
-    """Write it, whole or not at all.
-
-    Raises:
-        EstimateError: it cannot be written
-    """
-    from cstool.atomic_file import write_replacing
-
     try:
-        write_replacing(path, text)
+        write_replacing(path, out.getvalue())
     except OSError as error:
         raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _joules(value: float) -> str:

@@ -94,16 +94,7 @@ def estimate(
         CompileError: the model does not fit
         ParamsError: the file breaks rules, or there is no such system
     """
-    found = _estimator(
-        params,
-        overrides,
-        system_name=str(system),
-        batch_per_csx=batch_per_csx,
-        memoryx=memoryx,
-        tokens=None if tokens is None else str(tokens),
-        execution_mode=execution_mode,
-        recompute=recompute,
-    )
+    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute)
     return found.at(found.request.params.num_csx if num_csx is None else num_csx)
 
 
@@ -135,16 +126,7 @@ def estimate_scaling(
     """
     from cstool.estimation import scale
 
-    found = _estimator(
-        params,
-        overrides,
-        system_name=str(system),
-        batch_per_csx=batch_per_csx,
-        memoryx=memoryx,
-        tokens=None if tokens is None else str(tokens),
-        execution_mode=execution_mode,
-        recompute=recompute,
-    )
+    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute)
     return scale(found, num_csx)
 
 
@@ -163,7 +145,7 @@ def estimate_all(
         overrides: of its values
         num_csx: numbers of systems, ascending; none for that of the params
         sparsities: shares of zeros, ascending; none for those of the params
-        asked: as of `cstool.estimation.make_request`
+        asked: the other arguments of `estimate`
 
     Raises:
         EstimateError, CompileError, ParamsError: as of `estimate`; also where the file has several trainers
@@ -291,13 +273,29 @@ def _predicted(params: Params, rates: HostRates, tokens: int | None) -> HostPred
 
 
 def _estimator(
-    params: str | Path | Params, overrides: Mapping[str, Any] | Sequence[str] | None, **asked: Any
+    params: str | Path | Params,
+    overrides: Mapping[str, Any] | Sequence[str] | None,
+    system: str | Path,
+    batch_per_csx: int | None,
+    memoryx: str | None,
+    tokens: str | int | None,
+    execution_mode: str,
+    recompute: str,
 ) -> Estimator:
-    check_choice("execution_mode", asked["execution_mode"], EXECUTION_MODES)
-    check_choice("recompute", asked["recompute"], RECOMPUTE)
+    check_choice("execution_mode", execution_mode, EXECUTION_MODES)
+    check_choice("recompute", recompute, RECOMPUTE)
     from cstool.estimation import Estimator, make_request
 
-    return Estimator(make_request(asked_params(params, overrides), **asked))
+    request = make_request(
+        asked_params(params, overrides),
+        str(system),
+        batch_per_csx=batch_per_csx,
+        memoryx=memoryx,
+        tokens=None if tokens is None else str(tokens),
+        execution_mode=execution_mode,
+        recompute=recompute,
+    )
+    return Estimator(request)
 
 
 def _one_trainer(file: Path, overrides: Sequence[str]) -> Params:
