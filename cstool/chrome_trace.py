@@ -29,13 +29,6 @@ class _Span(NamedTuple):
     arguments: Mapping[str, str | int | float]
 
 
-class _Counter(NamedTuple):
-    process: int
-    at_ns: int
-    name: str
-    values: Mapping[str, float]
-
-
 class Trace:
     """What happened when, on the lanes of some processes.
 
@@ -154,9 +147,9 @@ class Trace:
             event = {"ph": "X", "pid": processes[span.lane], "tid": span.lane, "name": span.name}
             event |= {"ts": span.start_ns / 1000, "dur": (span.end_ns - span.start_ns) / 1000}
             events.append((span.start_ns, event | ({"args": span.arguments} if span.arguments else {})))
-        for counter in (_Counter(pid, nanoseconds(at), name, values) for pid, at, name, values in self._counters):
-            event = {"ph": "C", "pid": counter.process, "name": counter.name, "ts": counter.at_ns / 1000}
-            events.append((counter.at_ns, event | {"args": counter.values}))
+        for pid, at_s, name, values in self._counters:
+            at_ns = nanoseconds(at_s)
+            events.append((at_ns, {"ph": "C", "pid": pid, "name": name, "ts": at_ns / 1000, "args": values}))
         return [event for _, event in sorted(events, key=lambda found: found[0])]
 
 

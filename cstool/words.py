@@ -100,7 +100,8 @@ def digits_text(value: float) -> str:
         return f"{value:,.0f}"
     if value < 1e-6:
         return f"{value:.3g}"
-    text = f"{value:.{max(0, 2 - _exponent(value))}f}"
+    exponent = int(f"{value:.2e}".partition("e")[2])  # of the value that is rounded to three digits
+    text = f"{value:.{max(0, 2 - exponent)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -166,8 +167,3 @@ def clock_text(seconds: float) -> str:
     """
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def _exponent(value: float) -> int:
-    """Return the power of ten of a number that is rounded to three digits."""
-    return int(f"{value:.2e}".partition("e")[2])

@@ -30,7 +30,6 @@ from cstool.cli.render import print_json, print_line
 from cstool.errors import CompileError, CstoolError
 from cstool.verbs.asked import load_trainers, typed
 from cstool.verbs.compiling import (
-    CompileRequest,
     check_kernels,
     compile_trainers,
     diff_artifacts,
@@ -107,16 +106,18 @@ def compile_(
         _validate(trainers, as_json)
         return
 
-    request = CompileRequest(
-        system=system,
+    every = compile_trainers(
+        trainers,
+        system,
+        out=out,
+        show_after=print_after or (),
+        show=lambda name, text: print(f"-- after {name}\n{text}", file=sys.stderr),
         execution_mode=execution_mode,
         recompute=recompute,
         micro_batch_size=micro_batch_size,
-        out=out,
-        show_after=tuple(print_after or ()),
     )
     documents = []
-    for number, compiled in enumerate(compile_trainers(trainers, request, _print_program), start=1):
+    for number, compiled in enumerate(every, start=1):
         draw_artifact(compiled.artifact, plot or (), color_by, theme)
         if as_json:
             documents.append(artifact_document(compiled) | {"notes": compiled.notes})
@@ -165,10 +166,6 @@ def show(
         print_json(artifact_document(compiled))
     else:
         print_artifact(compiled)
-
-
-def _print_program(name: str, text: str) -> None:
-    print(f"-- after {name}\n{text}", file=sys.stderr)
 
 
 def _validate(trainers: Sequence[Params], as_json: bool) -> None:

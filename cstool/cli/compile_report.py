@@ -131,9 +131,9 @@ def _facts(compiled: Compiled) -> Iterator[tuple[str, str]]:
     step_s, system = artifact.step_s, artifact.system
     yield "artifact", str(compiled.path)
     yield "mode", artifact.mode
-    rate = f"{rate_text(artifact.batch_size / step_s)} samples/s"
+    rate = f"{number_text(artifact.batch_size / step_s)} samples/s"
     if artifact.tokens > 1:
-        rate += f", {rate_text(artifact.batch_size * artifact.tokens / step_s)} tokens/s"
+        rate += f", {number_text(artifact.batch_size * artifact.tokens / step_s)} tokens/s"
     yield "step, modelled", f"{time_text(step_s)}, {artifact.step_cycles:,} cycles; {rate}"
     yield "utilization", f"{compiled.utilization:.1%} of the peak, modelled"
     usable = system.fabric.pes
@@ -161,8 +161,8 @@ def _facts(compiled: Compiled) -> Iterator[tuple[str, str]]:
     yield "MemoryX", f"{bytes_text(need.total_bytes)}{capacity}: {parts}, gradients {bytes_text(need.gradient_bytes)}"
 
 
-def rate_text(per_s: float) -> str:
-    """Return a rate with all digits from 1,000 on, with four below."""
+def number_text(per_s: float) -> str:
+    """A number with all digits before the point from 1,000 on, with four below."""
     return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
 
 

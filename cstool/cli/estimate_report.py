@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.cli.compile_report import phases_document, print_summary, rate_text
+from cstool.cli.compile_report import number_text, phases_document, print_summary
 from cstool.cli.render import print_line, print_table
 from cstool.errors import EstimateError
 from cstool.words import bytes_text, counted, micro_batches_text, time_text
@@ -68,12 +68,12 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
         share = zeros / artifact.graph.parameter_count
         yield "zeros", f"{zeros:,} of all weights, {share:.1%}, are not stored, streamed or multiplied"
     yield "step", f"{time_text(found.step_s)}, bound by {found.bound}"
-    rate = f"{rate_text(found.samples_per_s)} samples/s"
-    yield "throughput", f"{rate}, {rate_text(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
+    rate = f"{number_text(found.samples_per_s)} samples/s"
+    yield "throughput", f"{rate}, {number_text(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
     yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
     yield "SwarmX", _tree_text(found)
     yield "MemoryX", _memoryx_text(found)
-    yield "power", f"{rate_text(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
+    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
     if found.days is not None:
         yield "training", f"{_days(found.days)} for {found.tokens:,} tokens"
     if artifact.streaming is not None:
@@ -130,15 +130,15 @@ def print_scaling(rows: Sequence[Row]) -> None:
         yield f"{found.num_csx:,}"
         yield f"{found.batch_size:,}"
         yield time_text(found.step_s).partition(" (")[0]
-        yield rate_text(found.samples_per_s)
-        yield rate_text(found.tokens_per_s)
+        yield number_text(found.samples_per_s)
+        yield number_text(found.tokens_per_s)
         yield f"{row.speedup:,.2f}x"
         yield f"{row.efficiency:.1%}"
         yield f"{found.flops_per_s / 1e15:,.4g}"
         yield f"{found.share_of_peak:.1%}"
         if found.days is not None:
             yield _days(found.days)
-        yield f"{rate_text(found.power_w / 1e3)} kW"
+        yield f"{number_text(found.power_w / 1e3)} kW"
         yield found.bound
 
     _print_rows(columns, rows, cells, "{:,}".format)
@@ -171,7 +171,7 @@ def print_sparsities(rows: Sequence[Row]) -> None:
         plan = found.artifact.streaming
         yield f"{row.label:.0%}" if round(100 * row.label, 6).is_integer() else f"{row.label:.4%}"
         yield time_text(found.step_s).partition(" (")[0]
-        yield rate_text(found.tokens_per_s)
+        yield number_text(found.tokens_per_s)
         yield f"{row.speedup:.2f}x"
         yield f"{row.efficiency:.0%}"
         yield "-" if plan is None else bytes_text(plan.streamed_bytes)

@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from cstool.cli.compile_report import number_text
 from cstool.cli.render import print_table
 
 if TYPE_CHECKING:
@@ -99,6 +100,4 @@ def published_document(compared: PublishedComparison) -> dict[str, Any]:
 
 
 def _number(value: float) -> str:
-    if value >= 1e9:
-        return f"{value:.4g}"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{value:.4g}" if value >= 1e9 else number_text(value)

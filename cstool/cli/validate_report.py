@@ -23,16 +23,8 @@ _MEMORY = {
 }
 """purposes of memory, in the words of the report"""
 _RIGHT = (
-    "zeros",
-    "GFLOP",
-    "streamed",
-    "memory",
-    "dense",
-    "sparse",
-    "speedup",
-    "ideal",
-    "kernels alone",
-    "held-out loss",
+    *("zeros", "GFLOP", "streamed", "memory", "dense", "sparse"),
+    *("speedup", "ideal", "kernels alone", "held-out loss"),
 )
 _NONE = "-"
 

@@ -149,6 +149,8 @@ def generate(
         NonFiniteError: the model does not give finite logits
         CstoolError: whatever else the user can act on
     """
+    from cstool.inference.answer import answer
+
     with _opened(trained, lanes, progress) as model:
         plan = plan_text(
             model.params,
@@ -165,7 +167,9 @@ def generate(
             special_tokens=special_tokens,
             batch_size=batch_size,
         )
-        return answer_text(model, plan, show=show or (lambda prompt, text: None))
+        return answer(
+            model, plan.tokenizer, plan.request, encoded=plan.encoded, show=show or (lambda prompt, text: None)
+        )
 
 
 def generates_text(params: Params) -> bool:
@@ -195,27 +199,22 @@ def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = No
     return TextPlan(request, loaded, encode_prompts(decoder_of(params.model), loaded, request))
 
 
-def answer_text(
-    model: InferenceModel,
-    plan: TextPlan,
-    *,
-    show: Callable[[int, str], None],
-    stopped: Callable[[], bool] = lambda: False,
-) -> Answers:
-    """Let an open model go on from the prompts of a plan; arguments and errors as of `cstool.inference.answer`."""
-    from cstool.inference.answer import answer
-
-    return answer(model, plan.tokenizer, plan.request, encoded=plan.encoded, show=show, stopped=stopped)
-
-
 def answer_until_stopped(
     model: InferenceModel, plan: TextPlan, *, show: Callable[[int, str], None]
 ) -> tuple[Answers, str | None]:
     """Let an open model answer until a signal stops it; that signal's name comes with the answers so far."""
+    from cstool.inference.answer import answer
     from cstool.run.stopping import StopRequest
 
     with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:
-        answers = answer_text(model, plan, show=show, stopped=lambda: stop.signal_name is not None)
+        answers = answer(
+            model,
+            plan.tokenizer,
+            plan.request,
+            encoded=plan.encoded,
+            show=show,
+            stopped=lambda: stop.signal_name is not None,
+        )
     return answers, stop.signal_name
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.errors import CheckpointError
 from cstool.verbs.screen import Shown, told_in_bytes
@@ -260,21 +260,17 @@ def convert_checkpoint(
     source: Path,
     target: Path,
     *,
-    source_format: str | None = None,
-    to: str | None = None,
     params: Path | None = None,
-    sparsity: float | None = None,
     param_filter: Sequence[str] = (),
-    shard_bytes: int | None = None,
-    tokenizer: str | None = None,
     progress: Shown | Progress = "auto",
+    **asked: Any,
 ) -> Converted:
     """Convert a checkpoint from one format to another; it streams, and nothing is overwritten.
 
     Args:
-        source, target, source_format, to, sparsity, shard_bytes, tokenizer: see `cstool.convert.Request`
         params: params file of the model; None where the source says it
         param_filter: names of the weights to make sparse; none for those of the params
+        asked: as of `cstool.convert.Request`, like source and target
 
     Raises:
         CheckpointError: it cannot be read, is damaged, or cannot become that
@@ -282,17 +278,8 @@ def convert_checkpoint(
     from cstool.convert import Request, convert
     from cstool.params import load_params
 
-    request = Request(
-        source,
-        target,
-        source_format=source_format,
-        to=to,
-        params=None if params is None else load_params(params),
-        sparsity=sparsity,
-        param_filter=tuple(param_filter) or None,
-        shard_bytes=shard_bytes,
-        tokenizer=tokenizer,
-    )
+    model = None if params is None else load_params(params)
+    request = Request(source, target, params=model, param_filter=tuple(param_filter) or None, **asked)
     with told_in_bytes("Saving checkpoint", progress) as tell:
         return convert(request, tell)
 

@@ -23,30 +23,6 @@ RECOMPUTE = ("needed", "fastest")
 
 
 @dataclass(frozen=True)
-class CompileRequest:
-    """How params are compiled, beside what they say themselves; what is not here is as for `compile_model`.
-
-    Args:
-        out: the file of the artifact; None for the folder of the params, where what is there is taken
-        show_after: names of passes after which the program is shown, or "all"
-
-    Raises:
-        CstoolError: a word is none of those
-    """
-
-    system: str = "cs2"
-    execution_mode: str = "auto"
-    recompute: str = "fastest"
-    micro_batch_size: int | None = None
-    out: Path | None = None
-    show_after: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_choice("execution_mode", self.execution_mode, EXECUTION_MODES)
-        check_choice("recompute", self.recompute, RECOMPUTE)
-
-
-@dataclass(frozen=True)
 class Compiled:
     """An artifact, the file that it is in, and notes on its sparsity."""
 
@@ -116,14 +92,23 @@ def compile_model(
 
 
 def compile_trainers(
-    trainers: Sequence[Params], request: CompileRequest, show: Callable[[str, str], None]
+    trainers: Sequence[Params],
+    system: str,
+    *,
+    out: Path | None,
+    show_after: Sequence[str],
+    show: Callable[[str, str], None],
+    **asked: Any,
 ) -> Iterator[Compiled]:
     """Compile the models of trainers, one after the other, and keep the artifacts. The same input is compiled once.
 
     Args:
         trainers: of one file
-        request: how
+        system: name of a system, or a system file
+        out: the file of the artifact; None for the folder of the params, where what is there is taken
+        show_after: names of passes after which the program is shown, or "all"
         show: is told the name of a pass, and the program after it
+        asked: execution_mode, recompute and micro_batch_size as of `compile_model`
 
     Raises:
         CompileError: a model does not fit, or there is no such pass
@@ -134,21 +119,16 @@ def compile_trainers(
     from cstool.ir import write_artifact
     from cstool.system import load_system
 
-    system = load_system(request.system)
-    asked: dict[str, Any] = {
-        "execution_mode": request.execution_mode,
-        "recompute": request.recompute,
-        "micro_batch_size": request.micro_batch_size,
-    }
+    loaded = load_system(system)
     for params in trainers:
-        if request.out is None and not request.show_after:
-            artifact, path = compiler.compile_or_load(params, system, params.artifacts_dir, **asked)
+        if out is None and not show_after:
+            artifact, path = compiler.compile_or_load(params, loaded, params.artifacts_dir, **asked)
         else:
-            after_pass = _shows(request.show_after, show)
-            artifact = compiler.compile_model(params, system, after_pass=after_pass, **asked)
-            if request.out is not None:
-                write_artifact(artifact, request.out)
-                path = request.out
+            after_pass = _shows(show_after, show)
+            artifact = compiler.compile_model(params, loaded, after_pass=after_pass, **asked)
+            if out is not None:
+                write_artifact(artifact, out)
+                path = out
             else:
                 path = compiler.keep_artifact(params.artifacts_dir, artifact)
         yield Compiled(artifact, path, tuple(sparsity_notes(params, artifact)))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.cli.render import print_facts, print_json, print_table
-from cstool.cli.table import table_lines
+from cstool.cli.render import print_facts, print_json, print_table, table_lines
 
 
 def test_json_is_one_document(capsys):
