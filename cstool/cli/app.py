@@ -15,11 +15,10 @@ from cstool.cli.completion import VARIABLE, normalize_typed_flags
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
 from cstool.cli.estimate import estimate
-from cstool.cli.harmless_streams import harmless_streams
 from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import run
-from cstool.cli.surroundings import drop_output, fault_of, lack_of_room, open_streams
+from cstool.cli.surroundings import drop_output, fault_of, harmless_streams, lack_of_room, open_streams
 from cstool.cli.system import system_app
 from cstool.cli.validate import validate
 

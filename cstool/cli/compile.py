@@ -29,13 +29,7 @@ from cstool.cli.options import (
 from cstool.cli.render import print_json, print_line
 from cstool.errors import CompileError, CstoolError
 from cstool.verbs.asked import load_trainers, typed
-from cstool.verbs.compiling import (
-    check_kernels,
-    compile_trainers,
-    diff_artifacts,
-    draw_artifact,
-    load_compiled,
-)
+from cstool.verbs.compiling import check_kernels, compile_trainers, diff_artifacts, draw_artifact, load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

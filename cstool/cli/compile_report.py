@@ -12,15 +12,7 @@ from cstool.words import bytes_text, micro_batches_text, time_text
 
 if TYPE_CHECKING:
     from cstool.verbs.compiling import Compiled
-    from cstool.verbs.results import (
-        Artifact,
-        Change,
-        KernelCycles,
-        PipelinedPlan,
-        Stage,
-        StreamedKernel,
-        StreamingPlan,
-    )
+    from cstool.verbs.results import Artifact, Change, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
 
 SLOWEST = 5
 """stages that are named"""

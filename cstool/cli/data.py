@@ -175,8 +175,7 @@ def check(
 
 @command(data_app, "baseline", "cstool data baseline datasets/text")
 def baseline(
-    folder: Annotated[Path, argument("DIR", "A data set of `cstool data prepare text`.")],
-    as_json: JsonOption = False,
+    folder: Annotated[Path, argument("DIR", "A data set of `cstool data prepare text`.")], as_json: JsonOption = False
 ) -> None:
     """Print the held-out loss of a bigram model of the same text: what a model has to beat."""
     found = bigram_baseline(folder)

@@ -10,13 +10,7 @@ import typer
 from cstool.cli.compile import check_plots
 from cstool.cli.completion import complete_system
 from cstool.cli.estimate_host import estimate_host
-from cstool.cli.estimate_report import (
-    estimate_document,
-    print_estimate,
-    print_scaling,
-    print_sparsities,
-    write_csv,
-)
+from cstool.cli.estimate_report import estimate_document, print_estimate, print_scaling, print_sparsities, write_csv
 from cstool.cli.options import (
     ExecutionModeOption,
     JsonOption,

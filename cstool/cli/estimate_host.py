@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cstool.cli.render import print_facts, print_json, print_table
 from cstool.cli.screen import screen_on
@@ -38,7 +38,11 @@ def estimate_host(
     rates, predicted = found.rates, found.predicted
     if as_json:
         kept = {"file": str(found.file), "measured_now": found.measured_now}
-        steps = {} if predicted is None else {"predicted": _document(predicted)}
+        steps = {}
+        if predicted is not None:
+            rest = {"rest_s": predicted.step.rest_s, "tokens_per_s": predicted.tokens_per_s, "days": predicted.days}
+            setup = asdict(predicted.setup) | {"recomputed": sorted(predicted.setup.recomputed)}
+            steps = {"predicted": {**asdict(predicted.step), **rest, "setup": setup}}
         print_json({"rates": {**kept, **asdict(rates)}, **steps})
     elif predicted is None:
         _print_rates(rates, found.file)
@@ -49,20 +53,6 @@ def estimate_host(
         print_facts(dict(_facts(predicted)))
 
 
-def _document(found: HostPrediction) -> dict[str, Any]:
-    step = found.step
-    return {
-        "step_s": step.step_s,
-        "forward_s": step.forward_s,
-        "again_s": step.again_s,
-        "backward_s": step.backward_s,
-        "rest_s": step.rest_s,
-        "tokens_per_s": found.tokens_per_s,
-        "days": found.days,
-        "setup": asdict(found.setup) | {"recomputed": sorted(found.setup.recomputed)},
-    }
-
-
 def _facts(found: HostPrediction) -> Iterator[tuple[str, str]]:
     setup, step = found.setup, found.step
     yield "step", f"{time_text(step.step_s)}, {found.tokens_per_s:,.4g} tokens/s"
@@ -70,10 +60,7 @@ def _facts(found: HostPrediction) -> Iterator[tuple[str, str]]:
     if step.again_s:
         yield "again", f"{time_text(step.again_s)}: layers are computed again"
     yield "backward", time_text(step.backward_s)
-    yield (
-        "the rest",
-        f"{time_text(step.rest_s) if step.rest_s else 'nothing'}: updates, waiting, the loop itself",
-    )
+    yield ("the rest", f"{time_text(step.rest_s) if step.rest_s else 'nothing'}: updates, waiting, the loop itself")
     yield "grains", f"{setup.grains:,} of {setup.grain_samples} samples, {setup.lanes} lanes"
     yield "MemoryX", "in a file" if setup.memoryx_in_file else "in memory"
     if found.days is not None:

@@ -48,9 +48,7 @@ class InferFlags:
     tokenizer: Annotated[
         str | None,
         option(
-            "--tokenizer",
-            "bytes|FILE",
-            "infer: what turns text into tokens, if not what the data set was made with.",
+            "--tokenizer", "bytes|FILE", "infer: what turns text into tokens, if not what the data set was made with."
         ),
     ] = None
     truncate_prompt: Annotated[

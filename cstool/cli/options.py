@@ -50,8 +50,7 @@ MODEL_FILE = "Params file (YAML), or the name of a stock one; no data is needed.
 
 CheckpointArgument = Annotated[str, checkpoint_argument("FILE")]
 CompileDirOption = Annotated[
-    Path | None,
-    option("--compile_dir -c", "DIR", "Folder of artifacts.", show_default="MODEL_DIR/cached_compile"),
+    Path | None, option("--compile_dir -c", "DIR", "Folder of artifacts.", show_default="MODEL_DIR/cached_compile")
 ]
 ExecutionModeOption = Annotated[ExecutionMode, flag("--execution_mode", "How the model uses the modelled wafer.")]
 JsonOption = Annotated[bool, flag("--json", "Print one JSON document on stdout.")]

@@ -17,9 +17,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 _KINDS = {"int": "a whole number", "float": "a number"}
-OTHER_FLAGS = {
-    "--target_device": "there is one device only, the cluster in software; leave the flag out",
-}
+OTHER_FLAGS = {"--target_device": "there is one device only, the cluster in software; leave the flag out"}
 """the vendor's flags that are not here -> the hint for who types them"""
 _TRAINS = "`cstool run --params FILE` trains, with --mode train_and_eval it evaluates, too"
 _EVALUATES = "`cstool run --params FILE --mode eval` evaluates"

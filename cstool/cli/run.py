@@ -103,8 +103,7 @@ class RunFlags:
         flag("--memoryx", "Where weights and optimizer state are; auto: in a file from half of the free memory on."),
     ] = None
     memoryx_memory: Annotated[
-        str | None,
-        option("--memoryx_memory", "SIZE", "What the buffers of that file may take, 2GiB if not said."),
+        str | None, option("--memoryx_memory", "SIZE", "What the buffers of that file may take, 2GiB if not said.")
     ] = None
     trace: Annotated[Path | None, option("--trace", "FILE", TRACE_HELP)] = None
     num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None

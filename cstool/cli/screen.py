@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from cstool.cli.harmless_streams import raw_stream
 from cstool.cli.log_line import fitted_line
+from cstool.cli.surroundings import raw_stream
 from cstool.plain_text import terminal_text
 from cstool.verbs.screen import is_terminal
 from cstool.words import bytes_text

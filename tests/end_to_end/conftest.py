@@ -4,12 +4,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cstool.cli import main
 from cstool.data import TextRequest, prepare_text
-from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.refusals import Outcome, error, kept
 from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text
 
 
@@ -32,6 +33,18 @@ def cstool(monkeypatch, capsys, tmp_path, data) -> Callable[..., Outcome]:
     return run
 
 
+@pytest.fixture
+def refused(cstool, tmp_path, data) -> Callable[..., None]:
+    """Check that a run refuses with just this message, and leaves everything in model_dir as it was."""
+
+    def check(message: str, hint: str | None, *typed: object, **changes: Any) -> None:
+        file, before = gpt_params(tmp_path, data, **changes), kept(tmp_path / "model_dir")
+        outcome = cstool("run", "-p", file, *typed)
+        assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, error(message, hint), before)
+
+    return check
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
@@ -50,6 +63,12 @@ def trained(tmp_path_factory) -> Path:
     )
     run_file(file)
     return folder
+
+
+@pytest.fixture
+def model_dir(tmp_path, trained) -> Path:
+    """A copy of the model_dir that is the fixture `trained` of a module."""
+    return Path(shutil.copytree(trained, tmp_path / "model_dir"))
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
 """A disk that is as small as a test wants it."""
 
 import contextlib
+import resource
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,3 +32,20 @@ class Disk:
         command = ["mount", "-t", "tmpfs", "-o", options, "cstool-test", str(self.place)]
         if subprocess.run(command, capture_output=True).returncode:
             pytest.skip("no file system can be mounted here")
+
+
+class DiskUsage(NamedTuple):
+    """What a disk is said to have left."""
+
+    free: int
+
+
+@contextlib.contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """Let no file become larger."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

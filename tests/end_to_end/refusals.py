@@ -1,7 +1,8 @@
-"""What is asserted of a command that refuses: its whole message, and what it left."""
+"""What a command left, and what is asserted of one that refuses: its whole message, and that all is as it was."""
 
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Outcome(NamedTuple):
@@ -10,6 +11,24 @@ class Outcome(NamedTuple):
     code: int
     stdout: str
     stderr: str
+
+    @property
+    def said(self) -> str:
+        """What it printed, of a command that had nothing to complain of."""
+        assert (self.code, self.stderr) == (0, "")
+        return self.stdout
+
+    @property
+    def document(self) -> Any:
+        """What it printed as JSON, of a command that went well."""
+        assert self.code == 0, self.stderr
+        return json.loads(self.stdout)
+
+    @property
+    def refusal(self) -> str:
+        """What is printed on stderr, of a command that printed nothing else."""
+        assert (self.code, self.stdout) == (2, "")
+        return self.stderr
 
 
 def error(message: str, hint: str | None = None) -> str:

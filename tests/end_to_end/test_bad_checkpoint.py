@@ -3,12 +3,11 @@
 In the expected messages TMP is the folder of the test.
 """
 
-import resource
 import shutil
 import signal
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from cstool.machine.appliance import Appliance
 from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.pending_file import PendingFile
+from tests.end_to_end.disk import DiskUsage, largest_file
 from tests.end_to_end.refusals import error, kept
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
 
@@ -27,22 +27,12 @@ TENSOR = "model.transformer_decoder.norm.bias"
 LAYERS = "transformer_decoder.layers"
 
 
-class DiskUsage(NamedTuple):
-    free: int
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, data) -> Path:
     """A model_dir with the checkpoints of two steps."""
     folder = tmp_path_factory.mktemp("trained")
     run_file(gpt_params(folder, data, init__loop={"max_steps": 2}, **EVERY_STEP))
     return folder / "model_dir"
-
-
-@pytest.fixture
-def model_dir(tmp_path, trained) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(trained, tmp_path / "model_dir"))
 
 
 def cut_short(file: Path) -> None:
@@ -62,16 +52,14 @@ def damage_a_tensor(file: Path) -> str:
 
 
 @pytest.mark.parametrize("spoil", [cut_short, damage_a_tensor])
-def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(cstool, tmp_path, data, model_dir, spoil):
+def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(refused, model_dir, spoil):
     rule = spoil(model_dir / "checkpoint_2.mdl") or "the checkpoint is damaged or cut short (3000 bytes)"
-    before = kept(model_dir)
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
-    assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OLDER), before)
+    refused(f"{SECOND}: {rule}", OLDER, **EVERY_STEP)
 
 
 @pytest.mark.parametrize("key", ["choices", "random"])
 @pytest.mark.parametrize(("value", "shown"), [(None, "None"), ([], "[]"), ("x", "'x'")])
-def test_values_that_a_run_looks_up_must_be_mappings(cstool, tmp_path, data, model_dir, key, value, shown):
+def test_values_that_a_run_looks_up_must_be_mappings(refused, tmp_path, model_dir, key, value, shown):
     path = model_dir / "checkpoint_2.mdl"
     aside = path.rename(tmp_path / "aside.mdl")
     with CheckpointReader(aside) as reader, CheckpointWriter(path) as writer:
@@ -82,8 +70,7 @@ def test_values_that_a_run_looks_up_must_be_mappings(cstool, tmp_path, data, mod
                 writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
             else:
                 writer.add_value(name, value if name == key else reader.value(name))
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
-    assert (outcome.code, outcome.stderr) == (2, error(f"{SECOND}: {key} must be a mapping, got {shown}", OLDER))
+    refused(f"{SECOND}: {key} must be a mapping, got {shown}", OLDER, **EVERY_STEP)
 
 
 def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_run(cstool, tmp_path, data, model_dir):
@@ -95,22 +82,18 @@ def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_
     assert latest_bits(model_dir) == latest_bits(tmp_path / "straight" / "model_dir")
 
 
-def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(cstool, tmp_path, data, model_dir):
+def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(refused, model_dir):
     for step in (1, 2):
         cut_short(model_dir / f"checkpoint_{step}.mdl")
-    assert cstool("run", "-p", gpt_params(tmp_path, data)).stderr == error(
-        f"{SECOND}: the checkpoint is damaged or cut short (3000 bytes)",
-        "no other checkpoint here is whole: choose another --model_dir to start fresh",
-    )
+    hint = "no other checkpoint here is whole: choose another --model_dir to start fresh"
+    refused(f"{SECOND}: the checkpoint is damaged or cut short (3000 bytes)", hint)
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_checkpoint_of_another_model_is_refused(cstool, tmp_path, data, model_dir, mode):
-    changes = {"init__model__num_hidden_layers": 3}
+@pytest.mark.usefixtures("model_dir")
+def test_a_checkpoint_of_another_model_is_refused(refused, mode):
     rule = f"lacks the weight {LAYERS}.2.norm1.weight of this model"
-    before = kept(model_dir)
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **changes), "--mode", mode)
-    assert (outcome.code, outcome.stderr, kept(model_dir)) == (2, error(f"{SECOND}: {rule}", OTHER_MODEL), before)
+    refused(f"{SECOND}: {rule}", OTHER_MODEL, "--mode", mode, init__model__num_hidden_layers=3)
 
 
 LIST = "cstool checkpoint list shows the checkpoints of a folder"
@@ -134,12 +117,9 @@ def test_a_path_that_is_no_checkpoint_is_refused(cstool, tmp_path, data, command
     assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, expected, {})
 
 
-def test_an_evaluation_that_finds_no_checkpoint_is_refused(cstool, tmp_path, data):
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data), "--mode", "eval")
-    message = error(
-        "TMP/model_dir: has no checkpoint to evaluate", "--model_dir or --checkpoint_path says where one is"
-    )
-    assert (outcome.code, outcome.stderr) == (2, message)
+def test_an_evaluation_that_finds_no_checkpoint_is_refused(refused):
+    hint = "--model_dir or --checkpoint_path says where one is"
+    refused("TMP/model_dir: has no checkpoint to evaluate", hint, "--mode", "eval")
 
 
 @pytest.mark.parametrize("path", ["file", "file/model_dir"])
@@ -165,12 +145,8 @@ def test_a_disk_that_fills_up_while_saving_keeps_the_checkpoints_before(cstool, 
     before = kept(model_dir)
     file = gpt_params(tmp_path, data, **EVERY_STEP)
     monkeypatch.setattr("cstool.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
-    try:
+    with largest_file(200_000):
         outcome = cstool("run", "-p", file)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     message = error(
         "TMP/model_dir/checkpoint_3.mdl: a checkpoint of 1328128 bytes must be writable here (1000000000 bytes are "
         "free), got: File too large",

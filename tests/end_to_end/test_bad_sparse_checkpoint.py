@@ -13,7 +13,6 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.end_to_end.refusals import Outcome, error, kept
 from tests.end_to_end.runs import gpt_params, run_file
 from tests.unit.store.stored import without_digest
 
@@ -68,40 +67,33 @@ def weight_of(checkpoint: Path, name: str) -> Any:
         return dense.reshape(32, 32)
 
 
-def test_a_dense_checkpoint_in_a_sparse_run_is_refused_and_the_hint_prunes_it(cstool, tmp_path, data, dense_dir):
-    before = kept(dense_dir)
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity={"sparsity": 0.75}))
-    rule = f"{SPARSE_ONE} must be sparse, as in this run, got a dense one without a mask"
-    message = error(f"{SECOND}: {rule}", f"{MODEL_ALONE}, and init_method: topk keeps the largest")
-    assert (outcome.code, outcome.stderr, kept(dense_dir)) == (2, message, before)
+@pytest.fixture
+def taken_over(cstool, tmp_path, data) -> Callable[..., Any]:
+    """Take the weights alone of a checkpoint over into a run; one of them, as the run began with it."""
 
-    checkpoint = {"save_initial_checkpoint": True, "steps": 4}
-    file = gpt_params(tmp_path, data, init__sparsity=TOPK, init__checkpoint=checkpoint)
-    followed = cstool(
-        "run", "-p", file, "--checkpoint_path", dense_dir / "checkpoint_2.mdl", "--load_checkpoint_states", "model",
-        "--model_dir", tmp_path / "next",
-    )  # fmt: skip
-    assert (followed.code, followed.stderr) == (0, "")
+    def weight(checkpoint: Path, **changes: Any) -> Any:
+        file = gpt_params(tmp_path, data, init__checkpoint={"save_initial_checkpoint": True, "steps": 4}, **changes)
+        asked = ("--checkpoint_path", checkpoint, "--load_checkpoint_states", "model")
+        assert cstool("run", "-p", file, *asked, "--model_dir", tmp_path / "next").said
+        return weight_of(tmp_path / "next" / "checkpoint_0.mdl", SPARSE_ONE)
+
+    return weight
+
+
+def test_a_dense_checkpoint_in_a_sparse_run_is_refused_and_the_hint_prunes_it(refused, taken_over, dense_dir):
+    rule = f"{SPARSE_ONE} must be sparse, as in this run, got a dense one without a mask"
+    hint = f"{MODEL_ALONE}, and init_method: topk keeps the largest"
+    refused(f"{SECOND}: {rule}", hint, init__sparsity={"sparsity": 0.75})
     whole = weight_of(dense_dir / "checkpoint_2.mdl", SPARSE_ONE)
-    pruned = weight_of(tmp_path / "next" / "checkpoint_0.mdl", SPARSE_ONE)
     largest = np.abs(whole) >= np.sort(np.abs(whole), axis=None)[-256]
+    pruned = taken_over(dense_dir / "checkpoint_2.mdl", init__sparsity=TOPK)
     np.testing.assert_array_equal(pruned, np.where(largest, whole, 0))
 
 
-def test_a_sparse_checkpoint_in_a_dense_run_is_refused_and_the_hint_fills_it(cstool, tmp_path, data, sparse_dir):
-    before = kept(sparse_dir)
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data))
+def test_a_sparse_checkpoint_in_a_dense_run_is_refused_and_the_hint_fills_it(refused, taken_over, sparse_dir):
     rule = f"{SPARSE_ONE} must be dense, as in this run, got a sparse one"
-    message = error(f"{SECOND}: {rule}", f"{MODEL_ALONE}, with their zeros")
-    assert (outcome.code, outcome.stderr, kept(sparse_dir)) == (2, message, before)
-
-    file = gpt_params(tmp_path, data, init__checkpoint={"save_initial_checkpoint": True, "steps": 4})
-    followed = cstool(
-        "run", "-p", file, "--checkpoint_path", sparse_dir / "checkpoint_2.mdl", "--load_checkpoint_states", "model",
-        "--model_dir", tmp_path / "next",
-    )  # fmt: skip
-    assert (followed.code, followed.stderr) == (0, "")
-    filled = weight_of(tmp_path / "next" / "checkpoint_0.mdl", SPARSE_ONE)
+    refused(f"{SECOND}: {rule}", f"{MODEL_ALONE}, with their zeros")
+    filled = taken_over(sparse_dir / "checkpoint_2.mdl")
     np.testing.assert_array_equal(filled, weight_of(sparse_dir / "checkpoint_2.mdl", SPARSE_ONE))
     assert np.count_nonzero(filled) == 256
 
@@ -114,11 +106,11 @@ def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(
     assert dense.streamed_bytes_per_step > sparse.streamed_bytes_per_step
 
 
-def test_more_non_zeros_than_a_run_has_room_for_are_refused(cstool, tmp_path, data, sparse_dir):
-    file = gpt_params(tmp_path, data, init__sparsity={"sparsity": 0.9})
-    outcome = cstool("run", "-p", file, "--load_checkpoint_states", "model", "--mode", "eval")
+@pytest.mark.usefixtures("sparse_dir")
+def test_more_non_zeros_than_a_run_has_room_for_are_refused(refused):
     rule = f"{SPARSE_ONE} must have at most 102 non-zeros in this run, got 256"
-    assert (outcome.code, outcome.stderr) == (2, error(f"{SECOND}: {rule}", "a lower sparsity makes room for them"))
+    typed = ("--load_checkpoint_states", "model", "--mode", "eval")
+    refused(f"{SECOND}: {rule}", "a lower sparsity makes room for them", *typed, init__sparsity={"sparsity": 0.9})
 
 
 def spoil_indices(file: Path, change: Callable[[Any], None]) -> None:
@@ -145,38 +137,30 @@ def go_beyond(indices: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "rule"), [(swap, "must ascend, got 7, 3 at 0"), (go_beyond, "must be less than 1024, got 1024 at 255")]
 )
-def test_indices_that_no_run_would_write_are_refused(cstool, tmp_path, data, sparse_dir, change, rule, sparsity, mode):
+def test_indices_that_no_run_would_write_are_refused(cstool, refused, sparse_dir, change, rule, sparsity, mode):
     spoil_indices(sparse_dir / "checkpoint_2.mdl", change)
-    before = kept(sparse_dir)
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity=sparsity), "--mode", mode)
     hint = "no other checkpoint here is whole: choose another --model_dir to start fresh"
-    message = error(f"{SECOND}: model.{SPARSE_ONE}.indices {rule}", hint)
-    assert (outcome.code, outcome.stderr, kept(sparse_dir)) == (2, message, before)
+    refused(f"{SECOND}: model.{SPARSE_ONE}.indices {rule}", hint, "--mode", mode, init__sparsity=sparsity)
     verified = cstool("checkpoint", "verify", sparse_dir / "checkpoint_2.mdl")
-    assert verified == Outcome(1, f"{SECOND}: model.{SPARSE_ONE}.indices {rule}\n", "")
+    assert verified == (1, f"{SECOND}: model.{SPARSE_ONE}.indices {rule}\n", "")
 
 
 @pytest.mark.parametrize(
     ("changes", "got"), [({"init__model__num_hidden_layers": 1}, "none"), ({"init__model__hidden_size": 64}, "64 x 64")]
 )
-def test_a_mask_must_be_of_this_model(cstool, tmp_path, data, changes, got):
+def test_a_mask_must_be_of_this_model(refused, tmp_path, data, changes, got):
     found = {"init__loop": {"max_steps": 1}, "init__checkpoint": {"steps": 1}, **changes}
     run_file(gpt_params(tmp_path / "other", data, **found))
-    mask = tmp_path / "other" / "model_dir" / "checkpoint_1.mdl"
-    group = {"init_method": "from_checkpoint", "mask_checkpoint": str(mask)}
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity=group))
+    mask = "other/model_dir/checkpoint_1.mdl"
+    group = {"init_method": "from_checkpoint", "mask_checkpoint": str(tmp_path / mask)}
     name = SPARSE_ONE if got != "none" else SPARSE_ONE.replace(".0.", ".1.")
-    message = error(
-        f"TMP/other/model_dir/checkpoint_1.mdl: must have the weight {name}, 32 x 32, for its mask, got {got}"
-    )
-    assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, message, {})
+    message = f"TMP/{mask}: must have the weight {name}, 32 x 32, for its mask, got {got}"
+    refused(message, None, init__sparsity=group)
 
 
-def test_a_mask_that_is_not_there_is_named(cstool, tmp_path, data):
-    group = {"init_method": "from_checkpoint", "mask_checkpoint": "no.mdl"}
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__sparsity=group))
+def test_a_mask_that_is_not_there_is_named(refused):
     message = "TMP/no.mdl: a checkpoint must be a file that can be read, got: No such file or directory"
-    assert (outcome.code, outcome.stderr) == (2, error(message, LIST))
+    refused(message, LIST, init__sparsity={"init_method": "from_checkpoint", "mask_checkpoint": "no.mdl"})
 
 
 def test_a_lottery_ticket_trains_what_an_earlier_run_found_from_where_it_began(tmp_path, data, sparse_dir, trained):

@@ -125,13 +125,11 @@ def test_an_evaluation_gives_the_loss_of_the_independent_implementation(cstool, 
     # The file that describes the model is enough: an evaluation needs its data, and no optimizer.
     data = ("--set", f"trainer.fit.val_dataloader={json.dumps(loader)}", f"trainer.init.model_dir={tmp_path / 'dir'}")
     flags = ("--mode", "eval", "--checkpoint_path", tmp_path / "a.mdl", "--json")
-    outcome = cstool("run", "-p", tmp_path / "a.yaml", *flags, *data)
-    assert outcome.code == 0, outcome.stderr
     expected = [
         hf.losses(LOGITS[config["model_type"]](config, tensors, row), of_row)
         for row, of_row in zip(ids, labels, strict=True)
     ]
-    loss = json.loads(outcome.stdout)["evaluations"][-1]["loss"]
+    loss = cstool("run", "-p", tmp_path / "a.yaml", *flags, *data).document["evaluations"][-1]["loss"]
     assert loss == pytest.approx(float(np.mean(expected)), abs=LOGITS_TOLERANCE)
 
 
@@ -150,9 +148,8 @@ def test_a_converted_model_generates_what_the_independent_implementation_finds_l
         logits = LOGITS[converted["model_type"]](converted, tensors_of(converted), np.array(ids))
         ids.append(int(np.argmax(logits[-1])))
     asked = ("--prompt", "abc", "--tokenizer", "bytes", "--temperature", 0, "--max_tokens", 5, "--json")
-    outcome = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "a.mdl", *asked)
-    assert outcome.code == 0, outcome.stderr
-    [completion] = json.loads(outcome.stdout)["completions"]
+    document = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "a.mdl", *asked).document
+    [completion] = document["completions"]
     assert completion["tokens"] == ids[3:]
 
 
@@ -183,9 +180,10 @@ def words(tmp_path) -> Path:
 def test_a_prompt_begins_as_the_tokenizer_says(cstool, tmp_path, converted, words, prompt, flags, begin):
     expected = LOGITS[converted["model_type"]](converted, tensors_of(converted), np.array(begin))[-1]
     asked = ("--tokenizer", words, "--temperature", 0, "--max_tokens", 3, "--json", *flags)
-    outcome = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "a.mdl", "--prompt", prompt, *asked)
-    assert outcome.code == 0, outcome.stderr
-    [completion] = json.loads(outcome.stdout)["completions"]
+    document = cstool(
+        "run", "--mode", "infer", "--checkpoint_path", tmp_path / "a.mdl", "--prompt", prompt, *asked
+    ).document
+    [completion] = document["completions"]
     assert (completion["prompt_tokens"], completion["tokens"][0]) == (len(begin), int(np.argmax(expected)))
 
 
@@ -231,9 +229,7 @@ def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_tra
     note = "trainer.init.optimizer: not given, so the model can be evaluated and generate, but not train"
     outcome = cstool("config", "validate", tmp_path / "a.yaml")
     assert outcome == (0, f"{note}\nConfig validation was successful!\n", "")
-    outcome = cstool("config", "stats", tmp_path / "a.yaml", "--json")
-    assert outcome.code == 0
-    [counted] = json.loads(outcome.stdout)["trainers"]
+    [counted] = cstool("config", "stats", tmp_path / "a.yaml", "--json").document["trainers"]
     assert counted["bytes"] == {"weights": 4 * counted["parameters"]["all"]}
     outcome = cstool("run", "-p", tmp_path / "a.yaml", "--model_dir", tmp_path / "dir")
     message = "TMP/a.yaml:2: trainer.init.optimizer is missing"

@@ -70,9 +70,7 @@ def is_linear(name: str) -> bool:
 def losses(cstool: Callable[..., Outcome], file: Path, checkpoint: Path, states: str) -> list[float]:
     """Go on from a checkpoint, in another model_dir, up to step 4."""
     flags = ("--checkpoint_path", checkpoint, "--load_checkpoint_states", states, "--sparse_kernels", "always")
-    outcome = cstool("run", "-p", file, *flags, "--model_dir", file.parent / f"on_{states}", "--json")
-    assert outcome.code == 0, outcome.stderr
-    document = json.loads(outcome.stdout)
+    document = cstool("run", "-p", file, *flags, "--model_dir", file.parent / f"on_{states}", "--json").document
     assert document["last_step"] == 4
     return list(document["losses"])
 
@@ -152,7 +150,7 @@ def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are
     groups = [{"sparsity": 0.9, "param_filter": "*ffn*weight"}, {"algorithm": "dropconnect", "sparsity": 0.1}]
     file = gpt_params(tmp_path, data, init__sparsity=groups)
     command = ("checkpoint", "convert", first, second, "--to", "sparse", "--sparsity", "0.75", "-p", file, "--json")
-    densities = json.loads(cstool(*command).stdout)["densities"]
+    densities = cstool(*command).document["densities"]
     assert {density for name, density in densities.items() if "ffn" in name} == {0.25}
     assert {name: density for name, density in densities.items() if "ffn" not in name} == document["densities"]
 

@@ -116,9 +116,7 @@ def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, tra
     ]
     elsewhere = ("--model_dir", tmp_path / "dir", "--json")
     for step, way in ways:
-        outcome = cstool("run", "-p", trained[0], *way, *elsewhere)
-        assert outcome.code == 0, outcome.stderr
-        evaluated = json.loads(outcome.stdout)["evaluations"]
+        evaluated = cstool("run", "-p", trained[0], *way, *elsewhere).document["evaluations"]
         path = str(model_dir / f"checkpoint_{step}.mdl")
         assert {(e["step"], e["checkpoint"]) for e in evaluated} == {(step, path)}
     sparse = tmp_path / "sparse" / "checkpoint_1.mdl"
@@ -126,9 +124,8 @@ def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, tra
     assert cstool("checkpoint", "convert", fourth, sparse, "--to", "sparse", "--sparsity", "0.5").code == 0
     mask = f"{{init_method: from_checkpoint, mask_checkpoint: '{sparse.parent}:latest'}}"
     flags = ("--max_steps", 1, "--load_checkpoint_states", "model", "--checkpoint_path", fourth)
-    outcome = cstool("run", "-p", trained[0], *flags, "--set", f"trainer.init.sparsity={mask}", *elsewhere)
-    assert outcome.code == 0, outcome.stderr
-    assert json.loads(outcome.stdout)["sparsity"]
+    document = cstool("run", "-p", trained[0], *flags, "--set", f"trainer.init.sparsity={mask}", *elsewhere).document
+    assert document["sparsity"]
 
 
 def test_a_checkpoint_that_was_typed_is_the_only_one(cstool, trained):

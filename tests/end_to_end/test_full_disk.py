@@ -5,7 +5,6 @@ In the expected messages TMP is the folder of the test.
 
 import os
 import re
-import resource
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +14,11 @@ import pytest
 
 from cstool.machine.appliance import Appliance
 from cstool.store import committed_step
-from tests.end_to_end.disk import Disk
+from tests.end_to_end.disk import Disk, largest_file
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import bits, latest_bits
 
-Cstool = Callable[..., Outcome]
 STEPS = 4
 FILE = "TMP/model_dir/memoryx.h5"
 FREE_SOME = "free some space, or choose another model_dir"
@@ -67,12 +65,8 @@ def test_a_run_that_does_not_fit_does_not_begin(cstool, tmp_path, data, store_by
 
 
 def test_a_file_that_may_not_be_so_large(cstool, tmp_path, data, store_bytes):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (store_bytes // 2, limits[1]))
-    try:
+    with largest_file(store_bytes // 2):
         outcome = cstool("run", "-p", params(tmp_path, data))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     message = f"{FILE}: cannot be laid out, got: File too large"
     assert (outcome.code, outcome.stderr) == (2, error(message, "raise the limit of file sizes (ulimit -f)"))
     assert {path.name for path in (tmp_path / "model_dir").iterdir()} == {"cerebras_logs", "latest_run.log"}

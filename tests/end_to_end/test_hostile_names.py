@@ -21,23 +21,11 @@ from cstool.system.load import FOLDER
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params
 
-Cstool = Callable[..., Outcome]
 FORGED = "error: forged"
 PIECES = [
-    "\x1b[2J",
-    "\x1b]0;x\x07",
-    "\r",
-    "\b",
-    "\t",
-    "\x9b31m",
-    "\x85",
-    "\u2028",
-    "\u202e",
-    "\u2066",
-    "\u200b",
-    "[red]",
+    *("\x1b[2J", "\x1b]0;x\x07", "\r", "\b", "\t", "\x9b31m", "\x85", "\u2028", "\u202e", "\u2066", "\u200b", "[red]"),
+    *("a", "weight", ": ", "'", '"', "%s", "{0}", "\\", "é"),
 ]
-PIECES += ["a", "weight", ": ", "'", '"', "%s", "{0}", "\\", "é"]
 
 hostile = st.one_of(st.permutations(PIECES), st.lists(st.sampled_from(PIECES), min_size=1, max_size=4)).map(
     lambda parts: f"{''.join(parts)}\n{FORGED}"
@@ -76,24 +64,18 @@ def test_in_params(cstool, fresh, data, name, where):
     folder = fresh()
     file = gpt_params(folder, data)
     document = yaml.safe_load(file.read_text())
-    init = document["trainer"]["init"]
-    match where:
-        case "key":
-            init["model"][name] = 1
-        case "top":
-            document[name] = {name: name}
-        case "model":
-            init["model"]["name"] = name
-        case "optimizer":
-            init["optimizer"] = {name: {"learning_rate": 1}}
-        case "processor":
-            document["trainer"]["fit"]["train_dataloader"]["data_processor"] = name
-        case "data_dir":
-            document["trainer"]["fit"]["train_dataloader"]["data_dir"] = str(folder / name)
-        case "value":
-            init["model"]["hidden_size"] = name
-        case "model_dir":
-            init["model_dir"] = str(folder / name)
+    init, loader = document["trainer"]["init"], document["trainer"]["fit"]["train_dataloader"]
+    section, key, value = {
+        "key": (init["model"], name, 1),
+        "top": (document, name, {name: name}),
+        "model": (init["model"], "name", name),
+        "optimizer": (init, "optimizer", {name: {"learning_rate": 1}}),
+        "processor": (loader, "data_processor", name),
+        "data_dir": (loader, "data_dir", str(folder / name)),
+        "value": (init["model"], "hidden_size", name),
+        "model_dir": (init, "model_dir", str(folder / name)),
+    }[where]
+    section[key] = value
     file.write_text(yaml.safe_dump(document))
     check(cstool("config", "validate", file))
     check(cstool("config", "show", file))

@@ -78,12 +78,7 @@ def run_case(folder: Path, curve: dict[str, Any], *, lanes: int, num_csx: int = 
     sequence = config["model"].get("max_position_embeddings")
     shapes = {name: weight.shape for name, weight in build_graph(params.model, sequence).weights.items()}
     checkpoint = write_weights(folder / "checkpoint_0.mdl", shapes, config["seed"], curve["weights_digest"])
-    return run(
-        params,
-        compiled(params, "train"),
-        RunOrder("train", checkpoint, "model", lanes),
-        Silent(),
-    )
+    return run(params, compiled(params, "train"), RunOrder("train", checkpoint, "model", lanes), Silent())
 
 
 def write_text_data(folder: Path, config: dict[str, Any], expected: str) -> dict[str, Any]:

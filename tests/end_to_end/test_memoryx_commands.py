@@ -4,8 +4,6 @@ In the expected messages TMP is the folder of the test.
 """
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,9 @@ from cstool.store import CheckpointReader
 from cstool.store.file_layout import lock_path, record_path
 from cstool.store.store_lock import StoreLock
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, flip_a_bit, run_small, small_params
-from tests.end_to_end.refusals import Outcome, error, kept
+from tests.end_to_end.refusals import error, kept
 from tests.end_to_end.runs import digest, latest_bits
 
-Cstool = Callable[..., Outcome]
 FILE = "TMP/model_dir/memoryx.h5"
 TIED = {"init__model__share_embedding_weights": True}
 RIGL = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}}
@@ -37,12 +34,6 @@ def straight(tmp_path_factory, data) -> str:
     return digest(Path(run_small(small_params(tmp_path_factory.mktemp("straight"), data)).checkpoints[-1]))
 
 
-@pytest.fixture
-def model_dir(tmp_path, trained) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(trained, tmp_path / "model_dir"))
-
-
 @pytest.mark.parametrize("changes", [TIED, RIGL | {"init__precision": {}}], ids=["tied", "sparse"])
 def test_a_copy_is_the_checkpoint_that_the_run_would_have_written(cstool, tmp_path, data, changes):
     saved = Path(run_small(small_params(tmp_path, data, **changes, **IN_FILE)).checkpoints[-1])
@@ -55,7 +46,7 @@ def test_a_copy_is_the_checkpoint_that_the_run_would_have_written(cstool, tmp_pa
         "bytes": made.stat().st_size,
         "note": None,
     }
-    compared = json.loads(cstool("checkpoint", "diff", saved, made, "--json").stdout)
+    compared = cstool("checkpoint", "diff", saved, made, "--json").document
     assert compared["match"]
     assert not compared["values"]
     with CheckpointReader(saved) as one, CheckpointReader(made) as other:
@@ -74,7 +65,7 @@ def test_info_and_list_say_what_it_is_and_of_which_step(cstool, model_dir):
     assert (facts["model"], facts["step"], facts["streamed"]) == ("gpt2", "3", "3 batches")
     assert facts["checksums"] == "all right"
     assert cstool("checkpoint", "list", model_dir) == (0, "MemoryX: memoryx.h5, committed at step 3\n", "")
-    document = json.loads(cstool("checkpoint", "list", model_dir, "--json").stdout)
+    document = cstool("checkpoint", "list", model_dir, "--json").document
     assert document == {"checkpoints": [], "memoryx": {"step": 3, "path": FILE, "error": None}}
 
 

@@ -1,7 +1,6 @@
 """Runs whose MemoryX is in a file: the same bits, whatever ends them, and whatever they go on from."""
 
 import errno
-import json
 import math
 import os
 import shutil
@@ -186,9 +185,7 @@ def test_trainers_of_one_file_go_on_from_each_others_commits(cstool, tmp_path, d
         file = gpt_params(tmp_path, data, **IN_FILE, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
         trainers.append(yaml.safe_load(file.read_text()))
     file.write_text(yaml.safe_dump({"trainer": trainers}))
-    outcome = cstool("run", "-p", file, "--json", "--lanes", 2)
-    assert outcome.code == 0
-    first, second = json.loads(outcome.stdout)["trainers"]
+    first, second = cstool("run", "-p", file, "--json", "--lanes", 2).document["trainers"]
     assert (first["memoryx"]["committed_step"], second["first_step"], second["memoryx"]["committed_step"]) == (1, 1, 4)
     assert latest_bits(tmp_path / "model_dir") == straight("clipped")
 
@@ -197,9 +194,7 @@ def test_validate_has_its_runs_in_memory(cstool, tmp_path, data):
     """It compares steps of runs that take turns; their memory is that of weights, too."""
     file = gpt_params(tmp_path, data, **IN_FILE, init__loop__eval_steps=1)
     asked = ("--sparsity", 0.5, "--num_steps", 3, "--max_loss_gap", 9, "--model_dir", tmp_path / "kept", "--json")
-    outcome = cstool("validate", "-p", file, *asked)
-    assert outcome.code == 0
     assert not list((tmp_path / "kept").rglob(f"{FILE_NAME}*"))
-    found = json.loads(outcome.stdout)
+    found = cstool("validate", "-p", file, *asked).document
     assert found["cost"]["dense_memory_bytes"]["weights"] > 0
     assert found["notes"] == ["memoryx does not count: the runs keep weights and optimizer state in main memory"]

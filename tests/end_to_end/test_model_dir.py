@@ -1,7 +1,6 @@
 """A model_dir as it may be found: files that were renamed, what a killed run left, another run at work."""
 
 import re
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -11,9 +10,8 @@ from cstool.machine.start import choose_start
 from cstool.params import load_params
 from cstool.store import StoreLock, read_index
 from tests.end_to_end.memoryx_files import IN_FILE, small_params
-from tests.end_to_end.refusals import Outcome, kept
+from tests.end_to_end.refusals import kept
 
-Cstool = Callable[..., Outcome]
 SAVED = {"init__checkpoint": {"steps": 2}, "init__model__num_hidden_layers": 1}
 
 

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 import pytest
 
 from cstool.cli import main
-
-
-class Outcome(NamedTuple):
-    """What a command left."""
-
-    code: int
-    stdout: str
-    stderr: str
+from tests.end_to_end.refusals import Outcome
 
 
 @pytest.fixture

@@ -38,9 +38,7 @@ def without_sizes(text: str) -> str:
 
 
 def test_a_list_names_step_size_and_file_the_latest_last(cstool, model_dir):
-    outcome = cstool("checkpoint", "list", str(model_dir))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    lines = [line.split() for line in outcome.stdout.splitlines()]
+    lines = [line.split() for line in cstool("checkpoint", "list", str(model_dir)).said.splitlines()]
     assert [(line[0], line[-1]) for line in lines] == [
         ("step", "file"),
         ("5", "checkpoint_5.mdl"),
@@ -49,7 +47,7 @@ def test_a_list_names_step_size_and_file_the_latest_last(cstool, model_dir):
 
 
 def test_a_list_is_there_as_json(cstool, model_dir):
-    document = json.loads(cstool("checkpoint", "list", str(model_dir), "--json").stdout)
+    document = cstool("checkpoint", "list", str(model_dir), "--json").document
     assert document == {
         "checkpoints": [
             {"step": step, "path": str(path), "bytes": path.stat().st_size}
@@ -61,21 +59,8 @@ def test_a_list_is_there_as_json(cstool, model_dir):
 
 def test_an_empty_folder_has_no_checkpoints(cstool, tmp_path):
     assert cstool("checkpoint", "list", str(tmp_path)) == (0, f"{tmp_path}: no checkpoints\n", "")
-
-
-def test_an_empty_folder_is_an_empty_list_in_json(cstool, tmp_path):
-    document = json.loads(cstool("checkpoint", "list", str(tmp_path), "--json").stdout)
-    assert document == {"checkpoints": [], "memoryx": None}
-
-
-def test_a_folder_that_is_not_there_is_an_error(cstool, tmp_path):
-    message = f"error: {tmp_path}/no: must be a folder, found nothing there\nhint: give the model_dir of a run\n"
-    assert cstool("checkpoint", "list", str(tmp_path / "no")) == (2, "", message)
-
-
-def test_a_name_that_is_too_long_is_no_folder(cstool):
-    message = f"error: {'x' * 300}: must be a folder, found nothing there\nhint: give the model_dir of a run\n"
-    assert cstool("checkpoint", "list", "x" * 300) == (2, "", message)
+    assert cstool("checkpoint", "list", str(tmp_path), "--json").document == {"checkpoints": [], "memoryx": None}
+    assert cstool("checkpoint", "prune", str(tmp_path), "--keep", "1") == (0, "nothing to delete\n", "")
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "delete"])
@@ -86,33 +71,20 @@ def test_a_checkpoint_without_a_name_is_an_error(cstool, command):
 
 @pytest.mark.parametrize("folder", [".", "/"])
 def test_a_folder_without_a_name_of_its_own_is_no_checkpoint(cstool, folder):
-    outcome = cstool("checkpoint", "info", folder)
-    assert (outcome.code, outcome.stderr.partition("\n")[0]) == (
-        2,
-        f"error: {folder}: a checkpoint must be a file, this is a folder",
-    )
+    message = f"error: {folder}: a checkpoint must be a file, this is a folder\n"
+    assert cstool("checkpoint", "info", folder).refusal.startswith(message)
 
 
-def test_a_file_is_no_folder_of_checkpoints(cstool, model_dir):
-    path = model_dir / "checkpoint_5.mdl"
-    message = f"error: {path}: must be a folder, got a file\nhint: give the model_dir of a run\n"
-    assert cstool("checkpoint", "list", str(path)) == (2, "", message)
-
-
-def test_info_shows_what_a_checkpoint_holds(cstool, model_dir, golden):
-    outcome = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/checkpoint_info.txt", without_sizes(outcome.stdout.replace(str(model_dir), "DIR")))
-
-
-def test_info_lists_all_tensors_where_asked_to(cstool, model_dir, golden):
-    outcome = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"), "--all")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/checkpoint_info_all.txt", without_sizes(outcome.stdout.replace(str(model_dir), "DIR")))
+@pytest.mark.parametrize(
+    ("flags", "name"), [("", "info"), ("--all", "info_all"), ("--tensors *e* --norms", "info_norms")]
+)
+def test_info_shows_what_a_checkpoint_holds(cstool, model_dir, golden, flags, name):
+    stdout = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"), *flags.split()).said
+    golden(f"cli/checkpoint_{name}.txt", without_sizes(stdout.replace(str(model_dir), "DIR")))
 
 
 def test_info_is_there_as_json(cstool, model_dir):
-    document = json.loads(cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"), "--json").stdout)
+    document = cstool("checkpoint", "info", str(model_dir / "checkpoint_10.mdl"), "--json").document
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*\+00:00", document.pop("created"))
     assert document == {
         "path": str(model_dir / "checkpoint_10.mdl"),
@@ -155,48 +127,25 @@ def sparse(tmp_path):
 
 @pytest.mark.parametrize(("flags", "name"), [((), "sparse"), (("--all",), "sparse_all")])
 def test_info_says_how_sparse_a_weight_is(cstool, sparse, golden, flags, name):
-    outcome = cstool("checkpoint", "info", str(sparse), *flags)
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden(f"cli/checkpoint_info_{name}.txt", without_sizes(outcome.stdout.replace(str(sparse.parent), "DIR")))
+    stdout = cstool("checkpoint", "info", str(sparse), *flags).said
+    golden(f"cli/checkpoint_info_{name}.txt", without_sizes(stdout.replace(str(sparse.parent), "DIR")))
 
 
 def test_zeros_count_as_parameters_in_json_and_positions_do_not(cstool, sparse):
-    document = json.loads(cstool("checkpoint", "info", str(sparse), "--json").stdout)
+    document = cstool("checkpoint", "info", str(sparse), "--json").document
     assert document["parameter_count"] == 4 * 5 + 4
     assert [tensor["sparse_shape"] for tensor in document["tensors"]] == [None, [4, 5], None, None]
 
 
-def test_info_lists_the_tensors_of_some_names_with_their_norms(cstool, model_dir, golden):
-    outcome = cstool("checkpoint", "info", f"{model_dir}:latest", "--tensors", "*e*", "--norms")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/checkpoint_info_norms.txt", without_sizes(outcome.stdout.replace(str(model_dir), "DIR")))
-
-
 def test_norms_are_there_as_json(cstool, model_dir):
     asked = ("--norms", "--tensors", "optimizer.*", "--json")
-    (tensor,) = json.loads(cstool("checkpoint", "info", f"{model_dir}:10", *asked).stdout)["tensors"]
+    (tensor,) = cstool("checkpoint", "info", f"{model_dir}:10", *asked).document["tensors"]
     assert (tensor["key"], tensor["norm"]) == ("optimizer.exp_avg", pytest.approx(55**0.5))
 
 
 def test_positions_have_no_norm(cstool, sparse):
-    tensors = json.loads(cstool("checkpoint", "info", str(sparse), "--norms", "--json").stdout)["tensors"]
+    tensors = cstool("checkpoint", "info", str(sparse), "--norms", "--json").document["tensors"]
     assert [tensor["norm"] for tensor in tensors] == [None, pytest.approx(3**0.5), pytest.approx(3**0.5), 0]
-
-
-def test_a_glob_that_matches_no_tensor_is_refused(cstool, model_dir):
-    message = (
-        f"error: --tensors: must match the key of a tensor in {model_dir}/checkpoint_5.mdl, got 'lm_head*'\n"
-        "hint: a key begins with its part: 'model.*' are the weights; --all lists all\n"
-    )
-    assert cstool("checkpoint", "info", f"{model_dir}:5", "--tensors", "lm_head*") == (2, "", message)
-
-
-def test_info_is_of_one_checkpoint(cstool, model_dir):
-    glob = f"{model_dir}/*.mdl"
-    message = (
-        f"error: {glob}: must be one checkpoint, got 2: {model_dir}/checkpoint_5.mdl, {model_dir}/checkpoint_10.mdl\n"
-    )
-    assert cstool("checkpoint", "info", glob) == (2, "", message)
 
 
 def damage(path):
@@ -259,13 +208,6 @@ def test_what_is_no_checkpoint_is_told_among_the_others(cstool, model_dir, name,
     assert outcome == (2, lines, "")
 
 
-def test_a_glob_without_files_is_an_error(cstool, model_dir):
-    message = (
-        f"error: {model_dir}/*.h5: no file has such a name\nhint: cstool checkpoint list shows those of a folder\n"
-    )
-    assert cstool("checkpoint", "verify", f"{model_dir}:5", f"{model_dir}/*.h5") == (2, "", message)
-
-
 def test_verify_answers_in_json(cstool, model_dir):
     damaged = damage(model_dir / "checkpoint_5.mdl")
     outcome = cstool("checkpoint", "verify", f"{model_dir}:5", f"{model_dir}:10", "--json")
@@ -285,32 +227,25 @@ def test_verify_answers_in_json(cstool, model_dir):
 @pytest.fixture
 def two(tmp_path):
     """Two checkpoints that differ in every way that there is."""
-    embedding = np.arange(6, dtype=np.float32).reshape(3, 2)
-    with CheckpointWriter(tmp_path / "left.mdl") as writer:
-        writer.add_tensor("model.same.weight", (3, 2), "float32", [embedding])
-        writer.add_tensor("model.near.weight", (3, 2), "float32", [embedding])
-        writer.add_tensor("model.far.weight", (3, 2), "float32", [embedding])
-        writer.add_tensor("model.sparse.weight", (3, 2), "float32", [embedding * (embedding > 3)])
-        writer.add_tensor("model.type.bias", (2,), "float32", [embedding[0]])
-        writer.add_tensor("model.shape.bias", (2,), "float32", [embedding[0]])
-        writer.add_tensor("model.left.bias", (2,), "float32", [embedding[0]])
-        writer.add_tensor("optimizer.step", (), "int64", [np.array(3)])
-        writer.add_value("global_step", 3)
-        writer.add_value("long", "x" * 160)
-        writer.add_value("same", [1, 2])
-    with CheckpointWriter(tmp_path / "right.mdl") as writer:
-        writer.add_tensor("model.same.weight", (3, 2), "float32", [embedding])
-        writer.add_tensor("model.near.weight", (3, 2), "float32", [embedding * np.float32(1.000005)])
-        writer.add_tensor("model.far.weight", (3, 2), "float32", [embedding + np.float32([0, 0.5])])
-        writer.add_tensor("model.sparse.weight.indices", (2,), "uint32", [np.array([4, 5], np.uint32)])
-        writer.add_tensor("model.sparse.weight", (2,), "float32", [embedding[2]])
-        writer.add_tensor("model.type.bias", (2,), "float16", [embedding[0].astype(np.float16)])
-        writer.add_tensor("model.shape.bias", (3,), "float32", [np.zeros(3, np.float32)])
-        writer.link("model.right.weight", "model.same.weight")
-        writer.add_tensor("optimizer.step", (), "int64", [np.array(4)])
-        writer.add_value("global_step", 4)
-        writer.add_value("same", [1, 2])
-        writer.add_value("sparsity", {"sparse.weight": {"shape": [3, 2]}})
+    whole = np.arange(6, dtype=np.float32).reshape(3, 2)
+    positions, narrow, step = np.array([4, 5], np.uint32), whole[0].astype(np.float16), np.array(3)
+    left = {"same.weight": whole, "near.weight": whole, "far.weight": whole, "sparse.weight": whole * (whole > 3)}
+    left |= {f"{name}.bias": whole[0] for name in ("type", "shape", "left")}
+    right = {"same.weight": whole, "near.weight": whole * np.float32(1.000005)}
+    right |= {"far.weight": whole + np.float32([0, 0.5]), "sparse.weight.indices": positions}
+    right |= {"sparse.weight": whole[2], "type.bias": narrow, "shape.bias": np.zeros(3, np.float32)}
+    for side, weights, count in (("left", left, step), ("right", right, step + 1)):
+        with CheckpointWriter(tmp_path / f"{side}.mdl") as writer:
+            for name, array in weights.items():
+                writer.add_tensor(f"model.{name}", array.shape, str(array.dtype), [array])
+            writer.add_tensor("optimizer.step", (), "int64", [count])
+            writer.add_value("global_step", int(count))
+            if side == "left":
+                writer.add_value("long", "x" * 160)
+            writer.add_value("same", [1, 2])
+            if side == "right":
+                writer.link("model.right.weight", "model.same.weight")
+                writer.add_value("sparsity", {"sparse.weight": {"shape": [3, 2]}})
     return tmp_path
 
 
@@ -344,9 +279,6 @@ def test_diff_of_tensors_alone_asks_for_the_same_weights(cstool, model_dir):
     outcome = cstool("checkpoint", "diff", f"{model_dir}:5", f"{model_dir}:latest", "--tensors_only")
     said = "2 tensors compared, 0 differ; values are left out.\nCheckpoints match.\n"
     assert (outcome.code, outcome.stdout.partition("\n\n")[2], outcome.stderr) == (0, said, "")
-    outcome = cstool("checkpoint", "diff", f"{model_dir}:5", f"{model_dir}:5", "--tensors_only", "--with_paths")
-    message = "--with_paths: must go without --tensors_only, which leaves out the params"
-    assert outcome == (2, "", f"error: {message}\n")
 
 
 @pytest.mark.parametrize(
@@ -379,28 +311,10 @@ def test_tolerances_may_be_typed_and_hyphens_too(cstool, two, flags, far):
 
 def test_diff_in_json_says_what_was_asked_for(cstool, model_dir):
     path = f"{model_dir}/checkpoint_5.mdl"
-    close = json.loads(cstool("checkpoint", "diff", path, path, "--tensor_comparison_op=allclose", "--json").stdout)
+    close = cstool("checkpoint", "diff", path, path, "--tensor_comparison_op=allclose", "--json").document
     assert (close["left"], close["right"], close["rtol"], close["atol"]) == (path, path, 1e-5, 1e-8)
-    equal = json.loads(cstool("checkpoint", "diff", path, path, "--json").stdout)
+    equal = cstool("checkpoint", "diff", path, path, "--json").document
     assert (equal["match"], equal["tensor_comparison_op"], "rtol" in equal) == (True, "equal", False)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--rtol", "1"), "--rtol: must go with --tensor_comparison_op allclose, got equal"),
-        (("--tensor_comparison_op", "allclose", "--atol", "-1"), "--atol: must be at least 0, got -1"),
-        (("--tensor_comparison_op", "allclose", "--rtol", "nan"), "--rtol: must be at least 0, got nan"),
-    ],
-)
-def test_tolerances_that_make_no_sense_are_refused(cstool, two, flags, message):
-    assert cstool("checkpoint", "diff", f"{two}/left.mdl", f"{two}/right.mdl", *flags) == (2, "", f"error: {message}\n")
-
-
-def test_a_comparison_that_there_is_not_is_refused(cstool, two):
-    outcome = cstool("checkpoint", "diff", f"{two}/left.mdl", f"{two}/right.mdl", "--tensor_comparison_op", "equals")
-    message = "--tensor_comparison_op: must be one of equal, allclose, got 'equals'\nhint: did you mean equal?\n"
-    assert outcome == (2, "", f"error: {message}")
 
 
 def test_diff_with_a_damaged_checkpoint_says_which(cstool, model_dir):
@@ -423,7 +337,7 @@ def test_copy_says_where_the_copy_is(cstool, model_dir):
 
 def test_copy_answers_in_json(cstool, model_dir):
     source, copy = f"{model_dir}/checkpoint_5.mdl", f"{model_dir}/copy.mdl"
-    document = json.loads(cstool("checkpoint", "copy", source, copy, "--json").stdout)
+    document = cstool("checkpoint", "copy", source, copy, "--json").document
     size_bytes = (model_dir / "copy.mdl").stat().st_size
     assert document == {"source": source, "path": copy, "bytes": size_bytes, "note": None}
 
@@ -440,18 +354,10 @@ def test_of_a_checkpoint_without_a_digest_it_is_said_once(cstool, model_dir):
     assert cstool("checkpoint", "verify", f"{model_dir}/copy.mdl") == (0, f"{model_dir}/copy.mdl: ok\n", "")
 
 
-def test_copy_overwrites_nothing(cstool, model_dir):
-    path = f"{model_dir}/checkpoint_10.mdl"
-    message = f"error: Checkpoint at '{path}' already exists\nhint: delete it or choose another name\n"
-    assert cstool("checkpoint", "copy", f"{model_dir}:5", path) == (2, "", message)
-
-
 def test_copy_of_a_damaged_checkpoint_leaves_nothing(cstool, model_dir):
     message = damage(model_dir / "checkpoint_5.mdl")
-    assert cstool("checkpoint", "copy", f"{model_dir}:5", f"{model_dir}/a.mdl") == (
-        2,
-        "",
-        f"error: {message}\n{EARLIER}",
+    assert (
+        cstool("checkpoint", "copy", f"{model_dir}:5", f"{model_dir}/a.mdl").refusal == f"error: {message}\n{EARLIER}"
     )
     assert sorted(path.name for path in model_dir.iterdir()) == ["checkpoint_10.mdl", "checkpoint_5.mdl"]
 
@@ -464,11 +370,8 @@ def of_sizes(text, model_dir):
 
 
 def test_delete_says_what_it_deletes(cstool, model_dir):
-    outcome = cstool("checkpoint", "delete", f"{model_dir}:5")
-    assert (outcome.code, of_sizes(outcome.stdout, model_dir), outcome.stderr) == (
-        *(0, "DIR/checkpoint_5.mdl: deleted, SIZE\n"),
-        "",
-    )
+    stdout = cstool("checkpoint", "delete", f"{model_dir}:5").said
+    assert of_sizes(stdout, model_dir) == "DIR/checkpoint_5.mdl: deleted, SIZE\n"
     assert [path.name for path in model_dir.iterdir()] == ["checkpoint_10.mdl"]
 
 
@@ -483,7 +386,7 @@ def test_a_dry_run_deletes_nothing(cstool, model_dir, flag):
 def test_delete_answers_in_json(cstool, model_dir):
     path = model_dir / "checkpoint_5.mdl"
     size = path.stat().st_size
-    document = json.loads(cstool("checkpoint", "delete", str(path), "--json").stdout)
+    document = cstool("checkpoint", "delete", str(path), "--json").document
     assert document == {"dry_run": False, "deleted": [{"path": str(path), "bytes": size}]}
     assert not path.exists()
 
@@ -505,23 +408,20 @@ def test_prune_keeps_the_latest_that_are_whole(cstool, model_dir):
     damaged = damage(model_dir / "checkpoint_12.mdl").replace(str(model_dir), "DIR")
     (model_dir / "checkpoint_11.mdl").write_text("mine")
     for flags, word in ((("--dry_run",), "would be deleted"), ((), "deleted")):
-        outcome = cstool("checkpoint", "prune", str(model_dir), "--keep", "2", *flags)
-        assert (outcome.code, outcome.stderr) == (0, "")
-        assert of_sizes(outcome.stdout, model_dir).splitlines() == [
+        stdout = cstool("checkpoint", "prune", str(model_dir), "--keep", "2", *flags).said
+        assert of_sizes(stdout, model_dir).splitlines() == [
             f"DIR/checkpoint_5.mdl: {word}, SIZE",
             f"left as it is: {damaged}",
             "left as it is: DIR/checkpoint_11.mdl: a checkpoint must be an HDF5 file, this one is not",
             "DIR/checkpoint_7.mdl: whole, kept",
             "DIR/checkpoint_10.mdl: whole, kept",
         ]
-    assert sorted(path.name for path in model_dir.iterdir()) == [
-        *("checkpoint_10.mdl", "checkpoint_11.mdl", "checkpoint_12.mdl", "checkpoint_7.mdl"),
-    ]
+    assert sorted(path.name for path in model_dir.iterdir()) == [f"checkpoint_{n}.mdl" for n in (10, 11, 12, 7)]
 
 
 def test_prune_answers_in_json(cstool, model_dir):
     size = (model_dir / "checkpoint_5.mdl").stat().st_size
-    document = json.loads(cstool("checkpoint", "prune", str(model_dir), "--keep", "1", "--json").stdout)
+    document = cstool("checkpoint", "prune", str(model_dir), "--keep", "1", "--json").document
     assert document == {
         "dry_run": False,
         "kept": [f"{model_dir}/checkpoint_10.mdl"],
@@ -531,15 +431,37 @@ def test_prune_answers_in_json(cstool, model_dir):
     }
 
 
-def test_prune_of_an_empty_folder_has_nothing_to_do(cstool, tmp_path):
-    assert cstool("checkpoint", "prune", str(tmp_path), "--keep", "1") == (0, "nothing to delete\n", "")
+A_FOLDER = "must be a folder, found nothing there\nhint: give the model_dir of a run"
+DIFF = "diff DIR:5 DIR:10 --tensor_comparison_op"
 
 
-def test_prune_keeps_at_least_one(cstool, model_dir):
-    message = "error: --keep: must be at least 1, got 0\nhint: delete removes checkpoints one by one\n"
-    assert cstool("checkpoint", "prune", str(model_dir), "--keep", "0") == (2, "", message)
-
-
-def test_prune_needs_a_folder(cstool, tmp_path):
-    message = f"error: {tmp_path}/no: must be a folder, found nothing there\nhint: give the model_dir of a run\n"
-    assert cstool("checkpoint", "prune", str(tmp_path / "no"), "--keep", "1") == (2, "", message)
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("list DIR/no", f"DIR/no: {A_FOLDER}"),
+        (f"list {'x' * 300}", f"{'x' * 300}: {A_FOLDER}"),
+        ("list DIR/checkpoint_5.mdl", "DIR/checkpoint_5.mdl: must be a folder, got a file\n"
+         "hint: give the model_dir of a run"),
+        ("prune DIR/no --keep 1", f"DIR/no: {A_FOLDER}"),
+        ("prune DIR --keep 0", "--keep: must be at least 1, got 0\nhint: delete removes checkpoints one by one"),
+        ("info DIR:5 --tensors lm_head*",
+         "--tensors: must match the key of a tensor in DIR/checkpoint_5.mdl, got 'lm_head*'\n"
+         "hint: a key begins with its part: 'model.*' are the weights; --all lists all"),
+        ("info DIR/*.mdl",
+         "DIR/*.mdl: must be one checkpoint, got 2: DIR/checkpoint_5.mdl, DIR/checkpoint_10.mdl"),
+        ("verify DIR:5 DIR/*.h5",
+         "DIR/*.h5: no file has such a name\nhint: cstool checkpoint list shows those of a folder"),
+        ("diff DIR:5 DIR:10 --rtol 1", "--rtol: must go with --tensor_comparison_op allclose, got equal"),
+        (f"{DIFF} allclose --atol -1", "--atol: must be at least 0, got -1"),
+        (f"{DIFF} allclose --rtol nan", "--rtol: must be at least 0, got nan"),
+        (f"{DIFF} equals",
+         "--tensor_comparison_op: must be one of equal, allclose, got 'equals'\nhint: did you mean equal?"),
+        ("diff DIR:5 DIR:5 --tensors_only --with_paths",
+         "--with_paths: must go without --tensors_only, which leaves out the params"),
+        ("copy DIR:5 DIR/checkpoint_10.mdl",
+         "Checkpoint at 'DIR/checkpoint_10.mdl' already exists\nhint: delete it or choose another name"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_for_is_one_error(cstool, model_dir, typed, message):
+    outcome = cstool("checkpoint", *typed.replace("DIR", str(model_dir)).split())
+    assert outcome.refusal.replace(str(model_dir), "DIR") == f"error: {message}\n"

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.end_to_end.refusals import error
+
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "params").glob("*.yaml"))
 VENDORS_FILES = sorted((ROOT / "tests/interop").glob("*.yaml"))
@@ -49,38 +51,30 @@ def test_validate_says_what_has_no_effect(cstool, small):
 
 def test_validate_warns_of_the_older_layout(cstool):
     path = ROOT / "tests/interop/gpt2_small_legacy.yaml"
-    outcome = cstool("config", "validate", str(path))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.stdout.startswith(
+    stdout = cstool("config", "validate", str(path)).said
+    assert stdout.startswith(
         f"warning: {path}: is in the older layout (train_input, eval_input, model, optimizer, runconfig); "
         f"`cstool config convert_legacy {path}` writes it in the trainer layout\n"
     )
-    assert "\ntrain_input.num_workers: accepted, no effect\n" in outcome.stdout
-    assert outcome.stdout.endswith(SUCCESS)
+    assert "\ntrain_input.num_workers: accepted, no effect\n" in stdout
+    assert stdout.endswith(SUCCESS)
 
 
 def test_validate_finds_a_filter_that_matches_nothing(cstool, small):
     override = "trainer.init.sparsity={sparsity: 0.5, param_filter: '*linear_layers.weight'}"
-    assert cstool("config", "validate", str(small), "--set", override) == (
-        2,
-        "",
-        f"error: --set {override}: trainer.init.sparsity.param_filter must match a matrix of a linear layer, got "
-        "'*linear_layers.weight'\n"
-        "hint: the nearest are transformer_decoder.layers.*.ffn.ffn.0.linear_layer.weight, "
-        "transformer_decoder.layers.*.ffn.ffn.1.linear_layer.weight, "
-        "transformer_decoder.layers.*.self_attn.proj_q_dense_layer.weight\n",
+    rule = "must match a matrix of a linear layer, got '*linear_layers.weight'"
+    near = ("ffn.ffn.0.linear_layer", "ffn.ffn.1.linear_layer", "self_attn.proj_q_dense_layer")
+    assert cstool("config", "validate", str(small), "--set", override).refusal == error(
+        f"--set {override}: trainer.init.sparsity.param_filter {rule}",
+        f"the nearest are {', '.join(f'transformer_decoder.layers.*.{name}.weight' for name in near)}",
     )
 
 
 def test_validate_tells_all_mistakes_at_once(cstool, small):
     overrides = ["trainer.init.model.hidden_size=9", "trainer.init.loop.max_stepz=5"]
-    assert cstool("config", "validate", str(small), "--set", *overrides) == (
-        2,
-        "",
-        "error: --set trainer.init.model.hidden_size=9: must be a multiple of num_heads (2), got 9\n"
-        "hint: 8 and 10 are the nearest\n"
-        "error: --set trainer.init.loop.max_stepz=5: is not a known key\n"
-        "hint: did you mean max_steps?\n",
+    assert cstool("config", "validate", str(small), "--set", *overrides).refusal == (
+        error(f"--set {overrides[0]}: must be a multiple of num_heads (2), got 9", "8 and 10 are the nearest")
+        + error(f"--set {overrides[1]}: is not a known key", "did you mean max_steps?")
     )
 
 
@@ -96,7 +90,7 @@ def test_validate_is_there_as_json(cstool, small):
 
 
 def cstool_parameters(cstool, path: Path) -> int:
-    return json.loads(cstool("config", "stats", str(path), "--json").stdout)["trainers"][0]["parameters"]["all"]
+    return cstool("config", "stats", str(path), "--json").document["trainers"][0]["parameters"]["all"]
 
 
 @pytest.mark.parametrize("command", ["validate", "show", "stats"])
@@ -119,17 +113,20 @@ def test_no_command_waits_for_what_only_a_run_needs(command):
 
 @pytest.mark.parametrize("path", VENDORS_FILES, ids=lambda path: path.stem)
 def test_the_vendors_files_are_valid(cstool, path):
-    outcome = cstool("config", "validate", str(path))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.stdout.endswith(SUCCESS)
+    assert cstool("config", "validate", str(path)).said.endswith(SUCCESS)
+
+
+def shown_again(cstool, file: Path, folder: Path) -> str:
+    """Return what is shown of a file, after a check that of what was shown the same is shown."""
+    shown = cstool("config", "show", str(file)).said
+    (folder / "again.yaml").write_text(shown)
+    assert cstool("config", "show", str(folder / "again.yaml")) == (0, shown, "")
+    return shown
 
 
 @pytest.mark.parametrize("path", [*FILES, *VENDORS_FILES], ids=lambda path: path.stem)
 def test_showing_what_was_shown_changes_nothing(cstool, tmp_path, path):
-    shown = cstool("config", "show", str(path))
-    assert (shown.code, shown.stderr) == (0, "")
-    (tmp_path / "again.yaml").write_text(shown.stdout)
-    assert cstool("config", "show", str(tmp_path / "again.yaml")) == shown
+    shown_again(cstool, path, tmp_path)
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -164,10 +161,7 @@ def test_showing_what_was_shown_changes_nothing_whatever_the_model(cstool, tmp_p
     data = json.loads(json.dumps(SMALL))
     data["trainer"]["init"]["model"] |= MODELS[name]
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(data))
-    shown = cstool("config", "show", str(tmp_path / "x.yaml"))
-    assert (shown.code, shown.stderr) == (0, "")
-    (tmp_path / "again.yaml").write_text(shown.stdout)
-    assert cstool("config", "show", str(tmp_path / "again.yaml")) == shown
+    shown_again(cstool, tmp_path / "x.yaml", tmp_path)
 
 
 def test_show_fills_in_what_is_left_out(cstool, small, monkeypatch):
@@ -190,23 +184,21 @@ def test_show_is_there_as_json(cstool, small):
     assert json.loads(as_json.stdout) == yaml.safe_load(as_yaml.stdout)
 
 
-@pytest.mark.parametrize("path", ["params/gpt2_small.yaml", "params/llama3_8b.yaml", "params/fc_mnist.yaml"])
-def test_stats_of_our_files(cstool, golden, path):
-    outcome = cstool("config", "stats", str(ROOT / path))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden(f"cli/config_stats/{Path(path).stem}.txt", outcome.stdout.replace(f"{ROOT}/", ""))
-
-
-def test_stats_of_a_model_with_parallel_parts(cstool, golden):
-    outcome = cstool("config", "stats", str(ROOT / "tests/interop/params_falcon_7b.yaml"))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/config_stats/falcon_7b.txt", outcome.stdout.replace(f"{ROOT}/", ""))
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *((f"params/{name}.yaml", name) for name in ("gpt2_small", "llama3_8b", "fc_mnist")),
+        ("tests/interop/params_falcon_7b.yaml", "falcon_7b"),
+    ],
+)
+def test_stats(cstool, golden, path, name):
+    golden(f"cli/config_stats/{name}.txt", cstool("config", "stats", str(ROOT / path)).said.replace(f"{ROOT}/", ""))
 
 
 def test_stats_are_there_as_json(cstool, small):
     keys = ["max_position_embeddings=6", "filter_size=16", "use_ffn_bias=false"]
     overrides = [f"trainer.init.model.{key}" for key in keys]
-    document = json.loads(cstool("config", "stats", str(small), "--json", "--set", *overrides).stdout)
+    document = cstool("config", "stats", str(small), "--json", "--set", *overrides).document
     assert document["path"] == str(small)
     (found,) = document["trainers"]
     parts = {part.pop("name"): part for part in found.pop("parts")}
@@ -238,16 +230,14 @@ def test_stats_are_there_as_json(cstool, small):
 
 def test_stats_count_samples_of_the_length_that_the_data_is_cut_to(cstool, small):
     key = "trainer.fit.train_dataloader.max_sequence_length"
-    document = json.loads(cstool("config", "stats", str(small), "--json", "--set", f"{key}=5").stdout)
+    document = cstool("config", "stats", str(small), "--json", "--set", f"{key}=5").document
     assert document["trainers"][0]["tokens_per_sample"] == 5
 
 
 def test_stats_without_training_data_say_nothing_of_a_step(cstool, tmp_path):
     (tmp_path / "x.yaml").write_text(yaml.safe_dump({"trainer": {"init": SMALL["trainer"]["init"]}}))
-    outcome = cstool("config", "stats", str(tmp_path / "x.yaml"))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert "per step" not in outcome.stdout
-    document = json.loads(cstool("config", "stats", str(tmp_path / "x.yaml"), "--json").stdout)
+    assert "per step" not in cstool("config", "stats", str(tmp_path / "x.yaml")).said
+    document = cstool("config", "stats", str(tmp_path / "x.yaml"), "--json").document
     assert document["trainers"][0]["flops_per_step"] is None
 
 
@@ -275,11 +265,9 @@ def test_a_trainer_that_goes_on_from_another_model_is_an_error(cstool, phases):
     shared = [f"trainer.{number}.init.model_dir={phases.parent / 'one'}" for number in (0, 1)]
     outcome = cstool("config", "validate", str(phases), "--set", *shared)
     rule = "must have the weights of trainer.0, from whose last checkpoint it goes on"
-    assert outcome == (
-        2,
-        "",
-        f"error: {phases}: trainer.1.init.model {rule}, and embedding_layer.word_embeddings.weight differs\n"
-        "hint: give each a model_dir of its own, or a fit.ckpt_path\n",
+    assert outcome.refusal == error(
+        f"{phases}: trainer.1.init.model {rule}, and embedding_layer.word_embeddings.weight differs",
+        "give each a model_dir of its own, or a fit.ckpt_path",
     )
     fresh = "trainer.1.init.checkpoint.autoload_last_checkpoint=false"
     assert cstool("config", "validate", str(phases), "--set", *shared, fresh) == (0, SUCCESS, "")
@@ -299,11 +287,8 @@ def test_a_trainer_that_finds_nothing_to_train_is_warned_of(cstool, phases):
 
 
 def test_show_prints_every_trainer_of_a_list(cstool, phases):
-    shown = cstool("config", "show", str(phases))
-    trainers = yaml.safe_load(shown.stdout)["trainer"]
+    trainers = yaml.safe_load(shown_again(cstool, phases, phases.parent))["trainer"]
     assert [entry["trainer"]["init"]["model"]["hidden_size"] for entry in trainers] == [8, 16]
-    (phases.parent / "again.yaml").write_text(shown.stdout)
-    assert cstool("config", "show", str(phases.parent / "again.yaml")) == shown
 
 
 def test_stats_count_every_trainer_of_a_list(cstool, phases):
@@ -311,7 +296,7 @@ def test_stats_count_every_trainer_of_a_list(cstool, phases):
     titles = [line for line in outcome.stdout.splitlines() if line.startswith(str(phases))]
     rest = "gpt2, 1,024 tokens per sample. All numbers are counts; nothing is measured."
     assert titles == [f"{phases}, trainer {number} of 2: {rest}" for number in (1, 2)]
-    found = json.loads(cstool("config", "stats", str(phases), "--json").stdout)["trainers"]
+    found = cstool("config", "stats", str(phases), "--json").document["trainers"]
     assert [trainer["parameters"]["embedding"] for trainer in found] == [(11 + 1024) * 8, (11 + 1024) * 16]
 
 
@@ -334,21 +319,6 @@ def test_a_converted_file_asks_for_the_same(cstool, tmp_path, path, place):
     assert shown == expected
 
 
-def test_a_conversion_replaces_nothing(cstool, tmp_path):
-    taken = tmp_path / "taken.yaml"
-    taken.write_text("precious")
-    outcome = cstool("config", "convert_legacy", str(LEGACY_FILES[0]), "-o", str(taken))
-    message = f"error: {taken}: must be a new file, found one there\nhint: remove it, or name another file with --out\n"
-    assert outcome == (2, "", message)
-    assert taken.read_text() == "precious"
-
-
-def test_a_conversion_that_cannot_be_written_is_an_error(cstool, tmp_path):
-    target = tmp_path / "no" / "x.yaml"
-    message = f"error: {target}: cannot be written: No such file or directory\nhint: there is no folder {tmp_path}/no\n"
-    assert cstool("config", "convert_legacy", str(LEGACY_FILES[0]), "-o", str(target)) == (2, "", message)
-
-
 def test_a_file_with_mistakes_is_converted_with_a_warning(cstool, tmp_path):
     file, target = tmp_path / "x.yaml", tmp_path / "x_v2.yaml"
     file.write_text("model: {name: gpt2, hidden_sze: 8}\noptimizer: {optimizer_type: sgd, learning_rate: 0.1}\n")
@@ -360,11 +330,29 @@ def test_a_file_with_mistakes_is_converted_with_a_warning(cstool, tmp_path):
     )
 
 
-def test_a_file_of_both_layouts_is_not_converted(cstool, tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text("model: {name: gpt2}\ntrainer: {init: {}}\n")
-    rule = "model is of the older layout, trainer (line 2) of the trainer layout: a file is in one of them"
-    assert cstool("config", "convert_legacy", str(file)) == (2, "", f"error: {file}:1: {rule}\n")
+OLDER = "must be in the older layout (train_input, model, optimizer, runconfig)"
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "message"),
+    [
+        (None, "taken.yaml", "DIR/taken.yaml: must be a new file, found one there\n"
+         "hint: remove it, or name another file with --out"),
+        (None, "no/x.yaml", "DIR/no/x.yaml: cannot be written: No such file or directory\n"
+         "hint: there is no folder DIR/no"),
+        ("model: {name: gpt2}\ntrainer: {init: {}}\n", "y.yaml", "DIR/x.yaml:1: model is of the older layout, trainer "
+         "(line 2) of the trainer layout: a file is in one of them"),
+        ("trainer: {init: {}}", "y.yaml", f"DIR/x.yaml: {OLDER}, got the trainer layout\nhint: it needs no conversion"),
+        ("a: 1", "y.yaml", f"DIR/x.yaml: {OLDER}, got neither layout"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_converted_is_one_error_and_nothing_is_written(cstool, tmp_path, text, target, message):
+    (tmp_path / "taken.yaml").write_text("precious")
+    (tmp_path / "x.yaml").write_text(LEGACY_FILES[0].read_text() if text is None else text)
+    outcome = cstool("config", "convert_legacy", str(tmp_path / "x.yaml"), "-o", str(tmp_path / target))
+    assert outcome.refusal.replace(str(tmp_path), "DIR") == f"error: {message}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["taken.yaml", "x.yaml"]
+    assert (tmp_path / "taken.yaml").read_text() == "precious"
 
 
 def test_samples_are_as_long_as_their_sinks_make_them(cstool, small):
@@ -380,23 +368,12 @@ def test_samples_are_as_long_as_their_sinks_make_them(cstool, small):
     assert (outcome.code, "must leave tokens of the max_position" in outcome.stderr) == (2, True)
 
 
-def test_a_file_that_is_not_of_the_older_layout_cannot_be_converted(cstool, small, tmp_path):
-    rule = "must be in the older layout (train_input, model, optimizer, runconfig)"
-    message = f"error: {small}: {rule}, got the trainer layout\nhint: it needs no conversion\n"
-    assert cstool("config", "convert_legacy", str(small)) == (2, "", message)
-    (tmp_path / "other.yaml").write_text("a: 1")
-    message = f"error: {tmp_path}/other.yaml: {rule}, got neither layout\n"
-    assert cstool("config", "convert_legacy", str(tmp_path / "other.yaml")) == (2, "", message)
-
-
 def test_the_keys_are_those_of_the_documentation(cstool, golden):
-    outcome = cstool("config", "keys")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("../../docs/keys.md", outcome.stdout)
+    golden("../../docs/keys.md", cstool("config", "keys").said)
 
 
 def test_the_keys_are_there_as_json(cstool):
-    found = json.loads(cstool("config", "keys", "--json").stdout)
+    found = cstool("config", "keys", "--json").document
     loop = next(table for table in found["trainer"] if table["places"] == ["trainer.init.loop"])
     steps = {"name": "max_steps", "fate": "acted on", "values": "a whole number from 1", "default": ""}
     assert steps in loop["keys"]

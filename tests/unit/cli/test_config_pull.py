@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stock_file_is_written_into_the_working_directory(cstool, tmp_path):
-    assert cstool("config", "pull", "gpt_tiny") == (
-        0,
-        "gpt_tiny.yaml: written. `cstool run --params gpt_tiny.yaml` trains it.\n",
-        "",
-    )
+    said = "gpt_tiny.yaml: written. `cstool run --params gpt_tiny.yaml` trains it.\n"
+    assert cstool("config", "pull", "gpt_tiny") == (0, said, "")
     assert Path("gpt_tiny.yaml").read_text().splitlines()[:45] == stock_text("gpt_tiny").splitlines()[:45]
     assert load_params("gpt_tiny.yaml").resolved() == load_params("gpt_tiny").resolved()
 
@@ -38,11 +34,9 @@ def test_into_a_folder_or_a_file_with_other_values(cstool):
 
 def test_a_file_that_is_there_stays_but_where_it_is_forced(cstool):
     Path("gpt_tiny.yaml").write_text("mine\n")
-    assert cstool("config", "pull", "gpt_tiny") == (
-        2,
-        "",
-        "error: gpt_tiny.yaml: must be a new file, found one there\n"
-        "hint: --force replaces it, --out names another file\n",
+    rule = "error: gpt_tiny.yaml: must be a new file, found one there\n"
+    assert (
+        cstool("config", "pull", "gpt_tiny").refusal == f"{rule}hint: --force replaces it, --out names another file\n"
     )
     assert Path("gpt_tiny.yaml").read_text() == "mine\n"
     assert cstool("config", "pull", "gpt_tiny", "--force").code == 0
@@ -52,31 +46,23 @@ def test_a_file_that_is_there_stays_but_where_it_is_forced(cstool):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("config", "pull", "gpt-tiny.yaml"),
-            "error: gpt-tiny.yaml: must be the name of a stock params file\nhint: did you mean gpt_tiny?\n",
-        ),
-        (
-            ("model", "describe", "nothing"),
-            "error: nothing: must be the name of a stock params file\nhint: `cstool model list` lists them\n",
-        ),
-        (
-            ("config", "pull", "gpt_tiny", "--set", "trainer.init.model.hiden_size=3"),
-            "error: --set trainer.init.model.hiden_size=3: is not a known key\nhint: did you mean hidden_size?\n",
-        ),
-        (
-            ("config", "pull", "gpt_tiny", "--out", "no/own.yaml"),
-            "error: no/own.yaml: cannot be written: No such file or directory\nhint: there is no folder no\n",
-        ),
+        ("config pull gpt-tiny.yaml",
+         "gpt-tiny.yaml: must be the name of a stock params file\nhint: did you mean gpt_tiny?"),
+        ("model describe nothing",
+         "nothing: must be the name of a stock params file\nhint: `cstool model list` lists them"),
+        ("config pull gpt_tiny --set trainer.init.model.hiden_size=3",
+         "--set trainer.init.model.hiden_size=3: is not a known key\nhint: did you mean hidden_size?"),
+        ("config pull gpt_tiny --out no/own.yaml",
+         "no/own.yaml: cannot be written: No such file or directory\nhint: there is no folder no"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_one_error_and_nothing_is_written(cstool, tmp_path, arguments, message):
-    assert cstool(*arguments) == (2, "", message)
+    assert cstool(*arguments.split()) == (2, "", f"error: {message}\n")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_models_are_listed_with_their_parameters_the_smallest_first(cstool):
-    listed = json.loads(cstool("model", "list", "--json").stdout)["models"]
+    listed = cstool("model", "list", "--json").document["models"]
     assert sorted(model["name"] for model in listed) == list(stock_names())
     counts = [model["parameters"] for model in listed]
     assert counts == sorted(counts)
@@ -91,8 +77,6 @@ def test_models_are_listed_with_their_parameters_the_smallest_first(cstool):
 
 
 def test_a_model_is_described_with_what_to_type_next(cstool, golden):
-    outcome = cstool("model", "describe", "gpt_tiny")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/model_describe.txt", outcome.stdout)
-    document = json.loads(cstool("model", "describe", "fc_mnist", "--json").stdout)
+    golden("cli/model_describe.txt", cstool("model", "describe", "gpt_tiny").said)
+    document = cstool("model", "describe", "fc_mnist", "--json").document
     assert (document["width"], document["heads"], document["parameters"]) == ([256, 128], None, 235_146)

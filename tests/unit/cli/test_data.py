@@ -29,10 +29,13 @@ def prepare(cstool, sources, tmp_path):
     return run
 
 
-def test_preparing_text_tells_the_size_of_both_parts(prepare, golden, tmp_path):
-    outcome = prepare()
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/prepare_text.txt", re.sub(r"in \d+\.\d s", "in S s", outcome.stdout.replace(str(tmp_path), "DIR")))
+TOKENS = ("--train_tokenizer", "258", "--packing", "documents", "--shuffle_seed", "1")
+
+
+@pytest.mark.parametrize(("flags", "name"), [((), "text"), (TOKENS, "tokens")])
+def test_preparing_text_tells_the_size_of_both_parts(prepare, golden, tmp_path, flags, name):
+    stdout = prepare(*flags).said.replace(str(tmp_path), "DIR")
+    golden(f"cli/prepare_{name}.txt", re.sub(r"in \d+\.\d s", "in S s", stdout))
 
 
 def test_a_share_that_is_the_one_asked_for_is_not_told(cstool, tmp_path):
@@ -53,7 +56,7 @@ def test_files_that_are_no_text_are_told(cstool, tmp_path):
             "Not text: 2 files with zero bytes, 190 B, such as b.png; give sources without such files, and "
             "--overwrite, unless they are meant"
         )
-    found = json.loads(cstool(*command, "--json").stdout)
+    found = cstool(*command, "--json").document
     assert found["binary"] == {"files": 2, "size_bytes": 190, "first": "b.png"}
     (source / "b.png").unlink()
     (source / "c.png").unlink()
@@ -71,9 +74,7 @@ def test_json_lines_are_documents_from_the_command_to_the_information(cstool, tm
         f"error: {tmp_path}/x.jsonl:1: must have its text under a usual key (text, content, document, body, "
         'raw_content), got texts under "id", "story"\nhint: name the key, for example --jsonl_key story\n',
     )
-    outcome = cstool(*command, "--jsonl_key", "story")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert [line.split()[:3] for line in outcome.stdout.splitlines()[1:4]] == [
+    assert [line.split()[:3] for line in cstool(*command, "--jsonl_key", "story").said.splitlines()[1:4]] == [
         ["part", "files", "documents"],
         ["train", "1", "238"],
         ["val", "1", "62"],
@@ -84,28 +85,17 @@ def test_json_lines_are_documents_from_the_command_to_the_information(cstool, tm
     assert cstool("data", "check", str(tmp_path / "text")).code == 0
 
 
-def test_text_that_is_already_prepared_is_kept(prepare, tmp_path):
-    prepare()
+def test_text_that_is_already_prepared_is_kept_and_the_summary_is_there_as_json(prepare, tmp_path):
+    document = prepare("--json").document
+    assert document["path"] == f"{tmp_path}/text"
+    assert document["train"]["files"] + document["val"]["files"] == 20
     assert prepare().stdout.splitlines()[0] == f"{tmp_path}/text: already prepared"
 
 
-def test_the_summary_is_there_as_json(prepare, tmp_path):
-    document = json.loads(prepare("--json").stdout)
-    assert document["path"] == f"{tmp_path}/text"
-    assert document["train"]["files"] + document["val"]["files"] == 20
-
-
-def test_a_summary_tells_of_the_tokenizer(prepare, golden, tmp_path):
-    outcome = prepare("--train_tokenizer", "258", "--packing", "documents", "--shuffle_seed", "1")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/prepare_tokens.txt", re.sub(r"in \d+\.\d s", "in S s", outcome.stdout.replace(str(tmp_path), "DIR")))
-
-
 def test_info_says_what_a_data_set_is(prepare, cstool, golden, tmp_path):
-    prepare("--train_tokenizer", "258", "--packing", "documents", "--shuffle_seed", "1")
-    outcome = cstool("data", "info", str(tmp_path / "text"))
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/data_info.txt", outcome.stdout.replace(str(tmp_path), "DIR"))
+    prepare(*TOKENS)
+    stdout = cstool("data", "info", str(tmp_path / "text")).said
+    golden("cli/data_info.txt", stdout.replace(str(tmp_path), "DIR"))
 
 
 def test_info_is_there_as_json(prepare, cstool, golden, tmp_path):
@@ -157,7 +147,7 @@ def test_digits_are_told_in_one_line(cstool, tmp_path):
     line = "prepared, 1,797 pictures: 1,438 train, 359 val\n"
     assert cstool(*command) == (0, f"{tmp_path}/digits: {line}", "")
     assert cstool(*command) == (0, f"{tmp_path}/digits: already {line}", "")
-    assert json.loads(cstool(*command, "--json").stdout) == {
+    assert cstool(*command, "--json").document == {
         "path": f"{tmp_path}/digits", "train": 1438, "val": 359, "already_prepared": True
     }  # fmt: skip
 
@@ -175,41 +165,24 @@ def test_other_arguments_need_overwrite(prepare, tmp_path):
         "arguments\nhint: add --overwrite to replace it, or give another --output\n"
     )
     assert prepare("--seed", "5") == (2, "", message)
-
-
-def test_overwrite_replaces_a_different_data_set(prepare, tmp_path):
-    prepare()
     assert prepare("--seed", "5", "--overwrite").stdout.startswith(f"{tmp_path}/text: prepared in ")
 
 
 def test_the_baseline_is_one_line(prepare, cstool, tmp_path):
     prepare()
-    outcome = cstool("data", "baseline", str(tmp_path / "text"))
     pattern = rf"Held-out loss of a bigram model of {tmp_path}/text: \d\.\d{{5}} nats per byte\n"
-    assert (outcome.code, outcome.stderr) == (0, "")
-    assert re.fullmatch(pattern, outcome.stdout)
-
-
-def test_the_baseline_is_there_as_json(prepare, cstool, tmp_path):
-    prepare()
-    document = json.loads(cstool("data", "baseline", str(tmp_path / "text"), "--json").stdout)
+    assert re.fullmatch(pattern, cstool("data", "baseline", str(tmp_path / "text")).said)
+    document = cstool("data", "baseline", str(tmp_path / "text"), "--json").document
     assert (document["path"], document["model"]) == (f"{tmp_path}/text", "bigram")
     assert 0 < document["loss"] < 6
-
-
-def test_the_baseline_of_tokens_is_that_of_tokens(prepare, cstool, tmp_path):
-    prepare("--train_tokenizer", "258")
-    outcome = cstool("data", "baseline", str(tmp_path / "text"))
-    assert (outcome.code, outcome.stdout.split()[-3:]) == (0, ["nats", "per", "token"])
+    prepare("--train_tokenizer", "258", "--overwrite")
+    assert cstool("data", "baseline", str(tmp_path / "text")).said.endswith(" nats per token\n")
 
 
 def test_a_baseline_of_pictures_is_refused(cstool, tmp_path):
     cstool("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
-    outcome = cstool("data", "baseline", str(tmp_path / "digits"))
-    assert (outcome.code, outcome.stderr.splitlines()[0]) == (
-        2,
-        f"error: {tmp_path}/digits/train: must be a folder with files *.h5, found nothing there",
-    )
+    message = f"error: {tmp_path}/digits/train: must be a folder with files *.h5, found nothing there\n"
+    assert cstool("data", "baseline", str(tmp_path / "digits")).refusal.startswith(message)
 
 
 def test_a_baseline_of_nothing_says_how_to_make_a_data_set(cstool, tmp_path):

@@ -50,17 +50,15 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_report_with_its_tables(cstool, golden):
-    outcome = cstool(
+    stdout = cstool(
         "estimate", "-p", "gpt.yaml", "--num_csx", "1,2,4..192", "--sparsity", "0,0.5,0.9", "--tokens", "300B"
-    )
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/estimate.txt", outcome.stdout)
+    ).said
+    golden("cli/estimate.txt", stdout)
 
 
 def test_a_pipelined_model(cstool, golden):
-    outcome = cstool("estimate", "-p", "fc.yaml", "--num_csx", "1,2", "--execution_mode", "pipelined")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/estimate_pipelined.txt", outcome.stdout)
+    stdout = cstool("estimate", "-p", "fc.yaml", "--num_csx", "1,2", "--execution_mode", "pipelined").said
+    golden("cli/estimate_pipelined.txt", stdout)
 
 
 def test_a_sparse_model_says_so(cstool):
@@ -69,25 +67,23 @@ def test_a_sparse_model_says_so(cstool):
     # Of 24 layers, 4 x 2048^2 + 2 x 2048 x 8192 weights each.
     zeros = 24 * 3 * (4 * 2048**2 + 2 * 2048 * 8192) // 4
     assert f"zeros           {zeros:,} of all weights, 68.9%, are not stored, streamed or multiplied\n" in streamed
-    assert (
-        json.loads(cstool("estimate", *flags, "weight_streaming", "--json").stdout)["modelled"]["zero_weights"] == zeros
-    )
+    assert cstool("estimate", *flags, "weight_streaming", "--json").document["modelled"]["zero_weights"] == zeros
     pipelined = cstool("estimate", "-p", "fc.yaml", "--sparsity", "0.5", "--execution_mode", "pipelined").stdout
     assert "note: sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them\n" in pipelined
 
 
 def test_the_first_share_of_zeros_takes_the_place_of_that_of_the_file(cstool):
     flags = ("-p", "gpt.yaml", "--execution_mode", "weight_streaming", "--json")
-    dense = json.loads(cstool("estimate", *flags).stdout)["modelled"]
+    dense = cstool("estimate", *flags).document["modelled"]
     over = ("--set", "trainer.init.sparsity=0.9", "--sparsity", "0,0.5")
-    found = json.loads(cstool("estimate", *flags, *over).stdout)["modelled"]
+    found = cstool("estimate", *flags, *over).document["modelled"]
     assert found["step_s"] == dense["step_s"]
     assert [row["zero_weights"] > 0 for row in found["sparsities"]] == [False, True]
 
 
 def test_the_document_has_the_kernels_of_the_compiler_and_everything_modelled_under_that_name(cstool):
     flags = ("-p", "gpt.yaml", "--execution_mode", "weight_streaming")
-    found = json.loads(cstool("estimate", *flags, "--num_csx", "1,4", "--sparsity", "0,0.5", "--json").stdout)
+    found = cstool("estimate", *flags, "--num_csx", "1,4", "--sparsity", "0,0.5", "--json").document
     assert list(found) == ["model", "parameters", "system", "modelled"]
     modelled = found["modelled"]
     assert modelled["num_csx"] == 1
@@ -127,14 +123,12 @@ def test_a_timeline_is_written(cstool):
 
 @pytest.mark.usefixtures("predicted_once")
 def test_published_results(cstool, golden):
-    outcome = cstool("estimate", "--validate")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    golden("cli/estimate_validate.txt", outcome.stdout)
+    golden("cli/estimate_validate.txt", cstool("estimate", "--validate").said)
 
 
 @pytest.mark.usefixtures("predicted_once")
 def test_published_results_for_scripts(cstool):
-    found = json.loads(cstool("estimate", "--validate", "--json").stdout)
+    found = cstool("estimate", "--validate", "--json").document
     assert found["errors"]["fitted"]["count"] == 1
     assert found["errors"]["held out"]["count"] >= 19
     assert all(result["modelled"] > 0 for result in found["results"])
@@ -144,9 +138,6 @@ def test_published_results_for_scripts(cstool):
     ("flags", "message"),
     [
         ((), "--params is missing\nhint: cstool estimate --params FILE, or cstool estimate --validate"),
-        (("-p", "gpt.yaml", "--num_csx", "193"),
-         "--num_csx: must be at most 192, the systems of a cluster of cs2, got 193\n"
-         "hint: --system cs3 has clusters of that size"),
         (("-p", "gpt.yaml", "--num_csx", "none"),
          "--num_csx: must be numbers of systems, got none\nhint: such as 4, or 1,2,4..192, where .. doubles"),
         (("-p", "gpt.yaml", "--memoryx", "20GB"),
@@ -154,8 +145,6 @@ def test_published_results_for_scripts(cstool):
          "hint: the smallest unit that holds it is 1.5 TB, of cs2: --system cs2 --memoryx 1.5TB"),
         (("-p", "two.yaml"), "--params: must be of one trainer, got 2 in two.yaml\nhint: estimate them apart"),
         (("-p", "gpt.yaml", "--tokens", "0"), "--tokens: must be more than zero, such as 300B, got 0"),
-        (("-p", "gpt.yaml", "--system", "cs4"),
-         "cs4: is not a known system\nhint: did you mean cs3? known are cs1, cs2, cs3, and paths of YAML files"),
         (("-p", "gpt.yaml", "--sparsity", "-0.5"),
          "--sparsity: must be shares of zeros from 0 to below 1, got -0.5\nhint: such as 0,0.5,0.9"),
         (("-p", "none.yaml"),
@@ -171,9 +160,10 @@ def test_published_results_for_scripts(cstool):
          "--trace: must be in a folder that can be written, got none/step.json: No such file or directory\n"
          "hint: create the folder first"),
         (("-p", "gpt.yaml", "--plot", "step.gif"), "--plot: must end in .svg or .png, got step.gif"),
+        (("-p", "gpt.yaml", "--plot", "step"), "--plot: must end in .svg or .png, got step"),
+        (("-p", "gpt.yaml", "--plot", "none/a.png"), "none/a.png: cannot be written: No such file or directory"),
         (("-p", "gpt.yaml", "--csv", "none/rows.csv"), "none/rows.csv: cannot be written: No such file or directory"),
         (("-p", "gpt.yaml", "--csv", "gpt.yaml"), "--csv: must end in .csv, got gpt.yaml"),
-        (("-p", "gpt.yaml", "--csv", "/dev/stdout"), "--csv: must end in .csv, got /dev/stdout"),
         (("-p", "gpt.yaml", "--csv", "folder.csv"), "--csv: must be a file, got a folder: folder.csv"),
         (("-p", "gpt.yaml", "--plot", "a.svg", "--plot", "./a.svg"),
          "--plot: must be another file than --plot, got a.svg"),
@@ -187,8 +177,6 @@ def test_published_results_for_scripts(cstool):
         (("--validate", "-p", "gpt.yaml"), "--params: must be left out beside --validate, where it has no effect"),
         (("-p", "gpt.yaml", "--system", "host", "--num_csx", "4"),
          "--num_csx: must be left out beside --system host, where it has no effect"),
-        (("--validate", "--recompute", "needed"),
-         "--recompute: must be left out beside --validate, where it has no effect"),
         (("--system", "host", "--tokens", "1B"),
          "--tokens: must be left out beside --system host, where it has no effect"),
         (("-p", "gpt.yaml", "--num_csx", "8..4"),
@@ -214,29 +202,22 @@ def test_what_cannot_be_estimated(cstool, monkeypatch, flags, message):
 
 
 def write_rates() -> Path:
-    """Write them where they are looked for, outside of the folder of the test."""
+    """Write the rates, as their file has them, where they are looked for, outside of the folder of the test."""
     path = Path("..").resolve() / "host.yaml"
-    path.write_text(yaml.safe_dump(calibrated_document()))
+    path.write_text(yaml.safe_dump(asdict(round_rates())))
     return path
-
-
-def calibrated_document() -> dict[str, Any]:
-    """Return the rates as their file has them."""
-    return asdict(round_rates())
 
 
 def test_a_step_on_this_host(cstool, monkeypatch):
     monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
     host_rates.save_rates(round_rates())
-    outcome = cstool("estimate", "--system", "host", "-p", "fc.yaml", "--tokens", "1M")
-    assert (outcome.code, outcome.stderr) == (0, "")
-    lines = outcome.stdout.splitlines()
+    lines = cstool("estimate", "--system", "host", "-p", "fc.yaml", "--tokens", "1M").said.splitlines()
     assert lines[0] == "fc_mnist: 235,146 parameters, batches of 120 samples"
     assert lines[1].endswith("Predicted from what was measured on it; nothing ran.")
     assert [line.partition("  ")[0].strip() for line in lines[3:]] == [
         "step", "forward", "backward", "the rest", "grains", "MemoryX", "training",
     ]  # fmt: skip
-    document = json.loads(cstool("estimate", "--system", "host", "-p", "fc.yaml", "--json").stdout)
+    document = cstool("estimate", "--system", "host", "-p", "fc.yaml", "--json").document
     assert document["rates"]["measured_now"] is False
     assert document["predicted"]["step_s"] > 0
 

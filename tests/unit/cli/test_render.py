@@ -12,23 +12,16 @@ from hypothesis import strategies as st
 from cstool.cli.render import print_facts, print_json, print_table, table_lines
 
 
-def test_json_is_one_document(capsys):
-    print_json({"loss": 2.5, "steps": [1, 2]})
-    assert json.loads(capsys.readouterr().out) == {"loss": 2.5, "steps": [1, 2]}
-
-
-def test_numbers_that_json_does_not_have_become_null(capsys):
-    print_json({"loss": float("nan"), "metrics": [{"perplexity": float("inf")}, (1.0, -float("inf"))]})
-    document = {"loss": None, "metrics": [{"perplexity": None}, [1.0, None]]}
+def test_json_is_one_document_in_which_numbers_that_json_does_not_have_are_null(capsys):
+    metrics = [{"perplexity": float("inf")}, (1.0, -float("inf"))]
+    print_json({"loss": float("nan"), "steps": [1, 2], "best": 2.5, "metrics": metrics})
+    document = {"loss": None, "steps": [1, 2], "best": 2.5, "metrics": [{"perplexity": None}, [1.0, None]]}
     assert json.loads(capsys.readouterr().out) == document
 
 
-def test_a_table_off_a_terminal_is_plain_columns(capsys):
+def test_a_table_off_a_terminal_is_plain_columns_with_rows_or_without(capsys):
     print_table(("step", "file"), [("5", "checkpoint_5.mdl"), ("100", "checkpoint_100.mdl")], right=("step",))
     assert capsys.readouterr().out == "step  file\n   5  checkpoint_5.mdl\n 100  checkpoint_100.mdl\n"
-
-
-def test_a_table_without_rows_still_has_its_titles(capsys):
     print_table(("step", "file"), [])
     assert capsys.readouterr().out == "step  file\n"
 

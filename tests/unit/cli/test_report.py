@@ -15,29 +15,30 @@ def outcome_of(error: CstoolError, capsys: pytest.CaptureFixture[str], debug: bo
     return exit_.value.exit_code, capsys.readouterr().err
 
 
-def test_an_error_the_user_can_fix_exits_with_2_and_gives_its_hint(capsys):
-    error = DataError("datasets/text: no such folder", "`cstool data prepare text` makes it")
-    expected = "error: datasets/text: no such folder\nhint: `cstool data prepare text` makes it\n"
-    assert outcome_of(error, capsys) == (2, expected)
-
-
-def test_an_error_without_a_hint_is_one_line(capsys):
-    assert outcome_of(CstoolError("a: must be b, got c"), capsys) == (2, "error: a: must be b, got c\n")
-
-
-def test_every_problem_of_a_params_file_has_its_own_line(capsys):
-    error = ParamsError([("x.yaml:3: a: unknown key", "did you mean b?"), ("x.yaml:4: c: missing", None)])
-    expected = "error: x.yaml:3: a: unknown key\nhint: did you mean b?\nerror: x.yaml:4: c: missing\n"
-    assert outcome_of(error, capsys) == (2, expected)
-
-
-def test_a_run_whose_answer_is_no_exits_with_1(capsys):
-    assert outcome_of(NonFiniteError("step 3: loss is nan"), capsys) == (1, "error: step 3: loss is nan\n")
-
-
-def test_an_interrupted_run_exits_with_130_and_is_not_called_an_error(capsys):
-    expected = "interrupted: stopped after step 3\nhint: the same command continues\n"
-    assert outcome_of(Interrupted("stopped after step 3", "the same command continues"), capsys) == (130, expected)
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (
+            DataError("datasets/text: no such folder", "`cstool data prepare text` makes it"),
+            2,
+            "error: datasets/text: no such folder\nhint: `cstool data prepare text` makes it\n",
+        ),
+        (CstoolError("a: must be b, got c"), 2, "error: a: must be b, got c\n"),
+        (
+            ParamsError([("x.yaml:3: a: unknown key", "did you mean b?"), ("x.yaml:4: c: missing", None)]),
+            2,
+            "error: x.yaml:3: a: unknown key\nhint: did you mean b?\nerror: x.yaml:4: c: missing\n",
+        ),
+        (NonFiniteError("step 3: loss is nan"), 1, "error: step 3: loss is nan\n"),
+        (
+            Interrupted("stopped after step 3", "the same command continues"),
+            130,
+            "interrupted: stopped after step 3\nhint: the same command continues\n",
+        ),
+    ],
+)
+def test_an_error_is_its_messages_each_with_its_hint_and_an_exit_code(capsys, error, code, text):
+    assert outcome_of(error, capsys) == (code, text)
 
 
 def test_debug_adds_the_traceback(capsys):

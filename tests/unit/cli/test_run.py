@@ -18,6 +18,7 @@ from cstool.machine import data_sets
 from cstool.models import build_graph
 from cstool.run import run as run_module
 from cstool.verbs.run_log import LOG
+from tests.end_to_end.refusals import error
 
 PARAMS = """\
 trainer:
@@ -53,7 +54,7 @@ def called(monkeypatch, tmp_path):
 def raises(monkeypatch, called):
     """Let the run raise an error."""
 
-    def set_error(error: Exception) -> None:
+    def set_error(error: BaseException) -> None:
         def run(*_: Any, **__: Any) -> None:
             raise error
 
@@ -68,33 +69,16 @@ def test_without_flags_the_file_decides(cstool, called):
     assert (params.seed, params.num_csx, params.loop.max_steps, params.logging.log_level) == (7, 1, 5, "INFO")
 
 
-def test_without_flags_the_run_trains_from_the_latest_checkpoint_on_lanes_it_chooses(cstool, called):
+def test_flags_of_the_run_reach_it_and_without_them_it_trains_from_the_latest_checkpoint(cstool, called):
     cstool("run", "--params", "x.yaml")
-    del called["params"], called["artifact"], called["command"], called["log_folder"]
-    assert called == {
-        "mode": "train",
-        "checkpoint_path": None,
-        "load_checkpoint_states": None,
-        "lanes": None,
-        "sparse_kernels": "auto",
-        "trace": None,
-    }
-
-
-def test_flags_of_the_run_reach_it(cstool, called):
+    names = ("mode", "checkpoint_path", "load_checkpoint_states", "lanes", "sparse_kernels", "trace")
+    assert [called[name] for name in names] == ["train", None, None, None, "auto", None]
     cstool(
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
         *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never", "--trace", "a.json"),
     )
-    del called["params"], called["artifact"], called["command"], called["log_folder"]
-    assert called == {
-        "mode": "train_and_eval",
-        "checkpoint_path": Path("a.mdl"),
-        "load_checkpoint_states": "model",
-        "lanes": 3,
-        "sparse_kernels": "never",
-        "trace": Path("a.json"),
-    }
+    expected = ["train_and_eval", Path("a.mdl"), "model", 3, "never", Path("a.json")]
+    assert [called[name] for name in names] == expected
 
 
 @pytest.mark.parametrize(
@@ -186,20 +170,15 @@ def test_an_artifact_runs_that_was_compiled_before(cstool, called):
     assert cstool("run", "--params", "x.yaml", "--artifact", str(path)).code == 0
     assert called["artifact"] == read_artifact(path)
     outcome = cstool("run", "--params", "x.yaml", "--artifact", str(path), "--num_csx", "2")
-    assert (outcome.code, outcome.stderr) == (
-        2,
-        f"error: {path}: must be compiled for num_csx 2, got one for 1\n"
-        "hint: leave out --artifact, and the run compiles for itself\n",
+    rule, hint = (
+        "must be compiled for num_csx 2, got one for 1",
+        "leave out --artifact, and the run compiles for itself",
     )
-    outcome = cstool(
-        *("run", "--params", "x.yaml", "--artifact", str(path)), "--set", "trainer.init.model.hidden_sizes=[9]"
-    )
-    assert (outcome.code, outcome.stderr) == (
-        2,
-        f"error: {path}: must be of this model, got one with tensor fc_layers.0.y with shape (8,) instead of (9,) "
-        "in segment 0\n"
-        "hint: compile this model\n",
-    )
+    assert (outcome.code, outcome.stderr) == (2, error(f"{path}: {rule}", hint))
+    wider = ("--set", "trainer.init.model.hidden_sizes=[9]")
+    outcome = cstool("run", "--params", "x.yaml", "--artifact", str(path), *wider)
+    got = "got one with tensor fc_layers.0.y with shape (8,) instead of (9,) in segment 0"
+    assert (outcome.code, outcome.stderr) == (2, error(f"{path}: must be of this model, {got}", "compile this model"))
 
 
 def test_several_trainers_are_compiled_one_after_the_other(cstool, called):
@@ -227,24 +206,21 @@ def test_an_error_of_the_params_makes_no_model_dir(cstool, called, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.yaml"]
 
 
-def test_an_error_of_the_run_is_a_message_and_an_exit_code(cstool, raises):
-    raises(CheckpointError("a.mdl: no such file"))
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (CheckpointError("a.mdl: no such file"), 2, "error: a.mdl: no such file\n"),
+        (Interrupted("stopped by SIGTERM after step 3", "the same command continues from there"), 130,
+         "interrupted: stopped by SIGTERM after step 3\nhint: the same command continues from there\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_run_is_a_message_and_an_exit_code(cstool, raises, raised, code, said):
+    raises(raised)
+    outcome = cstool("run", "--params", "x.yaml")
+    assert (outcome.code, outcome.stderr) == (code, said)
     outcome = cstool("run", "--params", "x.yaml", "--json")
-    assert (outcome.code, outcome.stdout) == (2, "")
-    assert outcome.stderr.endswith("error: a.mdl: no such file\n")
-
-
-def test_an_interrupted_run_exits_with_130(cstool, raises):
-    raises(Interrupted("stopped by SIGTERM after step 3", "the same command continues from there"))
-    outcome = cstool("run", "--params", "x.yaml")
-    expected = "interrupted: stopped by SIGTERM after step 3\nhint: the same command continues from there\n"
-    assert (outcome.code, outcome.stderr) == (130, expected)
-
-
-def test_an_impatient_interrupt_exits_with_130(cstool, raises):
-    raises(KeyboardInterrupt())
-    outcome = cstool("run", "--params", "x.yaml")
-    assert (outcome.code, outcome.stderr) == (130, "interrupted\n")
+    assert (outcome.code, outcome.stdout, outcome.stderr.endswith(said)) == (code, "", True)
 
 
 def test_a_bug_passes_through_with_its_traceback(cstool, raises):

@@ -12,7 +12,8 @@ import threading
 import pytest
 
 from cstool.cli import surroundings
-from cstool.cli.surroundings import fault_of, lack_of_room
+from cstool.cli.screen import TextOutput
+from cstool.cli.surroundings import fault_of, harmless_streams, lack_of_room, raw_stream
 from tests.end_to_end.refusals import error
 
 PYTHON = f"{sys.executable} -m cstool"
@@ -27,6 +28,7 @@ PYTHON = f"{sys.executable} -m cstool"
         ("system show nope 2>&-", (2, "", "")),
         ("system show nope 2>/dev/full", (2, "", "")),
         ("system list >/dev/full", (2, "", error("a file or the output cannot be written: No space left on device"))),
+        ("--version >/dev/full", (2, "", error("a file or the output cannot be written: No space left on device"))),
     ],
 )  # fmt: skip
 def test_streams_that_are_closed_or_full_end_in_no_traceback(command, expected):
@@ -86,6 +88,8 @@ def test_every_lane_needs_address_space(monkeypatch, flags, threads):
         (PermissionError(errno.EACCES, "Permission denied", b"a/b"),
          "a/b: cannot be read or written, got: Permission denied"),
         (OSError(errno.EIO, "Input/output error"), "a file or the output cannot be written: Input/output error"),
+        (MemoryError("Unable to allocate 238. GiB"), "the memory of this machine does not suffice: Unable to allocate "
+         "238. GiB\nhint: a smaller model, batch_size or max_sequence_length needs less"),
         (MemoryError(), "the memory of this machine does not suffice: there is no more\n"
          "hint: a smaller model, batch_size or max_sequence_length needs less"),
         (RuntimeError("can't start new thread"), "the system must let this process start another thread, it refuses\n"
@@ -99,15 +103,7 @@ def test_what_the_machine_is_to_blame_for_is_a_message(fault, message):
 
 
 @pytest.mark.parametrize(
-    "bug",
-    [
-        OSError("of HDF5, without a number"),
-        RuntimeError("x"),
-        ImportError("x"),
-        RecursionError(),
-        UnicodeError(),
-        ValueError(),
-    ],
+    "bug", [OSError("no number"), *(kind("x") for kind in (RuntimeError, ImportError, ValueError))]
 )
 def test_bugs_are_not(bug):
     assert fault_of(bug) is None
@@ -126,3 +122,24 @@ def test_threads_that_cannot_be_started_are_one_error(cstool, monkeypatch, tmp_p
         "the system must let this process start another thread, it refuses",
         "fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed",
     ))  # fmt: skip
+
+
+def test_control_characters_are_shown_and_line_ends_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    with harmless_streams():
+        print("a\x1b[31m\n\tb")
+        print("c\u202e", file=sys.stderr)
+    print("\x1b after")
+    assert capsys.readouterr() == ("a\\x1b[31m\n\tb\n\x1b after\n", "c\\u202e\n")
+
+
+def test_text_that_a_model_wrote_goes_through_a_pipe_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with harmless_streams():
+        TextOutput().write("a\x1b\u202e\r\n")
+    assert capsys.readouterr().out == "a\x1b\u202e\r\n"
+
+
+def test_a_raw_stream_is_the_stream_behind() -> None:
+    before = sys.stdout
+    with harmless_streams():
+        assert (raw_stream(sys.stdout), sys.stdout is before) == (before, False)
+    assert (raw_stream(sys.stdout), sys.stdout) == (before, before)

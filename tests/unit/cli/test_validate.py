@@ -66,12 +66,9 @@ def test_the_whole_log_stays_in_a_folder_that_was_named(cstool, called):
 
 
 def test_who_looks_for_an_evaluation_is_told_where_it_is(cstool, called):
-    outcome = cstool("validate", "-p", "x.yaml", "--checkpoint_path", "a.mdl")
-    assert outcome == (
-        2,
-        "",
+    assert cstool("validate", "-p", "x.yaml", "--checkpoint_path", "a.mdl").refusal == (
         "error: --checkpoint_path: is not for validate, whose runs begin afresh, sparse and dense\n"
-        "hint: to evaluate a checkpoint, `cstool run --mode eval --params x.yaml --checkpoint_path a.mdl`\n",
+        "hint: to evaluate a checkpoint, `cstool run --mode eval --params x.yaml --checkpoint_path a.mdl`\n"
     )
 
 

@@ -62,10 +62,6 @@ def test_all_that_is_wrong_with_overrides_is_told_at_once():
     )
 
 
-def test_arguments_are_named_as_they_are_given():
-    assert refused(lambda: cstool.train(GPT, max_steps="x")) == "max_steps: must be a whole number, got 'x'"  # type: ignore[arg-type]
-
-
 def test_loaded_params_are_not_changed():
     params = cstool.load_params(GPT)
     hint = "\nhint: `load_params` takes overrides"
@@ -78,17 +74,21 @@ def test_loaded_params_are_not_changed():
     assert cstool.estimate(params, num_csx=2).num_csx == 2
 
 
-def test_words_and_threads_are_checked():
-    assert refused(lambda: cstool.RunRequest(mode="trains")) == (
-        "mode: must be one of train, eval, train_and_eval, eval_all, got 'trains'\nhint: did you mean train?"
-    )
-    assert refused(lambda: cstool.RunRequest(sparse_kernels="x")) == (
-        "sparse_kernels: must be one of auto, always, never, measure, got 'x'"
-    )
-    assert refused(lambda: cstool.RunRequest(lanes=0)) == (
-        "lanes: must be at least 1, got 0\nhint: None takes as many as there are cores"
-    )
-    assert refused(lambda: screen_of("bars")) == "progress: must be one of auto, none, got 'bars'"  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cstool.RunRequest(mode="trains"),
+         "mode: must be one of train, eval, train_and_eval, eval_all, got 'trains'\nhint: did you mean train?"),
+        (lambda: cstool.RunRequest(sparse_kernels="x"),
+         "sparse_kernels: must be one of auto, always, never, measure, got 'x'"),
+        (lambda: cstool.RunRequest(lanes=0),
+         "lanes: must be at least 1, got 0\nhint: None takes as many as there are cores"),
+        (lambda: screen_of("bars"), "progress: must be one of auto, none, got 'bars'"),
+        (lambda: cstool.train(GPT, max_steps="x"), "max_steps: must be a whole number, got 'x'"),
+    ],
+)  # fmt: skip
+def test_arguments_are_checked_and_named_as_they_are_given(call, message):
+    assert refused(call) == message
 
 
 def test_params_that_ask_for_no_run_are_refused_where_one_is_asked_for():

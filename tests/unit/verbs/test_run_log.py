@@ -33,28 +33,26 @@ def lines_of(text: str) -> list[str]:
     return STAMP.sub("", text).splitlines()
 
 
-def test_the_log_begins_with_folder_and_command_in_the_vendors_format(tmp_path, shown):
-    with run_log(tmp_path, "INFO", shown, {}):
+def test_the_log_begins_with_folder_and_command_in_the_vendors_format_and_the_file_is_as_the_screen(tmp_path, shown):
+    with run_log(tmp_path, "INFO", shown, {}) as folder:
         LOG.info("| Train Device=CSX, Step=%d", 1)
     assert lines_of(shown.stream.getvalue()) == [
         f"INFO:   Current Working Directory: {Path.cwd()}",
         "INFO:   Running command: cstool run --params 'my file.yaml'",
         "INFO:   | Train Device=CSX, Step=1",
     ]
-
-
-def test_the_file_has_the_lines_of_the_screen(tmp_path, shown):
-    with run_log(tmp_path, "INFO", shown, {}) as folder:
-        LOG.info("one")
     assert (folder / "run.log").read_text() == shown.stream.getvalue()
+    assert (LOG.handlers, LOG.propagate, LOG.level) == ([], True, logging.NOTSET)
 
 
-def test_a_run_has_its_own_folder_and_two_links_to_it(tmp_path, shown):
-    with run_log(tmp_path, "INFO", shown, {}) as folder:
+def test_a_run_has_its_own_folder_with_the_params_in_their_order_and_two_links_to_it(tmp_path, shown):
+    with run_log(tmp_path, "INFO", shown, {"trainer": {"init": {"seed": 1, "loop": {"max_steps": 2}}}}) as folder:
         pass
     assert re.fullmatch(r"\d{8}_\d{6}", folder.name)
     assert os.readlink(tmp_path / "cerebras_logs" / "latest") == folder.name
     assert os.readlink(tmp_path / "latest_run.log") == f"cerebras_logs/{folder.name}/run.log"
+    written = (folder / "trainer_params.yaml").read_text()
+    assert written == "trainer:\n  init:\n    seed: 1\n    loop:\n      max_steps: 2\n"
 
 
 def test_runs_of_the_same_second_do_not_share_a_folder(tmp_path, shown, monkeypatch):
@@ -99,13 +97,6 @@ def test_a_bug_is_in_the_file_with_its_traceback(tmp_path, shown):
     assert lines[-1] == "ZeroDivisionError: oops"
 
 
-def test_the_params_lie_beside_the_log_in_their_order(tmp_path, shown):
-    with run_log(tmp_path, "INFO", shown, {"trainer": {"init": {"seed": 1, "loop": {"max_steps": 2}}}}) as folder:
-        pass
-    written = (folder / "trainer_params.yaml").read_text()
-    assert written == "trainer:\n  init:\n    seed: 1\n    loop:\n      max_steps: 2\n"
-
-
 class ClosedPipe(io.StringIO):
     def write(self, _: str) -> int:
         raise BrokenPipeError
@@ -116,12 +107,6 @@ def test_a_reader_that_went_away_does_not_stop_the_run(tmp_path, capsys):
         LOG.info("one")
     assert lines_of((folder / "run.log").read_text())[-1] == "INFO:   one"
     assert capsys.readouterr().err == ""
-
-
-def test_after_the_run_the_logger_is_as_before(tmp_path, shown):
-    with run_log(tmp_path, "INFO", shown, {}):
-        pass
-    assert (LOG.handlers, LOG.propagate, LOG.level) == ([], True, logging.NOTSET)
 
 
 def test_a_model_dir_that_is_a_file_is_refused(tmp_path, shown):
