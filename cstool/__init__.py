@@ -26,8 +26,6 @@ Glossary, the field's words and only they:
 - *window*: the last tokens that a token attends to; *sink*: a first token that all attend to, whatever the window.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """A text file is there whole, or as it was before."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

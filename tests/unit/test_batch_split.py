@@ -1,7 +1,5 @@
 """Divisors, and the hint that names the nearest."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

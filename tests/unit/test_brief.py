@@ -1,7 +1,5 @@
 """What holds much shows little: one line, and a small table in a notebook."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.brief import Brief

@@ -1,7 +1,5 @@
 """A trace as a file: what Perfetto needs to find in it, and spans of a lane that follow or nest."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

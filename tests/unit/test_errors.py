@@ -1,7 +1,5 @@
 """What a user reads when something is wrong, and how the process ends."""
 
-from __future__ import annotations
-
 from cstool import errors
 from cstool.errors import CstoolError, ParamsError
 

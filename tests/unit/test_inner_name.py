@@ -1,7 +1,5 @@
 """A name that a file gives does not leave its folder."""
 
-from __future__ import annotations
-
 import pytest
 
 from cstool.atomic_file import is_inner_name, is_plain_name

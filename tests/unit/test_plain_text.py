@@ -1,7 +1,5 @@
 """Text of files, as messages show it."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """Folders that nobody else can change."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Random numbers are a function of what they are for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The root command: help, version, and what is wrong with a command line."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`cstool checkpoint`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`cstool compile`: what it writes, prints and refuses."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a shell offers behind a word that is begun."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

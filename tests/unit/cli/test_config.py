@@ -1,7 +1,5 @@
 """`cstool config`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

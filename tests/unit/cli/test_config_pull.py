@@ -1,7 +1,5 @@
 """`cstool config pull` and `cstool model`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`cstool data`."""
 
-from __future__ import annotations
-
 import json
 import re
 

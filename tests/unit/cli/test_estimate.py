@@ -1,7 +1,5 @@
 """`cstool estimate`: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The pictures of `cstool estimate`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Log lines fit a terminal: fields go, words stay whole, commands can still be copied."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 

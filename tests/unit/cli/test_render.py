@@ -1,7 +1,5 @@
 """Results as people and scripts read them."""
 
-from __future__ import annotations
-
 import json
 import sys
 

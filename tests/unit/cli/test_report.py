@@ -1,7 +1,5 @@
 """Errors become messages."""
 
-from __future__ import annotations
-
 import pytest
 import typer
 

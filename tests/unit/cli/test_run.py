@@ -1,7 +1,5 @@
 """`cstool run`: what its flags mean. What a run does is the specification of `cstool.run`."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

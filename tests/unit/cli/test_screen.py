@@ -1,7 +1,5 @@
 """Log lines and progress on a terminal and elsewhere."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

@@ -1,7 +1,5 @@
 """What a process is given: streams that are closed, little memory, and errors that the machine is to blame for."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """`cstool system`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cstool.system import load_system

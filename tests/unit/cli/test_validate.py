@@ -1,7 +1,5 @@
 """`cstool validate`: what its flags mean and how a verdict reads. What it compares is the package's specification."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `import cstool` offers: importable, documented, typed, in a reference; and imported late."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """What a verb is given: files, loaded params, overrides, words."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Progress bars fit the terminal."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

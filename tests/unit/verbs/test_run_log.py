@@ -1,7 +1,5 @@
 """The log of a run, on the screen and in the model directory."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os
