@@ -34,8 +34,6 @@ from cstool.verbs.compiling import check_kernels, compile_trainers, diff_artifac
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cstool.verbs.results import Params
-
 
 class CompileGroup(Group):
     """A group that compiles where no command is named; its --set takes several values in a row."""
@@ -97,7 +95,12 @@ def compile_(
     if plot and len(trainers) > 1:
         raise CompileError(f"--plot: must be for one trainer, got {len(trainers)} in {params}", "plot them apart")
     if validate_only:
-        _validate(trainers, as_json)
+        found = check_kernels(trainers)
+        if as_json:
+            print_json(found[0] if len(found) == 1 else {"trainers": found})
+            return
+        for each in found:
+            print_line(f"{each.model}: {each.ops:,} ops in {each.kernels:,} kernels, each of which there is")
         return
 
     every = compile_trainers(
@@ -160,16 +163,6 @@ def show(
         print_json(artifact_document(compiled))
     else:
         print_artifact(compiled)
-
-
-def _validate(trainers: Sequence[Params], as_json: bool) -> None:
-    found = check_kernels(trainers)
-    if as_json:
-        documents = [each._asdict() for each in found]
-        print_json(documents[0] if len(documents) == 1 else {"trainers": documents})
-        return
-    for each in found:
-        print_line(f"{each.model}: {each.ops:,} ops in {each.kernels:,} kernels, each of which there is")
 
 
 def check_plots(plots: Sequence[Path], error: type[CstoolError] = CompileError) -> None:

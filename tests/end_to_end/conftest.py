@@ -1,8 +1,9 @@
 """Fixtures of the tests that type commands."""
 
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from cstool.cli import main
 from cstool.data import TextRequest, prepare_text
+from tests.end_to_end.disk import Disk
 from tests.end_to_end.refusals import Outcome, error, kept
 from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text
 
@@ -78,3 +80,17 @@ def ready(trained, tmp_path) -> Path:
     file = tmp_path / "params.yaml"
     file.write_text(file.read_text().replace(str(trained), str(tmp_path)))
     return file
+
+
+@pytest.fixture
+def make_disk() -> Iterator[Callable[[Path, int], Disk]]:
+    """Make small disks, by their place and their size, which are gone after the test."""
+    places = []
+
+    def make(place: Path, size_bytes: int) -> Disk:
+        places.append(place)
+        return Disk(place, size_bytes)
+
+    yield make
+    for place in places:
+        subprocess.run(["umount", str(place)], capture_output=True)

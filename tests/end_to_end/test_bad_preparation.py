@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from cstool.data import text
-from tests.end_to_end.disk import Disk
 from tests.end_to_end.refusals import Outcome, error
 
 Cstool = Callable[..., Outcome]
@@ -122,19 +121,12 @@ def test_a_data_set_is_checked_and_every_finding_listed(cstool, tmp_path, source
     )
 
 
-@pytest.fixture
-def make_disk(tmp_path) -> Iterator[Callable[[int], Disk]]:
-    place = tmp_path / "disk"
-    yield lambda size_bytes: Disk(place, size_bytes)
-    subprocess.run(["umount", str(place)], capture_output=True)
-
-
 @pytest.mark.parametrize("flags", [(), ("--train_tokenizer", 300)], ids=["bytes", "tokens"])
 @pytest.mark.parametrize("pages", [0, 1, 2, 3, 20, 30])
 def test_a_full_disk_is_no_loss(cstool, tmp_path, source, make_disk, flags, pages):
     """Wherever the disk is full: at the lock, in the head of a file, within one, or after some."""
     assert prepare(cstool, source, tmp_path / "straight", *flags).code == 0
-    disk = make_disk(4096 * (pages + 1))
+    disk = make_disk(tmp_path / "disk", 4096 * (pages + 1))
     if pages == 0:
         (disk.place / "filler").write_bytes(bytes(4096))
     output = disk.place / "out"

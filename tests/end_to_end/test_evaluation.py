@@ -262,16 +262,8 @@ STOP = {"EarlyStopping": {"monitor": "eval/wiki_val/loss", "patience": 2, "min_d
 
 def stopping(folder: Path, texts: Path, **changes: Any) -> Path:
     """Write the params of a run that stops early, after an evaluation at which it saves itself or not."""
-    return params_file(
-        folder,
-        texts,
-        **{
-            "init__loop": {"max_steps": 30, "eval_frequency": 2},
-            "init__checkpoint": {"steps": 3},
-            "init__callbacks": [STOP],
-            **changes,
-        },
-    )
+    settings = {"init__loop": {"max_steps": 30, "eval_frequency": 2}, "init__checkpoint": {"steps": 3}}
+    return params_file(folder, texts, **{**settings, "init__callbacks": [STOP], **changes})
 
 
 @pytest.fixture(scope="module")

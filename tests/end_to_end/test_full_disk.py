@@ -5,8 +5,6 @@ In the expected messages TMP is the folder of the test.
 
 import os
 import re
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 
 from cstool.machine.appliance import Appliance
 from cstool.store import committed_step
-from tests.end_to_end.disk import Disk, largest_file
+from tests.end_to_end.disk import largest_file
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import bits, latest_bits
@@ -43,20 +41,13 @@ def store_bytes(tmp_path_factory, data) -> int:
     return (folder / "model_dir" / "memoryx.h5").stat().st_size
 
 
-@pytest.fixture
-def make_disk(tmp_path) -> Iterator[Callable[[int], Disk]]:
-    place = tmp_path / "model_dir"
-    yield lambda size_bytes: Disk(place, size_bytes)
-    subprocess.run(["umount", str(place)], capture_output=True)
-
-
 def counts_aside(text: str) -> str:
     """Return a text with N in place of every number: what is free depends on what logs take."""
     return re.sub(r"\b[\d,]+\b|(?<=_)\d+", "N", text)
 
 
 def test_a_run_that_does_not_fit_does_not_begin(cstool, tmp_path, data, store_bytes, make_disk):
-    disk = make_disk(store_bytes - 2**15)
+    disk = make_disk(tmp_path / "model_dir", store_bytes - 2**15)
     outcome = cstool("run", "-p", params(tmp_path, data))
     message = f"{FILE}: MemoryX needs N bytes of disk, N are free"
     assert counts_aside(outcome.stderr) == error(message, f"{FREE_SOME}; memoryx.commit_steps: N needs about half")
@@ -75,7 +66,7 @@ def test_a_file_that_may_not_be_so_large(cstool, tmp_path, data, store_bytes):
 def test_a_checkpoint_that_does_not_fit_leaves_the_commit_of_its_step(
     cstool, tmp_path, data, store_bytes, straight, make_disk
 ):
-    disk = make_disk(store_bytes + 2**18)
+    disk = make_disk(tmp_path / "model_dir", store_bytes + 2**18)
     file = params(tmp_path, data, saved_every=2)
     outcome = cstool("run", "-p", file)
     assert outcome.code == 2
@@ -95,7 +86,7 @@ def test_a_disk_that_others_fill_leaves_the_commit_before(
     cstool, tmp_path, data, store_bytes, straight, make_disk, monkeypatch
 ):
     """What was set aside is there; the record of the next commit is not."""
-    disk = make_disk(2**22)
+    disk = make_disk(tmp_path / "model_dir", 2**22)
     train_step = Appliance.train_step
 
     def and_others_write(self: Appliance, batch: Any, step: int, rate: float) -> Any:

@@ -10,23 +10,16 @@ import yaml
 
 from cstool.ir import artifact_text, read_artifact
 
-TRAINER: dict[str, Any] = {
-    "init": {
-        "model": {
-            "name": "gpt2",
-            "vocab_size": 256,
-            "hidden_size": 64,
-            "num_heads": 4,
-            "num_hidden_layers": 2,
-            "filter_size": 256,
-            "max_position_embeddings": 128,
-        },
-        "optimizer": {"AdamW": {"learning_rate": 0.1}},
-        "loop": {"max_steps": 5},
-        "model_dir": "out",
-    },
-    "fit": {"train_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": 48}},
-}
+TRAINER: dict[str, Any] = yaml.safe_load("""
+init:
+  model: {name: gpt2, vocab_size: 256, hidden_size: 64, num_heads: 4, num_hidden_layers: 2, filter_size: 256,
+          max_position_embeddings: 128}
+  optimizer: {AdamW: {learning_rate: 0.1}}
+  loop: {max_steps: 5}
+  model_dir: out
+fit:
+  train_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: ., batch_size: 48}
+""")
 
 
 @pytest.fixture(autouse=True)

@@ -18,11 +18,11 @@ def sources(tmp_path):
 
 @pytest.fixture
 def prepare(cstool, sources, tmp_path):
-    """Run `cstool data prepare text` on the sources, with more arguments."""
+    """Run `cstool data prepare text` on the sources, or other text, with more arguments."""
 
-    def run(*arguments: str):
-        common = ("--output", str(tmp_path / "text"), "--sequence_length", "16", "--val_fraction", "0.3")
-        return cstool("data", "prepare", "text", str(sources), *common, *arguments)
+    def run(*arguments: str, source=sources, val_fraction="0.3"):
+        common = ("--output", str(tmp_path / "text"), "--sequence_length", "16", "--val_fraction", val_fraction)
+        return cstool("data", "prepare", "text", str(source), *common, *arguments)
 
     return run
 
@@ -36,11 +36,9 @@ def test_preparing_text_tells_the_size_of_both_parts(prepare, golden, tmp_path, 
     golden(f"cli/prepare_{name}.txt", re.sub(r"in \d+\.\d s", "in S s", stdout))
 
 
-def test_a_share_that_is_the_one_asked_for_is_not_told(cstool, tmp_path):
+def test_a_share_that_is_the_one_asked_for_is_not_told(prepare, tmp_path):
     (tmp_path / "one.txt").write_text("abcdefgh" * 100)
-    command = ("data", "prepare", "text", str(tmp_path / "one.txt"), "--output", str(tmp_path / "text"))
-    outcome = cstool(*command, "--sequence_length", "16", "--val_fraction", "0.1")
-    assert (outcome.code, [line for line in outcome.stdout.splitlines() if "Held out" in line]) == (0, [])
+    assert "Held out" not in prepare(source=tmp_path / "one.txt", val_fraction="0.1").said
 
 
 def test_files_that_are_no_text_are_told(cstool, tmp_path):
@@ -61,18 +59,15 @@ def test_files_that_are_no_text_are_told(cstool, tmp_path):
     assert "Not text" not in cstool(*command, "--overwrite").stdout
 
 
-def test_json_lines_are_documents_from_the_command_to_the_information(cstool, tmp_path):
+def test_json_lines_are_documents_from_the_command_to_the_information(cstool, prepare, tmp_path):
     lines = [json.dumps({"id": f"{number}", "story": f"Once upon {number}. " * 9}) for number in range(300)]
     (tmp_path / "x.jsonl").write_text("\n".join(lines))
-    command = ("data", "prepare", "text", str(tmp_path / "x.jsonl"), "--output", str(tmp_path / "text"))
-    command = (*command, "--sequence_length", "16", "--val_fraction", "0.2")
-    assert cstool(*command) == (
-        2,
-        "",
+    asked = {"source": tmp_path / "x.jsonl", "val_fraction": "0.2"}
+    assert prepare(**asked).refusal == (
         f"error: {tmp_path}/x.jsonl:1: must have its text under a usual key (text, content, document, body, "
-        'raw_content), got texts under "id", "story"\nhint: name the key, for example --jsonl_key story\n',
+        'raw_content), got texts under "id", "story"\nhint: name the key, for example --jsonl_key story\n'
     )
-    assert [line.split()[:3] for line in cstool(*command, "--jsonl_key", "story").said.splitlines()[1:4]] == [
+    assert [line.split()[:3] for line in prepare("--jsonl_key", "story", **asked).said.splitlines()[1:4]] == [
         ["part", "files", "documents"],
         ["train", "1", "238"],
         ["val", "1", "62"],

@@ -13,31 +13,24 @@ from cstool.estimation import calibrate as calibrate_module
 from cstool.run.report import host_rates
 from tests.hosts import round_rates
 
-GPT: dict[str, Any] = {
-    "init": {
-        "model": {
-            "name": "gpt3",
-            "vocab_size": 50257,
-            "hidden_size": 2048,
-            "num_heads": 16,
-            "num_hidden_layers": 24,
-            "filter_size": 8192,
-            "max_position_embeddings": 2048,
-        },
-        "optimizer": {"AdamW": {"learning_rate": 0.1}},
-        "precision": {"max_gradient_norm": 1.0},
-        "loop": {"max_steps": 5},
-    },
-    "fit": {"train_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": 512}},
-}
-FC = {
-    "init": {
-        "model": {"name": "fc_mnist", "hidden_sizes": [256, 128]},
-        "optimizer": {"SGD": {"learning_rate": 0.1}},
-        "loop": {"max_steps": 5},
-    },
-    "fit": {"train_dataloader": {"data_processor": "MNISTDataProcessor", "data_dir": ".", "batch_size": 120}},
-}
+GPT: dict[str, Any] = yaml.safe_load("""
+init:
+  model: {name: gpt3, vocab_size: 50257, hidden_size: 2048, num_heads: 16, num_hidden_layers: 24, filter_size: 8192,
+          max_position_embeddings: 2048}
+  optimizer: {AdamW: {learning_rate: 0.1}}
+  precision: {max_gradient_norm: 1.0}
+  loop: {max_steps: 5}
+fit:
+  train_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: ., batch_size: 512}
+""")
+FC: dict[str, Any] = yaml.safe_load("""
+init:
+  model: {name: fc_mnist, hidden_sizes: [256, 128]}
+  optimizer: {SGD: {learning_rate: 0.1}}
+  loop: {max_steps: 5}
+fit:
+  train_dataloader: {data_processor: MNISTDataProcessor, data_dir: ., batch_size: 120}
+""")
 
 
 @pytest.fixture(autouse=True)
