@@ -28,9 +28,7 @@ def complete_params(incomplete: str) -> list[str]:
 
 def complete_stock(incomplete: str) -> list[str]:
     """Return the stock params files that a name may become."""
-    # Not asked of cstool.params, which takes long to import.
-    folder = Path(cstool.__file__).parent / "params" / "stock"
-    return [name for name in sorted(path.stem for path in folder.glob("*.yaml")) if name.startswith(incomplete)]
+    return _complete_name(incomplete, "params/stock")
 
 
 def complete_checkpoint(incomplete: str) -> list[str]:
@@ -61,21 +59,15 @@ def complete_artifact(incomplete: str) -> list[str]:
 
 def complete_system(incomplete: str) -> list[str]:
     """Return the systems that a name may become, or else the system files."""
-    # Not asked of cstool.system, which takes long to import.
-    folder = Path(cstool.__file__).parent / "system" / "systems"
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
-    return [name for name in names if name.startswith(incomplete)] or _complete(incomplete, _is_yaml)
+    return _complete_name(incomplete, "system/systems") or _complete(incomplete, _is_yaml)
 
 
 def normalize_typed_flags(environment: MutableMapping[str, str]) -> None:
     """Write flags of a command line that is to be completed with underscores, as they are looked up."""
     for name in _WORDS:
         if name in environment:
-            environment[name] = re.sub(
-                r"(?<=\s)--[a-z]+(-[a-z]+)+(?=\s)",
-                lambda found: f"--{found[0][2:].replace('-', '_')}",
-                environment[name],
-            )
+            underscored = _HYPHENATED.sub(lambda found: f"--{found[0][2:].replace('-', '_')}", environment[name])
+            environment[name] = underscored
 
 
 def with_hyphens(complete: Callable[[Any, str], list[Any]], ctx: Any, incomplete: str) -> list[Any]:
@@ -87,6 +79,12 @@ def with_hyphens(complete: Callable[[Any, str], list[Any]], ctx: Any, incomplete
     for item in items:
         item.value = f"--{item.value.removeprefix('--').replace('_', '-')}"
     return items
+
+
+def _complete_name(incomplete: str, folder: str) -> list[str]:
+    """Names of YAML files of the package; not asked of what reads them, which takes long to import."""
+    names = sorted(path.stem for path in (Path(cstool.__file__).parent / folder).glob("*.yaml"))
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _is_yaml(path: Path) -> bool:
