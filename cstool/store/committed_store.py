@@ -177,7 +177,7 @@ def committed_step(path: Path) -> int | None:
 
 
 def open_checkpoint(path: str | os.PathLike[str], *, older: bool = False) -> SavedState:
-    """Open the file of a saved state for reading; of a MemoryX file with `older` the commit before the last one.
+    """Open the saved state at `path` for reading; of a MemoryX file with `older` the commit before the last one.
 
     Raises:
         DamagedCheckpointError: it is such a file, but damaged or not whole

@@ -80,7 +80,9 @@ def _section_of(part: type) -> type[Section]:
     """The section of a part of a system, each number of which has a source."""
     simd = _section("_Simd", dict.fromkeys(("fmach", "fmachs", "fmacs", "fadds", "faddh"), _Count))
     of_type: dict[Any, Any] = {int: _Count, float: _Positive, Mapping[str, int]: simd}
-    return _section(part.__name__, {f.name: _KINDS.get(f.name, of_type.get(f.type)) for f in dataclasses.fields(part)})
+    # In this order they are shown: what is fitted, and what has parts of its own, last.
+    fields = sorted(dataclasses.fields(part), key=lambda field: field.name in ("efficiency", "simd"))
+    return _section(part.__name__, {f.name: _KINDS.get(f.name, of_type.get(f.type)) for f in fields})
 
 
 class _Cluster(Section):
