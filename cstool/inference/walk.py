@@ -16,10 +16,9 @@ from cstool.inference.team import Team
 from cstool.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
 from cstool.kernels.attention import Attention
 from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
-from cstool.kernels.call import Call
+from cstool.kernels.call import Call, Weights
 from cstool.kernels.embedding import add_positions, sinusoids
 from cstool.kernels.loss import bend_logits
-from cstool.kernels.payload import Weights
 from cstool.kernels.rotary import turn
 from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward

@@ -1,4 +1,7 @@
-"""Element-wise functions, with the bias before and the dropout after them."""
+"""Element-wise functions, with the bias before and the dropout after them, alone and as gates of another activation.
+
+Source: Shazeer, "GLU variants improve Transformer", 2020, for gates.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,6 +16,9 @@ from cstool.kernels.random import draws_of, mask_memory, mask_row
 
 FUNCTIONS = {name: number for number, name in enumerate(ACTIVATIONS)}
 """the functions by name, with the number by which the kernels know them"""
+GATES = tuple(name for name, row in ACTIVATIONS.items() if row.gate is not None)
+"""the functions that a gate may have"""
+_GATE_NUMBERS = {name: FUNCTIONS[name] for name in GATES}
 _FORMULAS = {name: inlined(row.formula) for name, row in ACTIVATIONS.items()}
 
 
@@ -112,3 +118,83 @@ def activation_backward(c: Call) -> None:
     """Compute the delta of x and the gradient of the bias, which is the sum of the former's rows."""
     known = FUNCTIONS[c.attributes["function"]], c.inputs[0], c.bias(0)
     _backward(*known, c.delta_y, c.delta_x(0), c.gradient_or_empty(0), draws_of(c.dropout))
+
+
+@elementwise
+def _gated_forward(function, x, gate, bias, gate_bias, y, draws):  # type: ignore[no-untyped-def]
+    tokens, width = x.shape
+    memory = mask_memory(width, x)
+    row = np.empty(width, x.dtype)
+    for t in range(tokens):
+        mask = mask_row(memory, draws, t, width)
+        for j in range(width):
+            row[j] = mask[j] * (x[t, j] + bias[j])
+        times_value(function, gate[t], gate_bias, row, y[t])
+
+
+def _deltas_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
+    @inlined
+    def deltas_part(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate):  # type: ignore[no-untyped-def]
+        if function == number:
+            for j in range(x.shape[0]):
+                value, slope = formula(gate[j] + gate_bias[j], x)
+                delta_x[j] = delta[j] * value
+                delta_gate[j] = delta[j] * (x[j] + bias[j]) * slope
+        else:
+            others(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate)
+
+    return deltas_part
+
+
+_deltas_of: Any = by_function(_deltas_part, GATES)
+
+
+@elementwise
+def _deltas(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate):  # type: ignore[no-untyped-def]
+    """Write the deltas of a row of x and of the gate, both apart from the others."""
+    _deltas_of(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate)
+
+
+@elementwise
+def _gated_backward(  # type: ignore[no-untyped-def]
+    function, x, gate, bias, gate_bias, delta_y, delta_x, delta_gate, grad_bias, grad_gate_bias, draws
+):
+    tokens, width = x.shape
+    grad_bias[:] = 0
+    grad_gate_bias[:] = 0
+    memory = mask_memory(width, x)
+    row = np.empty(width, x.dtype)
+    for t in range(tokens):
+        mask = mask_row(memory, draws, t, width)
+        # Through a row of its own, so that delta_x may be delta_y and still every loop vectorises.
+        for j in range(width):
+            row[j] = mask[j] * delta_y[t, j]
+        _deltas(function, x[t], gate[t], bias, gate_bias, row, delta_x[t], delta_gate[t])
+        if grad_bias.shape[0] > 0:
+            for j in range(width):
+                grad_bias[j] += delta_x[t, j]
+        if grad_gate_bias.shape[0] > 0:
+            for j in range(width):
+                grad_gate_bias[j] += delta_gate[t, j]
+
+
+def gated_activation_forward(c: Call) -> None:
+    """Compute y = dropout((x + bias) * function(gate + gate_bias)), both biases (F,) or none.
+
+    x and gate are the inputs; y is apart from them in memory.
+
+    Raises:
+        KeyError: for a function that is not one of `GATES`
+    """
+    known = _GATE_NUMBERS[c.attributes["function"]], *c.inputs, c.bias(0), c.bias(1)
+    _gated_forward(*known, c.outputs[0], draws_of(c.dropout))
+
+
+def gated_activation_backward(c: Call) -> None:
+    """Compute the deltas of x and gate and the gradients of their biases, which are the sums of the deltas' rows.
+
+    The delta of the gate is apart from that of y in memory.
+    """
+    known = _GATE_NUMBERS[c.attributes["function"]], *c.inputs, c.bias(0), c.bias(1)
+    gradients = c.gradient_or_empty(0), c.gradient_or_empty(1)
+    _gated_backward(*known, c.delta_y, c.delta_x(0), c.delta_x(1), *gradients, draws_of(c.dropout))

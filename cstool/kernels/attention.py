@@ -63,6 +63,11 @@ class Attention(NamedTuple):
         """Tokens that a token sees, itself included."""
         return self.sequence if self.window is None else min(self.window, self.sequence)
 
+    def numbers(self, dtype: np.dtype) -> tuple[int, int, float, float, np.ndarray]:
+        """As kernels take them: reach, sequence, scale, cap, 0 for none, and the slopes of all heads or of none."""
+        slopes = shared_tables(("slopes", self.slopes, dtype), lambda: (np.array(self.slopes, dtype),))[0]
+        return self.reach, self.sequence, float(self.scale), float(self.softcap or 0.0), slopes
+
 
 def _blocks(sequence: int) -> Iterator[tuple[int, int]]:
     """Cut a sequence into as few blocks as `BLOCK_ROWS` allows, of nearly equal size."""
@@ -114,11 +119,6 @@ def _by_head(x: np.ndarray, form: Attention, heads: int) -> np.ndarray:
     return x.reshape(shape).transpose(0, 2, 3, 1, 4)
 
 
-def slopes_of(slopes: tuple[float, ...], dtype: np.dtype) -> np.ndarray:
-    """Return the slopes of all heads, (A,), or an empty array where there are none."""
-    return shared_tables(("slopes", slopes, dtype), lambda: (np.array(slopes, dtype),))[0]
-
-
 def attention_forward(c: Call) -> None:
     """Compute softmax(scores) v, each token seeing itself and those before it, as far as the window reaches.
 
@@ -130,7 +130,7 @@ def attention_forward(c: Call) -> None:
     form, gemm = Attention.of(c.attributes, c.sequence), c.gemm
     queries, contexts = _by_head(c.inputs[0], form, form.heads), _by_head(c.outputs[0], form, form.heads)
     keys, values = (_by_head(x, form, form.kv_heads) for x in c.inputs[1:])
-    draws, slopes = draws_of(c.dropout), slopes_of(form.slopes, queries.dtype)
+    draws, numbers = draws_of(c.dropout), form.numbers(queries.dtype)
     for start, stop in _blocks(form.sequence):
         rows, first = stop - start, max(0, start + 1 - form.reach)
         lead = min(form.sinks, stop)
@@ -146,21 +146,8 @@ def attention_forward(c: Call) -> None:
             gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, first:stop].swapaxes(3, 4), scores[..., apart:])
             if apart:
                 gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
-            softmax_rows(
-                scores.reshape(group.size[0], -1, rows, columns),
-                group.samples.start,
-                group.first_head,
-                start,
-                lead,
-                shift,
-                form.reach,
-                form.sequence,
-                float(form.scale),
-                float(form.softcap or 0.0),
-                slopes,
-                c.kept["logsumexp"],
-                draws,
-            )
+            pairs, place = scores.reshape(group.size[0], -1, rows, columns), (group.samples.start, group.first_head)
+            softmax_rows(pairs, *place, start, lead, shift, *numbers, c.kept["logsumexp"], draws)
             target = contexts[*here, start:stop]
             gemm.multiply(scores[..., apart:], values[*kv_here, :, first:stop], target)
             if apart:
@@ -180,7 +167,7 @@ def attention_backward(c: Call) -> None:
     keys, values, delta_keys, delta_values = (
         _by_head(x, form, form.kv_heads) for x in (*c.inputs[1:], c.delta_x(1), c.delta_x(2))
     )
-    draws, slopes = draws_of(c.dropout), slopes_of(form.slopes, queries.dtype)
+    draws, numbers = draws_of(c.dropout), form.numbers(queries.dtype)
     by_token = (tokens, form.heads, width // form.heads)
     dots = scratch("attention.dots", (form.heads, tokens))
     np.vecdot(c.delta_y.reshape(by_token), c.outputs[0].reshape(by_token), out=dots.T)
@@ -197,22 +184,9 @@ def attention_backward(c: Call) -> None:
             scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
             gemm.multiply(queries[below], keys[here].swapaxes(3, 4), scores)
             gemm.multiply(deltas[below], values[here].swapaxes(3, 4), delta)
-            softmax_rows_backward(
-                scores.reshape(group.size[0], -1, rows, keys_here),
-                delta.reshape(group.size[0], -1, rows, keys_here),
-                group.samples.start,
-                group.first_head,
-                start,
-                lead,
-                form.reach,
-                form.sequence,
-                float(form.scale),
-                float(form.softcap or 0.0),
-                slopes,
-                c.kept["logsumexp"],
-                dots,
-                draws,
-            )
+            pairs = (x.reshape(group.size[0], -1, rows, keys_here) for x in (scores, delta))
+            place = group.samples.start, group.first_head, start, lead
+            softmax_rows_backward(*pairs, *place, *numbers, c.kept["logsumexp"], dots, draws)
             is_first = group.sharing.start == 0
             _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, c)
             _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, c)

@@ -15,7 +15,7 @@ import numpy as np
 from cstool.activations import exp
 from cstool.kernels._jit import elementwise, reduction
 from cstool.kernels._vectors import FLOAT_BYTES
-from cstool.kernels.attention import Attention, slopes_of
+from cstool.kernels.attention import Attention
 from cstool.kernels.attention_rows import bend
 from cstool.kernels.exponential import maximum
 from cstool.kernels.rowwise import add_weighted, dots
@@ -145,19 +145,6 @@ def cached_attention(
         context: (T, A * D) float32; the columns of the pairs' heads are written
         scores: (BLOCK_TOKENS, capacity) float32, scratch
     """
-    _attend(
-        q,
-        news,
-        keys,
-        values,
-        pairs,
-        form.heads,
-        form.heads // form.kv_heads,
-        form.reach,
-        form.sinks,
-        float(form.scale),
-        float(form.softcap or 0.0),
-        slopes_of(form.slopes, q.dtype),
-        context,
-        scores,
-    )
+    reach, _, *numbers = form.numbers(q.dtype)
+    heads = form.heads, form.heads // form.kv_heads
+    _attend(q, news, keys, values, pairs, *heads, reach, form.sinks, *numbers, context, scores)

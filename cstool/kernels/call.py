@@ -1,22 +1,59 @@
 """What the machine and the kernels know of each other: a call, and the pair of functions that take it.
 
 A `Call` is all that a kernel sees: the arrays of one op and one grain. Where the op has a matrix it is called once
-per panel of that matrix, in order, with rows `start` to `stop` of it.
+per panel of that matrix, in order, with rows `start` to `stop` of it. Weights of a panel are dense or a `SparseMatrix`;
+its gradient is dense, the few `Rows` that are not zero, or, of sparse weights, the numbers of the non-zeros.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from cstool.ir import Panel
 from cstool.kernels.gemm import NUMPY, Gemm, Scratch
-from cstool.kernels.payload import Payload, Weights
 from cstool.kernels.random import Dropout
+from cstool.kernels.sparse.matrix import SparseMatrix
 
 Array = np.ndarray[Any, Any]
+
+
+class Rows(NamedTuple):
+    """The rows of a panel's gradient that are not zero, as an embedding's are."""
+
+    indices: Array
+    """(n,) int32, ascending, row within the panel"""
+    values: Array
+    """(n, width) float32"""
+
+
+Payload: TypeAlias = Array | Rows
+"""of a gradient"""
+Weights: TypeAlias = Array | SparseMatrix
+"""of a panel"""
+
+
+def add_payloads(left: Payload, right: Payload) -> Payload:
+    """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right."""
+    if isinstance(left, Rows):
+        assert isinstance(right, Rows)
+        indices = np.union1d(left.indices, right.indices)
+        values = np.zeros((len(indices), left.values.shape[1]), left.values.dtype)
+        values[np.searchsorted(indices, left.indices)] = left.values
+        values[np.searchsorted(indices, right.indices)] += right.values
+        return Rows(indices, values)
+    np.add(left, right, out=left)
+    return left
+
+
+def add_to_dense(payload: Payload, out: Array) -> None:
+    """Add a payload to a dense gradient in place."""
+    if isinstance(payload, Rows):
+        out[payload.indices] += payload.values
+    else:
+        np.add(out, payload, out=out)
 
 
 @lru_cache(maxsize=64)

@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from cstool.kernels._jit import elementwise
-from cstool.kernels.call import Call
-from cstool.kernels.payload import Rows
+from cstool.kernels.call import Call, Rows
 from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
 from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 

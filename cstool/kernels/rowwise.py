@@ -107,36 +107,20 @@ def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width): 
     if whole:
         for r in range(0, rows if rows >= ROWS else 0, ROWS):
             at = min(r, rows - ROWS)
+            row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
             for t in range(0, whole, TOKENS):
-                _dot_tile(
-                    x + t * x_stride,
-                    x_stride,
-                    weight + at * weight_stride,
-                    weight_stride,
-                    y + t * y_stride + at * FLOAT_BYTES,
-                    y_stride,
-                    width,
-                )
+                _dot_tile(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
     first = whole if rows >= ROWS else 0
     for r in range(0, rows if rows >= LONE_ROWS else 0, LONE_ROWS):
         at = min(r, rows - LONE_ROWS)
+        row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
         for t in range(first, tokens):
-            _dot_rows(
-                x + t * x_stride,
-                x_stride,
-                weight + at * weight_stride,
-                weight_stride,
-                y + t * y_stride + at * FLOAT_BYTES,
-                y_stride,
-                width,
-            )
+            _dot_rows(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
     if rows < LONE_ROWS:
         for t in range(first, tokens):
             for r in range(rows):
-                row = weight + r * weight_stride
-                _dot_one(
-                    x + t * x_stride, x_stride, row, weight_stride, y + t * y_stride + r * FLOAT_BYTES, y_stride, width
-                )
+                row, column = weight + r * weight_stride, y + r * FLOAT_BYTES
+                _dot_one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
 
 
 def _make_weighted_sum(vectors: int) -> Any:
@@ -189,17 +173,9 @@ def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
 
 @elementwise
 def _linear(x, weight, bias, y, start, stop):  # type: ignore[no-untyped-def]
-    dots(
-        x.ctypes.data,
-        x.strides[0],
-        x.shape[0],
-        weight.ctypes.data + start * weight.strides[0],
-        weight.strides[0],
-        stop - start,
-        y.ctypes.data + start * FLOAT_BYTES,
-        y.strides[0],
-        x.shape[1],
-    )
+    row, stride = weight.ctypes.data + start * weight.strides[0], weight.strides[0]
+    column = y.ctypes.data + start * FLOAT_BYTES
+    dots(x.ctypes.data, x.strides[0], x.shape[0], row, stride, stop - start, column, y.strides[0], x.shape[1])
     if bias.shape[0] > 0:
         for t in range(y.shape[0]):
             for r in range(start, stop):

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 
 from cstool.ir import OpKind
-from cstool.kernels.activation import activation_backward, activation_forward
+from cstool.kernels.activation import (
+    activation_backward,
+    activation_forward,
+    gated_activation_backward,
+    gated_activation_forward,
+)
 from cstool.kernels.attention import attention_backward, attention_forward
 from cstool.kernels.call import Call, Kernel
 from cstool.kernels.embedding import (
@@ -14,7 +19,6 @@ from cstool.kernels.embedding import (
     position_backward,
     position_forward,
 )
-from cstool.kernels.gated import gated_activation_backward, gated_activation_forward
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
 from cstool.kernels.norm import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward

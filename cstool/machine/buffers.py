@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Graph, panels_of
-from cstool.kernels.payload import Payload
+from cstool.kernels.call import Payload
 from cstool.store import aligned_empty
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from cstool.ir import Panel, rules_of
-from cstool.kernels.payload import Payload, Weights
+from cstool.kernels.call import Payload, Weights
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import GrainSlot, Scratch
 from cstool.machine.plan import Plan, PlannedOp

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Weights
+from cstool.kernels.call import Weights
 from cstool.machine.csx import GrainSlot
 from cstool.machine.plan import After, PlannedOp
 

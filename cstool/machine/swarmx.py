@@ -8,7 +8,7 @@ import threading
 from typing import Protocol
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Payload, Weights, add_payloads
+from cstool.kernels.call import Payload, Weights, add_payloads
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.recorder import LaneTape

@@ -137,12 +137,6 @@ def topk_mask(weight: np.ndarray, sparsity: float, balance: Balance = UNBALANCED
     return top_share(np.abs(weight), sparsity, balance)
 
 
-def from_zeros_mask(weight: np.ndarray) -> np.ndarray:
-    """Return the mask that keeps what is not zero, however much that is."""
-    mask: np.ndarray = weight != 0
-    return mask
-
-
 def checkerboard_mask(shape: tuple[int, int], sparsity: float) -> np.ndarray:
     """Return a mask that spreads what is kept evenly over the rows and columns. It is about the share, not exactly.
 
@@ -217,4 +211,5 @@ def initial_mask(group: SparsityParams, weight: np.ndarray, seed: int, name: str
         case "checkerboard":
             rows, columns = weight.shape
             return checkerboard_mask((rows, columns), sparsity_at(group, 0))
-    return from_zeros_mask(weight)
+    mask: np.ndarray = weight != 0
+    return mask

@@ -11,62 +11,6 @@ from cstool.sparsity.masks import UNBALANCED, Balance, balance_of, keep_count, r
 from cstool.sparsity.schedules import drop_fraction_at, is_update_step, sparsity_at
 
 
-def gmp(weight: np.ndarray, sparsity: float) -> np.ndarray:
-    """Return the mask of gradual magnitude pruning: the weights of largest magnitude are kept.
-
-    Where sparsity falls, zeros are kept too, those of the lowest index; the vendor takes any.
-
-    Args:
-        weight: (rows, columns) float32
-
-    Returns:
-        (rows, columns) bool
-    """
-    return topk_mask(weight, sparsity)
-
-
-def sparse_evolution(
-    weight: np.ndarray, mask: np.ndarray, scores: np.ndarray, sparsity: float, drop_fraction: float
-) -> np.ndarray:
-    """Return the mask of sparse evolutionary training (`set`): the smallest weights go, others come at random.
-
-    Args:
-        weight: (rows, columns) float32
-        mask: (rows, columns) bool, the one until now
-        scores: (rows, columns) uint32, from `random_scores`
-        sparsity: from now on
-        drop_fraction: share of what is kept until now that goes
-
-    Returns:
-        (rows, columns) bool
-    """
-    return grow(drop(weight, mask, drop_fraction), scores, sparsity)
-
-
-def rigl(
-    weight: np.ndarray,
-    mask: np.ndarray,
-    dense_gradient: np.ndarray,
-    sparsity: float,
-    drop_fraction: float,
-    balance: Balance = UNBALANCED,
-) -> np.ndarray:
-    """Return the mask of RigL: the smallest weights go, those come whose gradient is largest.
-
-    Args:
-        weight: (rows, columns) float32
-        mask: (rows, columns) bool, the one until now
-        dense_gradient: (rows, columns) float32, that of the step, of all weights
-        sparsity: from now on
-        drop_fraction: share of what is kept until now that goes
-        balance: blocks that each keep as many
-
-    Returns:
-        (rows, columns) bool
-    """
-    return grow(drop(weight, mask, drop_fraction, balance), np.abs(dense_gradient), sparsity, balance)
-
-
 def drop(weight: np.ndarray, mask: np.ndarray, drop_fraction: float, balance: Balance = UNBALANCED) -> np.ndarray:
     """Return the part of a mask that stays: the weights of largest magnitude in each block.
 
@@ -109,7 +53,10 @@ def next_mask(
 ) -> np.ndarray:
     """Return the mask after a step: another one at an update step of gmp, set and rigl, else the same.
 
-    What dropconnect leaves out for a step is no update: `dropconnect_mask` says it.
+    Gradual magnitude pruning (gmp) keeps the weights of largest magnitude; where sparsity falls, zeros too, those of
+    the lowest index, where the vendor takes any. With sparse evolutionary training (set) the smallest weights go and
+    others come at random, with RigL those whose gradient is largest. What dropconnect leaves out for a step is no
+    update: `dropconnect_mask` says it.
 
     Args:
         group: that the weight belongs to
@@ -127,11 +74,12 @@ def next_mask(
         return mask
     sparsity = sparsity_at(group, step)
     if group.algorithm == "gmp":
-        return gmp(weight, sparsity)
-    drop_fraction = drop_fraction_at(group, step)
+        return topk_mask(weight, sparsity)
     if group.algorithm == "set":
         scores = random_scores(weight.shape, seed, name, step)
-        return sparse_evolution(weight, mask, scores, sparsity, drop_fraction)
-    if dense_gradient is None:
+    elif dense_gradient is None:
         raise ValueError(f"the update of {name} needs its dense gradient")
-    return rigl(weight, mask, dense_gradient, sparsity, drop_fraction, balance_of(group))
+    else:
+        scores = np.abs(dense_gradient)
+    balance = balance_of(group)
+    return grow(drop(weight, mask, drop_fraction_at(group, step), balance), scores, sparsity, balance)

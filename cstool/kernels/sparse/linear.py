@@ -193,10 +193,8 @@ def sparse_linear_forward(
         y: (T, rows) float32, a column slice of the layer's output
         scratch: lends 576 KiB for tiles
     """
-    x_tiles, y_tiles = _lend_tiles(scratch)
-    starts = _ZERO if bias is None else bias
-    order = pattern.rows, pattern.counts
-    _forward(x, pattern.width, order, pattern.columns, values, starts, y, x_tiles, y_tiles)
+    of_pattern = pattern.width, (pattern.rows, pattern.counts), pattern.columns
+    _forward(x, *of_pattern, values, _ZERO if bias is None else bias, y, *_lend_tiles(scratch))
 
 
 def sparse_linear_backward(
@@ -221,17 +219,6 @@ def sparse_linear_backward(
         grad: (n,) float32, written, in the order of the pattern; or None
         scratch: lends 576 KiB for tiles
     """
-    x_tiles, delta_y_tiles = _lend_tiles(scratch)
-    _backward(
-        x,
-        delta_y,
-        pattern.width,
-        (pattern.rows, pattern.counts),
-        pattern.columns,
-        values,
-        x[:0] if delta_x is None else delta_x,
-        accumulate,
-        values[:0] if grad is None else grad,
-        x_tiles,
-        delta_y_tiles,
-    )
+    of_pattern = pattern.width, (pattern.rows, pattern.counts), pattern.columns
+    to = (x[:0] if delta_x is None else delta_x), accumulate, (values[:0] if grad is None else grad)
+    _backward(x, delta_y, *of_pattern, values, *to, *_lend_tiles(scratch))

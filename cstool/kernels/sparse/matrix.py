@@ -83,16 +83,8 @@ class SparseMatrix:
         sparse_grad = self.choice.gradient and not self.dense_gradient
         sparse_delta = self.choice.delta and delta_x is not None
         if sparse_grad or sparse_delta:
-            sparse_linear_backward(
-                x,
-                delta_y,
-                self.pattern,
-                self.values,
-                delta_x if sparse_delta else None,
-                accumulate,
-                grad if sparse_grad else None,
-                scratch,
-            )
+            to = (delta_x if sparse_delta else None), accumulate, (grad if sparse_grad else None)
+            sparse_linear_backward(x, delta_y, self.pattern, self.values, *to, scratch)
         if delta_x is not None and not sparse_delta:
             linear_backward_delta(delta_y, self.dense(), delta_x, accumulate, scratch)
         if self.dense_gradient:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Payload, add_to_dense
+from cstool.kernels.call import Payload, add_to_dense
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.dropconnect import Draw

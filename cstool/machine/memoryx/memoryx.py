@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cstool.ir import Graph, Panel
-from cstool.kernels.payload import Payload, Weights
+from cstool.kernels.call import Payload, Weights
 from cstool.machine.buffers import BufferPool, in_flight_bytes
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits

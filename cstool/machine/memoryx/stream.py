@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Weights
+from cstool.kernels.call import Weights
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.arrays import ModelArrays

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import OpKind
-from cstool.kernels.activation import FUNCTIONS
-from cstool.kernels.gated import GATES
+from cstool.kernels.activation import FUNCTIONS, GATES
 from cstool.kernels.random import Dropout
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, forward

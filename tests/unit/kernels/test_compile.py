@@ -54,7 +54,7 @@ def test_after_compilation_a_run_compiles_nothing_more():
     script = """
 import numpy as np
 from cstool.ir import OpKind
-from cstool.kernels import activation, attention, embedding, gated, loss, magnitudes, norm, random, residual
+from cstool.kernels import activation, attention, embedding, loss, magnitudes, norm, random, residual
 from cstool.kernels import rotary, sparse
 from cstool.kernels.sparse import linear, pattern
 from cstool.kernels.compile import compile_kernels
@@ -67,7 +67,7 @@ def lend(name, shape):
     return one(*shape)
 
 def compiled():
-    modules = activation, attention, embedding, gated, loss, magnitudes, norm, random, residual, rotary
+    modules = activation, attention, embedding, loss, magnitudes, norm, random, residual, rotary
     modules += linear, pattern
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
@@ -88,7 +88,7 @@ run(OpKind.LAYER_NORM, row, row, epsilon=1)
 run(OpKind.RMS_NORM, row, epsilon=1)
 for function in activation.FUNCTIONS:
     run(OpKind.ACTIVATION, row, function=function)
-for function in gated.GATES:
+for function in activation.GATES:
     run(OpKind.GATED_ACTIVATION, row, row, inputs=(x, x), function=function)
 run(OpKind.SCALE, factor=2)
 run(OpKind.RESIDUAL, row, inputs=(x, x))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cstool.ir import OpKind
-from cstool.kernels.call import Call
+from cstool.kernels.call import Call, Rows
 from cstool.kernels.embedding import (
     embedding_backward,
     embedding_forward,
@@ -12,7 +12,6 @@ from cstool.kernels.embedding import (
     position_forward,
     sinusoids,
 )
-from cstool.kernels.payload import Rows
 from cstool.kernels.random import Dropout
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, make_call

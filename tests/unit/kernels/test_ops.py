@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from cstool.ir import Op, OpKind, rules_of
-from cstool.kernels.activation import FUNCTIONS
-from cstool.kernels.gated import GATES
+from cstool.kernels.activation import FUNCTIONS, GATES
 from cstool.kernels.random import Dropout
 from tests.reference.models import output
 from tests.unit.kernels.calls import backward, forward

@@ -9,8 +9,7 @@ import pytest
 
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Panel
-from cstool.kernels.call import LossResult
-from cstool.kernels.payload import Weights
+from cstool.kernels.call import LossResult, Weights
 from cstool.machine.cluster import Cluster
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import Lane, Pace

@@ -10,7 +10,7 @@ import pytest
 
 from cstool.errors import NonFiniteError
 from cstool.ir import Graph, _graph
-from cstool.kernels.payload import Rows
+from cstool.kernels.call import Rows
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import SGD, AdamW

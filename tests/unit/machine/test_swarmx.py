@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import Panel
-from cstool.kernels.payload import Payload, Rows
+from cstool.kernels.call import Payload, Rows
 from cstool.machine.buffers import BufferPool
 from cstool.machine.recorder import OFF, LaneTape
 from cstool.machine.swarmx import InProcess
