@@ -32,7 +32,7 @@ def array(artifact: Artifact, plan: StreamingPlan) -> Block:
     used = layout.columns * layout.groups
 
     def draw(block: Axes) -> None:
-        _heading(block, 0, "The wafer as one array, to scale")
+        block.text(0, 0, "The wafer as one array, to scale", size=HEADING_PT, color=INK, va="top")
         axes = block.inset_axes((LEFT_PT, ABOVE_PT, width, height), transform=block.transData)
         axes.set(xlim=(0, fabric.width), ylim=(fabric.height, 0), facecolor=NO_WORK)
         axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
@@ -43,15 +43,10 @@ def array(artifact: Artifact, plan: StreamingPlan) -> Block:
         _draw_groups(axes, layout, scale)
         _flows(block, layout, scale)
         bottom = _draw_tile(block, tile_left, plan)
-        corner = LEFT_PT + used * scale, ABOVE_PT
-        _zoom(block, corner, tile_left, ABOVE_PT, bottom)
+        _zoom(block, LEFT_PT + used * scale, tile_left, bottom)
         _facts(block, tile_left, bottom + 14, plan)
 
     return Block(tile_left + TILE_PT + 26, ABOVE_PT + height + BELOW_PT, draw)
-
-
-def _heading(block: Axes, x: float, text: str) -> None:
-    block.text(x, 0, text, size=HEADING_PT, color=INK, va="top")
 
 
 def _draw_groups(axes: Axes, layout: Layout, scale: float) -> None:
@@ -139,11 +134,11 @@ def tile_kernel(plan: StreamingPlan) -> StreamedKernel:
     return fullest if fullest.inputs_per_pe else max(segment, key=lambda kernel: kernel.inputs_per_pe)
 
 
-def _zoom(block: Axes, corner: tuple[float, float], left: float, top: float, bottom: float) -> None:
-    """Mark a PE on the wafer and draw the lines to its tile."""
-    x, y = corner
-    block.add_patch(Rectangle((x - PE_PT, y), PE_PT, PE_PT, facecolor="white", edgecolor=INK, linewidth=0.9, zorder=9))
-    for start, end in ((y, top), (y + PE_PT, bottom)):
+def _zoom(block: Axes, x: float, left: float, bottom: float) -> None:
+    """Mark the PE at the upper right corner of those that work, and draw the lines to its tile."""
+    pe = Rectangle((x - PE_PT, ABOVE_PT), PE_PT, PE_PT, facecolor="white", edgecolor=INK, linewidth=0.9, zorder=9)
+    block.add_patch(pe)
+    for start, end in ((ABOVE_PT, ABOVE_PT), (ABOVE_PT + PE_PT, bottom)):
         block.plot([x, left], [start, end], color=FAINT, linewidth=0.7, linestyle=(0, (3, 2)), zorder=8)
 
 

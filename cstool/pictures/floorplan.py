@@ -1,6 +1,7 @@
 """The picture of a pipelined model: every kernel in its region of the fabric, to scale."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
@@ -119,16 +120,14 @@ def _outline(axes: Axes, region: Region, scale: float) -> None:
 
 def _write(axes: Axes, written: Written, scale: float, color: str) -> None:
     letters, (x, y) = written.letters, written.middle
-    axes.text(
-        x / scale,
-        y / scale,
-        letters.text,
-        size=letters.size_pt,
-        rotation=letters.rotation,
-        ha="center",
-        va="center" if letters.rotation else "center_baseline",
-        color=INK,
-        zorder=6,
-        # What the hatch of the region does not show through.
-        bbox={"boxstyle": "square,pad=0.08", "facecolor": color, "edgecolor": "none", "alpha": 0.8},
-    )
+    style: dict[str, Any] = {
+        "size": letters.size_pt,
+        "rotation": letters.rotation,
+        "ha": "center",
+        "color": INK,
+        "zorder": 6,
+    }
+    # What the hatch of the region does not show through.
+    plate = {"boxstyle": "square,pad=0.08", "facecolor": color, "edgecolor": "none", "alpha": 0.8}
+    middle = "center" if letters.rotation else "center_baseline"
+    axes.text(x / scale, y / scale, letters.text, va=middle, bbox=plate, **style)

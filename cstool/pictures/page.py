@@ -56,23 +56,19 @@ def compose(title: str, subtitle: str, rows: Sequence[Row]) -> Page:
     widths = [sum(map(_column_width, row)) + GAP_PT * (len(row) - 1) for row in rows]
     width = max(NARROWEST_PT, *widths)
     heading = Block(width, *_heading(title, subtitle, width))
-    heights = [max(map(_column_height, row)) for row in rows]
+    heights = [
+        max(sum(block.height_pt for block in column) + GAP_PT * (len(column) - 1) for column in row) for row in rows
+    ]
     height = heading.height_pt + sum(heights) + GAP_PT * len(rows)
     page_width, page_height = width + 2 * MARGIN_PT, height + 2 * MARGIN_PT
     size = page_width / POINTS_PER_INCH, page_height / POINTS_PER_INCH
     figure = Page(title, subtitle, figsize=size, facecolor="white")
 
     def place(block: Block, left: float, top: float) -> None:
-        box = (
-            left / page_width,
-            1 - (top + block.height_pt) / page_height,
-            block.width_pt / page_width,
-            block.height_pt / page_height,
-        )
-        axes = figure.add_axes(box)
+        corner = left / page_width, 1 - (top + block.height_pt) / page_height
+        axes = figure.add_axes((*corner, block.width_pt / page_width, block.height_pt / page_height))
         axes.set_axis_off()
-        axes.set_xlim(0, block.width_pt)
-        axes.set_ylim(block.height_pt, 0)
+        axes.set(xlim=(0, block.width_pt), ylim=(block.height_pt, 0))
         block.draw(axes)
 
     place(heading, MARGIN_PT, MARGIN_PT)
@@ -91,10 +87,6 @@ def compose(title: str, subtitle: str, rows: Sequence[Row]) -> Page:
 
 def _column_width(column: Column) -> float:
     return max(block.width_pt for block in column)
-
-
-def _column_height(column: Column) -> float:
-    return sum(block.height_pt for block in column) + GAP_PT * (len(column) - 1)
 
 
 def _heading(title: str, subtitle: str, width: float) -> tuple[float, Callable[[Axes], None]]:

@@ -74,11 +74,15 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
 
 
-def axes_points(axes: Axes, places: Sequence[Point]) -> list[Point]:
-    """Positions of data, from the lower left corner of axes whose limits are set [points]."""
+def _points_per_pixel(axes: Axes) -> float:
     figure = axes.get_figure(root=True)
     assert figure is not None
-    scale = POINTS_PER_INCH / figure.dpi
+    return POINTS_PER_INCH / figure.dpi
+
+
+def axes_points(axes: Axes, places: Sequence[Point]) -> list[Point]:
+    """Positions of data, from the lower left corner of axes whose limits are set [points]."""
+    scale = _points_per_pixel(axes)
     pixels = axes.transData.transform(places) - (axes.bbox.x0, axes.bbox.y0)
     return [(float(x) * scale, float(y) * scale) for x, y in pixels]
 
@@ -100,9 +104,7 @@ def fit_labels(
         farthest_pt: of a label from its point
         crossable: boxes that no label may cover, but lines cross
     """
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    scale = POINTS_PER_INCH / figure.dpi
+    scale = _points_per_pixel(axes)
     area = (2.0, 2.0, axes.bbox.width * scale - 2, axes.bbox.height * scale - 2)
     wanted = [Label(point, text, text_width(text, SMALL_PT)) for point, text in labels]
     pitch = SMALL_PT * LINE_HEIGHT
@@ -113,20 +115,9 @@ def write_labels(axes: Axes, labels: Sequence[Placed]) -> None:
     """Write labels, with thin lines to those that are farther away."""
     for placed in labels:
         if placed.line_end is not None:
-            axes.annotate(
-                "",
-                placed.label.point,
-                placed.line_end,
-                xycoords="axes points",
-                textcoords="axes points",
-                arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0},
-            )
-        axes.annotate(
-            placed.label.text,
-            (placed.x + (1 if placed.is_right else -1), placed.y),
-            xycoords="axes points",
-            size=SMALL_PT,
-            color=INK,
-            ha="left" if placed.is_right else "right",
-            va="center_baseline",
-        )
+            line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0}
+            ends = placed.label.point, placed.line_end
+            axes.annotate("", *ends, xycoords="axes points", textcoords="axes points", arrowprops=line)
+        shift, side = (1, "left") if placed.is_right else (-1, "right")
+        style: dict[str, Any] = {"size": SMALL_PT, "color": INK, "ha": side, "va": "center_baseline"}
+        axes.annotate(placed.label.text, (placed.x + shift, placed.y), xycoords="axes points", **style)

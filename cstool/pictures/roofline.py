@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -147,17 +148,8 @@ def _say_links(axes: Axes, picture: Roofline, left: float, low: float) -> list[B
 
     # So far along that no letter is left of the axes.
     along, gap = (2 + (SMALL_PT * LINE_HEIGHT + 3) * math.sin(angle)) / math.cos(angle), 3.0
-    axes.annotate(
-        text,
-        beside(along, gap),
-        xycoords="axes points",
-        size=SMALL_PT,
-        color=INK,
-        rotation=math.degrees(angle),
-        rotation_mode="anchor",
-        ha="left",
-        va="bottom",
-    )
+    turned: dict[str, Any] = {"rotation": math.degrees(angle), "rotation_mode": "anchor", "ha": "left", "va": "bottom"}
+    axes.annotate(text, beside(along, gap), xycoords="axes points", size=SMALL_PT, color=INK, **turned)
     middle = gap + SMALL_PT / 2
     letters = path_boxes([beside(along, middle), beside(along + text_width(text, SMALL_PT), middle)])
     return [*path_boxes([start, end]), *((box[0] - 3, box[1] - 3, box[2] + 3, box[3] + 3) for box in letters)]
@@ -171,16 +163,8 @@ def _draw_points(axes: Axes, loads: Sequence[Load], no_bytes: float, taken: list
             x, y = zip(*found, strict=True)
             color, label = (VERMILION, "the whole step") if phase == WHOLE_STEP else (PHASES[phase], phase)
             axes.scatter(x, y, size, color, marker=marker, label=label, edgecolor=INK, linewidth=0.5, zorder=4)
-    axes.legend(
-        fontsize=SMALL_PT,
-        frameon=False,
-        loc="lower left",
-        bbox_to_anchor=(-0.02, 1.0),
-        ncol=4,
-        borderpad=0,
-        handletextpad=0.2,
-        columnspacing=1.2,
-    )
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncol": 4}
+    axes.legend(fontsize=SMALL_PT, frameon=False, borderpad=0, handletextpad=0.2, columnspacing=1.2, **place)
     points = axes_points(axes, places)
     taken = [point_box(point, _HALF_MARKER_PT) for point in points] + taken
     placed: list[Placed] = []
