@@ -225,7 +225,7 @@ def test_the_index_and_what_is_saved_beside_are_mended_after_a_kill(texts, tmp_p
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cstool.run.checkpoints._save_beside", killed)
+    monkeypatch.setattr("cstool.run.checkpoints.copy_states", killed)
     with pytest.raises(KeyboardInterrupt):
         run_file(file, trainer__init__loop__max_steps=4)
     monkeypatch.undo()
