@@ -93,7 +93,6 @@ def check(work: Work, folder: Path, lanes: int, failure: Failure) -> bool:
     code, message, hint = run_in_a_process(work, folder, lanes, failing(failure))
     if code:
         assert code == 2, f"{failure}: {message}"
-        assert message is not None
         expected = rf"{re.escape(str(path))}(\.commit)?: cannot (?:{REFUSED}), got: {os.strerror(failure.code)}"
         assert re.fullmatch(expected, message), f"{failure}: {message}"
         assert hint == HINTS[failure.code], f"{failure}: {hint}"

@@ -6,7 +6,8 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -79,16 +80,26 @@ def train(work: Work, folder: Path, store: str, lanes: int, fault: Fault = no_fa
     """Run to the end in this process, write the loss of every step down as soon as it is known, and count the calls."""
     (folder / "model_dir").mkdir(parents=True, exist_ok=True)
     losses = os.open(folder / "losses", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    calls = count_calls(fault)
+    with watched(lambda step, trained: os.write(losses, f"{step} {trained.loss.hex()}\n".encode())):
+        run_to_the_end(work, folder, store, lanes)
+    return json.dumps(calls)
+
+
+@contextmanager
+def watched(look: Callable[[int, Any], object]) -> Iterator[None]:
+    """Have every step of a run looked at, as soon as its loss is known."""
     report = _Loop._report
 
-    def note(self: _Loop, step: int, trained: Any) -> None:
-        os.write(losses, f"{step} {trained.loss.hex()}\n".encode())
+    def look_too(self: _Loop, step: int, trained: Any) -> None:
+        look(step, trained)
         report(self, step, trained)
 
-    _Loop._report = note  # type: ignore[method-assign]
-    calls = count_calls(fault)
-    run_to_the_end(work, folder, store, lanes)
-    return json.dumps(calls)
+    _Loop._report = look_too  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        _Loop._report = report  # type: ignore[method-assign]
 
 
 def run_to_the_end(work: Work, folder: Path, store: str, lanes: int) -> None:

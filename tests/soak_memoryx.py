@@ -16,18 +16,16 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cstool.params import load_params
-from cstool.run.train import _Loop
 from tests.end_to_end.memoryx_files import IN_FILE, small_params
 from tests.end_to_end.runs import compiled, write_text
-from tests.memoryx_works import Work, run_to_the_end
+from tests.memoryx_works import Work, run_to_the_end, watched
 
 STEEPEST = 1024
 """bytes of resident memory that a step may add: what a run keeps of each (its loss, its seconds) takes less"""
@@ -55,28 +53,12 @@ def held(step: int, began: float) -> Held:
     )
 
 
-@contextmanager
-def watched(look: Callable[[int], None]) -> Iterator[None]:
-    """Have every step of a run looked at, as soon as its loss is known."""
-    report = _Loop._report
-
-    def look_too(self: _Loop, step: int, trained: Any) -> None:
-        report(self, step, trained)
-        look(step)
-
-    _Loop._report = look_too  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        _Loop._report = report  # type: ignore[method-assign]
-
-
 def soak(work: Work, folder: Path, every: int) -> list[Held]:
     """Run to the end, and return what was held after each so many steps."""
     found: list[Held] = []
     began = time.monotonic()
 
-    def look(step: int) -> None:
+    def look(step: int, _: object) -> None:
         if step % every == 0:
             found.append(held(step, began))
             print(line(found[-1]), flush=True)

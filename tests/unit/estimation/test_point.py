@@ -75,7 +75,6 @@ def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_a
     assert found[1].step_s == found[2].step_s
     # All that comes on top is latency: of the ways that something waits for.
     swarmx = load_system("cs2").swarmx
-    assert swarmx is not None
     for before, after in pairwise(found):
         more = after.step_s - before.step_s
         assert 0 <= more <= 8 * 2 * swarmx.hop_s * (after.stages - before.stages)
@@ -85,11 +84,8 @@ def test_a_density_cuts_compute_to_no_less_than_that_density():
     shares = [0.0, 0.5, 0.75, 0.9]
     rows = sweep_sparsity({share: estimator(gpt(sparsity=share)) for share in shares}, 1)
     dense = rows[0].estimate
-    assert dense is not None
     for share, row in zip(shares, rows, strict=True):
-        assert row.estimate is not None
         assert row.estimate.step.busy_s[COMPUTE] >= (1 - share) * dense.step.busy_s[COMPUTE]
-        assert row.efficiency is not None
         assert row.efficiency <= 1 + 1e-9
     speedups = [row.speedup or 0 for row in rows]
     assert speedups == sorted(speedups)
@@ -164,13 +160,11 @@ def test_links_bound_a_system_whose_links_are_slow():
     assert found.limits["ingress"] + found.limits["egress"] > 0.5
     assert smallest_compute_bound(slow, found) is None
     samples = smallest_compute_bound(slow, slow.at(1))
-    assert samples is not None
     artifacts = [slow.compiled(n, "weight_streaming", n) for n in (samples - 1, samples)]
     shares = [limit_shares(artifact) for artifact in artifacts]
     assert shares[0]["ingress"] + shares[0]["egress"] > 0.5 >= shares[1]["ingress"] + shares[1]["egress"]
     assert fast.at(1).bound == COMPUTE
     fewest = smallest_compute_bound(fast, fast.at(1))
-    assert fewest is not None
     assert fewest < samples
 
 

@@ -1,7 +1,8 @@
 """Small appliances for tests: random weights, random batches, and gradients that can be looked at."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.inputs import Batch
+from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.machine.state import Position, save_state, state_values
 from cstool.optimizers import Optimizer, Step
+from cstool.store import CheckpointReader, CheckpointWriter
 from tests.reference import models as reference
 
 Array = np.ndarray
@@ -31,13 +35,16 @@ class GradientKeeper:
         np.multiply(gradient, np.float32(step.gradient_scale), out=states[0])
 
 
+USUAL: Any = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 3, "lanes": 1}
+"""of an appliance"""
+
+
 @contextmanager
 def machine(
     graph: Graph, batch_size: int, *, optimizer: Optimizer | None = None, **settings: Any
 ) -> Iterator[Appliance]:
     """Lend an appliance with large random weights, ready to train and to evaluate batches of a size."""
-    usual = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 3, "lanes": 1}
-    with Appliance(graph, optimizer=optimizer or GradientKeeper(), **{**usual, **settings}) as appliance:
+    with Appliance(graph, optimizer=optimizer or GradientKeeper(), **{**USUAL, **settings}) as appliance:
         for trains in (True, False):
             appliance.prepare(batch_size, trains=trains, where="x.yaml: batch_size")
         randomize(appliance)
@@ -52,10 +59,15 @@ def randomize(appliance: Appliance, seed: int = 0) -> None:
         set_array(appliance, f"model.{name}", values + (weight.initializer.mean if len(weight.shape) == 1 else 0.0))
 
 
+def values_of(memoryx: MemoryX, name: str) -> Array:
+    """A copy of an array of the store."""
+    memoryx.drain()
+    return np.concatenate([part.copy() for part in memoryx.arrays.chunks(name)])
+
+
 def array_of(appliance: Appliance, name: str) -> Array:
-    """Return a copy of an array of the store."""
-    appliance.memoryx.drain()
-    return np.concatenate([part.copy() for part in appliance.memoryx.arrays.chunks(name)])
+    """A copy of an array of the store."""
+    return values_of(appliance.memoryx, name)
 
 
 def set_array(appliance: Appliance, name: str, values: Array) -> None:
@@ -86,16 +98,37 @@ def random_batch(graph: Graph, batch_size: int, *, seed: int = 1, masked: float 
     return Batch(0, arrays, batch_size, int(np.count_nonzero(arrays["mask"])))
 
 
-def assert_gradients(
-    graph: Graph,
-    weights: Mapping[str, Array],
-    gradients: Mapping[str, Array],
-    batch: Batch,
-    scale: float,
-    step: int,
-    directions: int = 3,
-) -> None:
-    """Compare every gradient with the slopes of the slow twin along a few random directions."""
+def save(path: Path, appliance: Appliance, position: Position, **choices: Any) -> int:
+    """Write a checkpoint; the bytes of its tensors."""
+    memoryx, params = appliance.memoryx, {"trainer": {"init": {"seed": 1}}}
+    memoryx.drain()
+    values = state_values(memoryx, position, model_name="fc_mnist", seed=1, choices=choices, params=params)
+    return save_state(path, memoryx, values)
+
+
+def rewrite(original: Path, path: Path, **changes: Any) -> Path:
+    """Write a checkpoint with other tensors or values under some of its keys; "left out" leaves one out."""
+    with CheckpointReader(original) as reader, CheckpointWriter(path) as writer:
+        for name in reader.tensor_names():
+            array = changes.get(name, reader.read(name))
+            if not isinstance(array, str):
+                writer.add_tensor(name, array.shape, str(array.dtype), [array])
+        for key, value in reader.values().items():
+            if changes.get(key, value) != "left out":
+                writer.add_value(key, changes.get(key, value))
+    return path
+
+
+def check_gradients(graph: Graph, batch_size: int, step: int, directions: int = 3, **settings: Any) -> float:
+    """Run a step, and compare every gradient with the slopes of the slow twin along a few random directions.
+
+    Returns:
+        the relative error of its loss, a mean over the unmasked tokens
+    """
+    batch = random_batch(graph, batch_size)
+    with machine(graph, batch_size, **settings) as appliance:
+        trained = appliance.train_step(batch, step, 0.1)
+        weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
     rng = np.random.default_rng(2)
     whole = float(np.sqrt(sum(np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values())))
     exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
@@ -103,7 +136,8 @@ def assert_gradients(
         length = float(np.linalg.norm(gradient.astype(np.float64)))
         for _ in range(directions):
             direction = rng.standard_normal(gradient.shape)
-            expected = scale * reference.slope(graph, exact, batch.arrays, 3, step, name, direction)
+            expected = reference.slope(graph, exact, batch.arrays, 3, step, name, direction) / batch.tokens
             error = abs(float(np.sum(gradient * direction)) - expected)
             # Beside its own length that of all: a gradient may vanish, as that of a bias of keys does without dropout.
             assert error <= GRADIENT_TOLERANCE * (length + 0.01 * whole), f"{name}: error {error / length:.1e}"
+    return abs(trained.loss * batch.tokens / reference.loss(graph, exact, batch.arrays, 3, step) - 1)

@@ -27,6 +27,13 @@ def rules(groups: Mapping[str, SparsityParams], **keys: Any) -> SparsityRules:
     return SparsityRules(groups, **{"seed": SEED, "last_step": 10, **keys})
 
 
+def make_memory(graph: Graph, optimizer: Optimizer | None, **settings: Any) -> MemoryX:
+    """A MemoryX in the store that the test asks for."""
+    store = make_store()
+    waiting_bytes = None if isinstance(store, RamStore) else WAITING_BYTES
+    return MemoryX(graph, optimizer, store=store, waiting_bytes=waiting_bytes, **settings)
+
+
 @contextmanager
 def sparse_memory(
     graph: Graph,
@@ -36,10 +43,7 @@ def sparse_memory(
     **keys: Any,
 ) -> Iterator[MemoryX]:
     """Lend a MemoryX with first weights; keywords are those of `SparsityRules`."""
-    store = make_store()
-    waiting = None if isinstance(store, RamStore) else WAITING_BYTES
-    limits = {"max_gradient_norm": max_gradient_norm, "waiting_bytes": waiting}
-    with MemoryX(graph, optimizer, store=store, sparsity=rules(groups, **keys), **limits) as made:  # type: ignore[arg-type]
+    with make_memory(graph, optimizer, max_gradient_norm=max_gradient_norm, sparsity=rules(groups, **keys)) as made:
         made.initialize(SEED)
         made.reserve()
         yield made
@@ -121,7 +125,6 @@ class Twin:
         """Do what a step does, given the norm to the bits that MemoryX found."""
         scale = 1.0
         if self.max_gradient_norm is not None:
-            assert norm is not None
             scale = min(1.0, self.max_gradient_norm / (norm + 1e-6))
         for name, gradient in gradients.items():
             mask, (weight, *states) = self.masks[name], self.arrays[name]

@@ -10,7 +10,7 @@ from cstool.machine.csx import Csx, GrainSlot, Scratch
 from cstool.machine.plan import ALIGNMENT_BYTES, After, InputDelta, Plan, make_plan
 from cstool.random_keys import key_of
 from cstool.store import aligned_empty
-from tests.models import decoder, fc_mnist
+from tests.models import decoder
 from tests.unit.machine.machines import random_batch
 
 
@@ -31,26 +31,16 @@ def test_scratch_lends_the_same_memory_for_the_same_name():
     assert scratch("a", (4,)).tolist() == [7] * 4
 
 
-def test_scratch_keeps_names_apart():
+def test_scratch_keeps_names_apart_and_grows_to_the_largest_array_of_each():
     scratch = Scratch()
-    first, second = scratch("a", (2, 3)), scratch("b", (2, 3))
+    first, second = scratch("a", (2, 3)), scratch("b", (5,))
     first.fill(1)
     second.fill(2)
     assert first.tolist() == [[1, 1, 1]] * 2
-
-
-def test_scratch_grows_to_the_largest_array_of_a_name():
-    scratch = Scratch()
+    assert scratch.allocated_bytes == 4 * (6 + 5)
     for size in (4, 9, 2):
         scratch("a", (size,))
-    assert scratch.allocated_bytes == 4 * 9
-
-
-def test_scratch_knows_what_it_allocated():
-    scratch = Scratch()
-    for name, shape in [("a", (2, 3)), ("a", (2, 3)), ("b", (5,))]:
-        scratch(name, shape)
-    assert scratch.allocated_bytes == 4 * (6 + 5)
+    assert scratch.allocated_bytes == 4 * (9 + 5)
 
 
 def test_slots_lie_side_by_side_in_the_arena():
@@ -70,25 +60,19 @@ def test_every_array_of_a_slot_is_where_the_plan_says():
     assert found == {name: (b.offset_bytes, b.shape, b.dtype) for name, b in plan.buffers.items()}
 
 
-def test_a_slot_is_empty_until_it_is_loaded():
-    plan = plan_of()
-    assert GrainSlot(plan, aligned_empty(plan.slot_bytes), 1).grain is None
-
-
 def loaded(plan: Plan, *, grain: int = 3, dropout: bool = True, seed: int = 7) -> GrainSlot:
     slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), seed)
     slot.load(grain, random_batch(decoder(), 2).arrays, 9, 0.5, dropout=dropout)
     return slot
 
 
-def test_loading_copies_the_samples_token_by_token():
-    slot = loaded(plan_of())
+def test_loading_copies_the_samples_token_by_token_and_tells_the_loss_its_scale():
+    plan = plan_of()
+    assert GrainSlot(plan, aligned_empty(plan.slot_bytes), 1).grain is None
+    slot = loaded(plan)
+    assert (slot.grain, slot.calls[-1].scale) == (3, 0.5)
     for name, array in random_batch(decoder(), 2).arrays.items():
         np.testing.assert_array_equal(slot.arrays[name], array.reshape(16))
-
-
-def test_loading_tells_the_loss_its_scale():
-    assert loaded(plan_of()).calls[-1].scale == 0.5
 
 
 def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample():
@@ -107,12 +91,6 @@ def test_evaluation_drops_nothing():
     slot = loaded(plan_of(dropout=0.25), dropout=True)
     slot.load(3, random_batch(decoder(), 2).arrays, 9, 0.5, dropout=False)
     assert [call.dropout for call in slot.calls] == [None] * len(slot.calls)
-
-
-def test_the_deltas_of_graph_inputs_are_wanted_by_nobody():
-    plan = make_plan(fc_mnist(), 2, trains=True)
-    slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), 1)
-    assert slot.calls[0].delta_inputs == (None,)
 
 
 @pytest.mark.parametrize(("after", "expected"), [(After.NOTHING, 1.0), (After.COPY, 10.0), (After.ADD, 11.0)])

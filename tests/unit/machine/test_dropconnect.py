@@ -22,7 +22,15 @@ from cstool.run.session import RunOrder, RunResult, Session
 from cstool.run.stopping import StopRequest
 from cstool.sparsity import dropconnect_mask
 from tests.models import fc_mnist
-from tests.unit.machine.machines import GradientKeeper, array_of, arrays_of, machine, random_batch, set_array
+from tests.unit.machine.machines import (
+    GradientKeeper,
+    array_of,
+    arrays_of,
+    machine,
+    random_batch,
+    set_array,
+    values_of,
+)
 from tests.unit.machine.sparse_machines import SEED, random_gradients, rules, sparse_memory, train_step
 from tests.unit.machine.stores import each_store
 from tests.unit.run.sessions import BATCH_SIZE, Digits, Recorder, params_of
@@ -53,15 +61,11 @@ def streamed(memoryx: MemoryX, name: str) -> Array:
     return np.concatenate([rows(panel) for panel in memoryx.arrays.panels[name]])
 
 
-def whole(memoryx: MemoryX, array: str) -> Array:
-    return np.concatenate([chunk.copy() for chunk in memoryx.arrays.chunks(array)])
-
-
 @CUTS
 def test_what_streams_is_the_masked_weight_divided_by_the_share_that_is_kept(monkeypatch, panel_bytes):
     monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: DROPPED}) as memoryx:
-        weight = whole(memoryx, f"model.{WIDE}")
+        weight = values_of(memoryx, f"model.{WIDE}")
         masks = []
         for step in (1, 2, 3):
             memoryx.begin_step(step, 0.1)
@@ -71,13 +75,13 @@ def test_what_streams_is_the_masked_weight_divided_by_the_share_that_is_kept(mon
             kept_bytes = sum(map(memoryx.stream_bytes, memoryx.arrays.panels[WIDE]))
             assert 5 * masks[-1].sum() < kept_bytes < 5.5 * masks[-1].sum()
             assert streamed(memoryx, SMALL).all()
-        np.testing.assert_array_equal(whole(memoryx, f"model.{WIDE}"), weight)
+        np.testing.assert_array_equal(values_of(memoryx, f"model.{WIDE}"), weight)
     assert all((masks[i] != masks[j]).any() for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 def test_on_average_it_is_the_weight():
     with sparse_memory(fc_mnist(12, 8), None, {SMALL: DROPPED}) as memoryx:
-        weight = whole(memoryx, f"model.{SMALL}")
+        weight = values_of(memoryx, f"model.{SMALL}")
         total, draws = np.zeros((8, 12)), 2000
         for step in range(1, draws + 1):
             memoryx.begin_step(step, 0.1)
@@ -112,7 +116,7 @@ def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_
     monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     graph, groups = fc_mnist(12, 8), {WIDE: DROPPED, SMALL: DROPPED}
     with sparse_memory(graph, ADAMW, groups, max_gradient_norm) as memoryx:
-        twins = {name: Twin(ADAMW, whole(memoryx, f"model.{name}")) for name in groups}
+        twins = {name: Twin(ADAMW, values_of(memoryx, f"model.{name}")) for name in groups}
         for step in range(1, 6):
             gradients = random_gradients(graph, step)
             masks = {name: mask_of(name, gradients[name].shape, step) for name in groups}
@@ -124,7 +128,7 @@ def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_
             for name, twin in twins.items():
                 twin.step(step, gradients[name], masks[name])
                 for array, expected in zip(memoryx.arrays.of(name), twin.arrays, strict=True):
-                    np.testing.assert_array_equal(whole(memoryx, array), expected)
+                    np.testing.assert_array_equal(values_of(memoryx, array), expected)
 
 
 @CUTS
@@ -142,7 +146,7 @@ def test_gradients_that_wait_for_the_norm_use_buffers_again_however_many_numbers
 
 def test_an_evaluation_takes_all_weights_or_one_of_its_own_masks():
     with sparse_memory(fc_mnist(12, 8), None, {WIDE: DROPPED}) as memoryx:
-        weight = whole(memoryx, f"model.{WIDE}")
+        weight = values_of(memoryx, f"model.{WIDE}")
         memoryx.begin_step(7, 0.1)
         trained = streamed(memoryx, WIDE)
         memoryx.begin_evaluation(7, None)
@@ -193,9 +197,7 @@ def look(appliance: Appliance, folder: Path, masks: int) -> Evaluation:
     result = RunResult("eval", "fc_mnist", 0)
     session = Session(params, RunOrder("eval"), appliance.graph, appliance, Recorder(), result, Position(7))
     data = DataSet("digits", "", params.dataloaders("train")[0], Digits(10))
-    found = evaluate(session, data, StopRequest(), masks=masks)
-    assert found is not None
-    return found
+    return evaluate(session, data, StopRequest(), masks=masks)
 
 
 def test_an_evaluation_over_masks_is_their_mean_and_says_how_far_they_differ(tmp_path, caplog):

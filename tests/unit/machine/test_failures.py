@@ -21,7 +21,7 @@ from cstool.store.block_file import BlockFile
 from cstool.store.panel_cache import PanelCache
 from tests.models import decoder
 from tests.patience import PATIENCE_S, within_patience
-from tests.unit.machine.machines import GradientKeeper, random_batch
+from tests.unit.machine.machines import USUAL, GradientKeeper, random_batch
 from tests.unit.machine.sparse_machines import rules
 from tests.unit.sparsity.sections import group
 
@@ -44,18 +44,9 @@ def _many_panels(monkeypatch):
 @contextmanager
 def file_machine(path: Path, **settings: Any) -> Iterator[Appliance]:
     """Lend an appliance whose store is a file, with room for one gradient at a time on its way to an update."""
-    usual = {
-        "optimizer": make_optimizer(AdamW(learning_rate=0.01), None),
-        "max_gradient_norm": None,
-        "loss_scaling": "num_tokens",
-        "loss_weight": 1.0,
-        "seed": 3,
-        "lanes": 3,
-        "waiting_bytes": PANEL_BYTES,
-        "memory_bytes": 2**30,
-    }
-    graph = decoder(layers=2)
-    with Appliance(graph, store=FileStore(path, MEMORY_BYTES), **{**usual, **settings}) as appliance:
+    adamw = make_optimizer(AdamW(learning_rate=0.01), None)
+    usual = {**USUAL, "optimizer": adamw, "lanes": 3, "waiting_bytes": PANEL_BYTES, "memory_bytes": 2**30}
+    with Appliance(decoder(layers=2), store=FileStore(path, MEMORY_BYTES), **{**usual, **settings}) as appliance:
         appliance.prepare(8, trains=True, where="")
         appliance.memoryx.initialize(1)
         appliance.memoryx.reserve()

@@ -28,19 +28,17 @@ def test_systems_that_divide_the_grains_are_accepted(num_csx):
     check_systems(num_csx, 48, 4, "train_dataloader")
 
 
-def test_the_error_names_the_nearest_counts_that_divide():
+@pytest.mark.parametrize(
+    ("num_csx", "batch_size", "grain", "rule", "hint"),
+    [
+        (5, 48, 4, "the 12 grains", "4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 12"),
+        (9, 8, 2, "the 4 grains", "4 is the nearest; all that do: 1, 2, 4"),
+    ],
+)
+def test_the_error_names_the_nearest_counts_that_divide(num_csx, batch_size, grain, rule, hint):
     with pytest.raises(ClusterError) as caught:
-        check_systems(5, 48, 4, "train_dataloader")
+        check_systems(num_csx, batch_size, grain, "train_dataloader")
     assert str(caught.value) == (
-        "num_csx: must divide the 12 grains of a batch of train_dataloader (batch_size 48, 4 to a grain), got 5\n"
-        "hint: 4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 12"
-    )
-
-
-def test_the_error_for_too_many_systems_names_the_most():
-    with pytest.raises(ClusterError) as caught:
-        check_systems(9, 8, 2, "train_dataloader")
-    assert str(caught.value) == (
-        "num_csx: must divide the 4 grains of a batch of train_dataloader (batch_size 8, 2 to a grain), got 9\n"
-        "hint: 4 is the nearest; all that do: 1, 2, 4"
+        f"num_csx: must divide {rule} of a batch of train_dataloader (batch_size {batch_size}, {grain} to a grain), "
+        f"got {num_csx}\nhint: {hint}"
     )

@@ -59,15 +59,10 @@ def test_the_group_of_another_controller_does_not_count(host):
     assert free(host) == MACHINE
 
 
-def test_a_group_that_is_over_its_limit_leaves_nothing(host):
-    write(host / "groups", memory__max=100, memory__current=400, memory__stat="active_file 7")
-    assert free(host) == 0
-
-
-@pytest.mark.parametrize("limit", ["many", ""])
-def test_what_cannot_be_understood_does_not_count(host, limit):
+@pytest.mark.parametrize(("limit", "left"), [(100, 0), ("many", MACHINE), ("", MACHINE)])
+def test_a_group_over_its_limit_leaves_nothing_and_what_cannot_be_understood_does_not_count(host, limit, left):
     write(host / "groups", memory__max=limit, memory__current=400, memory__stat="active_file 7")
-    assert free(host) == MACHINE
+    assert free(host) == left
 
 
 def test_without_any_word_of_the_system_it_is_half_of_what_is_there(tmp_path):

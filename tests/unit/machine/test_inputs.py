@@ -28,9 +28,6 @@ class Numbers:
         self.gate: threading.Event | None = None
         self.reads = 0
 
-    def describe(self) -> str:
-        return f"{self.sample_count} numbers"
-
     def read(self, indices: Array, out: Mapping[str, Array]) -> None:
         if self.gate is not None:
             assert self.gate.wait(PATIENCE_S)
@@ -39,9 +36,6 @@ class Numbers:
         self.reads += 1
         out["x"][:] = indices[:, None]
         out["mask"][:] = indices != 0
-
-    def close(self) -> None:
-        pass
 
 
 def worker(dataset: Numbers, *, batch_size: int = 4, first: int = 0, count: int | None = None) -> InputWorker:
@@ -72,16 +66,11 @@ def test_a_part_of_a_batch_is_filled_with_its_last_sample_masked():
     assert (batch.samples, batch.tokens) == (2, 2)
 
 
-def test_tokens_are_those_that_the_mask_counts():
+def test_tokens_are_those_that_the_mask_counts_and_arrays_have_the_types_of_the_data_set():
     with worker(Numbers(8)) as found:
         batch = found.next()
     assert (batch.samples, batch.tokens) == (4, 3)
-
-
-def test_arrays_have_the_types_of_the_data_set():
-    with worker(Numbers(8)) as found:
-        arrays = found.next().arrays
-    assert {name: (array.shape, array.dtype.name) for name, array in arrays.items()} == {
+    assert {name: (array.shape, array.dtype.name) for name, array in batch.arrays.items()} == {
         "x": ((4, 2), "float32"),
         "mask": ((4,), "float32"),
     }

@@ -100,25 +100,19 @@ def test_who_asks_to_measure_measures_again(calls):
     assert calls == [(8, 25, 512, False), (8, 25, 512, True)]
 
 
-@pytest.mark.parametrize("kept", [None, "auto", {}, {"mode": "always", "crossovers": {}}])
-def test_where_nothing_was_kept_it_measures(calls, kept):
-    settled("auto", (8, 25), kept=kept)
-    assert calls == [(8, 25, 512, False)]
-
-
 @pytest.mark.parametrize(
     "kept",
     [
+        None,
         "auto",
+        {},
+        {"mode": "always", "crossovers": {}},
         {"crossovers": 3},
-        {"crossovers": {"8x4": 0.5}},
-        {"crossovers": {"8x4": {"forward": 0.5}}},
-        {"crossovers": {"8x4": {"forward": 0.5, "delta": "0.5", "gradient": 0.5}}},
+        {"crossovers": {"8x25": 0.5}},
+        {"crossovers": {"8x25": {"forward": 0.5}}},
+        {"crossovers": {"8x25": {"forward": 0.5, "delta": "0.5", "gradient": 0.5}}},
     ],
 )
-def test_what_is_no_measurement_is_measured(kept, monkeypatch):
-    measured = Crossover(0.1, 0.2, 0.3)
-    monkeypatch.setattr("cstool.machine.sparsity.crossover", lambda *_shape, refresh: measured)
-    chooser = KernelChooser("auto")
-    chooser.settle([(8, 4)], 64, kept)
-    assert chooser.as_dict()["crossovers"] == {"8x4": {"forward": 0.1, "delta": 0.2, "gradient": 0.3}}
+def test_where_no_measurement_was_kept_it_measures(calls, kept):
+    assert settled("auto", (8, 25), kept=kept)._crossovers == {(8, 25): MEASURED}
+    assert calls == [(8, 25, 512, False)]

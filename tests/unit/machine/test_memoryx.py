@@ -15,12 +15,11 @@ from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import SGD, AdamW
 from cstool.params.sections.optimizers import Adafactor
-from cstool.store import RamStore
 from tests.models import decoder, fc_mnist
 from tests.reference import kernels as reference
-from tests.unit.machine.machines import GradientKeeper
-from tests.unit.machine.sparse_machines import WAITING_BYTES
-from tests.unit.machine.stores import each_store, make_store
+from tests.unit.machine.machines import GradientKeeper, values_of
+from tests.unit.machine.sparse_machines import make_memory, random_gradients
+from tests.unit.machine.stores import each_store
 
 pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
@@ -28,6 +27,9 @@ PATIENCE_S = 30.0
 WORDS = "embedding_layer.word_embeddings.weight"
 ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
 ADAFACTOR = Adafactor(weight_decay=0.1)
+MOMENTUM = SGD(momentum=0.9)
+WHOLE, CUT = 2**25, 2 * 4 * 784
+"""bytes of a panel"""
 PATHS = pytest.mark.parametrize("max_gradient_norm", [None, 1e9], ids=["at once", "after the norm"])
 
 
@@ -48,22 +50,9 @@ def memory(
     max_gradient_norm: float | None = None,
     scales: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[MemoryX]:
-    store = make_store()
-    room = None if isinstance(store, RamStore) else WAITING_BYTES
-    limits = {"max_gradient_norm": max_gradient_norm, "learning_rate_scales": scales, "waiting_bytes": room}
-    with MemoryX(graph, optimizer, store=store, **limits) as made:  # type: ignore[arg-type]
+    with make_memory(graph, optimizer, max_gradient_norm=max_gradient_norm, learning_rate_scales=scales) as made:
         made.reserve()
         yield made
-
-
-def values(memoryx: MemoryX, name: str) -> Array:
-    memoryx.drain()
-    return np.concatenate([part.copy() for part in memoryx.arrays.chunks(name)])
-
-
-def random_gradients(graph: Graph, seed: int) -> dict[str, Array]:
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(weight.shape).astype(np.float32) for name, weight in graph.weights.items()}
 
 
 def filled(memoryx: MemoryX, values: Array) -> Array:
@@ -103,7 +92,7 @@ def trained(
 def first_values(graph: Graph) -> dict[str, Array]:
     with memory(graph) as memoryx:
         memoryx.initialize(1)
-        return {name: values(memoryx, f"model.{name}").astype(np.float64) for name in graph.weights}
+        return {name: values_of(memoryx, f"model.{name}").astype(np.float64) for name in graph.weights}
 
 
 def test_the_arrays_are_the_weights_each_followed_by_its_state():
@@ -123,73 +112,51 @@ def test_evaluation_keeps_no_state():
         assert memoryx.arrays.names == ["model.fc_layers.0.weight", "model.last_layer.weight"]
 
 
-@PATHS
-def test_adamw_updates_every_weight_as_its_twin_does(max_gradient_norm):
-    memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm)
-    for name, before in first_values(memoryx.arrays.graph).items():
-        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
-        decay = 0.1 if memoryx.arrays.graph.weights[name].decays else 0.0
-        expected = reference.adam(before, gradients, 0.01, (0.9, 0.95), 1e-3, decay, True, ADAMW.form)
-        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
+SCALES = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
+TWINS = {
+    AdamW: lambda *of, decay: reference.adam(*of, (0.9, 0.95), 1e-3, decay, True, ADAMW.form),
+    SGD: lambda *of, decay: reference.sgd(*of, 0.9, 0.0, False, 0.0),
+    Adafactor: lambda *of, decay: reference.adafactor(*of, decay),
+}
 
 
 @PATHS
-def test_sgd_updates_every_weight_as_its_twin_does(max_gradient_norm):
-    memoryx, _ = trained(make_optimizer(SGD(momentum=0.9), None), max_gradient_norm)
-    for name, before in first_values(memoryx.arrays.graph).items():
-        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
-        expected = reference.sgd(before, gradients, 0.01, 0.9, 0.0, False, 0.0)
-        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
-
-
-@PATHS
-@pytest.mark.parametrize("panel_bytes", [2**25, 2 * 4 * 784])
-def test_adafactor_updates_every_weight_as_its_twin_does(monkeypatch, max_gradient_norm, panel_bytes):
+@pytest.mark.parametrize(
+    ("params", "scales", "panel_bytes"),
+    [
+        (ADAMW, {}, WHOLE),
+        (ADAMW, SCALES, WHOLE),
+        (MOMENTUM, {}, WHOLE),
+        (ADAFACTOR, SCALES, WHOLE),
+        (ADAFACTOR, SCALES, CUT),
+    ],
+    ids=["AdamW", "AdamW, scaled", "momentum", "Adafactor", "Adafactor, cut"],
+)
+def test_every_weight_is_updated_as_its_twin_is(monkeypatch, max_gradient_norm, params, scales, panel_bytes):
+    """At a learning rate of its own, with which its decay is scaled."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
-    scales = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
-    memoryx, _ = trained(make_optimizer(ADAFACTOR, None), max_gradient_norm, scales=scales)
+    optimizer = make_optimizer(params, None)
+    memoryx, _ = trained(optimizer, max_gradient_norm, scales=scales)
+    rtol = 2e-6 if params is ADAFACTOR else 1e-6
     for name, before in first_values(memoryx.arrays.graph).items():
         gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
         decay = 0.1 if memoryx.arrays.graph.weights[name].decays else 0.0
-        expected = reference.adafactor(before, gradients, 0.01 * scales.get(name, 1.0), decay)
-        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=2e-6, atol=1e-6)
-        states = ("exp_avg_sq_row", "exp_avg_sq_col") if before.ndim == 2 else ("exp_avg_sq",)
-        shapes = [values(memoryx, f"optimizer.{name}.{state}").shape for state in states]
-        assert shapes == [(extent,) for extent in before.shape]
+        expected = TWINS[type(params)](before, gradients, 0.01 * scales.get(name, 1.0), decay=decay)
+        np.testing.assert_allclose(values_of(memoryx, f"model.{name}"), expected, rtol=rtol, atol=1e-6)
+        for state, shape in optimizer.states(before.shape).items():
+            assert values_of(memoryx, f"optimizer.{name}.{state}").shape == shape
 
 
-@PATHS
-def test_the_learning_rate_of_a_weight_is_scaled_and_with_it_its_decay(max_gradient_norm):
-    scales = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
-    memoryx, _ = trained(make_optimizer(ADAMW, None), max_gradient_norm, scales=scales)
-    for name, before in first_values(memoryx.arrays.graph).items():
-        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
-        decay = 0.1 if memoryx.arrays.graph.weights[name].decays else 0.0
-        rate = 0.01 * scales.get(name, 1.0)
-        expected = reference.adam(before, gradients, rate, (0.9, 0.95), 1e-3, decay, True, ADAMW.form)
-        np.testing.assert_allclose(values(memoryx, f"model.{name}"), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_the_norm_is_that_of_all_gradients_before_clipping():
-    memoryx, norms = trained(GradientKeeper(), 0.5, steps=2)
-    assert norms == [
-        pytest.approx(np.sqrt(sum(np.sum(g.astype(np.float64) ** 2) for g in gradients.values())), rel=1e-12)
-        for gradients in (random_gradients(memoryx.arrays.graph, 1), random_gradients(memoryx.arrays.graph, 2))
-    ]
-
-
-def test_gradients_are_clipped_to_the_norm_as_pytorch_does():
-    memoryx, [norm] = trained(GradientKeeper(), 0.5, steps=1)
-    assert norm is not None
-    factor = np.float32(0.5 / (norm + 1e-6))
-    for name, gradient in random_gradients(memoryx.arrays.graph, 1).items():
-        np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient * factor)
-
-
-def test_gradients_within_the_norm_are_left_as_they_are():
-    memoryx, _ = trained(GradientKeeper(), 1e9, steps=1)
-    for name, gradient in random_gradients(memoryx.arrays.graph, 1).items():
-        np.testing.assert_array_equal(values(memoryx, f"optimizer.{name}.gradient"), gradient)
+@pytest.mark.parametrize("limit", [0.5, 1e9], ids=["clipped", "within the norm"])
+def test_gradients_are_clipped_to_the_norm_of_all_as_pytorch_does(limit):
+    memoryx, norms = trained(GradientKeeper(), limit, steps=2)
+    for step, norm in enumerate(norms, start=1):
+        gradients = random_gradients(memoryx.arrays.graph, step)
+        squares = [np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values()]
+        assert norm == pytest.approx(np.sqrt(sum(squares)), rel=1e-12)
+    factor = np.float32(min(1.0, limit / (norm + 1e-6)))
+    for name, gradient in gradients.items():
+        np.testing.assert_array_equal(values_of(memoryx, f"optimizer.{name}.gradient"), gradient * factor)
 
 
 @PATHS
@@ -210,7 +177,7 @@ def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(max_gradi
             del rest[WORDS]
             send(memoryx, rest)
             memoryx.finish_step()
-        found = values(memoryx, f"optimizer.{WORDS}.gradient")
+        found = values_of(memoryx, f"optimizer.{WORDS}.gradient")
     head[rows.indices] += rows.values
     np.testing.assert_array_equal(found, head)
 
@@ -220,7 +187,7 @@ def test_a_tied_weight_waits_for_both_of_its_sums():
         [panel] = memoryx.arrays.panels[WORDS]
         memoryx.begin_step(1, 0.1)
         memoryx.receive(panel, "lm_head", filled(memoryx, np.ones(panel.shape)))
-        assert not values(memoryx, f"optimizer.{WORDS}.gradient").any()
+        assert not values_of(memoryx, f"optimizer.{WORDS}.gradient").any()
 
 
 def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere():
@@ -230,7 +197,7 @@ def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere():
         memoryx.begin_step(1, 0.1)
         rows = Rows(np.array([3], np.int32), np.full((1, 8), 2.0, np.float32))
         memoryx.receive(panel, "embedding_layer.word_embeddings", rows)
-        found = values(memoryx, f"optimizer.{WORDS}.gradient")
+        found = values_of(memoryx, f"optimizer.{WORDS}.gradient")
     np.testing.assert_array_equal(found, np.where(np.arange(11) == 3, 2.0, 0.0)[:, None] * np.ones(8))
 
 
@@ -322,7 +289,7 @@ def test_first_weights_are_those_of_the_seed():
         found = []
         for seed in (1, 2, 1):
             memoryx.initialize(seed)
-            found.append(values(memoryx, "model.last_layer.weight"))
+            found.append(values_of(memoryx, "model.last_layer.weight"))
     np.testing.assert_array_equal(found[0], found[2])
     assert np.any(found[0] != found[1])
 
@@ -331,11 +298,11 @@ def test_first_weights_are_those_of_the_seed():
 @pytest.mark.parametrize("params", [ADAMW, ADAFACTOR], ids=["AdamW", "Adafactor"])
 def test_updates_have_the_same_bits_however_weights_are_cut(monkeypatch, max_gradient_norm, params):
     found = []
-    for panel_bytes in (2**25, 2 * 4 * 784):
+    for panel_bytes in (WHOLE, CUT):
         monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
         memoryx, _ = trained(make_optimizer(params, None), max_gradient_norm)
         found.append(
-            (len(memoryx.arrays.panels["fc_layers.0.weight"]), {n: values(memoryx, n) for n in memoryx.arrays.names})
+            (len(memoryx.arrays.panels["fc_layers.0.weight"]), {n: values_of(memoryx, n) for n in memoryx.arrays.names})
         )
     assert [panels for panels, _ in found] == [1, 3]
     for name, array in found[0][1].items():
@@ -353,7 +320,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_nothing_is_updated(bad):
         send(memoryx, gradients)
         with pytest.raises(NonFiniteError) as caught:
             memoryx.finish_step()
-        assert not values(memoryx, "optimizer.last_layer.weight.gradient").any()
+        assert not values_of(memoryx, "optimizer.last_layer.weight.gradient").any()
     assert str(caught.value) == "step 7: the gradient of fc_layers.1.weight is not finite"
 
 
@@ -379,4 +346,4 @@ def test_an_array_can_be_read_and_written_by_panels(monkeypatch):
 
         memoryx.arrays.load(name, read)
         assert cuts == [(0, 2), (2, 4), (4, 6)]
-        np.testing.assert_array_equal(values(memoryx, name)[:, 0], np.arange(6))
+        np.testing.assert_array_equal(values_of(memoryx, name)[:, 0], np.arange(6))

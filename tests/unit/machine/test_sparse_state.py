@@ -12,22 +12,24 @@ import pytest
 from cstool.errors import CheckpointError
 from cstool.ir import Graph, _graph
 from cstool.machine.appliance import Appliance
-from cstool.machine.state import Position, load_state, save_state, state_values
+from cstool.machine.state import Position, load_state
 from cstool.optimizers import Optimizer, make_optimizer
 from cstool.params import SGD, AdamW, SparsityParams, parse_states
 from cstool.sparsity import keep_count
-from cstool.store import CheckpointReader, CheckpointWriter, read_mask, read_weight
+from cstool.store import CheckpointReader, read_mask, read_weight
 from tests.models import fc_mnist
-from tests.unit.machine.machines import random_batch
+from tests.unit.machine.machines import USUAL, random_batch, rewrite, save
 from tests.unit.machine.sparse_machines import SEED, rules
 from tests.unit.sparsity.sections import group
 
 Array = np.ndarray
 SPARSE, DENSE = "fc_layers.1.weight", "fc_layers.0.weight"
 KEY = f"model.{SPARSE}"
+PLACE = Position(2, 2, 4)
 MOMENTUM, ADAMW = make_optimizer(SGD(momentum=0.9), None), make_optimizer(AdamW(), None)
 COUNT = keep_count(0.75, 8 * 12)
 TOPK = group(0.75, init_method="topk")
+OTHER = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
 AFRESH = "--load_checkpoint_states model takes the weights alone"
 
 
@@ -42,9 +44,8 @@ def appliance_of(
     **keys: Any,
 ) -> Iterator[Appliance]:
     """Lend an appliance of which one weight is sparse, or none."""
-    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": SEED, "lanes": 1}
     found = rules({} if sparsity is None else {SPARSE: sparsity}, read_weight=read_weight, read_mask=read_mask, **keys)
-    with Appliance(graph_of(), optimizer=optimizer, sparsity=found, **settings) as appliance:
+    with Appliance(graph_of(), optimizer=optimizer, sparsity=found, **USUAL) as appliance:
         yield appliance
 
 
@@ -68,15 +69,8 @@ def saved(path: Path, sparsity: SparsityParams | None = TOPK, steps: int = 2) ->
         appliance.prepare(4, trains=True, where="x.yaml: batch_size")
         for step in range(1, steps + 1):
             appliance.train_step(random_batch(appliance.graph, 4, seed=step), step, 0.1)
-        save(path, appliance)
+        save(path, appliance, PLACE)
         return dense_arrays(appliance)
-
-
-def save(path: Path, appliance: Appliance) -> int:
-    place = Position(2, 2, 4)
-    appliance.memoryx.drain()
-    values = state_values(appliance.memoryx, place, model_name="fc_mnist", seed=SEED, choices={}, params={})
-    return save_state(path, appliance.memoryx, values)
 
 
 def load(path: Path, appliance: Appliance, states: str = "all") -> None:
@@ -106,18 +100,9 @@ def refusal(path: Path, *how: Any, **also: Any) -> str:
 
 
 def rewritten(path: Path, **changes: Any) -> Path:
-    """Write a checkpoint with other tensors or values under some of its keys; None leaves one out."""
-    original = path.with_name("original.mdl")
-    saved(original)
-    with CheckpointReader(original) as reader, CheckpointWriter(path) as writer:
-        for name in reader.tensor_names():
-            array = changes.get(name, reader.read(name))
-            if array is not None:
-                writer.add_tensor(name, array.shape, str(array.dtype), [array])
-        for key, value in reader.values().items():
-            if changes.get(key, value) is not None:
-                writer.add_value(key, changes.get(key, value))
-    return path
+    """Write a checkpoint with other tensors or values under some of its keys."""
+    saved(path.with_name("original.mdl"))
+    return rewrite(path.with_name("original.mdl"), path, **changes)
 
 
 def test_a_checkpoint_holds_these_tensors(tmp_path):
@@ -179,18 +164,36 @@ def test_a_weight_that_has_only_just_grown_is_still_there_after_loading(tmp_path
 def test_saving_returns_the_bytes_of_the_tensors(tmp_path):
     with appliance_of() as appliance:
         appliance.memoryx.initialize(SEED)
-        found = save(tmp_path / "c.mdl", appliance)
+        found = save(tmp_path / "c.mdl", appliance, PLACE)
     with h5py.File(tmp_path / "c.mdl") as file:
         assert found == sum(tensor.nbytes for tensor in file.values()) == 4 * (3 * COUNT + 2 * (12 * 784 + 10 * 8))
 
 
-def test_a_dense_checkpoint_does_not_go_on_as_a_sparse_run(tmp_path):
+@pytest.mark.parametrize(
+    ("of", "how", "rule"),
+    [
+        (
+            None,
+            (TOPK,),
+            f"{SPARSE} must be sparse, as in this run, got a dense one without a mask\n"
+            f"hint: {AFRESH}, and init_method: topk keeps the largest",
+        ),
+        (TOPK, (None,), f"{SPARSE} must be dense, as in this run, got a sparse one\nhint: {AFRESH}, with their zeros"),
+        *(
+            (
+                TOPK,
+                (group(0.9), optimizer, "model"),
+                f"{SPARSE} must have at most {keep_count(0.9, 96)} non-zeros in this run, got {COUNT}\n"
+                "hint: a lower sparsity makes room for them",
+            )
+            for optimizer in (MOMENTUM, None)
+        ),
+    ],
+)
+def test_what_does_not_go_with_the_run_is_refused(tmp_path, of, how, rule):
     path = tmp_path / "c.mdl"
-    saved(path, None)
-    assert refusal(path) == (
-        f"{path}: {SPARSE} must be sparse, as in this run, got a dense one without a mask\n"
-        f"hint: {AFRESH}, and init_method: topk keeps the largest"
-    )
+    saved(path, of)
+    assert refusal(path, *how) == f"{path}: {rule}"
 
 
 @pytest.mark.parametrize("optimizer", [MOMENTUM, ADAMW, None], ids=["momentum", "adamw", "evaluation"])
@@ -203,14 +206,6 @@ def test_its_weights_alone_do_and_topk_keeps_the_largest(tmp_path, optimizer):
     assert np.count_nonzero(after[KEY]) == COUNT
     np.testing.assert_array_equal(after[f"model.{DENSE}"], before[f"model.{DENSE}"])
     assert not any(array.any() for name, array in after.items() if name.startswith("optimizer."))
-
-
-def test_a_sparse_checkpoint_does_not_go_on_as_a_dense_run(tmp_path):
-    path = tmp_path / "c.mdl"
-    saved(path)
-    assert refusal(path, None) == (
-        f"{path}: {SPARSE} must be dense, as in this run, got a sparse one\nhint: {AFRESH}, with their zeros"
-    )
 
 
 @pytest.mark.parametrize(
@@ -229,16 +224,6 @@ def test_the_mask_of_a_checkpoint_takes_the_place_of_the_first_one(tmp_path):
     before = saved(tmp_path / "c.mdl")
     after = loaded(tmp_path / "c.mdl", group(0.75), states="model")
     np.testing.assert_array_equal(after[KEY], before[KEY])
-
-
-@pytest.mark.parametrize("optimizer", [MOMENTUM, None], ids=["train", "eval"])
-def test_more_non_zeros_than_a_run_has_made_room_for_are_refused(tmp_path, optimizer):
-    path = tmp_path / "c.mdl"
-    saved(path)
-    assert refusal(path, group(0.9), optimizer, "model") == (
-        f"{path}: {SPARSE} must have at most {keep_count(0.9, 96)} non-zeros in this run, got {COUNT}\n"
-        "hint: a lower sparsity makes room for them"
-    )
 
 
 @pytest.mark.parametrize("sparsity", [TOPK, None], ids=["sparse", "dense"])
@@ -287,8 +272,8 @@ STATE = f"optimizer.{SPARSE}.momentum_buffer"
         ({KEY: np.zeros(COUNT, np.float64)}, f"{KEY} must be {COUNT} float32, got {COUNT} float64"),
         ({KEY: np.zeros((8, 12), np.float32)}, f"{KEY} must be {COUNT} float32, got 8 x 12 float32"),
         ({STATE: np.zeros((8, 12), np.float32)}, f"{STATE} must be {COUNT} float32, got 8 x 12 float32"),
-        ({KEY: None}, BELONG),
-        ({"sparsity": None}, BELONG),
+        ({KEY: "left out"}, BELONG),
+        ({"sparsity": "left out"}, BELONG),
         ({"sparsity": 3}, BELONG),
         ({"sparsity": {}}, BELONG),
         ({"sparsity": {SPARSE: 3}}, BELONG),
@@ -300,13 +285,11 @@ STATE = f"optimizer.{SPARSE}.momentum_buffer"
         ({"sparsity": {SPARSE: {"shape": [0, 12]}}}, BELONG),
         (
             {"sparsity": {SPARSE: {"shape": [12, 8]}}},
-            f"{SPARSE} must be 8 x 12, as in this model, got 12 x 8\nhint: the checkpoint is of another model: choose "
-            "another --model_dir to start fresh, or another checkpoint",
+            f"{SPARSE} must be 8 x 12, as in this model, got 12 x 8\nhint: {OTHER}",
         ),
         (
-            {INDICES: None},
-            f"{SPARSE} must be 8 x 12, as in this model, got {COUNT}\nhint: the checkpoint is of another model: choose "
-            "another --model_dir to start fresh, or another checkpoint",
+            {INDICES: "left out"},
+            f"{SPARSE} must be 8 x 12, as in this model, got {COUNT}\nhint: {OTHER}",
         ),
     ],
 )
@@ -343,7 +326,7 @@ def test_a_lottery_ticket_has_the_mask_of_one_checkpoint_and_the_weights_of_anot
             appliance.memoryx.initialize(SEED)
             pruned = np.where(mask, 1, 0).astype(np.float32)
             appliance.memoryx.arrays.load(KEY, lambda out, start, stop: np.copyto(out, pruned[start:stop]))
-            save(tmp_path / "mask.mdl", appliance)
+            save(tmp_path / "mask.mdl", appliance, PLACE)
     with appliance_of(ticket(tmp_path, rewind_checkpoint=str(tmp_path / "first.mdl"))) as appliance:
         appliance.memoryx.initialize(SEED)
         found = dense_arrays(appliance)
@@ -372,9 +355,9 @@ def test_a_ticket_keeps_what_had_only_just_grown(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "got"),
     [
-        ({KEY: None, INDICES: None, "sparsity": None, f"optimizer.{SPARSE}.momentum_buffer": None}, "none"),
+        (dict.fromkeys((KEY, INDICES, "sparsity", STATE), "left out"), "none"),
         ({"sparsity": {SPARSE: {"shape": [12, 8]}}}, "12 x 8"),
-        ({INDICES: None, KEY: np.zeros((4, 24), np.float32)}, "4 x 24"),
+        ({INDICES: "left out", KEY: np.zeros((4, 24), np.float32)}, "4 x 24"),
     ],
 )
 def test_a_checkpoint_for_a_ticket_must_have_the_weight(tmp_path, changes, got, role, purpose):

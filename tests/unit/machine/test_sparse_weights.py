@@ -19,7 +19,7 @@ from cstool.params import SGD, AdamW, SparsityParams
 from cstool.params.sections.sparsity import CosineShare, CyclingShare, LinearShare
 from cstool.sparsity import keep_count
 from tests.models import fc_mnist
-from tests.unit.machine.machines import GradientKeeper, random_batch
+from tests.unit.machine.machines import USUAL, GradientKeeper, random_batch, values_of
 from tests.unit.machine.sparse_machines import (
     SEED,
     Twin,
@@ -68,15 +68,13 @@ ALL = pytest.mark.parametrize("name", GROUPS)
 
 def first_weights(graph: Graph) -> dict[str, Array]:
     with sparse_memory(graph, None, {}) as memoryx:
-        return {
-            name: np.concatenate([c.copy() for c in memoryx.arrays.chunks(f"model.{name}")]) for name in graph.weights
-        }
+        return {name: values_of(memoryx, f"model.{name}") for name in graph.weights}
 
 
 def assert_same(memoryx: MemoryX, twin: Twin) -> None:
     for name in twin.graph.weights:
         for array, expected in zip(memoryx.arrays.of(name), twin.arrays[name], strict=True):
-            found = np.concatenate([chunk.copy() for chunk in memoryx.arrays.chunks(array)])
+            found = values_of(memoryx, array)
             if name in memoryx.arrays.sparse:
                 mask = twin.masks[name]
                 np.testing.assert_array_equal(memoryx.arrays.sparse[name].dense(array), expected)
@@ -214,7 +212,6 @@ def test_what_a_mask_leaves_out_may_have_any_gradient():
         expected = np.where(mask.reshape(8, 12), gradients[SMALL], 0)
         gradients[SMALL][~mask.reshape(8, 12)] = np.nan
         norm = train_step(memoryx, 1, gradients, [p for panels in memoryx.arrays.panels.values() for p in panels])
-        assert norm is not None
         assert np.isfinite(norm)
         np.testing.assert_array_equal(memoryx.arrays.sparse[SMALL].dense(f"optimizer.{SMALL}.gradient"), expected)
 
@@ -331,8 +328,7 @@ def test_activations_get_what_weights_state_and_gradients_leave(monkeypatch, fou
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value):
     graph = fc_mnist(12, 8)
-    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": SEED, "lanes": 1}
-    with Appliance(graph, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **settings) as machine:
+    with Appliance(graph, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **USUAL) as machine:
         machine.memoryx.initialize(SEED)
         sparse = machine.memoryx.arrays.sparse[SMALL]
         numbers = np.concatenate([*sparse.read(f"model.{SMALL}")])

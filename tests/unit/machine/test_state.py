@@ -10,15 +10,16 @@ import cstool
 from cstool.errors import CheckpointError, DamagedCheckpointError, NonFiniteError
 from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
-from cstool.machine.state import Position, environment, load_state, save_state, state_values
+from cstool.machine.state import Position, environment, load_state
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW, parse_states
 from cstool.params.sections.optimizers import Adafactor
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.models import decoder, fc_mnist
-from tests.unit.machine.machines import array_of, machine, random_batch, set_array
+from tests.unit.machine.machines import USUAL, array_of, machine, random_batch, rewrite, save, set_array
 
-MOMENTUM = make_optimizer(SGD(momentum=0.9), None)
+PLACE = Position(2, 5, 4)
+MOMENTUM, ADAMW = make_optimizer(SGD(momentum=0.9), None), make_optimizer(AdamW(), None)
 HINT = "\nhint: the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
 
 
@@ -28,18 +29,8 @@ def saved(path: Path, graph: Graph | None = None, optimizer=MOMENTUM) -> dict[st
     with machine(graph, 4, optimizer=optimizer) as appliance:
         for step in (1, 2):
             appliance.train_step(random_batch(graph, 4), step, 0.1)
-        save(path, appliance)
+        save(path, appliance, PLACE, grain_samples=1, gemm="numpy")
         return {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}
-
-
-def save(path: Path, appliance: Appliance) -> int:
-    params = {"trainer": {"init": {"seed": 1}}}
-    position = Position(2, 5, 4)
-    choices = {"grain_samples": 1, "gemm": "numpy"}
-    memoryx = appliance.memoryx
-    memoryx.drain()
-    values = state_values(memoryx, position, model_name="fc_mnist", seed=1, choices=choices, params=params)
-    return save_state(path, memoryx, values)
 
 
 def loaded(
@@ -47,8 +38,7 @@ def loaded(
 ) -> tuple[dict[str, np.ndarray], Position, dict[str, Any]]:
     """Load a checkpoint into zeros, and return the arrays, the position and the values."""
     graph = graph or fc_mnist(3, use_bias=False)
-    settings = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
-    with Appliance(graph, optimizer=optimizer, **settings) as appliance, CheckpointReader(path) as reader:
+    with Appliance(graph, optimizer=optimizer, **USUAL) as appliance, CheckpointReader(path) as reader:
         position, values = load_state(reader, appliance.memoryx, states=parse_states(states), strict=strict)
         return {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}, position, values
 
@@ -99,14 +89,14 @@ def test_the_environment_is_versions_and_cpu():
 def test_saving_returns_the_bytes_of_the_tensors(tmp_path):
     graph = fc_mnist(3, use_bias=False)
     with machine(graph, 4, optimizer=MOMENTUM) as appliance:
-        assert save(tmp_path / "c.mdl", appliance) == 2 * 4 * graph.parameter_count
+        assert save(tmp_path / "c.mdl", appliance, PLACE) == 2 * 4 * graph.parameter_count
 
 
 @pytest.mark.parametrize("optimizer", [MOMENTUM, make_optimizer(Adafactor(), None)], ids=["momentum", "Adafactor"])
 def test_loading_brings_back_every_bit_and_the_position(tmp_path, optimizer):
     before = saved(tmp_path / "c.mdl", optimizer=optimizer)
     arrays, position, _ = loaded(tmp_path / "c.mdl", optimizer=optimizer)
-    assert position == Position(2, 5, 4)
+    assert position == PLACE
     assert arrays.keys() == before.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(arrays[name], array)
@@ -136,39 +126,43 @@ def test_evaluation_loads_the_weights_and_knows_the_step(tmp_path):
     assert position.step == 2
 
 
-def test_a_missing_weight_is_refused(tmp_path):
+OF_ANOTHER = "hint: the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
+
+
+@pytest.mark.parametrize(
+    ("of", "how", "rule"),
+    [
+        ({}, {"graph": fc_mnist(3)}, f"lacks the weight fc_layers.0.bias of this model{HINT}"),
+        ({"graph": fc_mnist(3)}, {}, f"has the weight fc_layers.0.bias, which this model lacks{HINT}"),
+        *(
+            (
+                {},
+                {"graph": fc_mnist(5, use_bias=False), "strict": strict},
+                f"fc_layers.0.weight must be 5 x 784, as in this model, got 3 x 784{HINT}",
+            )
+            for strict in (True, False)
+        ),
+        (
+            {},
+            {"optimizer": ADAMW},
+            f"lacks optimizer.fc_layers.0.weight.exp_avg, which this optimizer needs\n{OF_ANOTHER}",
+        ),
+        (
+            {"optimizer": ADAMW},
+            {"optimizer": make_optimizer(SGD(), None)},
+            f"has optimizer.fc_layers.0.weight.exp_avg, which this optimizer does not keep\n{OF_ANOTHER}",
+        ),
+    ],
+)
+def test_what_is_of_another_model_or_optimizer_is_refused(tmp_path, of, how, rule):
     path = tmp_path / "c.mdl"
-    saved(path)
-    assert refusal(path, graph=fc_mnist(3)) == f"{path}: lacks the weight fc_layers.0.bias of this model{HINT}"
-
-
-def test_a_superfluous_weight_is_refused(tmp_path):
-    path = tmp_path / "c.mdl"
-    saved(path, fc_mnist(3))
-    assert refusal(path) == f"{path}: has the weight fc_layers.0.bias, which this model lacks{HINT}"
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_weight_of_another_shape_is_refused_strict_or_not(tmp_path, strict):
-    path = tmp_path / "c.mdl"
-    saved(path)
-    assert refusal(path, graph=fc_mnist(5, use_bias=False), strict=strict) == (
-        f"{path}: fc_layers.0.weight must be 5 x 784, as in this model, got 3 x 784{HINT}"
-    )
-
-
-def test_the_state_of_another_optimizer_is_refused(tmp_path):
-    path = tmp_path / "c.mdl"
-    saved(path)
-    assert refusal(path, optimizer=make_optimizer(AdamW(), None)) == (
-        f"{path}: lacks optimizer.fc_layers.0.weight.exp_avg, which this optimizer needs\n"
-        "hint: the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
-    )
+    saved(path, **of)
+    assert refusal(path, **how) == f"{path}: {rule}"
 
 
 def test_weights_alone_go_to_any_optimizer(tmp_path):
     before = saved(tmp_path / "c.mdl")
-    arrays, _, _ = loaded(tmp_path / "c.mdl", states="model", optimizer=make_optimizer(AdamW(), None))
+    arrays, _, _ = loaded(tmp_path / "c.mdl", states="model", optimizer=ADAMW)
     np.testing.assert_array_equal(arrays["model.last_layer.weight"], before["model.last_layer.weight"])
 
 
@@ -176,15 +170,6 @@ def test_if_not_strict_what_both_have_is_loaded(tmp_path):
     before = saved(tmp_path / "c.mdl")
     arrays, _, _ = loaded(tmp_path / "c.mdl", strict=False, graph=fc_mnist(3))
     assert {name for name, array in arrays.items() if array.any()} == before.keys()
-
-
-def test_state_that_this_optimizer_does_not_keep_is_refused_too(tmp_path):
-    path = tmp_path / "c.mdl"
-    saved(path, optimizer=make_optimizer(AdamW(), None))
-    assert refusal(path, optimizer=make_optimizer(SGD(), None)) == (
-        f"{path}: has optimizer.fc_layers.0.weight.exp_avg, which this optimizer does not keep\n"
-        "hint: the checkpoint is of another optimizer: --load_checkpoint_states model loads the weights alone"
-    )
 
 
 def test_weights_without_a_step_can_be_evaluated(tmp_path):
@@ -198,13 +183,7 @@ def test_weights_without_a_step_can_be_evaluated(tmp_path):
 def rewritten(path: Path, **changes: Any) -> Path:
     """Write a checkpoint of two steps with other tensors or values under some of its keys."""
     saved(path.with_name("original.mdl"))
-    with CheckpointReader(path.with_name("original.mdl")) as reader, CheckpointWriter(path) as writer:
-        for name in reader.tensor_names():
-            array = changes.get(name, reader.read(name))
-            writer.add_tensor(name, array.shape, str(array.dtype), [array])
-        for key, value in reader.values().items():
-            writer.add_value(key, changes.get(key, value))
-    return path
+    return rewrite(path.with_name("original.mdl"), path, **changes)
 
 
 @pytest.mark.parametrize(
@@ -230,21 +209,11 @@ def rewritten(path: Path, **changes: Any) -> Path:
 def test_what_no_run_would_write_is_refused(tmp_path, changes, rule):
     path = rewritten(tmp_path / "c.mdl", **changes)
     assert refusal(path) == f"{path}: {rule}"
-
-
-@pytest.mark.parametrize(
-    ("changes", "rule"),
-    [
-        ({"global_step": -3}, "global_step must be a count, got -3"),
-        ({"global_step": None}, "global_step must be a count, got None"),
-        ({"dataloader": {}}, "dataloader.batches_streamed must be a count, got None"),
-    ],
-)
-def test_what_a_run_refuses_is_not_whole(tmp_path, changes, rule):
-    path = rewritten(tmp_path / "c.mdl", **changes)
-    with CheckpointReader(path) as reader, pytest.raises(DamagedCheckpointError) as caught:
-        reader.verify_all()
-    assert caught.value.message == f"{path}: {rule}"
+    with CheckpointReader(path) as reader:
+        if changes.keys() <= {"global_step", "dataloader"}:
+            with pytest.raises(DamagedCheckpointError) as caught:
+                reader.verify_all()
+            assert caught.value.message == f"{path}: {rule}"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -253,7 +222,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, value):
     with machine(graph, 4, optimizer=MOMENTUM) as appliance:
         set_array(appliance, "model.last_layer.weight", np.full((10, 3), value, np.float32))
         with pytest.raises(NonFiniteError) as caught:
-            save(tmp_path / "c.mdl", appliance)
+            save(tmp_path / "c.mdl", appliance, PLACE)
     assert str(caught.value) == (
         "step 2: the weight last_layer.weight is not finite, so nothing is saved\n"
         "hint: a lower learning rate, max_gradient_norm or a longer warm-up may help"
@@ -265,7 +234,7 @@ def test_a_decoders_weights_are_there_under_all_names_that_the_vendor_has(tmp_pa
     for tied in (True, False):
         path = tmp_path / f"{tied}.mdl"
         with machine(decoder(share_embedding_weights=tied), 2, optimizer=MOMENTUM) as appliance:
-            save(path, appliance)
+            save(path, appliance, PLACE)
         with CheckpointReader(path) as reader:
             links = {key: reader.link_of(key) for key in reader.keys() if reader.link_of(key) is not None}  # noqa: SIM118
         assert links == {

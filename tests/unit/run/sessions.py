@@ -37,17 +37,11 @@ class Digits:
         self.seen: list[list[int]] = []
         """the samples of each batch that was read"""
 
-    def describe(self) -> str:
-        return f"{self.sample_count} random samples"
-
     def read(self, indices: Array, out: Mapping[str, Array]) -> None:
         self.seen.append(indices.tolist())
         out["x"][:] = self.x[indices]
         out["labels"][:] = indices % 10
         out["mask"][:] = 1
-
-    def close(self) -> None:
-        pass
 
 
 class Recorder:

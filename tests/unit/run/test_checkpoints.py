@@ -21,6 +21,7 @@ from tests.unit.machine.machines import array_of, set_array
 from tests.unit.run.sessions import restored, session
 
 WEIGHT = "model.last_layer.weight"
+NAMED = {"checkpoint_name": "net-{step}.mdl"}
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +44,14 @@ def weight_of(found: Session) -> float:
     return float(value)
 
 
-def test_a_checkpoint_is_named_by_its_step_and_entered_in_the_index(tmp_path):
-    with session(tmp_path) as found:
+@pytest.mark.parametrize(("checkpoint", "name"), [({}, "checkpoint_7.mdl"), (NAMED, "net-7.mdl")])
+def test_a_checkpoint_is_named_by_its_step_and_noted_in_index_session_and_result(tmp_path, checkpoint, name):
+    with session(tmp_path, checkpoint=checkpoint) as found:
         save_at(found, 7, 1.0)
-        folder = found.params.model_dir
-    assert [(entry.step, entry.path) for entry in list_checkpoints(folder)] == [(7, folder / "checkpoint_7.mdl")]
+        path = found.params.model_dir / name
+        entries = list_checkpoints(found.params.model_dir, checkpoint.get("checkpoint_name", "checkpoint_{step}.mdl"))
+        assert (found.saved_step, found.result.checkpoints) == (7, [str(path)])
+    assert [(entry.step, entry.path) for entry in entries] == [(7, path)]
 
 
 def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path):
@@ -66,13 +70,6 @@ def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path):
     assert others.is_file()
 
 
-def test_saving_is_noted_in_the_session_and_its_result(tmp_path):
-    with session(tmp_path) as found:
-        save_at(found, 7, 1.0)
-        assert found.saved_step == 7
-        assert found.result.checkpoints == [str(found.params.model_dir / "checkpoint_7.mdl")]
-
-
 def test_the_time_of_all_checkpoints_is_summed(tmp_path):
     with session(tmp_path) as found:
         seconds = []
@@ -87,11 +84,6 @@ def test_a_checkpoint_of_a_step_that_was_saved_before_gets_a_name_of_its_own(tmp
         paths = [Path(save_at(found, 7, value)) for value in (1.0, 2.0)]
     assert re.fullmatch(r"checkpoint_7_\d{8}_\d{6}\.mdl", paths[1].name)
     assert all(path.exists() for path in paths)
-
-
-def test_the_name_of_a_checkpoint_can_be_chosen(tmp_path):
-    with session(tmp_path, checkpoint={"checkpoint_name": "net-{step}.mdl"}) as found:
-        assert Path(save_at(found, 7, 1.0)).name == "net-7.mdl"
 
 
 def test_the_log_tells_that_a_checkpoint_was_saved(tmp_path, caplog):

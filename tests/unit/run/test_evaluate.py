@@ -190,18 +190,15 @@ def test_progress_counts_the_batches(tmp_path):
     ]
 
 
-def test_as_a_dictionary_it_has_the_perplexity():
-    assert Evaluation("digits", 7, 2.0, 0.25, 40, 10, 1.5).as_dict() == {
+@pytest.mark.parametrize(("loss", "perplexity"), [(2.0, math.exp(2.0)), (5000.0, math.exp(700.0))])
+def test_as_a_dictionary_it_has_the_perplexity_that_of_a_hopeless_model_too(loss, perplexity):
+    assert Evaluation("digits", 7, loss, 0.25, 40, 10, 1.5).as_dict() == {
         "data_set": "digits",
         "step": 7,
-        "loss": 2.0,
+        "loss": loss,
         "accuracy": 0.25,
         "tokens": 40,
         "samples": 10,
         "seconds": 1.5,
-        "perplexity": math.exp(2.0),
+        "perplexity": perplexity,
     }
-
-
-def test_the_perplexity_of_a_hopeless_model_is_still_a_number():
-    assert Evaluation("digits", 7, 5000.0, 0.0, 1, 1, 1.0).as_dict()["perplexity"] == math.exp(700.0)

@@ -67,7 +67,6 @@ def test_a_run_is_set_up_as_it_was_planned(tmp_path, monkeypatch, changes, flags
     names = [name for name in vars(planned) if name not in ("lanes", "densities")]
     assert {name: getattr(setup, name) for name in names} == {name: getattr(planned, name) for name in names}
     assert setup.densities == pytest.approx(planned.densities, abs=1e-3)
-    assert result.predicted is not None
     assert list(result.predicted) == ["step", "forward", "again", "backward", "rest"]
     step = result.predicted["step"]
     assert step["predicted"] > 0

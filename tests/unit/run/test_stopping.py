@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -18,34 +19,26 @@ def test_a_signal_is_only_noted(number):
     assert (before, stop.signal_name) == (None, number.name)
 
 
-def test_a_second_sigint_interrupts_at_once():
+@pytest.mark.parametrize(
+    ("second", "ends"), [(signal.SIGINT, pytest.raises(KeyboardInterrupt)), (signal.SIGTERM, nullcontext())]
+)
+def test_a_second_sigint_interrupts_at_once_and_a_sigterm_is_noted_like_the_first(second, ends):
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert stop.signal_name == "SIGINT"
+        with ends:
+            signal.raise_signal(second)
+    assert stop.signal_name == second.name
 
 
-def test_a_second_sigterm_is_noted_like_the_first():
-    with StopRequest() as stop:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGTERM)
-    assert stop.signal_name == "SIGTERM"
-
-
-def test_the_handlers_are_as_before_when_it_is_over():
+@pytest.mark.parametrize("ends", [nullcontext(), pytest.raises(ZeroDivisionError)], ids=["well", "with an error"])
+def test_the_handlers_are_as_before_however_it_ends(ends):
     before = [signal.getsignal(number) for number in SIGNALS]
-    with StopRequest():
+    with ends, StopRequest():
         during = [signal.getsignal(number) for number in SIGNALS]
+        if not isinstance(ends, nullcontext):
+            raise ZeroDivisionError
     assert [signal.getsignal(number) for number in SIGNALS] == before
     assert all(new is not old for new, old in zip(during, before, strict=True))
-
-
-def test_the_handlers_are_as_before_after_an_error_too():
-    before = [signal.getsignal(number) for number in SIGNALS]
-    with pytest.raises(ZeroDivisionError), StopRequest():
-        raise ZeroDivisionError
-    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 @pytest.mark.parametrize("number", SIGNALS)

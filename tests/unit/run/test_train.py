@@ -123,17 +123,20 @@ def test_a_run_that_goes_on_writes_no_initial_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("loop", "evaluated"),
+    ("loop", "start", "evaluated"),
     [
-        ({"max_steps": 6, "eval_frequency": 2}, [2, 4]),
-        ({"max_steps": 6, "eval_frequency": 0.5}, [3]),
-        ({"max_steps": 6}, []),
-        ({"max_steps": 6, "eval_frequency": 0}, []),
+        ({"max_steps": 6, "eval_frequency": 2}, 0, [2, 4]),
+        ({"max_steps": 6, "eval_frequency": 0.5}, 0, [3]),
+        ({"max_steps": 6}, 0, []),
+        ({"max_steps": 6, "eval_frequency": 0}, 0, []),
+        # A share is of the whole run, wherever this part of it begins.
+        ({"max_steps": 10, "eval_frequency": 0.25}, 4, [6, 9]),
     ],
 )
-def test_evaluation_comes_between_steps_and_not_after_the_last(tmp_path, loop, evaluated):
+def test_evaluation_comes_between_steps_and_not_after_the_last(tmp_path, loop, start, evaluated):
     steps = []
     with session(tmp_path, loop=loop) as found:
+        found.position = Position(start, start, 4)
 
         def evaluate_now() -> float:
             steps.append(found.position.step)
@@ -179,27 +182,27 @@ def test_progress_counts_the_steps_of_this_loop(tmp_path):
     ]
 
 
-def test_the_result_counts_samples_and_their_rate(tmp_path):
+def test_the_result_counts_samples_and_their_rate_and_one_of_digits_as_one_token(tmp_path):
     result = trained(tmp_path, loop={"max_steps": 5})[0].result
     assert (result.samples, result.samples_per_s) == (20, 20 / result.seconds)
-
-
-def test_a_sample_without_a_sequence_counts_as_one_token(tmp_path):
-    result = trained(tmp_path, loop={"max_steps": 5})[0].result
     assert result.tokens_per_s == result.samples_per_s
 
 
-def interrupted(found: Session) -> Interrupted:
-    """Train until a signal that comes during the first step."""
+def signalled(found: Session) -> None:
+    """Train, with a signal that comes during the first step."""
     step = found.appliance.train_step
 
-    def signalled(*arguments: Any) -> Any:
+    def with_a_signal(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
         return step(*arguments)
 
-    found.appliance.train_step = signalled  # type: ignore[method-assign]
+    found.appliance.train_step = with_a_signal  # type: ignore[method-assign]
+    go(found, Digits(), None)
+
+
+def interrupted(found: Session) -> Interrupted:
     with pytest.raises(Interrupted) as caught:
-        go(found, Digits(), None)
+        signalled(found)
     return caught.value
 
 
@@ -217,14 +220,7 @@ def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path, checkpoint):
 
 def test_a_signal_during_the_last_step_changes_nothing(tmp_path):
     with session(tmp_path, loop={"max_steps": 1}) as found:
-        step = found.appliance.train_step
-
-        def signalled(*arguments: Any) -> Any:
-            signal.raise_signal(signal.SIGTERM)
-            return step(*arguments)
-
-        found.appliance.train_step = signalled  # type: ignore[method-assign]
-        go(found, Digits(), None)
+        signalled(found)
         assert (found.position.step, checkpoints(found)) == (1, [])
 
 
@@ -273,19 +269,6 @@ def test_batches_of_another_size_go_on_at_the_same_sample(tmp_path, caplog):
     _, data = trained(tmp_path, position=Position(3, 6, 2), loop={"num_steps": 1})
     assert data.seen == [[12, 13, 14, 15]]
     assert "batch_size was 2 so far and is 4 now: going on with batch 3." in caplog.messages
-
-
-def test_a_share_between_evaluations_is_of_the_whole_run_wherever_this_part_begins(tmp_path):
-    steps: list[int] = []
-    with session(tmp_path, loop={"max_steps": 10, "eval_frequency": 0.25}) as found:
-        found.position = Position(4, 4, 4)
-
-        def evaluate_now() -> float:
-            steps.append(found.position.step)
-            return 0.0
-
-        go(found, Digits(), evaluate_now)
-    assert steps == [6, 9]
 
 
 @pytest.mark.parametrize(
