@@ -28,6 +28,7 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,19 +163,8 @@ def run_one(corpus: Path, seed: int | None, number: int, keep: bool = False) -> 
     os.chdir(folder)
     began, streams = time.perf_counter(), corpus.parent / f"streams-{number}"
     streams.mkdir()
-    saved = [os.dup(descriptor) for descriptor in range(3)]
-    outcome: Any
-    try:
-        for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-            path = os.devnull if descriptor == 0 else streams / name
-            file = os.open(path, os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT)
-            os.dup2(file, descriptor)
-            os.close(file)
+    with redirected(streams / "stdout", streams / "stderr"):
         outcome = _typed(case.arguments)
-    finally:
-        for descriptor, copy in enumerate(saved):
-            os.dup2(copy, descriptor)
-            os.close(copy)
     seconds = time.perf_counter() - began
     stderr = (streams / "stderr").read_text(errors="replace")
     stdout = (streams / "stdout").read_text(errors="replace")
@@ -184,6 +174,22 @@ def run_one(corpus: Path, seed: int | None, number: int, keep: bool = False) -> 
     shutil.rmtree(streams)
     code, finding = outcome if isinstance(outcome, tuple) else (outcome, _judged(outcome, stdout, stderr))
     return Outcome(number, case.command, case.arguments, code, seconds, finding, stderr[-3000:])
+
+
+@contextmanager
+def redirected(stdout: str | Path, stderr: str | Path) -> Iterator[None]:
+    """Have what this process writes go to files meanwhile, and let it read nothing."""
+    saved = [os.dup(descriptor) for descriptor in range(3)]
+    try:
+        for descriptor, path in enumerate((os.devnull, stdout, stderr)):
+            file = os.open(path, os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT)
+            os.dup2(file, descriptor)
+            os.close(file)
+        yield
+    finally:
+        for descriptor, copy in enumerate(saved):
+            os.dup2(copy, descriptor)
+            os.close(copy)
 
 
 def _typed(arguments: Sequence[str]) -> Any:
@@ -237,18 +243,11 @@ def warm_up(folder: Path) -> Path:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     corpus = folder / "corpus"
-    null = os.open(os.devnull, os.O_WRONLY)
-    saved = [os.dup(descriptor) for descriptor in (1, 2)]
-    os.dup2(null, 1)
-    os.dup2(null, 2)
     try:
-        make_corpus(corpus)
-        sys.stdout.flush()
+        with redirected(os.devnull, os.devnull):
+            make_corpus(corpus)
+            sys.stdout.flush()
     finally:
-        for descriptor, copy in zip((1, 2), saved, strict=True):
-            os.dup2(copy, descriptor)
-            os.close(copy)
-        os.close(null)
         os.chdir(folder)
     return corpus
 

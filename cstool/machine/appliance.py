@@ -46,14 +46,10 @@ class Appliance:
     """Trains and evaluates one model. Use as a context manager.
 
     Args:
-        optimizer: None for a run that only evaluates
-        max_gradient_norm: None for no clipping by norm
+        optimizer, max_gradient_norm, learning_rate_scales, sparsity, store, waiting_bytes: see `MemoryX`
         loss_scaling: what the loss is divided by: "num_tokens" or "batch_size"
         loss_weight: what it is multiplied by
-        learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
         lanes: host threads; None to choose
-        store: where MemoryX keeps its arrays; None for memory
-        waiting_bytes: what gradients that wait for their update may take, where the store is a file; None for no limit
         memory_bytes: what activations may take; None for a share of what the rest leaves
         recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
             a batch do not fit otherwise

@@ -34,8 +34,7 @@ class Cluster:
         grain: samples of a grain
         grains: grains of a global batch; a multiple of `num_csx`
         memory_bytes: what the arenas of all systems may take together
-        recompute: whether layers keep only what crosses their boundaries in training: "always", "never", or "auto",
-            where the activations of a batch do not fit `memory_bytes` otherwise
+        recompute: see `Appliance`
         apart: how many panels the fastest lane may be ahead of the slowest
 
     Raises:

@@ -89,7 +89,7 @@ class Lane:
     def forward(self, pace: Pace) -> None:
         """Run the forward pass of the slots that hold a grain."""
         for position in range(len(self.plan.ops)):
-            self._forward(position, "forward", pace)
+            self._run(position, "forward", pace)
 
     def backward(self, pace: Pace) -> None:
         """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
@@ -97,50 +97,34 @@ class Lane:
         A layer whose activations are recomputed streams forward once more before it streams back.
         """
         for position, forward in self.plan.timeline.way_back:
-            if forward:
-                self._forward(position, "again", pace)
-            else:
-                self._backward(position, pace)
+            self._run(position, "again" if forward else "backward", pace)
 
-    def _forward(self, position: int, phase: str, pace: Pace) -> None:
+    def _run(self, position: int, phase: str, pace: Pace) -> None:
         began = time.perf_counter()
-        planned = self.plan.ops[position]
+        planned, backward = self.plan.ops[position], phase == "backward"
+        kernel = planned.kernel.backward if backward else planned.kernel.forward
         slots = [slot for slot in self.slots if slot.grain is not None]
         with self._held(planned.vector_panels) as vectors:
-            for panel, is_first, is_last in stages(planned.matrix_panels):
-                self.tape.keep(pace.step)
-                with self._held([] if panel is None else [panel]) as matrix:
-                    for slot in slots:
-                        call = slot.calls[position]
-                        call.hold(matrix + vectors, panel, is_first, is_last)
-                        with self.tape.kernel(planned, phase, slot, panel):
-                            planned.kernel.forward(call)
-                        call.let_go()
-        self.seconds[phase][position] += time.perf_counter() - began
-
-    def _backward(self, position: int, pace: Pace) -> None:
-        began = time.perf_counter()
-        planned = self.plan.ops[position]
-        slots = [slot for slot in self.slots if slot.grain is not None]
-        with self._held(planned.vector_panels) as vectors:
-            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in planned.vector_panels] for _ in slots]
-            for panel, is_first, is_last in stages(planned.matrix_panels[::-1]):
+            owed = planned.vector_panels if backward else ()
+            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in owed] for _ in slots]
+            for panel, is_first, is_last in stages(planned.matrix_panels[:: -1 if backward else 1]):
                 self.tape.keep(pace.step)
                 with self._held([] if panel is None else [panel]) as matrix:
                     for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
-                        call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
-                        with self.tape.kernel(planned, "backward", slot, panel):
-                            planned.kernel.backward(call)
-                        if panel is not None:
+                        if backward:
+                            call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
+                        with self.tape.kernel(planned, phase, slot, panel):
+                            kernel(call)
+                        if backward and panel is not None:
                             self._hand_in(panel, planned, slot, call.gradients[0])
-                        if is_last:
+                        if backward and is_last:
                             self.tape.settle(planned, slot)
-                            for vector, gradient in zip(planned.vector_panels, vector_gradients, strict=True):
+                            for vector, gradient in zip(owed, vector_gradients, strict=True):
                                 self._hand_in(vector, planned, slot, gradient)
                         call.let_go()
-        self.seconds["backward"][position] += time.perf_counter() - began
+        self.seconds[phase][position] += time.perf_counter() - began
 
     @contextmanager
     def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:

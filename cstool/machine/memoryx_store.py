@@ -4,7 +4,6 @@ import logging
 import os
 import shlex
 from pathlib import Path
-from typing import NamedTuple
 
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
@@ -31,17 +30,10 @@ GRADIENT_SHARE = 0.25
 """of the memory of a file, what gradients take that wait for their update"""
 
 
-class Backing(NamedTuple):
-    """A store and what gradients may take; None for both where MemoryX is in main memory."""
-
-    store: FileStore | None = None
-    waiting_bytes: int | None = None
-
-
 def open_backing(
     params: Params, graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, start: Start, lanes: int | None
-) -> Backing:
-    """Open the store of a run.
+) -> tuple[FileStore | None, int | None]:
+    """Open the store of a run, and say what gradients may take; None for both where MemoryX is in main memory.
 
     Args:
         params: of the run; its model_dir is there
@@ -57,7 +49,7 @@ def open_backing(
     if chosen == "auto":
         chosen = "file" if need_bytes > FILE_SHARE * available_memory_bytes() else "ram"
     if chosen == "ram":
-        return Backing()
+        return None, None
     rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes)
     adopts = start.committed is not None and start.states == ALL_STATES
     path = params.model_dir / FILE_NAME
@@ -78,7 +70,7 @@ def open_backing(
         f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
         f"{', past the page cache' if direct else ''}."
     )
-    return Backing(store, waiting_bytes)
+    return store, waiting_bytes
 
 
 def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None) -> tuple[int, int]:

@@ -53,9 +53,9 @@ def open_session(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
-    backing = open_backing(params, graph, optimizer, sparsity, start, order.lanes)
-    if backing.store is not None:
-        stack.callback(backing.store.close)
+    store, waiting_bytes = open_backing(params, graph, optimizer, sparsity, start, order.lanes)
+    if store is not None:
+        stack.callback(store.close)
     appliance = stack.enter_context(
         Appliance(
             graph,
@@ -70,9 +70,9 @@ def open_session(
             sparsity=sparsity,
             num_csx=params.num_csx,
             lanes=order.lanes,
-            store=backing.store,
-            waiting_bytes=backing.waiting_bytes,
-            memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph),
+            store=store,
+            waiting_bytes=waiting_bytes,
+            memory_bytes=None if store is None else streamed_activation_bytes(params, graph),
             recompute=params.activation_checkpointing,
         )
     )

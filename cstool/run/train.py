@@ -87,7 +87,11 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
         _Loop(session, worker, last, evaluate_now, eval_interval, recorder).run(stop)
     log.info("Training completed successfully!")
     log.info(f"Processed {session.result.samples} training sample(s) in {session.result.seconds:.9f} seconds.")
-    _compare_steps(session)
+    if (rates := load_rates()) is None:
+        log.info("Nothing was predicted for this host: `cstool estimate --system host` measures what it can do.")
+    elif (found := compare(session, rates)) is not None:
+        session.result.predicted = {name: asdict(times) for name, times in found.phases.items()}
+        log.info(found.line())
 
 
 def _is_due(every: int | None, step: int, last: int) -> bool:
@@ -104,15 +108,6 @@ def _stopped_early(session: Session) -> dict[str, Any]:
     if patience.best is not None:
         log.info(f"The best was step {patience.best_step}: " + (best or "no checkpoint of it is here") + ".")
     return {**patience.as_dict(), "patience": patience.asked.patience, "best_checkpoint": best}
-
-
-def _compare_steps(session: Session) -> None:
-    """Put the time of a step measured here beside the one predicted for here."""
-    if (rates := load_rates()) is None:
-        log.info("Nothing was predicted for this host: `cstool estimate --system host` measures what it can do.")
-    elif (found := compare(session, rates)) is not None:
-        session.result.predicted = {name: asdict(times) for name, times in found.phases.items()}
-        log.info(found.line())
 
 
 def _last_step(loop: LoopParams, start: int, batches: int) -> int:

@@ -100,14 +100,13 @@ class MemoryX:
         """Make room in the store for gradients that will wait there; the weights are there already."""
         if self._updates is None:
             return
-        arrays = self.arrays
+        arrays, waits_for_norm = self.arrays, self._updates.max_gradient_norm is not None
         for name, weight in arrays.graph.weights.items():
             sparse = arrays.sparse.get(name)
             gathers = len(arrays.panels[name]) > 1 and self._updates.whole is not None
-            if self._updates.max_gradient_norm is not None or gathers or (sparse and sparse.group.is_dynamic):
+            is_tied = len(self._gradients.uses[name]) > 1 and sparse is None and name not in arrays.dropped
+            if waits_for_norm or gathers or is_tied or (sparse and sparse.group.is_dynamic):
                 self._waiting.reserve(name, weight.shape if sparse is None else (sparse.capacity or 1,))
-            elif len(self._gradients.uses[name]) > 1 and sparse is None and name not in arrays.dropped:
-                self._waiting.reserve(name, weight.shape)
 
     # A step, in its order.
 

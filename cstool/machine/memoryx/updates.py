@@ -35,8 +35,7 @@ class Updates:
     """Applies the optimizer to panels whose gradients are complete.
 
     Args:
-        max_gradient_norm: clip the gradients to this global norm; None for not at all
-        learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
+        max_gradient_norm, learning_rate_scales: see `MemoryX`
         under_way: receives the updates that have begun, by panel
         commits: an update waits for the commit before, which names the slots that it writes to
         workers: run the updates

@@ -38,20 +38,10 @@ def test_a_step_on_systems_that_share_a_tree(tmp_path):
     assert other["title"] == "gpt3 on 16 x cs2, weight streaming"
     assert other["kind"] == "modelled"
     system = "CSX 1 of 16, all alike (modelled)"
-    for lane in (
-        "MemoryX (modelled): memory",
-        "MemoryX (modelled): processors",
-        "SwarmX (modelled): broadcast, stage 1",
-        "SwarmX (modelled): broadcast, stage 2",
-        "SwarmX (modelled): reduce, stage 1",
-        "SwarmX (modelled): reduce, stage 2",
-        f"{system}: ingress",
-        f"{system}: compute",
-        f"{system}: egress",
-        f"{system}: CSX ingress [GB/s]",
-        f"{system}: CSX egress [GB/s]",
-        f"{system}: SRAM of the fullest PE [bytes]",
-    ):
+    lanes = [f"SwarmX (modelled): {way}, stage {n}" for way in ("broadcast", "reduce") for n in (1, 2)]
+    lanes += [f"MemoryX (modelled): {what}" for what in ("memory", "processors")]
+    counters = ("CSX ingress [GB/s]", "CSX egress [GB/s]", "SRAM of the fullest PE [bytes]")
+    for lane in (*lanes, *(f"{system}: {what}" for what in ("ingress", "compute", "egress", *counters))):
         assert spans[lane], lane
     compute = spans[f"{system}: compute"]
     names = [event["name"] for event in compute]

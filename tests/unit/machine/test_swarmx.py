@@ -39,6 +39,12 @@ def hand_in(swarmx: InProcess, leaf: int, gradient: np.ndarray, op: str = "op") 
     swarmx.reduce(PANEL, op, leaf, buffer, UNTAPED)
 
 
+def summing(grains: int) -> tuple[InProcess, list[tuple[str, Payload]]]:
+    """SwarmX, and what MemoryX will have received: (op, sum)."""
+    sums: list[tuple[str, Payload]] = []
+    return InProcess(grains, Receiver(BufferPool(), lambda panel, op, payload: sums.append((op, payload)))), sums
+
+
 def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
     """The tree written down: neighbours are added, an odd one passes up."""
     while len(leaves) > 1:
@@ -51,18 +57,17 @@ def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
 def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order, grains):
     rng = np.random.default_rng(grains)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) * 10.0**i for i in range(grains)]
-    sums = []
-    swarmx = InProcess(grains, Receiver(BufferPool(), lambda panel, op, payload: sums.append(payload.copy())))
+    swarmx, sums = summing(grains)
     for leaf in (i for i in order if i < grains):
         hand_in(swarmx, leaf, leaves[leaf])
-    np.testing.assert_array_equal(sums, [tree_sum(leaves)])
+    [(_, found)] = sums
+    np.testing.assert_array_equal(found, tree_sum(leaves))
 
 
 def test_threads_that_race_get_the_same_bits():
     rng = np.random.default_rng(0)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) for _ in range(12)]
-    sums = []
-    swarmx = InProcess(12, Receiver(BufferPool(), lambda panel, op, payload: sums.append(payload.copy())))
+    swarmx, sums = summing(12)
 
     def work(part: range) -> None:
         for leaf in part:
@@ -73,25 +78,25 @@ def test_threads_that_race_get_the_same_bits():
         thread.start()
     for thread in threads:
         thread.join()
-    np.testing.assert_array_equal(sums, [tree_sum(leaves)])
+    [(_, found)] = sums
+    np.testing.assert_array_equal(found, tree_sum(leaves))
 
 
 def test_sums_of_two_ops_for_one_panel_stay_apart():
-    sums = []
-    swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: sums.append((op, payload[0, 0]))))
+    swarmx, sums = summing(2)
     for leaf in range(2):
         hand_in(swarmx, leaf, np.full(PANEL.shape, 1.0), "head")
         hand_in(swarmx, leaf, np.full(PANEL.shape, 5.0), "embedding")
-    assert sums == [("head", 2.0), ("embedding", 10.0)]
+    assert [(op, found[0, 0]) for op, found in sums] == [("head", 2.0), ("embedding", 10.0)]
 
 
 def test_sparse_rows_are_merged():
-    sums = []
-    swarmx = InProcess(2, Receiver(BufferPool(), lambda panel, op, payload: sums.append(payload)))
+    swarmx, sums = summing(2)
     swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)), UNTAPED)
     swarmx.reduce(PANEL, "op", 1, Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)), UNTAPED)
-    assert sums[0].indices.tolist() == [0, 1, 2]
-    assert sums[0].values.tolist() == [[1, 1], [5, 5], [8, 8]]
+    [(_, found)] = sums
+    assert found.indices.tolist() == [0, 1, 2]
+    assert found.values.tolist() == [[1, 1], [5, 5], [8, 8]]
 
 
 @pytest.mark.parametrize("grains", [1, 2, 5, 8])
