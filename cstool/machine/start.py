@@ -3,7 +3,7 @@
 import logging
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,10 +217,8 @@ def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | N
     held = newest_checkpoints(folder, template)
     for found in held:
         if found.is_misnamed:
-            log.warning(
-                f"{found.entry.path} is named for step {found.entry.step} and holds step {found.step}: what it holds "
-                "counts."
-            )
+            named = f"{found.entry.path} is named for step {found.entry.step}"
+            log.warning(f"{named} and holds step {found.step}: what it holds counts.")
     latest = held[-1] if held else None
     with way_on_from_damage(folder / FILE_NAME, template):
         committed = committed_step(folder / FILE_NAME)
@@ -248,7 +246,10 @@ def way_on_from_damage(path: Path, template: str, *, is_ours: bool = False) -> I
 
 
 def _way_on_without(path: Path, template: str, is_ours: bool) -> str:
-    older = _whole_older_step(path, is_ours)
+    older = None
+    with suppress(CheckpointError), CommittedStore(path, older=True, is_ours=is_ours) as reader:
+        reader.verify_all()
+        older = reader.record.step
     whole = next((e for e in reversed(list_checkpoints(path.parent, template)) if is_whole(e.path)), None)
     quoted = shlex.quote(str(path))
     delete = f"cstool checkpoint delete {quoted}"
@@ -263,15 +264,6 @@ def _way_on_without(path: Path, template: str, is_ours: bool) -> str:
     return f"nothing here is whole: after {delete} the same command starts afresh"
 
 
-def _whole_older_step(path: Path, is_ours: bool) -> int | None:
-    try:
-        with CommittedStore(path, older=True, is_ours=is_ours) as reader:
-            reader.verify_all()
-            return reader.record.step
-    except CheckpointError:
-        return None
-
-
 def _way_on(damaged: Path, template: str) -> str:
     """Say what to start from instead of the latest checkpoint of a folder."""
     others = [entry.path for entry in list_checkpoints(damaged.parent, template) if entry.path != damaged]
@@ -283,9 +275,7 @@ def _way_on(damaged: Path, template: str) -> str:
 
 def is_whole(checkpoint: Path) -> bool:
     """Say whether a checkpoint is one, and not damaged."""
-    try:
-        with CheckpointReader(checkpoint) as reader:
-            reader.verify_all()
-    except CheckpointError:
-        return False
-    return True
+    with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:
+        reader.verify_all()
+        return True
+    return False

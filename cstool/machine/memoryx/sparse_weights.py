@@ -26,10 +26,6 @@ UNEVEN = 1.05
 """by which a panel may be denser than its weight before its buffers grow"""
 
 
-def _always(_pattern: Pattern) -> KernelChoice:
-    return KernelChoice(forward=True, delta=True, gradient=True)
-
-
 def _read_nothing(path: Path, weight: Weight) -> Array:
     raise ValueError(f"{path}: there is no way to read {weight.name} from it")
 
@@ -50,7 +46,7 @@ class SparsityRules:
     groups: Mapping[str, SparsityParams] = field(default_factory=dict)
     seed: int = 0
     last_step: int | None = None
-    choose: Callable[[Pattern], KernelChoice] = _always
+    choose: Callable[[Pattern], KernelChoice] = lambda _: KernelChoice(forward=True, delta=True, gradient=True)
     read_weight: Callable[[Path, Weight], Array] = _read_nothing
     read_mask: Callable[[Path, Weight], Array] = _read_nothing
 
