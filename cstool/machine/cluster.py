@@ -75,7 +75,7 @@ class Cluster:
         self.waves = math.ceil(self.grains_per_csx / slots_per_csx)
         self.slots_per_csx = math.ceil(self.grains_per_csx / self.waves)
         self.csx = [Csx(i, self.plan, self.slots_per_csx, seed) for i in range(num_csx)]
-        slots = [slot for csx in self.csx for slot in csx.slots]
+        slots = self.slots = [slot for csx in self.csx for slot in csx.slots]
         self.swarmx = InProcess(grains, memoryx)
         lanes = min(lanes, len(slots))
         cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
@@ -86,10 +86,9 @@ class Cluster:
 
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider."""
-        for csx in self.csx:
-            for slot in csx.slots:
-                for call in slot.calls:
-                    call.gemm = gemm
+        for slot in self.slots:
+            for call in slot.calls:
+                call.gemm = gemm
 
     @property
     def activation_bytes(self) -> int:
@@ -167,7 +166,7 @@ class Cluster:
     @property
     def filled_slots(self) -> list[GrainSlot]:
         """The slots that hold a grain."""
-        return [slot for csx in self.csx for slot in csx.slots if slot.grain is not None]
+        return [slot for slot in self.slots if slot.grain is not None]
 
     def forward(self, step: int) -> dict[int, LossResult]:
         """Run a wave forward: losses by the number of the grain.

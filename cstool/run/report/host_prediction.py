@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from cstool.ir import Graph
 from cstool.machine.grains import grain_samples, lanes_for
@@ -81,17 +82,17 @@ def setup_of(session: Session) -> HostSetup:
     return _setup(
         session.params,
         session.graph,
-        cluster.plan.samples,
-        cluster.grains,
-        len(cluster.lanes),
+        cluster.plan.timeline.again,
+        in_file=arrays.file is not None,
+        past_cache=arrays.file is not None and arrays.file.direct,
+        grain_samples=cluster.plan.samples,
+        grains=cluster.grains,
+        lanes=len(cluster.lanes),
         densities={
             name: sparse.density
             for name, sparse in arrays.sparse.items()
             if all(sparse.choice(panel).forward for panel in sparse.panels)
         },
-        recomputed=cluster.plan.timeline.again,
-        in_file=arrays.file is not None,
-        past_cache=arrays.file is not None and arrays.file.direct,
     )
 
 
@@ -113,46 +114,30 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
     free, chosen = available_memory_bytes(), params.memoryx.store
     in_file = chosen == "file" or (chosen == "auto" and state_bytes > FILE_SHARE * free)
     slots = 2 if in_file and params.memoryx.commit_steps > 0 else 1
-    again = params.activation_checkpointing == "always"
+    always = params.activation_checkpointing == "always"
     return _setup(
         params,
         graph,
-        samples,
-        grains,
-        lanes_for(graph, samples, grains),
-        densities={name: density for name, density in densities.items() if density < 1.0},
-        # All layers that can be.
-        recomputed=make_timeline(graph, trains=True, recomputes=again).again,
+        make_timeline(graph, trains=True, recomputes=always).again,
         in_file=in_file,
         past_cache=in_file and slots * state_bytes > CACHED_SHARE * free,
+        grain_samples=samples,
+        grains=grains,
+        lanes=lanes_for(graph, samples, grains),
+        densities={name: density for name, density in densities.items() if density < 1.0},
     )
 
 
-def _setup(
-    params: Params,
-    graph: Graph,
-    samples: int,
-    grains: int,
-    lanes: int,
-    *,
-    densities: dict[str, float],
-    recomputed: frozenset[int],
-    in_file: bool,
-    past_cache: bool,
-) -> HostSetup:
-    """The setup with what follows from the params alone; recomputed: positions of ops."""
+def _setup(params: Params, graph: Graph, again: frozenset[int], *, in_file: bool, **of_run: Any) -> HostSetup:
+    """The setup with what follows from the params alone; again: positions of ops that run forward twice."""
     optimizer = costed_optimizer(params.optimizer)
     return HostSetup(
-        grain_samples=samples,
-        grains=grains,
-        lanes=lanes,
+        **of_run,
         optimizer=optimizer.name,
         optimizer_states=state_share(optimizer, graph),
         waits_for_norm=params.precision.max_gradient_norm is not None,
-        densities=densities,
-        recomputed=frozenset(graph.ops[position].name for position in recomputed),
+        recomputed=frozenset(graph.ops[position].name for position in again),
         memoryx_in_file=in_file,
-        past_cache=past_cache,
         commits=in_file and params.memoryx.commit_steps > 0,
         buffer_bytes=params.memoryx.memory if in_file else 0,
     )

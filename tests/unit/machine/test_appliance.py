@@ -97,6 +97,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"nonlinearity": name} for name in ("silu", "squared_relu", "quick_gelu", "linear", "reglu", "liglu")},
 }
 DECODERS: dict[str, dict[str, Any]] = {**{name: {"layers": 2, **FAMILIES[name]} for name in FAMILIES}, **VARIANTS}
+GRAPH = decoder()
 LOSS = 1e-6
 """relative error of a loss in float32: a mean over many tokens, whose errors mostly cancel"""
 
@@ -187,9 +188,8 @@ def test_without_clipping_nobody_computes_the_norm():
 
 @pytest.mark.parametrize("limit", [0.01, 1e9])
 def test_the_norm_is_the_length_of_all_gradients_which_are_clipped_to_what_was_asked_for(limit):
-    graph = decoder()
-    with machine(graph, 4, max_gradient_norm=limit) as appliance:
-        norm = appliance.train_step(random_batch(graph, 4), 1, 0.1).gradient_norm
+    with machine(GRAPH, 4, max_gradient_norm=limit) as appliance:
+        norm = appliance.train_step(random_batch(GRAPH, 4), 1, 0.1).gradient_norm
         gradients = arrays_of(appliance, "optimizer.", ".gradient")
     assert norm is not None
     assert norm > 0.01
@@ -205,18 +205,16 @@ def test_the_norm_is_the_length_of_all_gradients_which_are_clipped_to_what_was_a
     ],
 )
 def test_a_loss_is_scaled_as_the_params_ask(settings, divisor):
-    graph = decoder()
-    batch = random_batch(graph, 4, masked=0.2)
+    batch = random_batch(GRAPH, 4, masked=0.2)
     assert batch.tokens == 25
-    with machine(graph, 4, **settings) as appliance:
+    with machine(GRAPH, 4, **settings) as appliance:
         loss = appliance.train_step(batch, 1, 0.1).loss
         assert loss == pytest.approx(appliance.evaluate(batch, 0).total / divisor, rel=LOSS)
 
 
 def test_a_batch_whose_tokens_are_all_masked_has_no_loss_and_no_gradient():
-    graph = decoder()
-    batch = random_batch(graph, 4, masked=1.1)
-    with machine(graph, 4) as appliance:
+    batch = random_batch(GRAPH, 4, masked=1.1)
+    with machine(GRAPH, 4) as appliance:
         assert appliance.train_step(batch, 1, 0.1).loss == 0.0
         gradients = arrays_of(appliance, "optimizer.", ".gradient")
     assert {name for name, gradient in gradients.items() if gradient.any()} == set()
@@ -256,14 +254,13 @@ def test_rows_of_an_untied_embedding_that_no_token_reads_have_no_gradient():
 
 
 def test_a_weight_whose_learning_rate_is_scaled_to_0_stays_as_it_is():
-    graph = decoder()
-    scales = {name: 0.0 for name in graph.weights if "ffn" in name}
+    scales = {name: 0.0 for name in GRAPH.weights if "ffn" in name}
     optimizer = make_optimizer(AdamW(learning_rate=0.1, weight_decay=0.1), None)
-    with machine(graph, 4, optimizer=optimizer, learning_rate_scales=scales) as appliance:
+    with machine(GRAPH, 4, optimizer=optimizer, learning_rate_scales=scales) as appliance:
         before = arrays_of(appliance, "model.")
-        appliance.train_step(random_batch(graph, 4), 1, 0.1)
+        appliance.train_step(random_batch(GRAPH, 4), 1, 0.1)
         after = arrays_of(appliance, "model.")
-    still = {name for name in graph.weights if np.array_equal(before[name], after[name])}
+    still = {name for name in GRAPH.weights if np.array_equal(before[name], after[name])}
     assert still == scales.keys()
 
 
@@ -313,19 +310,17 @@ def test_the_account_of_memory_counts_what_was_allocated():
 
 
 def test_later_steps_allocate_no_gradients():
-    graph = decoder()
-    with machine(graph, 8, max_gradient_norm=1.0) as appliance:
+    with machine(GRAPH, 8, max_gradient_norm=1.0) as appliance:
         allocated = []
         for step in (1, 2, 3):
-            appliance.train_step(random_batch(graph, 8), step, 0.1)
+            appliance.train_step(random_batch(GRAPH, 8), step, 0.1)
             appliance.memoryx.drain()
             allocated.append(appliance.memoryx.buffers.allocated_bytes)
     assert allocated[0] == allocated[1] == allocated[2]
 
 
 def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory():
-    graph = decoder()
-    slot_bytes = make_plan(graph, 1, trains=False).slot_bytes
-    with Appliance(graph, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **USUAL) as appliance:
+    slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
+    with Appliance(GRAPH, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **USUAL) as appliance:
         evaluation = appliance.prepare(4, trains=False, where="p.yaml: val_dataloader")
     assert (evaluation.waves, evaluation.slots_per_csx) == (2, 2)

@@ -97,15 +97,11 @@ def test_a_system_takes_its_grains_in_waves_when_memory_is_short(waves):
         assert waves(found) == [[[0, 1], [2, 3]], [[4, None], [5, None]]]
 
 
-def test_waves_are_of_nearly_equal_size():
+@pytest.mark.parametrize(("num_csx", "slots", "waves"), [(1, 5, 2), (2, 6, 1)])
+def test_memory_that_holds_all_grains_makes_one_wave_else_they_are_of_nearly_equal_size(num_csx, slots, waves):
     """Five slots fit, but two waves of three leave none nearly empty."""
-    with systems(grains=6, memory_bytes=5 * SLOT_BYTES) as found:
-        assert (found.waves, found.slots_per_csx) == (2, 3)
-
-
-def test_memory_that_holds_all_grains_makes_one_wave():
-    with systems(grains=6, num_csx=2, memory_bytes=6 * SLOT_BYTES) as found:
-        assert (found.waves, found.activation_bytes) == (1, 6 * SLOT_BYTES)
+    with systems(grains=6, num_csx=num_csx, memory_bytes=slots * SLOT_BYTES) as found:
+        assert (found.waves, found.slots_per_csx, found.activation_bytes) == (waves, 3, 3 * num_csx * SLOT_BYTES)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
 WIDE, SMALL = "fc_layers.0.weight", "fc_layers.1.weight"
 ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
+GRAPH = fc_mnist(12, 8)
 STEPS = 8
 ONE_PANEL, SIX_PANELS = 2**25, 2 * 4 * 784
 CUTS = pytest.mark.parametrize("panel_bytes", [ONE_PANEL, SIX_PANELS], ids=["one panel", "six panels"])
@@ -168,11 +169,10 @@ def test_a_weight_may_be_without_any_non_zero():
 def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(monkeypatch, panel_bytes):
     """Without a global norm a weight is updated as soon as its last gradient is in, and lanes release it after that."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
-    graph = fc_mnist(12, 8)
     falling = group(LinearShare(init=0.2, slope=0.1), algorithm="gmp")
-    with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: falling}) as memoryx:
+    with sparse_memory(GRAPH, make_optimizer(ADAMW, None), {WIDE: falling}) as memoryx:
         memoryx.begin_step(1, 0.01)
-        gradient = random_gradients(graph, 1)[WIDE]
+        gradient = random_gradients(GRAPH, 1)[WIDE]
         for panel in memoryx.arrays.panels[WIDE]:
             memoryx.acquire(panel)
         for panel in memoryx.arrays.panels[WIDE]:
@@ -190,9 +190,8 @@ def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(monkeypatch,
 
 
 def test_a_zero_whose_gradient_is_not_finite_is_named_before_it_can_grow():
-    graph = fc_mnist(12, 8)
-    with sparse_memory(graph, make_optimizer(ADAMW, None), {SMALL: group(0.75, algorithm="rigl")}) as memoryx:
-        gradients = random_gradients(graph, 1)
+    with sparse_memory(GRAPH, make_optimizer(ADAMW, None), {SMALL: group(0.75, algorithm="rigl")}) as memoryx:
+        gradients = random_gradients(GRAPH, 1)
         before = np.concatenate([*memoryx.arrays.sparse[SMALL].indices()])
         zero = np.setdiff1d(np.arange(96), before)[0]
         gradients[SMALL].reshape(-1)[zero] = np.inf
@@ -204,9 +203,8 @@ def test_a_zero_whose_gradient_is_not_finite_is_named_before_it_can_grow():
 
 def test_what_a_mask_leaves_out_may_have_any_gradient():
     """The gradient of a zero counts neither for the norm nor for the update."""
-    graph = fc_mnist(12, 8)
-    with sparse_memory(graph, GradientKeeper(), {SMALL: group(0.75)}, 1e9) as memoryx:
-        gradients = random_gradients(graph, 1)
+    with sparse_memory(GRAPH, GradientKeeper(), {SMALL: group(0.75)}, 1e9) as memoryx:
+        gradients = random_gradients(GRAPH, 1)
         mask = np.zeros(96, bool)
         mask[np.concatenate([*memoryx.arrays.sparse[SMALL].indices()])] = True
         expected = np.where(mask.reshape(8, 12), gradients[SMALL], 0)
@@ -228,18 +226,16 @@ def test_what_a_mask_leaves_out_may_have_any_gradient():
     ids=["static", "set", "falls", "grows", "dense at first"],
 )
 def test_there_is_room_for_the_densest_mask_of_the_run_and_no_more(found, most):
-    graph = fc_mnist(12, 8)
-    with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: found}, last_step=5) as memoryx:
+    with sparse_memory(GRAPH, make_optimizer(ADAMW, None), {WIDE: found}, last_step=5) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
         assert [memoryx.arrays.store.shape(name) for name in memoryx.arrays.of(WIDE)] == [(most,)] * 3
         assert memoryx.arrays.room(WIDE) == sparse.capacity == most
-        dense = sum(weight.size for name, weight in graph.weights.items() if name != WIDE)
+        dense = sum(weight.size for name, weight in GRAPH.weights.items() if name != WIDE)
         assert memoryx.arrays.kept_bytes == 4 * 3 * (sparse.count + dense)
 
 
 def test_what_streams_is_the_numbers_and_the_pattern():
-    graph = fc_mnist(12, 8)
-    with sparse_memory(graph, None, {WIDE: group(0.75)}) as memoryx:
+    with sparse_memory(GRAPH, None, {WIDE: group(0.75)}) as memoryx:
         [panel] = memoryx.arrays.panels[WIDE]
         count = keep_count(0.75, 12 * 784)
         # A byte for the column of each; a row and a count of 2 bytes for each row in each of 7 blocks of 128 columns,
@@ -261,19 +257,18 @@ def test_what_streams_is_the_numbers_and_the_pattern():
 )
 def test_buffers_are_used_again_however_masks_change(found):
     """Those of gradients, with and without zeros, and those in which dense kernels have panels written out."""
-    graph = fc_mnist(12, 8)
     # With a norm all gradients wait, so that how many buffers are out does not depend on how fast the updates are.
-    with sparse_memory(graph, make_optimizer(ADAMW, None), {WIDE: found, SMALL: found}, 1e9) as memoryx:
+    with sparse_memory(GRAPH, make_optimizer(ADAMW, None), {WIDE: found, SMALL: found}, 1e9) as memoryx:
         panels = [panel for panels in memoryx.arrays.panels.values() for panel in panels]
         for step in range(1, STEPS + 1):
             [wide] = memoryx.arrays.panels[WIDE]
             with memoryx.held(wide) as weights:
                 assert isinstance(weights, SparseMatrix)
                 weights.dense()
-            train_step(memoryx, step, random_gradients(graph, step), panels)
+            train_step(memoryx, step, random_gradients(GRAPH, step), panels)
         allocated = memoryx.buffers.allocated_bytes
         kept = sum(min(sparse.weight.size, sparse.capacity or 0) for sparse in memoryx.arrays.sparse.values())
-    dense = sum(weight.size for name, weight in graph.weights.items() if name not in (WIDE, SMALL))
+    dense = sum(weight.size for name, weight in GRAPH.weights.items() if name not in (WIDE, SMALL))
     # RigL's gradients have the size of a panel written out, and take that one's buffer.
     zeros = 12 * 784 + (8 * 12 if found.algorithm == "rigl" else 0)
     assert allocated == 4 * (dense + kept + zeros)
@@ -281,7 +276,7 @@ def test_buffers_are_used_again_however_masks_change(found):
 
 def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch):
     monkeypatch.setattr(_graph, "PANEL_BYTES", SIX_PANELS)
-    with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
+    with sparse_memory(GRAPH, None, {WIDE: group(0.75)}) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
         rooms = [sparse.room(panel) for panel in sparse.panels]
         counts = [sparse.pattern(panel).count for panel in sparse.panels]
@@ -291,7 +286,7 @@ def test_room_of_a_panel_is_its_share_and_a_little_more(monkeypatch):
 
 def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch):
     monkeypatch.setattr(_graph, "PANEL_BYTES", SIX_PANELS)
-    with sparse_memory(fc_mnist(12, 8), None, {WIDE: group(0.75)}) as memoryx:
+    with sparse_memory(GRAPH, None, {WIDE: group(0.75)}) as memoryx:
         sparse = memoryx.arrays.sparse[WIDE]
         indices = np.sort(np.random.default_rng(SEED).choice(12 * 784, 1000, replace=False))
         numbers = np.arange(1, 1001, dtype=np.float32)
@@ -327,13 +322,12 @@ def test_activations_get_what_weights_state_and_gradients_leave(monkeypatch, fou
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value):
-    graph = fc_mnist(12, 8)
-    with Appliance(graph, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **USUAL) as machine:
+    with Appliance(GRAPH, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **USUAL) as machine:
         machine.memoryx.initialize(SEED)
         sparse = machine.memoryx.arrays.sparse[SMALL]
         numbers = np.concatenate([*sparse.read(f"model.{SMALL}")])
         numbers[-1] = value
         sparse.write(f"model.{SMALL}", numbers)
         systems = machine.prepare(4, trains=False, where="")
-        systems.load(random_batch(graph, 4), 0, 1, 1.0)
+        systems.load(random_batch(GRAPH, 4), 0, 1, 1.0)
         assert first_bad_tensor(systems.plan, systems.filled_slots, machine.memoryx) == f"weight {SMALL}"

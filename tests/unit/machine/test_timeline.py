@@ -66,17 +66,15 @@ def test_a_layer_runs_forward_again_just_before_its_backward_but_the_last_does_n
     ]
 
 
-def test_what_ends_a_layer_of_a_gpt_does_not_run_again_for_backward_does_not_read_it():
-    graph = decoder(layers=2)
+@pytest.mark.parametrize(
+    ("family", "ends"), [("gpt2", ("", ".residual")), ("gemma2", (".residual",))], ids=["gpt2", "gemma2"]
+)
+def test_what_ends_a_layer_does_not_run_again_where_backward_does_not_read_it(family, ends):
+    """Gemma ends with a norm whose input and statistics it reads."""
+    graph = decoder(layers=2, **FAMILIES[family])
     first, _ = layers_of(graph.ops)
     end = f"{LAYER.format(0)}.ffn.ffn.1.linear_layer"
-    assert set(names(graph, first)) - again(graph) == {end, f"{end}.residual"}
-
-
-def test_a_gemma_ends_with_a_norm_whose_input_and_statistics_backward_reads():
-    graph = decoder(layers=2, **FAMILIES["gemma2"])
-    first, _ = layers_of(graph.ops)
-    assert set(names(graph, first)) - again(graph) == {f"{LAYER.format(0)}.ffn.ffn.1.linear_layer.residual"}
+    assert set(names(graph, first)) - again(graph) == {f"{end}{which}" for which in ends}
 
 
 def test_an_op_whose_own_output_backward_reads_runs_again(monkeypatch):

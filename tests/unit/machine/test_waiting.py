@@ -25,24 +25,17 @@ def taker(room: Room, size_bytes: int) -> tuple[threading.Thread, list[BaseExcep
     return thread, came
 
 
-def test_whoever_comes_when_it_is_full_waits_until_enough_was_given_back():
+@pytest.mark.parametrize(
+    ("taken", "more", "returned"), [((6, 4), 5, (4, 6)), ((11,), 1, (11,))], ids=["full", "larger than all of it"]
+)
+def test_whoever_comes_when_it_is_full_waits_until_enough_was_given_back(taken, more, returned):
     room = Room(10)
-    room.take(6)
-    room.take(4)
-    thread, came = taker(room, 5)
-    room.give_back(4)
-    assert not came
-    room.give_back(6)
-    thread.join(PATIENCE_S)
-    assert came == [None]
-
-
-def test_what_is_larger_than_all_of_it_goes_alone():
-    room = Room(10)
-    room.take(11)
-    thread, came = taker(room, 1)
-    assert not came
-    room.give_back(11)
+    for size_bytes in taken:
+        room.take(size_bytes)
+    thread, came = taker(room, more)
+    for size_bytes in returned:
+        assert not came
+        room.give_back(size_bytes)
     thread.join(PATIENCE_S)
     assert came == [None]
 

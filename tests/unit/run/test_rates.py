@@ -14,44 +14,27 @@ def clock(monkeypatch) -> list[float]:
     return now
 
 
-def test_the_first_rate_is_that_of_the_samples_so_far(clock):
+@pytest.mark.parametrize(
+    ("looks", "rates"),
+    [
+        ([(0.0, 30, 2.0)], (15.0, 15.0)),
+        # Six tenths of the new rate, and four of the one before.
+        ([(0.0, 10, 1.0), (0.0, 20, 1.0)], (0.6 * 20 + 0.4 * 10, 15.0)),
+        # A pause counts in neither.
+        ([(0.0, 10, 1.0), (50.0, 10, 1.0)], (10.0, 10.0)),
+        # Without any time passed they are finite.
+        ([(0.0, 1, 0.0)], (1e9, 1e9)),
+    ],
+    ids=["first", "later", "pause", "no time"],
+)
+def test_rates_are_those_of_the_samples_and_the_time_without_pauses(clock, looks, rates):
     found = Rates()
-    found.add(30)
-    clock[0] += 2.0
-    assert found.look() == (15.0, 15.0)
-
-
-def test_a_later_rate_is_six_tenths_of_the_new_and_four_of_the_one_before(clock):
-    found = Rates()
-    found.add(10)
-    clock[0] += 1.0
-    found.look()
-    found.add(20)
-    clock[0] += 1.0
-    assert found.look() == (pytest.approx(0.6 * 20 + 0.4 * 10), 15.0)
-
-
-def test_a_pause_counts_in_neither_rate(clock):
-    found = Rates()
-    found.add(10)
-    clock[0] += 1.0
-    found.look()
-    clock[0] += 50.0
-    found.pause(50.0)
-    found.add(10)
-    clock[0] += 1.0
-    assert found.look() == (10.0, 10.0)
-    assert found.seconds == 2.0
-
-
-def test_it_counts_the_samples(clock):
-    found = Rates()
-    found.add(3)
-    found.add(4)
-    assert found.samples == 7
-
-
-def test_without_any_time_passed_rates_are_finite(clock):
-    found = Rates()
-    found.add(1)
-    assert found.look() == (pytest.approx(1e9), pytest.approx(1e9))
+    for paused_s, samples, passed_s in looks:
+        clock[0] += paused_s
+        found.pause(paused_s)
+        found.add(samples)
+        clock[0] += passed_s
+        last = found.look()
+    assert last == pytest.approx(rates)
+    assert found.samples == sum(samples for _, samples, _ in looks)
+    assert found.seconds == sum(passed_s for _, _, passed_s in looks)
