@@ -35,7 +35,6 @@ from cstool.optimizers import Optimizer, Step, WholeOptimizer, compile_updates, 
 from cstool.params import Params, parse_params
 from cstool.perf.host import (
     PASSES,
-    Cost,
     HostRates,
     Work,
     fit_cost,
@@ -130,11 +129,16 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     update_s = _measure_updates()
     report("disk", len(PROBES) + 1, len(PROBES) + 2)
     cached, read, write = _measure_disk(folder)
+    costs = {name: fit_cost([work for work, _ in found], [s for _, s in found]) for name, found in measured.items()}
+    for kind, rules in OP_RULES.items():
+        if rules.measured_as is not None:
+            for direction in PASSES:
+                costs.setdefault(f"{kind.value} {direction}", costs[f"{rules.measured_as.value} {direction}"])
     step_s, stage_s, uneven = fit_rates(*map(list, zip(*rests, strict=True)))
     return HostRates(
         cpu=environment()["cpu"],
         cores=available_cores(),
-        costs=_fit(measured),
+        costs=costs,
         update_s=update_s,
         step_s=step_s,
         stage_s=stage_s,
@@ -143,15 +147,6 @@ def calibrate(folder: Path, report: Report) -> HostRates:
         read_bytes_per_s=read,
         write_bytes_per_s=write,
     )
-
-
-def _fit(measured: Mapping[str, list[tuple[Work, float]]]) -> dict[str, Cost]:
-    costs = {name: fit_cost([work for work, _ in found], [s for _, s in found]) for name, found in measured.items()}
-    for kind, rules in OP_RULES.items():
-        if rules.measured_as is not None:
-            for direction in PASSES:
-                costs.setdefault(f"{kind.value} {direction}", costs[f"{rules.measured_as.value} {direction}"])
-    return costs
 
 
 def _params(probe: _Probe) -> Params:

@@ -166,23 +166,17 @@ def errors_of(predictions: Sequence[Prediction], use: str) -> Errors | None:
 def _estimator(result: Published) -> Estimator:
     shape = dict(result.model or {})
     shape["max_position_embeddings"] = shape.pop("sequence_length")
-    batch = result.batch_per_csx or result.batch_size
-    trainer: dict[str, Any] = {
-        "init": {
-            "model": shape,
-            "optimizer": {"AdamW": {"learning_rate": 1e-4}},
-            "precision": {"max_gradient_norm": 1.0},
-            "loop": {"max_steps": 1},
-            **({"sparsity": result.sparsity} if result.sparsity else {}),
-        },
-        "fit": {
-            "train_dataloader": {
-                "data_processor": "GptHDF5MapDataProcessor",
-                "data_dir": ".",
-                "batch_size": batch,
-            }
-        },
+    init: dict[str, Any] = {
+        "model": shape,
+        "optimizer": {"AdamW": {"learning_rate": 1e-4}},
+        "precision": {"max_gradient_norm": 1.0},
+        "loop": {"max_steps": 1},
     }
+    if result.sparsity:
+        init["sparsity"] = result.sparsity
+    batch = result.batch_per_csx or result.batch_size
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch}
+    trainer = {"init": init, "fit": {"train_dataloader": loader}}
     params = parse_params(yaml.safe_dump({"trainer": trainer}), result.name)
     request = make_request(
         params, result.system, batch_per_csx=result.batch_per_csx, execution_mode=result.execution_mode

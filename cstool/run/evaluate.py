@@ -114,13 +114,9 @@ def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table of evaluations of checkpoints, a line each."""
     rows = [("checkpoint", "data set", "loss", "perplexity", "accuracy", "tokens")]
     for found in evaluations:
-        numbers = (
-            f"{found['loss']:.5f}",
-            f"{found['perplexity']:.5f}",
-            f"{found['accuracy']:.5f}",
-            f"{found['tokens']:,}",
-        )
-        rows.append((Path(found["checkpoint"]).name, found["data_set"], *numbers))
+        loss, perplexity, accuracy = (f"{found[name]:.5f}" for name in ("loss", "perplexity", "accuracy"))
+        name = Path(found["checkpoint"]).name
+        rows.append((name, found["data_set"], loss, perplexity, accuracy, f"{found['tokens']:,}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = "<<>>>>"
     return [

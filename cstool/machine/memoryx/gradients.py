@@ -142,8 +142,7 @@ class WaitingGradients:
     def _write(self, panel: Panel, span: tuple[int, int], gradient: Array) -> None:
         with self.room.closed_by_errors():
             self._store.write(_array(panel.weight), span[0], gradient)
-            self.buffers.give_back(gradient)
-            self.room.give_back(gradient.nbytes)
+            self.let_go(panel, gradient)
 
 
 def _array(weight: str) -> str:
