@@ -37,14 +37,21 @@ def at(num_csx: int = 1, system: str = "cs2", asked: dict[str, Any] | None = Non
 
 
 @pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
-@pytest.mark.parametrize("num_csx", [1, 4])
-def test_no_resource_is_busy_more_than_all_the_time(mode, num_csx):
+@pytest.mark.parametrize("num_csx", [1, 4, 16])
+def test_no_resource_is_busy_more_than_all_the_time_and_what_a_step_is_spent_on_adds_up_to_it(mode, num_csx):
     found = at(num_csx, asked={"execution_mode": mode})
     assert set(found.busy) == set(RESOURCES)
     assert all(0 <= share <= 1 for share in found.busy.values())
     assert found.step.longest_s <= found.step_s <= found.step.serial_s
     assert sum(found.limits.values()) == pytest.approx(1)
     assert 0 < found.share_of_peak < 1
+    spent = found.step.spent_s
+    assert sum(spent.values()) == pytest.approx(found.step_s, rel=1e-5)
+    # Nobody is waited for longer than it works; what is not work has a row of its own.
+    for name, seconds in spent.items():
+        assert 0 < seconds <= found.step.busy_s.get(name, found.step_s) * (1 + 1e-9)
+    assert set(spent) - set(found.step.busy_s) <= {FILLING, LATENCY, UPDATING}
+    assert found.bound == max(spent, key=spent.__getitem__)
 
 
 @pytest.mark.parametrize(
@@ -109,19 +116,6 @@ def test_what_is_left_to_the_compiler_is_the_faster_of_both_modes(file, counts, 
     for num_csx in counts:
         *each, auto = (Estimator(make_request(params, system, execution_mode=mode)).at(num_csx) for mode in modes)
         assert auto.artifact.step_cycles == min(one.artifact.step_cycles for one in each)
-
-
-@pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
-@pytest.mark.parametrize("num_csx", [1, 16])
-def test_what_a_step_is_spent_on_adds_up_to_it(mode, num_csx):
-    found = at(num_csx, asked={"execution_mode": mode})
-    spent = found.step.spent_s
-    assert sum(spent.values()) == pytest.approx(found.step_s, rel=1e-5)
-    # Nobody is waited for longer than it works; what is not work has a row of its own.
-    for name, seconds in spent.items():
-        assert 0 < seconds <= found.step.busy_s.get(name, found.step_s) * (1 + 1e-9)
-    assert set(spent) - set(found.step.busy_s) <= {FILLING, LATENCY, UPDATING}
-    assert found.bound == max(spent, key=spent.__getitem__)
 
 
 def test_useful_flops_are_those_of_the_statistics_and_zeros_are_none():

@@ -87,14 +87,15 @@ def waves(monkeypatch) -> Callable[[Cluster], Waves]:
     return look
 
 
-def test_grains_are_dealt_to_the_systems_in_order(waves):
-    with systems(grains=6, num_csx=3) as found:
-        assert waves(found) == [[[0, 1], [2, 3], [4, 5]]]
-
-
-def test_a_system_takes_its_grains_in_waves_when_memory_is_short(waves):
-    with systems(grains=6, num_csx=2, memory_bytes=4 * SLOT_BYTES) as found:
-        assert waves(found) == [[[0, 1], [2, 3]], [[4, None], [5, None]]]
+@pytest.mark.parametrize(
+    ("num_csx", "slots", "expected"),
+    [(3, 6, [[[0, 1], [2, 3], [4, 5]]]), (2, 4, [[[0, 1], [2, 3]], [[4, None], [5, None]]])],
+)
+def test_grains_are_dealt_to_the_systems_in_order_and_taken_in_waves_when_memory_is_short(
+    waves, num_csx, slots, expected
+):
+    with systems(grains=6, num_csx=num_csx, memory_bytes=slots * SLOT_BYTES) as found:
+        assert waves(found) == expected
 
 
 @pytest.mark.parametrize(("num_csx", "slots", "waves"), [(1, 5, 2), (2, 6, 1)])

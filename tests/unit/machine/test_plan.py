@@ -259,8 +259,16 @@ def test_a_delta_that_two_inputs_of_a_residual_may_not_share_is_copied():
     check_gradients(graph, 2, 1)
 
 
-def test_a_residual_of_a_tensor_with_itself_counts_twice():
-    check_gradients(wire([(OpKind.RESIDUAL, [0, 0], 0.0)]), 2, 1)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(OpKind.RESIDUAL, [0, 0], 0.0)],
+        [(OpKind.LINEAR, [0], 0.0), (OpKind.GATED_ACTIVATION, [0, 0], 0.3)],
+    ],
+    ids=["residual", "gate"],
+)
+def test_an_op_of_a_tensor_with_itself_counts_twice(steps):
+    check_gradients(wire(steps), 2, 1)
 
 
 IN_PLACE = [OpKind.SCALE, OpKind.ROTARY, OpKind.FIXED_POSITION_EMBEDDING, OpKind.GATED_ACTIVATION]
@@ -273,10 +281,6 @@ def test_a_delta_written_over_that_of_the_output_is_not_needed_by_anyone_else(ki
     joined = (OpKind.RESIDUAL, [0, 1], 0.0)
     check_gradients(wire([(kind, [0, 0], dropout), joined]), 2, 1)
     check_gradients(wire([(kind, [0, 0], dropout), joined, (kind, [2, 1], dropout), joined]), 2, 1)
-
-
-def test_a_gate_of_the_same_tensor_counts_twice():
-    check_gradients(wire([(OpKind.LINEAR, [0], 0.0), (OpKind.GATED_ACTIVATION, [0, 0], 0.3)]), 2, 1)
 
 
 def test_a_chain_of_ops_in_place_has_one_buffer_for_its_deltas():

@@ -1,20 +1,9 @@
 """What a run says of the traffic of its file: all that was read and written, and no wait left out."""
 
-from pathlib import Path
-from typing import Any
-
 from cstool.run.report.file_traffic import FileTraffic, traffic_of
 from cstool.store import FileStore
 from tests.models import fc_mnist
 from tests.unit.machine.machines import machine, random_batch
-
-MEMORY_BYTES = 2**20
-
-
-def file_machine(path: Path, **settings: Any) -> Any:
-    return machine(
-        fc_mnist(), 8, store=FileStore(path, MEMORY_BYTES), waiting_bytes=2**20, memory_bytes=2**30, **settings
-    )
 
 
 def test_in_memory_there_is_none():
@@ -23,7 +12,8 @@ def test_in_memory_there_is_none():
 
 
 def test_every_byte_and_the_last_commit_are_in_it(tmp_path):
-    with file_machine(tmp_path / "m.h5") as appliance:
+    in_file = {"store": FileStore(tmp_path / "m.h5", 2**20), "waiting_bytes": 2**20, "memory_bytes": 2**30}
+    with machine(fc_mnist(), 8, **in_file) as appliance:
         parameter_bytes = 4 * appliance.graph.parameter_count
         before = traffic_of(appliance.memoryx)
         assert before == FileTraffic(
