@@ -3,16 +3,3 @@
 from cstool.compare.judge import validate
 from cstool.compare.request import Request
 from cstool.compare.verdict import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
-
-__all__ = [
-    "Amounts",
-    "Comparison",
-    "Cost",
-    "CostRow",
-    "Numerics",
-    "Quality",
-    "Request",
-    "Setting",
-    "Verdict",
-    "validate",
-]

@@ -2,5 +2,3 @@
 
 from cstool.compiler.cache import keep_artifact
 from cstool.compiler.compile import compile_model, compile_or_load, compile_to_kernels, count_memoryx, load_compiled
-
-__all__ = ["compile_to_kernels", "compile_model", "compile_or_load", "count_memoryx", "keep_artifact", "load_compiled"]

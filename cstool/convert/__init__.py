@@ -5,5 +5,3 @@ names, with their zeros; a target writes them.
 """
 
 from cstool.convert.convert import Converted, Request, convert
-
-__all__ = ["Converted", "Request", "convert"]

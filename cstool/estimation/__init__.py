@@ -3,15 +3,3 @@
 from cstool.estimation.point import Estimate, Estimator
 from cstool.estimation.request import Request, make_request
 from cstool.estimation.sweep import Row, first_of, scale, smallest_compute_bound, sweep_sparsity
-
-__all__ = [
-    "Estimate",
-    "Estimator",
-    "Request",
-    "Row",
-    "first_of",
-    "make_request",
-    "scale",
-    "smallest_compute_bound",
-    "sweep_sparsity",
-]

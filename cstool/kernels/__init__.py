@@ -14,5 +14,3 @@ Rules of the package, on which the "same bits" promise rests:
 """
 
 from cstool.kernels._cache import cache_root, kernel_folder
-
-__all__ = ["cache_root", "kernel_folder"]

@@ -25,35 +25,3 @@ from cstool.params.sections.model import FcMnistParams, ParallelDecoderParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import EarlyStopping, LoopParams
-
-__all__ = [
-    "ALL_STATES",
-    "GATED_NONLINEARITIES",
-    "NONLINEARITIES",
-    "SGD",
-    "Adam",
-    "AdamW",
-    "DataloaderParams",
-    "DecoderParams",
-    "FcMnistParams",
-    "EarlyStopping",
-    "InitializerParams",
-    "LoopParams",
-    "ParallelDecoderParams",
-    "Params",
-    "SparsityParams",
-    "data_set_names",
-    "is_params_file",
-    "load_all_params",
-    "load_params",
-    "parse_params",
-    "parse_states",
-    "resolve_path",
-    "stock_description",
-    "stock_file",
-    "stock_names",
-    "stock_text",
-    "with_paths_from",
-    "with_values",
-    "written_states",
-]

@@ -15,16 +15,3 @@ from cstool.sparsity.groups import assign_groups
 from cstool.sparsity.masks import dropconnect_mask, initial_mask, keep_count
 from cstool.sparsity.rules import next_mask
 from cstool.sparsity.schedules import is_update_step, sparsity_at, starts_sparse, update_steps
-
-__all__ = [
-    "assign_groups",
-    "dropconnect_mask",
-    "initial_mask",
-    "is_update_step",
-    "keep_count",
-    "most_kept",
-    "next_mask",
-    "sparsity_at",
-    "starts_sparse",
-    "update_steps",
-]

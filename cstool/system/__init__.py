@@ -2,15 +2,3 @@
 
 from cstool.system.load import STATUSES, load_system, system_names
 from cstool.system.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
-
-__all__ = [
-    "STATUSES",
-    "Fabric",
-    "Links",
-    "MemoryXUnit",
-    "ProcessingElement",
-    "SwarmXUnit",
-    "System",
-    "load_system",
-    "system_names",
-]

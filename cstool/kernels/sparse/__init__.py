@@ -3,16 +3,3 @@
 from cstool.kernels.sparse.linear import TILE_TOKENS, sparse_linear_backward, sparse_linear_forward
 from cstool.kernels.sparse.matrix import KernelChoice, SparseMatrix
 from cstool.kernels.sparse.pattern import Pattern, collect, expand, make_pattern, positions
-
-__all__ = [
-    "TILE_TOKENS",
-    "KernelChoice",
-    "Pattern",
-    "SparseMatrix",
-    "collect",
-    "expand",
-    "make_pattern",
-    "positions",
-    "sparse_linear_backward",
-    "sparse_linear_forward",
-]

@@ -1,5 +1,3 @@
 """MemoryX: it streams weights, receives gradients and applies the optimizer."""
 
 from cstool.machine.memoryx.memoryx import MemoryX
-
-__all__ = ["MemoryX"]
