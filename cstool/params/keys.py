@@ -48,14 +48,13 @@ class KeyTable:
 _INIT = "trainer.init"
 _CALLBACK = "trainer.init.callbacks.*"
 _ON_THIS_HOST = "whether training computes activations again, layer by layer; auto: where they do not fit the memory"
+_SHARE = "a number, a list of numbers or a mapping"
+_A_FILE = "auto: a file where it would take half of the free memory"
 _STATES = "all, or some of model, optimizer, dataloader"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (trainer.InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
     (trainer.InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
-    (trainer.MemoryxParams, "store"): (
-        "auto, ram, file (auto: a file where it would take half of the free memory)",
-        "auto",
-    ),
+    (trainer.MemoryxParams, "store"): (f"auto, ram, file ({_A_FILE})", "auto"),
     (trainer.MemoryxParams, "memory"): ("a size from 1MiB, such as 512MiB", "2GiB"),
     (DataloaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
     (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
@@ -64,11 +63,8 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (trainer.PrecisionParams, "enabled"): (f"true, false ({trainer.FOR_THE_COMPILER})", "true"),
     (trainer.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (trainer.BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
-    (SparsityParams, "sparsity"): (
-        "a number, a list of numbers or a mapping",
-        "must be given, but for init_method from_checkpoint",
-    ),
-    (SparsityParams, "drop_fraction"): ("a number, a list of numbers or a mapping", "0.3 for set and rigl"),
+    (SparsityParams, "sparsity"): (_SHARE, "must be given, but for init_method from_checkpoint"),
+    (SparsityParams, "drop_fraction"): (_SHARE, "0.3 for set and rigl"),
     (SparsityParams, "samples"): ("a whole number from 1", "1 for dropconnect"),
     (SparsityParams, "mask_checkpoint"): ("a path", "must be given for init_method from_checkpoint"),
     (SparsityParams, "rewind_checkpoint"): ("a path", ""),

@@ -57,14 +57,11 @@ def is_params_file(named: str | Path) -> bool:
 _TRAINER: Key = ("trainer",)
 Overrides = Sequence[str] | Mapping[str, Any]
 """texts KEY=VALUE as behind `--set`, or values by dotted key"""
+Flags = Mapping[str, tuple[str, Any]]
+"""dotted key -> (flag as typed, value)"""
 
 
-def load_params(
-    path: str | Path,
-    *,
-    overrides: Overrides = (),
-    flags: Mapping[str, tuple[str, Any]] | None = None,
-) -> Params:
+def load_params(path: str | Path, *, overrides: Overrides = (), flags: Flags | None = None) -> Params:
     """Read and check a params file of one trainer.
 
     Args:
@@ -82,12 +79,7 @@ def load_params(
 
 
 def parse_params(
-    text: str,
-    name: str,
-    *,
-    overrides: Overrides = (),
-    flags: Mapping[str, tuple[str, Any]] | None = None,
-    has_lines: bool = True,
+    text: str, name: str, *, overrides: Overrides = (), flags: Flags | None = None, has_lines: bool = True
 ) -> Params:
     """Check the text of a params file of one trainer, whose relative paths start from the working directory.
 
@@ -104,12 +96,7 @@ def parse_params(
     return _load(document, Path(name), overrides, flags or {}, several=False)[0]
 
 
-def load_all_params(
-    path: str | Path,
-    *,
-    overrides: Overrides = (),
-    flags: Mapping[str, tuple[str, Any]] | None = None,
-) -> tuple[Params, ...]:
+def load_all_params(path: str | Path, *, overrides: Overrides = (), flags: Flags | None = None) -> tuple[Params, ...]:
     """Read and check a params file of one trainer or a list of them.
 
     Args:
@@ -137,9 +124,7 @@ def _open(path: str | Path) -> tuple[Document, Path]:
     return read_document(Path(path)), Path(path)
 
 
-def _load(
-    document: Document, path: Path, overrides: Overrides, flags: Mapping[str, tuple[str, Any]], several: bool
-) -> tuple[Params, ...]:
+def _load(document: Document, path: Path, overrides: Overrides, flags: Flags, several: bool) -> tuple[Params, ...]:
     require_one_layout(document)
     older_flags: dict[str, tuple[str, Any]] = {}
     if isinstance(overrides, Mapping):

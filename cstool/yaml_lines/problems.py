@@ -69,12 +69,7 @@ class Problems:
         self._add(key, "{key} " + f"{rule}{got}", hint)
 
     def add_unsupported(
-        self,
-        key: Key,
-        value: Any,
-        choices: tuple[Any, ...] = (),
-        instead: str = "leave it out",
-        is_about: str = "",
+        self, key: Key, value: Any, choices: tuple[Any, ...] = (), instead: str = "leave it out", is_about: str = ""
     ) -> None:
         """Add the problem of a vendor's key or value that cannot be had here.
 
