@@ -229,7 +229,7 @@ class Setting:
     """What was run, and where.
 
     Args:
-        sparse_parameters: of those, in weights that are sparse (zeros counted)
+        sparse_parameters: of all parameters those in weights that are sparse (zeros counted)
         num_steps: of each run
         file_steps: that the file asks for; None where that depends on the data
         batch_size: samples of a step
