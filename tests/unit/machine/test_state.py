@@ -97,9 +97,7 @@ def test_loading_brings_back_every_bit_and_the_position(tmp_path, optimizer):
     before = saved(tmp_path / "c.mdl", optimizer=optimizer)
     arrays, position, _ = loaded(tmp_path / "c.mdl", optimizer=optimizer)
     assert position == PLACE
-    assert arrays.keys() == before.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(arrays[name], array)
+    np.testing.assert_equal(arrays, before)
 
 
 @pytest.mark.parametrize(
