@@ -134,13 +134,10 @@ def test_power_is_that_of_waiting_and_working_systems():
     assert found.joules_per_token == pytest.approx(found.power_w * found.step_s / (64 * 256))
 
 
-def test_days_are_tokens_over_their_rate():
+def test_days_are_tokens_over_their_rate_and_memoryx_the_smallest_that_holds_the_model():
     found = at(asked={"tokens": "1B"})
     assert found.days == pytest.approx(1e9 / found.tokens_per_s / 86_400)
     assert at().days is None
-
-
-def test_the_smallest_memoryx_that_holds_the_model():
     assert at().memoryx_unit_bytes == 1_500_000_000_000
     assert at(system="cs3").memoryx_unit_bytes == 24_000_000_000_000
 

@@ -80,7 +80,7 @@ def test_a_lane_alone_waits_for_nobody():
     assert not thread.is_alive()
 
 
-def test_stopping_releases_a_lane_that_waits():
+def test_stopping_releases_a_lane_that_waits_and_lets_none_begin_another_stage():
     pace, errors = Pace(2, 1), []
 
     def fast() -> None:
@@ -94,20 +94,12 @@ def test_stopping_releases_a_lane_that_waits():
     pace.stop()
     thread.join(PATIENCE_S)
     assert [type(error) for error in errors] == [LaneStopped]
-
-
-def test_a_stopped_pass_lets_no_lane_begin_another_stage():
-    pace = Pace(2, 1)
-    pace.stop()
     with pytest.raises(LaneStopped):
         pace.step(0)
 
 
-def test_an_op_without_a_matrix_has_one_stage():
+def test_an_op_has_a_stage_for_each_panel_and_one_without_a_matrix():
     assert list(stages([])) == [(None, True, True)]
-
-
-def test_an_op_with_a_matrix_has_a_stage_for_each_panel():
     a, b, c = (Panel("w", i, i, i + 1, (1, 4)) for i in range(3))
     assert list(stages([a, b, c])) == [(a, True, False), (b, False, False), (c, False, True)]
     assert list(stages([b])) == [(b, True, True)]

@@ -25,7 +25,7 @@ def test_steps_2_to_4_of_a_run_are_recorded_or_all_of_a_short_one(start, last, w
     assert [recorder.covers(step) for step in (window[0] - 1, *window, window[1] + 1)] == [False, True, True, False]
 
 
-def test_batches_are_recorded_from_the_first_step_of_the_window_on():
+def test_batches_are_recorded_from_the_first_step_of_the_window_on_of_a_short_run_before_it():
     recorder = Recorder(0, 9)
     assert recorder.batch(0) is NOTHING
     with recorder.step_span(2), recorder.batch(1):
@@ -33,9 +33,6 @@ def test_batches_are_recorded_from_the_first_step_of_the_window_on():
     recorder.is_on = False
     assert recorder.batch(2) is NOTHING
     assert names(recorder) == ["step 2", "read"]
-
-
-def test_batches_of_a_short_run_are_recorded_before_its_first_step():
     recorder = Recorder(0, 3)
     with recorder.batch(0):
         pass

@@ -1,7 +1,7 @@
 """SwarmX sums gradients over one fixed tree."""
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -73,11 +73,8 @@ def test_threads_that_race_get_the_same_bits():
         for leaf in part:
             hand_in(swarmx, leaf, leaves[leaf])
 
-    threads = [threading.Thread(target=work, args=(range(i, 12, 3),)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, (range(i, 12, 3) for i in range(3))))
     [(_, found)] = sums
     np.testing.assert_array_equal(found, tree_sum(leaves))
 
