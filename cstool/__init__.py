@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from cstool.params import load_params as load_params
     from cstool.progress import Progress as Progress
     from cstool.progress import Silent as Silent
-    from cstool.run.session import RunResult as RunResult
+    from cstool.run.result import RunResult as RunResult
     from cstool.store import CheckpointEntry as CheckpointEntry
     from cstool.store import SavedState as SavedState
     from cstool.store import list_checkpoints as list_checkpoints
@@ -124,7 +124,7 @@ _NAMES = {
     "cstool.params": ("Params", "load_all_params", "load_params"),
     "cstool.machine.appliance": ("Appliance",),
     "cstool.progress": ("Progress", "Silent"),
-    "cstool.run.session": ("RunResult",),
+    "cstool.run.result": ("RunResult",),
     "cstool.store": ("CheckpointEntry", "SavedState", "list_checkpoints"),
     "cstool.store.committed_store": ("open_checkpoint",),
     "cstool.compare": ("Verdict",),

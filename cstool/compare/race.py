@@ -15,8 +15,9 @@ from cstool.errors import Interrupted, NonFiniteError
 from cstool.machine.data_sets import check_data
 from cstool.params import Params, SparsityParams
 from cstool.progress import Progress
+from cstool.run.result import RunResult
 from cstool.run.run import run
-from cstool.run.session import RunOrder, RunResult
+from cstool.run.session import RunOrder
 from cstool.system import load_system, system_names
 
 MOST_TURNS = 10

@@ -33,7 +33,7 @@ log = logging.getLogger("cstool")
 def values_of(session: Session) -> Callable[[], dict[str, Any]]:
     """State of a run beside its arrays, as of now, once all updates have been applied."""
     params, memoryx, position = session.params, session.appliance.memoryx, session.position
-    choices = {"grain_samples": session.result.grain_samples, "gemm": session.appliance.gemm.name, **forms(params)}
+    choices = {"grain_samples": session.cluster.plan.samples, "gemm": session.appliance.gemm.name, **forms(params)}
     if memoryx.arrays.sparse_shapes():
         choices["sparse_kernels"] = session.chooser.as_dict()
     policy: dict[str, Any] = {"run": session.run_id} if params.keep_checkpoints else {}
@@ -110,12 +110,12 @@ def _saved(
         f"{size_bytes / seconds / 1e9:.2f} GB/s{note})"
     )
     session.saved_step = step
-    session.result.checkpoints.append(str(path))
+    session.checkpoints.append(str(path))
     began = time.perf_counter()
     _save_beside(session, path, step)
     _delete_oldest(session)
     policy_s = time.perf_counter() - began
-    session.result.checkpoint_s += seconds + policy_s
+    session.checkpoint_s += seconds + policy_s
     return session.times.move(waited + policy_s, CHECKPOINT)
 
 
@@ -158,8 +158,8 @@ def _delete_oldest(session: Session) -> None:
             log.warning(f"KeepNCheckpoints: {error.message}")
             continue
         log.info(f"Deleted checkpoint {path}: the last {keep} of this run stay (KeepNCheckpoints)")
-        if str(path) in session.result.checkpoints:
-            session.result.checkpoints.remove(str(path))
+        if str(path) in session.checkpoints:
+            session.checkpoints.remove(str(path))
 
 
 def catch_up(session: Session) -> None:

@@ -105,7 +105,7 @@ def evaluate_sets(
             return time.perf_counter() - began
         metrics |= result.metrics(is_text=session.is_text, several=several)
         evaluations.append({"checkpoint": source, **result.as_dict()})
-    session.result.evaluations += evaluations
+    session.evaluations += evaluations
     session.metrics, session.evaluated_step = metrics, session.position.step
     return time.perf_counter() - began
 

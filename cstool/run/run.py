@@ -16,11 +16,11 @@ from cstool.params import Params, parse_states
 from cstool.progress import Progress
 from cstool.run.evaluate import evaluate_sets, evaluation_table
 from cstool.run.report.events import Events
-from cstool.run.report.file_traffic import traffic_of
-from cstool.run.report.sparsity_table import sparsity_table, table_lines
-from cstool.run.report.summary import conclude
+from cstool.run.report.sparsity_table import table_lines
+from cstool.run.report.summary import conclude, result_of
 from cstool.run.report.time_split import EVALUATION, TimeSplit
-from cstool.run.session import RunOrder, RunResult, Session
+from cstool.run.result import RunResult
+from cstool.run.session import RunOrder, Session
 from cstool.run.setup import open_session, settle_kernels, take_up
 from cstool.run.stopping import StopRequest
 from cstool.run.train import train
@@ -101,7 +101,7 @@ def _run_once(session: Session, start: Start, data: DataSets, stop: StopRequest)
             evaluate_now()
         _check_not_stopped(session, data, stop)
     except Interrupted:
-        conclude(session)
+        conclude(session, result_of(session))
         raise
     return _finished(session)
 
@@ -129,7 +129,7 @@ def _evaluate_all(
             with ExitStack() as machine:
                 session = open_machine(pending[0], machine)
                 if result is not None:
-                    session.result.evaluations = result.evaluations
+                    session.evaluations = result.evaluations
                 while pending:
                     start = pending.pop(0)
                     _begin(session, start)
@@ -146,7 +146,7 @@ def _evaluate_all(
 
 def _check_not_stopped(session: Session, data: DataSets, stop: StopRequest) -> None:
     if stop.signal_name is not None and data.held_out:
-        mode = "eval_all" if session.result.mode == "eval_all" else "eval"
+        mode = "eval_all" if session.order.mode == "eval_all" else "eval"
         raise Interrupted(
             f"stopped by {stop.signal_name} during the evaluation after step {session.position.step}",
             f"--mode {mode} repeats it",
@@ -155,10 +155,7 @@ def _check_not_stopped(session: Session, data: DataSets, stop: StopRequest) -> N
 
 def _finished(session: Session) -> RunResult:
     """Sum up, and say what is worth saying at the end."""
-    result, appliance = session.result, session.appliance
-    result.sparsity = sparsity_table(appliance.memoryx)
-    if appliance.memoryx.optimizer is None:
-        result.streamed_bytes_per_step = sum(systems.streamed_bytes for systems in appliance.clusters)
+    result = result_of(session)
     for line in table_lines(result.sparsity):
         log.info(line)
     if result.sparsity and result.losses:
@@ -166,10 +163,9 @@ def _finished(session: Session) -> RunResult:
             f"Streamed {bytes_text(result.streamed_bytes_per_step)} of weights a step; with the zeros it would "
             f"have been {bytes_text(result.dense_streamed_bytes_per_step)}."
         )
-    result.memoryx = traffic_of(appliance.memoryx)
     if result.memoryx is not None:
         log.info(result.memoryx.line())
-    conclude(session)
+    conclude(session, result)
     return result
 
 

@@ -20,7 +20,8 @@ from cstool.progress import Progress
 from cstool.run.patience import Patience
 from cstool.run.report.events import Events
 from cstool.run.report.time_split import TimeSplit
-from cstool.run.session import Modelled, Recomputed, RunOrder, RunResult, Session
+from cstool.run.result import Modelled
+from cstool.run.session import RunOrder, Session
 from cstool.store import newest_checkpoints
 from cstool.words import bytes_text, counted
 
@@ -76,9 +77,8 @@ def open_session(
             recompute=params.activation_checkpointing,
         )
     )
-    result = RunResult(order.mode, params.model.name, graph.parameter_count, num_csx=params.num_csx)
-    result.modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
-    session = Session(params, order, graph, appliance, progress, result, chooser=chooser, events=events, times=times)
+    modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
+    session = Session(params, order, graph, appliance, progress, modelled, chooser=chooser, events=events, times=times)
     appliance.memoryx.statistics.with_norms = params.computes_norms
     if trains and params.early_stopping is not None:
         session.patience = Patience(params.early_stopping)
@@ -111,8 +111,6 @@ def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: in
     systems = session.appliance.prepare(batch_size, trains=trains, where=data.where, kinds=kinds)
     if not trains and session.appliance.memoryx.optimizer is not None:
         return
-    result = session.result
-    result.grain_samples, result.lanes, result.waves = systems.plan.samples, len(systems.lanes), systems.waves
     log.info(f"Effective batch size is {batch_size}.")
     log.info(
         f"Preparing to execute using {session.params.num_csx} CSX: {counted(systems.grains, 'grain')} of "
@@ -126,7 +124,6 @@ def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: in
             f"{bytes_text(size_bytes)} of them. A smaller batch_size, or more memory for activations, avoids that."
         )
     if layers := len(systems.plan.timeline.recomputed):
-        result.recomputed = Recomputed(layers, systems.plan.slot_bytes, systems.whole_slot_bytes)
         log.info(
             f"Recomputing the activations of {counted(layers, 'layer')} in backward: a grain takes "
             f"{bytes_text(systems.plan.slot_bytes)}, {bytes_text(systems.whole_slot_bytes)} if all were kept"
@@ -182,7 +179,7 @@ def _changes(session: Session, before: dict[str, Any]) -> list[str]:
     """Changes on which bits depend: versions, the CPU, the seed, the grain, forms."""
     then = {**(FORMS_BEFORE if "choices" in before else {}), **before.get("choices", {})}
     then["seed"] = before.get("random", {}).get("seed")
-    now = {**environment(), "grain_samples": session.result.grain_samples, "seed": session.params.seed}
+    now = {**environment(), "grain_samples": session.cluster.plan.samples, "seed": session.params.seed}
     now |= forms(session.params)
     if session.appliance.memoryx.arrays.sparse_shapes():
         then["sparse_kernels"] = _mode(then.get("sparse_kernels"))

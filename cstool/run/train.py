@@ -52,7 +52,7 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
     params, start, loader, count = session.params, session.position.step, data.loader, data.samples.sample_count
     sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last)
     last = _last_step(params.loop, start, sampler.batches_per_epoch)
-    session.result.first_step, session.last_step = start, last
+    session.training.first_step, session.last_step = start, last
     if session.resumes and session.saved_step == start:
         catch_up(session)
     if params.checkpoint.save_initial_checkpoint and start == 0 and session.saved_step is None:
@@ -70,7 +70,7 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
     if session.patience is not None and session.patience.is_over:
         finish_save(session)
         log.info(f"Nothing to train: {session.patience.reason()}. A longer patience, or none, lets the run go on.")
-        session.result.stopped_early = _stopped_early(session)
+        session.training.stopped_early = _stopped_early(session)
         return
     # A share is of the whole run, wherever this part of it began.
     eval_interval = params.loop.eval_interval(last - (start if params.loop.num_steps else 0)) if evaluate_now else None
@@ -86,11 +86,11 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
     ):
         _Loop(session, worker, last, evaluate_now, eval_interval, recorder).run(stop)
     log.info("Training completed successfully!")
-    log.info(f"Processed {session.result.samples} training sample(s) in {session.result.seconds:.9f} seconds.")
+    log.info(f"Processed {session.training.samples} training sample(s) in {session.training.seconds:.9f} seconds.")
     if (rates := load_rates()) is None:
         log.info("Nothing was predicted for this host: `cstool estimate --system host` measures what it can do.")
     elif (found := compare(session, rates)) is not None:
-        session.result.predicted = {name: asdict(times) for name, times in found.phases.items()}
+        session.training.predicted = {name: asdict(times) for name, times in found.phases.items()}
         log.info(found.line())
 
 
@@ -205,25 +205,25 @@ class _Loop:
         if session.params.checkpoint.steps is not None and session.saved_step != step:
             self.rates.pause(save(session))
             self.rates.pause(finish_save(session))
-        session.result.stopped_early = _stopped_early(session)
+        session.training.stopped_early = _stopped_early(session)
 
     def _step(self, step: int) -> None:
         session, began = self.session, time.perf_counter()
-        memoryx, result = session.appliance.memoryx, session.result
+        memoryx, training = session.appliance.memoryx, session.training
         batch = self.worker.next()
         memoryx.statistics.begin_step(looks=self._reports(step))
         waited = memoryx.lanes_waited_s
         trained = session.appliance.train_step(batch, step, session.params.learning_rate(step - 1))
-        result.stream_wait_s += (memoryx.lanes_waited_s - waited) / len(self.cluster.lanes)
-        result.tokens += batch.tokens
+        training.stream_wait_s += (memoryx.lanes_waited_s - waited) / len(self.cluster.lanes)
+        training.tokens += batch.tokens
         session.position = Position(step, batch.number + 1, len(batch.arrays["mask"]))
-        result.losses.append(trained.loss)
-        session.phase_seconds.append(self.cluster.phase_seconds)
+        training.losses.append(trained.loss)
+        training.phase_seconds.append(self.cluster.phase_seconds)
         self.rates.add(batch.samples)
         if batch.tokens == 0:
             log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")
         self._report(step, trained)
-        result.step_seconds.append(time.perf_counter() - began)
+        training.step_seconds.append(time.perf_counter() - began)
 
     def _commit(self, step: int, stop: StopRequest) -> None:
         """Let a step be committed, where MemoryX is in a file that can be."""
@@ -249,7 +249,7 @@ class _Loop:
                 finish_save(session)
         changes = []
         if not session.resumes:
-            changes.append(f"--checkpoint_path {shlex.quote(session.result.checkpoints[-1])}")
+            changes.append(f"--checkpoint_path {shlex.quote(session.checkpoints[-1])}")
         if params.loop.num_steps is not None:
             changes.append(f"--num_steps {session.steps_left}")
         way_on = f"the same command{' with ' if changes else ''}{' '.join(changes)} continues from there"
@@ -264,7 +264,7 @@ class _Loop:
         if not self._reports(step):
             return
         rate, global_rate = rates.look()
-        session.result.last_rate = rate
+        session.training.last_rate = rate
         left = clock_text((self.last - step) * rates.seconds / done)
         norm = "" if trained.gradient_norm is None else f", GradientNorm={trained.gradient_norm:.5f}"
         tokens = f"TokenRate={global_rate * self.per_sample:.0f} tokens/sec, " if self.unit == "tokens" else ""
@@ -299,24 +299,13 @@ class _Loop:
             **memoryx.statistics.norms(),
             **(sparsity_scalars(memoryx) if memoryx.arrays.sparse else {}),
             "host/input_wait_share": self.worker.waited_s / seconds,
-            "host/stream_wait_share": (session.result.stream_wait_s + memoryx.commit_waited_s) / seconds,
+            "host/stream_wait_share": (session.training.stream_wait_s + memoryx.commit_waited_s) / seconds,
             "host/peak_resident_bytes": float(peak_resident_bytes()),
         }
 
     def _count(self) -> None:
-        """Put the totals of the loop into the result."""
+        """Take down the totals of the loop."""
         self.session.times.turn_to(START_UP)
-        result, rates = self.session.result, self.rates
-        result.samples, result.seconds = rates.samples, rates.seconds
-        result.step_s = result.seconds / max(1, len(result.losses))
-        result.samples_per_s = result.samples / max(result.seconds, 1e-9)
-        result.tokens_per_s = result.samples_per_s * self.per_sample
-        result.input_wait_s = self.worker.waited_s
-        result.stream_wait_s += self.session.appliance.memoryx.commit_waited_s
-        result.streamed_bytes_per_step = self.cluster.streamed_bytes
-        result.dense_streamed_bytes_per_step = self.cluster.dense_streamed_bytes
-        steps = max(1, len(result.losses))
-        result.op_seconds = {
-            op: {name: total / steps for name, total in seconds.items()}
-            for op, seconds in self.cluster.op_seconds.items()
-        }
+        training, rates = self.session.training, self.rates
+        training.samples, training.seconds, training.input_wait_s = rates.samples, rates.seconds, self.worker.waited_s
+        training.stream_wait_s += self.session.appliance.memoryx.commit_waited_s

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cstool.ir import Artifact
     from cstool.params import Params
     from cstool.progress import Progress
-    from cstool.run.session import Modelled, RunResult
+    from cstool.run.result import Modelled, RunResult
 
 MODES = ("train", "eval", "train_and_eval", "eval_all")
 
@@ -300,7 +300,7 @@ def run_all(
 def _run_one(
     params: Params, request: RunRequest, progress: Literal["auto", "none"] | Progress, called: str
 ) -> RunResult:
-    from cstool.run.session import RunResult
+    from cstool.run.result import RunResult
 
     for key in ("compile_only", "validate_only"):
         if getattr(params, key):
@@ -316,7 +316,7 @@ def _path(path: str | Path | None) -> Path | None:
 
 def _without_run(params: Params, compiled: Artifact | None) -> NotRun:
     """The result where nothing ran."""
-    from cstool.run.session import Modelled
+    from cstool.run.result import Modelled
 
     if compiled is None:
         return NotRun("validate_only", params.model.name, None)

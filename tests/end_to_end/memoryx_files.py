@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.machine import memoryx_store
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from cstool.store import CommittedStore, block_file
 from tests.end_to_end.runs import gpt_params, run_file
 

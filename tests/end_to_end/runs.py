@@ -16,8 +16,9 @@ from cstool.ir import Artifact, plain_digest
 from cstool.machine.data_sets import check_data
 from cstool.params import Params, load_params
 from cstool.progress import Silent
+from cstool.run.result import RunResult
 from cstool.run.run import run
-from cstool.run.session import RunOrder, RunResult
+from cstool.run.session import RunOrder
 from cstool.store import CheckpointReader, SavedState, list_checkpoints
 from cstool.system import load_system
 

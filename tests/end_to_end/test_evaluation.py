@@ -10,8 +10,8 @@ import pytest
 
 from cstool.errors import CheckpointError, ParamsError
 from cstool.run.evaluate import evaluate_sets
+from cstool.run.result import RunResult
 from cstool.run.run import run
-from cstool.run.session import RunResult
 from cstool.store import list_checkpoints, read_index
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text

@@ -11,8 +11,9 @@ from cstool.ir import Artifact, ExecutionMode, Panel
 from cstool.machine.memoryx import memoryx
 from cstool.params import load_params
 from cstool.progress import Silent
+from cstool.run.result import RunResult
 from cstool.run.run import run
-from cstool.run.session import RunOrder, RunResult
+from cstool.run.session import RunOrder
 from cstool.system import load_system
 from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, write_text
 from tests.models import FAMILIES

@@ -15,8 +15,9 @@ from cstool.data import write_hdf5_text
 from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.progress import Silent
+from cstool.run.result import RunResult
 from cstool.run.run import run
-from cstool.run.session import RunOrder, RunResult
+from cstool.run.session import RunOrder
 from cstool.store import CheckpointWriter
 from tests.end_to_end.runs import bits, compiled
 from tests.reference import deterministic, loss_curve_cases, vendor_curve_cases

@@ -16,7 +16,7 @@ from cstool.errors import CheckpointError, NonFiniteError
 from cstool.machine import memoryx_store
 from cstool.machine.appliance import Appliance, TrainStep
 from cstool.machine.inputs import Batch
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from cstool.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
 from tests.end_to_end.memoryx_files import IN_FILE, go_past_the_page_cache
 from tests.end_to_end.refusals import kept

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info
 
 from cstool.machine import appliance
 from cstool.machine.lanes import Lane, Pace
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
 from tests.models import FAMILIES, SPARSITIES
 

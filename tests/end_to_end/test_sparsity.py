@@ -19,7 +19,7 @@ from cstool.machine import sparsity as kernel_choice
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.params import load_params
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from cstool.sparsity import is_update_step, keep_count, starts_sparse
 from cstool.sparsity.schedules import drop_fraction_at
 from tests.end_to_end.runs import bits, gpt_params, latest_bits, run_file

@@ -18,7 +18,7 @@ from cstool.ir import panels_of
 from cstool.machine import recorder
 from cstool.machine.appliance import Appliance
 from cstool.params import load_params
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from tests.contract.refusal import refusal
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.refusals import error

@@ -3,7 +3,7 @@
 import pytest
 
 from cstool.brief import Brief
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from tests.unit.estimation.requests import estimator, gpt
 from tests.unit.ir.artifacts import pipelined_artifact, streaming_artifact
 

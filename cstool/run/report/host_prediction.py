@@ -15,7 +15,7 @@ from cstool.models.statistics import FLOAT32_BYTES
 from cstool.optimizers import costed_optimizer, state_share
 from cstool.params import Params
 from cstool.perf.host import HostRates, HostSetup, predict_step
-from cstool.run.session import COMPARED_STEPS, Session
+from cstool.run.session import Session
 from cstool.sparsity import assign_groups, most_kept
 
 FEWEST_STEPS = 3
@@ -63,13 +63,13 @@ class HostComparison:
 
 def compare(session: Session, rates: HostRates) -> HostComparison | None:
     """Return the prediction for a run that has ended beside what it took; None where it had too few steps."""
-    result = session.result
-    if len(result.step_seconds) < FEWEST_STEPS:
+    training = session.training
+    if len(training.step_seconds) < FEWEST_STEPS:
         return None
     predicted = predict_step(session.graph, rates, setup_of(session))
-    totals = session.phase_seconds
+    totals = training.phase_seconds
     phases = {name: median(b[name] - a[name] for a, b in pairwise(totals)) for name in totals[0]}
-    step = median(result.step_seconds[1:][-COMPARED_STEPS:])
+    step = training.median_step_s
     measured = {"step": step, **phases, "rest": max(0.0, step - sum(phases.values()))}
     return HostComparison(
         {name: PhaseTimes(getattr(predicted, f"{name}_s"), seconds) for name, seconds in measured.items()}

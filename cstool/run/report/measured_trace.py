@@ -66,9 +66,8 @@ def _write(session: Session, recorder: Recorder) -> None:
         return
     several = recorder.step > recorder.first
     steps = f"steps {recorder.first} to {recorder.step}" if several else f"step {recorder.first}"
-    result = session.result
-    machine = f"{session.params.num_csx} CSX, {counted(result.lanes, 'lane')}"
-    trace_of(recorder, f"{result.model}, {steps}, {machine}").write(path)
+    machine = f"{session.params.num_csx} CSX, {counted(len(session.cluster.lanes), 'lane')}"
+    trace_of(recorder, f"{session.params.model.name}, {steps}, {machine}").write(path)
     log.info(f"Trace of {steps} written to {path} (measured on this host).")
 
 

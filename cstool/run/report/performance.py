@@ -10,20 +10,20 @@ from typing import Any
 from cstool.atomic_file import replace_link, write_replacing
 from cstool.models.statistics import count_statistics
 from cstool.run.report.host_rates import load_rates
+from cstool.run.result import RunResult
 from cstool.run.session import Session
 
 log = logging.getLogger("cstool")
 NAME = "performance.json"
 
 
-def performance(session: Session) -> dict[str, Any]:
+def performance(session: Session, result: RunResult) -> dict[str, Any]:
     """Return the document of a run that has ended.
 
     The vendor's keys are of training, or of the last evaluation where there was none. `flops_utilization` is there
     only if this host was calibrated; `host` says what it is a share of. `modelled` is of the wafer, nothing of it was
     measured.
     """
-    result = session.result
     samples, seconds = result.samples, result.seconds
     if not result.losses and result.evaluations:
         samples, seconds = result.evaluations[-1]["samples"], result.evaluations[-1]["seconds"]
@@ -63,11 +63,11 @@ def performance(session: Session) -> dict[str, Any]:
     return {**found, "host": host, "modelled": None if result.modelled is None else asdict(result.modelled)}
 
 
-def write_performance(session: Session, folder: Path) -> None:
+def write_performance(session: Session, result: RunResult, folder: Path) -> None:
     """Write the document of a run that has ended, and let model_dir point to it, or warn that it cannot be written."""
     path = folder / NAME
     try:
-        write_replacing(path, json.dumps(performance(session), indent=2) + "\n")
+        write_replacing(path, json.dumps(performance(session, result), indent=2) + "\n")
     except OSError as error:
         log.warning(f"{path}: cannot be written, got: {error.strerror}")
         return

@@ -3,14 +3,17 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from statistics import median
 from typing import Any
 
 from cstool.data import tokenizer_of
 from cstool.errors import DataError
+from cstool.machine.cluster import Cluster
 from cstool.params import Params
+from cstool.run.report.file_traffic import traffic_of
 from cstool.run.report.performance import write_performance
-from cstool.run.session import COMPARED_STEPS, Session, peak_resident_bytes
+from cstool.run.report.sparsity_table import sparsity_table
+from cstool.run.result import Recomputed, RunResult
+from cstool.run.session import Session, peak_resident_bytes
 from cstool.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
@@ -24,44 +27,88 @@ WORDS = {
 }
 
 
-def conclude(session: Session) -> None:
+def conclude(session: Session, result: RunResult) -> None:
     """Say what a run came to, and leave it beside its log."""
-    complete(session)
-    for line in summary_lines(session):
+    for line in summary_lines(session, result):
         log.info(line)
     if session.order.log_folder is not None:
-        write_performance(session, session.order.log_folder)
+        write_performance(session, result, session.order.log_folder)
 
 
-def complete(session: Session) -> None:
-    """Put into the result of a run what is known at its end, whether it came to it or was interrupted."""
-    result, appliance = session.result, session.appliance
-    result.last_step = session.position.step
-    result.memory_bytes = dict(appliance.memory_account())
-    result.peak_resident_bytes = peak_resident_bytes()
-    steps = result.step_seconds[1:][-COMPARED_STEPS:] or result.step_seconds
-    result.median_step_s = median(steps) if steps else 0.0
-    result.model_dir = str(session.params.model_dir)
-    result.log = None if session.order.log_folder is None else str(session.order.log_folder / "run.log")
-    result.events = None if session.events.path is None else str(session.events.path.parent)
-    result.commands = dict(_commands(session))
-    result.time_s = session.times.seconds(result.input_wait_s, result.stream_wait_s)
-    result.wall_s = sum(result.time_s.values())
+def result_of(session: Session) -> RunResult:
+    """Put together what a run came to, whether it came to its end or was interrupted."""
+    params, training, cluster = session.params, session.training, session.cluster
+    appliance, timeline = session.appliance, cluster.plan.timeline
+    trains, steps = appliance.memoryx.optimizer is not None, len(training.losses)
+    streams = [cluster] if steps else [] if trains else appliance.clusters
+    samples_per_s = training.samples / max(training.seconds, 1e-9)
+    sparsity = sparsity_table(appliance.memoryx)
+    layers = len(timeline.recomputed)
+    time_s = session.times.seconds(training.input_wait_s, training.stream_wait_s)
+    return RunResult(
+        session.order.mode,
+        params.model.name,
+        session.graph.parameter_count,
+        training.first_step,
+        session.position.step,
+        training.losses,
+        training.samples,
+        training.tokens,
+        training.seconds,
+        step_s=training.seconds / max(1, steps),
+        median_step_s=training.median_step_s,
+        step_seconds=training.step_seconds,
+        samples_per_s=samples_per_s,
+        tokens_per_s=samples_per_s * (session.graph.sequence_length or 1),
+        last_rate=training.last_rate,
+        input_wait_s=training.input_wait_s,
+        stream_wait_s=training.stream_wait_s,
+        streamed_bytes_per_step=sum(cluster.streamed_bytes for cluster in streams),
+        dense_streamed_bytes_per_step=cluster.dense_streamed_bytes if steps else 0,
+        checkpoint_s=session.checkpoint_s,
+        wall_s=sum(time_s.values()),
+        time_s=time_s,
+        evaluations=session.evaluations,
+        stopped_early=training.stopped_early,
+        checkpoints=session.checkpoints,
+        model_dir=str(params.model_dir),
+        log=None if session.order.log_folder is None else str(session.order.log_folder / "run.log"),
+        events=None if session.events.path is None else str(session.events.path.parent),
+        commands=dict(_commands(session)),
+        memory_bytes=dict(appliance.memory_account()),
+        peak_resident_bytes=peak_resident_bytes(),
+        num_csx=params.num_csx,
+        lanes=len(cluster.lanes),
+        grain_samples=cluster.plan.samples,
+        waves=cluster.waves,
+        recomputed=Recomputed(layers, cluster.plan.slot_bytes, cluster.whole_slot_bytes) if layers else None,
+        memoryx=traffic_of(appliance.memoryx),
+        sparsity=sparsity,
+        op_seconds=_op_seconds(cluster, steps),
+        modelled=session.modelled,
+        predicted=training.predicted,
+    )
 
 
-def summary_lines(session: Session) -> list[str]:
-    """Return the summary as lines of a log; `complete` the result first."""
-    rows = list(_rows(session))
+def _op_seconds(cluster: Cluster, steps: int) -> dict[str, dict[str, float]]:
+    """Seconds of each op in a training step."""
+    if not steps:
+        return {}
+    return {op: {name: total / steps for name, total in each.items()} for op, each in cluster.op_seconds.items()}
+
+
+def summary_lines(session: Session, result: RunResult) -> list[str]:
+    """The summary as lines of a log."""
+    rows = list(_rows(session, result))
     width = max(len(name) for name, _ in rows)
     return ["Run summary:", *(f"  {name:<{width}}  {text}" for name, text in rows)]
 
 
-def _rows(session: Session) -> Iterator[tuple[str, str]]:
-    result = session.result
+def _rows(session: Session, result: RunResult) -> Iterator[tuple[str, str]]:
     machine = f"{result.num_csx} CSX, {counted(result.lanes, 'lane')}"
     yield "model", f"{result.model}, {counted(result.parameters, 'parameter')}; {machine}"
     if not result.mode.startswith("eval"):
-        yield "trained", _trained(session)
+        yield "trained", _trained(session, result)
     # Of checkpoint after checkpoint there is a table.
     last = result.evaluations[-1]["step"] if result.evaluations and result.mode != "eval_all" else None
     found = [evaluation for evaluation in result.evaluations if evaluation["step"] == last]
@@ -78,12 +125,11 @@ def _rows(session: Session) -> Iterator[tuple[str, str]]:
         yield "step", step
     allocated = sum(result.memory_bytes.values())
     yield "memory", f"{bytes_text(result.peak_resident_bytes)} at the peak, {bytes_text(allocated)} of arrays in it"
-    yield "files", ", ".join(_files(session))
+    yield "files", ", ".join(_files(session, result))
     yield from result.commands.items()
 
 
-def _trained(session: Session) -> str:
-    result = session.result
+def _trained(session: Session, result: RunResult) -> str:
     if not result.losses:
         return f"nothing: the run is at step {result.last_step}, and its last step is {session.last_step}"
     steps = f"steps {result.first_step + 1} to {result.last_step}"
@@ -98,8 +144,7 @@ def _held_out(session: Session, found: Mapping[str, Any]) -> str:
     return f"loss {found['loss']:.5f}, accuracy {found['accuracy']:.5f}{perplexity} ({amount})"
 
 
-def _files(session: Session) -> Iterator[str]:
-    result = session.result
+def _files(session: Session, result: RunResult) -> Iterator[str]:
     if result.checkpoints:
         yield result.checkpoints[-1]
     if session.order.log_folder is not None:
@@ -110,20 +155,20 @@ def _files(session: Session) -> Iterator[str]:
 
 def _commands(session: Session) -> Iterator[tuple[str, str]]:
     """Yield what to type next, as it works: only where something was saved to go on from."""
-    params, result = session.params, session.result
+    params, mode, checkpoints = session.params, session.order.mode, session.checkpoints
     is_saved = session.position.step in (session.saved_step, session.committed_step)
-    if session.order.command is None or result.mode.startswith("eval") or not is_saved:
+    if session.order.command is None or mode.startswith("eval") or not is_saved:
         return
-    if not session.resumes and not result.checkpoints:
+    if not session.resumes and not checkpoints:
         return
-    latest = {} if session.resumes else {"checkpoint_path": result.checkpoints[-1]}
+    latest = {} if session.resumes else {"checkpoint_path": checkpoints[-1]}
     steps: dict[str, str | None] = {}
     if not session.steps_left:
-        steps = {"max_steps": None, "num_steps": str(max(1, len(result.losses)))}
+        steps = {"max_steps": None, "num_steps": str(max(1, len(session.training.losses)))}
     elif params.loop.num_steps is not None:
         steps = {"num_steps": str(session.steps_left)}
-    if result.stopped_early is None:
-        yield "continue", session.order.command({"mode": result.mode, **latest, **steps})
+    if session.training.stopped_early is None:
+        yield "continue", session.order.command({"mode": mode, **latest, **steps})
     if params.eval_dataloaders:
         yield "evaluate", session.order.command({"mode": "eval", **latest, "max_steps": None, "num_steps": None})
     if _knows_its_text(session):

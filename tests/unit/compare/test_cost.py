@@ -15,7 +15,7 @@ from cstool.models.statistics import Flops, count_statistics
 from cstool.optimizers import Optimizer, costed_optimizer, state_numbers
 from cstool.params import AdamW, SparsityParams
 from cstool.params.sections.optimizers import Adafactor
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from tests.models import FAMILIES, decoder, fc_mnist
 
 ADAM = costed_optimizer(AdamW())

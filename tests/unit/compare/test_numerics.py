@@ -8,7 +8,7 @@ import pytest
 from cstool.compare.numerics import _compare_gradients, _compare_masks, first_change, gradient_tolerance
 from cstool.compare.race import Finish
 from cstool.params import SparsityParams
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 from cstool.store import CheckpointWriter
 
 

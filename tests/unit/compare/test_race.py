@@ -12,7 +12,7 @@ from cstool.compare import race as module
 from cstool.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
 from cstool.errors import Interrupted
 from cstool.progress import Silent
-from cstool.run.session import RunResult
+from cstool.run.result import RunResult
 
 
 @given(st.integers(1, 10_000))

@@ -18,7 +18,7 @@ from cstool.machine.state import Position
 from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import AdamW
 from cstool.run.evaluate import Evaluation, evaluate
-from cstool.run.session import RunOrder, RunResult, Session
+from cstool.run.session import RunOrder, Session
 from cstool.run.stopping import StopRequest
 from cstool.sparsity import dropconnect_mask
 from tests.models import fc_mnist
@@ -194,8 +194,7 @@ def test_gradients_are_those_of_the_network_that_streamed(sparse):
 
 def look(appliance: Appliance, folder: Path, masks: int) -> Evaluation:
     params = params_of(folder)
-    result = RunResult("eval", "fc_mnist", 0)
-    session = Session(params, RunOrder("eval"), appliance.graph, appliance, Recorder(), result, Position(7))
+    session = Session(params, RunOrder("eval"), appliance.graph, appliance, Recorder(), position=Position(7))
     data = DataSet("digits", "", params.dataloaders("train")[0], Digits(10))
     return evaluate(session, data, StopRequest(), masks=masks)
 

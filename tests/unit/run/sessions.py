@@ -13,7 +13,7 @@ from cstool.data import Field
 from cstool.machine.start import choose_start
 from cstool.optimizers import make_optimizer
 from cstool.params import Params, load_params, parse_states
-from cstool.run.session import RunOrder, RunResult, Session
+from cstool.run.session import RunOrder, Session
 from cstool.run.setup import take_up
 from tests.models import fc_mnist
 from tests.unit.machine.machines import machine
@@ -82,8 +82,7 @@ def session(folder: Path, *, weights: tuple[int, ...] = (6, 4), **init: Any) -> 
     params.model_dir.mkdir(exist_ok=True, parents=True)
     graph = fc_mnist(*weights)
     with machine(graph, BATCH_SIZE, optimizer=make_optimizer(params.optimizer, None)) as appliance:
-        result = RunResult("train", "fc_mnist", graph.parameter_count)
-        yield Session(params, RunOrder("train"), graph, appliance, Recorder(), result)
+        yield Session(params, RunOrder("train"), graph, appliance, Recorder())
 
 
 def restored(found: Session, checkpoint: Path | None, states: str | None, *, strict: bool) -> None:

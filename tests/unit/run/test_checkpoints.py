@@ -35,7 +35,7 @@ def save_at(found: Session, step: int, value: float) -> str:
         set_array(found.appliance, name, np.full((10, 4), value, np.float32))
     found.position = Position(step, step)
     save(found)
-    return found.result.checkpoints[-1]
+    return found.checkpoints[-1]
 
 
 def weight_of(found: Session) -> float:
@@ -50,7 +50,7 @@ def test_a_checkpoint_is_named_by_its_step_and_noted_in_index_session_and_result
         save_at(found, 7, 1.0)
         path = found.params.model_dir / name
         entries = list_checkpoints(found.params.model_dir, checkpoint.get("checkpoint_name", "checkpoint_{step}.mdl"))
-        assert (found.saved_step, found.result.checkpoints) == (7, [str(path)])
+        assert (found.saved_step, found.checkpoints) == (7, [str(path)])
     assert [(entry.step, entry.path) for entry in entries] == [(7, path)]
 
 
@@ -76,7 +76,7 @@ def test_the_time_of_all_checkpoints_is_summed(tmp_path):
         for step in (1, 2):
             found.position = Position(step, step)
             seconds.append(save(found))
-        assert found.result.checkpoint_s == sum(seconds) > 0
+        assert found.checkpoint_s == sum(seconds) > 0
 
 
 def test_a_checkpoint_of_a_step_that_was_saved_before_gets_a_name_of_its_own(tmp_path):

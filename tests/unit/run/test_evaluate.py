@@ -128,7 +128,7 @@ def test_data_sets_are_evaluated_one_after_the_other_as_each_alone(tmp_path):
         found.position = Position(7)
         seconds = evaluate_sets(found, sets(found, 10, 4), StopRequest(), Path("a.mdl"))
         alone = [look(found, Digits(count))[0] for count in (10, 4)]
-    evaluations = found.result.evaluations
+    evaluations = found.evaluations
     assert [(each["checkpoint"], each["data_set"], each["step"]) for each in evaluations] == [
         ("a.mdl", "set_10", 7),
         ("a.mdl", "set_4", 7),
@@ -150,7 +150,7 @@ def test_an_evaluation_that_was_given_up_does_not_count(tmp_path):
     stop.signal_name = "SIGTERM"
     with session(tmp_path) as found:
         evaluate_sets(found, sets(found, 10, 4), stop)
-    assert (found.metrics, found.evaluated_step, found.result.evaluations) == ({}, None, [])
+    assert (found.metrics, found.evaluated_step, found.evaluations) == ({}, None, [])
 
 
 def test_a_table_has_a_line_for_every_evaluation():

@@ -12,6 +12,7 @@ from cstool.errors import DataError, Interrupted
 from cstool.machine.appliance import Appliance
 from cstool.machine.data_sets import DataSet
 from cstool.machine.state import Position
+from cstool.run.report.summary import result_of
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
 from cstool.run.train import train
@@ -51,7 +52,7 @@ def trained(
 
 
 def checkpoints(found: Session) -> list[str]:
-    return [Path(path).stem for path in found.result.checkpoints]
+    return [Path(path).stem for path in found.checkpoints]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +69,8 @@ def checkpoints(found: Session) -> list[str]:
 def test_a_run_at_step_3_with_batches_of_5_to_an_epoch_ends_at(tmp_path, loop, last):
     found, _ = trained(tmp_path, position=Position(3, 3), loop=loop)
     assert found.position == Position(last, last, 4)
-    assert len(found.result.losses) == last - 3
-    assert found.result.first_step == 3
+    assert len(found.training.losses) == last - 3
+    assert found.training.first_step == 3
 
 
 def test_batches_go_on_where_the_run_was(tmp_path):
@@ -79,7 +80,7 @@ def test_batches_go_on_where_the_run_was(tmp_path):
 
 def test_a_run_that_is_over_does_nothing(tmp_path, caplog):
     found, data = trained(tmp_path, position=Position(5, 5), loop={"max_steps": 5})
-    assert (found.result.losses, data.seen) == ([], [])
+    assert (found.training.losses, data.seen) == ([], [])
     assert caplog.messages == [
         "Nothing to train: the run is at step 5, and its last step is 5. num_steps counts from where it is."
     ]
@@ -183,7 +184,7 @@ def test_progress_counts_the_steps_of_this_loop(tmp_path):
 
 
 def test_the_result_counts_samples_and_their_rate_and_one_of_digits_as_one_token(tmp_path):
-    result = trained(tmp_path, loop={"max_steps": 5})[0].result
+    result = result_of(trained(tmp_path, loop={"max_steps": 5})[0])
     assert (result.samples, result.samples_per_s) == (20, 20 / result.seconds)
     assert result.tokens_per_s == result.samples_per_s
 
@@ -211,7 +212,7 @@ def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path, checkpoint):
     with session(tmp_path, loop={"max_steps": 5}, checkpoint=checkpoint) as found:
         error = interrupted(found)
         assert checkpoints(found) == ["checkpoint_1"]
-        assert len(found.result.losses) == 1
+        assert len(found.training.losses) == 1
     assert str(error) == (
         f"stopped by SIGTERM after step 1; it is saved in {found.params.model_dir}\n"
         "hint: the same command continues from there"
@@ -230,14 +231,14 @@ def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path):
     with session(tmp_path / "a", loop={"max_steps": 4}) as found:
         restored(found, None, "all", strict=True)
         interrupted(found)
-    losses = list(found.result.losses)
+    losses = list(found.training.losses)
     with session(tmp_path / "a", loop={"max_steps": 4}) as resumed:
         restored(resumed, None, "all", strict=True)
         go(resumed, Digits(), None)
     with session(tmp_path / "b", loop={"max_steps": 4}) as straight:
         restored(straight, None, "all", strict=True)
         go(straight, Digits(), None)
-    assert losses + resumed.result.losses == straight.result.losses
+    assert losses + resumed.training.losses == straight.training.losses
 
 
 class Damaged(Digits):
@@ -284,4 +285,4 @@ def test_the_hint_of_an_interruption_is_what_continues_the_run(tmp_path, loop, r
     with session(tmp_path, loop=loop) as found:
         found.resumes = resumes
         error = interrupted(found)
-        assert error.hint == hint.replace("FILE", found.result.checkpoints[-1])
+        assert error.hint == hint.replace("FILE", found.checkpoints[-1])
