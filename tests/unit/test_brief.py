@@ -43,9 +43,17 @@ def test_an_estimate_says_what_a_step_comes_to() -> None:
 
 
 def test_a_result_says_how_far_it_came_whatever_the_steps() -> None:
-    long = RunResult("train", "gpt2", 1000, first_step=1, last_step=90_000, losses=[2.0] * 90_000, median_step_s=0.5)
-    long.checkpoints = ["a/checkpoint_90000.mdl"]
-    long.evaluations = [{"loss": 1.5, "step": 90_000}]
+    long = RunResult(
+        "train",
+        "gpt2",
+        1000,
+        first_step=1,
+        last_step=90_000,
+        losses=[2.0] * 90_000,
+        median_step_s=0.5,
+        evaluations=[{"loss": 1.5, "step": 90_000}],
+        checkpoints=["a/checkpoint_90000.mdl"],
+    )
     assert repr(long) == (
         "<RunResult: mode train, model gpt2, 1,000 parameters, steps 1 to 90,000, 0.5 s each on this host (median), "
         "loss 2.00000 to 2.00000, held out loss 1.50000 after step 90,000, checkpoint a/checkpoint_90000.mdl>"
