@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cstool.cli.command import Group, command, spread_lists, with_messages
-from cstool.cli.compile_report import artifact_document, print_artifact, print_differences
 from cstool.cli.completion import complete_artifact
 from cstool.cli.options import (
     CompileDirOption,
@@ -29,7 +28,6 @@ from cstool.cli.options import (
 from cstool.cli.render import print_json, print_line
 from cstool.errors import CompileError, CstoolError
 from cstool.verbs.asked import load_trainers, typed
-from cstool.verbs.compiling import check_kernels, compile_trainers, diff_artifacts, draw_artifact, load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +81,9 @@ def compile_(
     The artifact that it writes is what cstool run executes. Times and memory are modelled for the wafer; nothing is
     measured. The same input is compiled once.
     """
+    from cstool.cli.compile_report import artifact_document, print_artifact
+    from cstool.verbs.compiling import check_kernels, compile_trainers, draw_artifact
+
     if ctx.invoked_subcommand is not None:
         return
     if params is None:
@@ -136,6 +137,9 @@ def diff(
 
     The exit code is 0 if nothing is, 1 if something is, 2 if they cannot be read.
     """
+    from cstool.cli.compile_report import print_differences
+    from cstool.verbs.compiling import diff_artifacts
+
     changes = diff_artifacts(old, new)
     if as_json:
         found = [{"what": change.what, "old": change.old, "new": change.new} for change in changes]
@@ -155,6 +159,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Report on an artifact, or draw it."""
+    from cstool.cli.compile_report import artifact_document, print_artifact
+    from cstool.verbs.compiling import draw_artifact, load_compiled
+
     check_plots(plot or ())
 
     compiled = load_compiled(file)

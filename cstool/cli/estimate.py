@@ -10,7 +10,6 @@ import typer
 from cstool.cli.compile import check_plots
 from cstool.cli.completion import complete_system
 from cstool.cli.estimate_host import estimate_host
-from cstool.cli.estimate_report import estimate_document, print_estimate, print_scaling, print_sparsities, write_csv
 from cstool.cli.options import (
     ExecutionModeOption,
     JsonOption,
@@ -23,11 +22,9 @@ from cstool.cli.options import (
     is_typed,
     option,
 )
-from cstool.cli.published_report import print_published, published_document
 from cstool.cli.render import print_json
 from cstool.errors import EstimateError
 from cstool.verbs.asked import check_trace_file
-from cstool.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,6 +94,10 @@ def estimate(
     Everything is modelled for the wafer; nothing is measured. Nothing runs, and no data is needed. With --system host,
     what this machine can do is measured once, and the step is predicted for it.
     """
+    from cstool.cli.estimate_report import estimate_document, print_estimate, print_scaling, print_sparsities, write_csv
+    from cstool.cli.published_report import print_published, published_document
+    from cstool.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
+
     names = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
     typed = [names[name] for name in ctx.params if is_typed(ctx, name)]
     if validate:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from cstool.cli.render import print_facts, print_json, print_table
 from cstool.cli.screen import screen_on
-from cstool.verbs.estimating import HostPrediction, estimate_on_host
 from cstool.words import time_text
 
 if TYPE_CHECKING:
+    from cstool.verbs.estimating import HostPrediction
     from cstool.verbs.results import HostRates
 
 
@@ -26,6 +26,7 @@ def estimate_host(
         EstimateError: the rates cannot be kept, or the file has no batch
         ParamsError: the file breaks rules
     """
+    from cstool.verbs.estimating import estimate_on_host
 
     def begin() -> None:
         if not as_json:

@@ -9,7 +9,6 @@ import typer
 
 from cstool.cli.command import same_command
 from cstool.cli.completion import complete_artifact, complete_checkpoint
-from cstool.cli.infer import infer
 from cstool.cli.infer_flags import InferFlags
 from cstool.cli.options import (
     LOGGING,
@@ -30,9 +29,7 @@ from cstool.cli.options import (
 from cstool.cli.render import print_json
 from cstool.cli.report import missing_option
 from cstool.cli.screen import screen_on
-from cstool.verbs.answer import trained_params
 from cstool.verbs.asked import check_trace_file, load_trainers, typed
-from cstool.verbs.run import RunRequest, run_all
 
 PARAMS_HELP = "Params file (YAML), or the name of a stock one; to infer, a checkpoint has them as well."
 TRACE_HELP = (
@@ -125,6 +122,10 @@ def run(
     Without a checkpoint given, a run continues from the latest one in its model_dir.
     Only flags that are typed override the file. A file with several trainers runs them in order.
     """
+    from cstool.cli.infer import infer
+    from cstool.verbs.answer import trained_params
+    from cstool.verbs.run import RunRequest, run_all
+
     overrides = flags.set_ or (), typed("--", **vars(flags), logging=logging)
     lanes = parse_lanes(flags.lanes)
     checkpoint_path, infers = flags.checkpoint_path, flags.mode == "infer"

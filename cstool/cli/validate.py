@@ -23,10 +23,8 @@ from cstool.cli.options import (
 )
 from cstool.cli.render import print_json
 from cstool.cli.screen import screen_on
-from cstool.cli.validate_report import print_verdict
 from cstool.errors import CstoolError
 from cstool.verbs.asked import load_trainer, typed
-from cstool.verbs.comparison import draw_verdict, validate_logged
 
 
 def validate(
@@ -71,6 +69,9 @@ def validate(
     The exit code is 0 if sparse kernels compute what dense ones do and the held-out loss is close enough to that of a
     dense run, 1 if not, 2 if there is something to fix. Everything is measured on this host.
     """
+    from cstool.cli.validate_report import print_verdict
+    from cstool.verbs.comparison import draw_verdict, validate_logged
+
     lane_count = parse_lanes(lanes)
     if checkpoint_path is not None:
         # Who types it knows the vendor's command of this name.
