@@ -194,7 +194,7 @@ class Tester:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try mutants, and print for each module which share of them was killed, and the survivors."""
+    """Try mutants, and print what became of each, and for each module which share of them was killed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=1)
@@ -208,15 +208,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tester = Tester(folder, asked.jobs)
     with ThreadPoolExecutor(asked.jobs) as threads:
         list(threads.map(tester.check, modules))
-        killed = list(threads.map(tester.is_killed, mutants))
+        killed = []
+        for mutant, found in zip(mutants, threads.map(tester.is_killed, mutants), strict=True):
+            killed.append(found)
+            print(f"{'killed' if found else 'survived'}: {mutant.module}.py:{mutant.line}: {mutant.change}", flush=True)
     shutil.rmtree(folder)
     for module in modules:
         each = [found for mutant, found in zip(mutants, killed, strict=True) if mutant.module == module]
         print(f"{sum(each):4} of {len(each):4}  {module}")
     print(f"{sum(killed):4} of {len(killed):4}  killed, {sum(killed) / len(killed):.1%}")
-    for mutant, found in zip(mutants, killed, strict=True):
-        if not found:
-            print(f"survived: {mutant.module}.py:{mutant.line}: {mutant.change}")
     if asked.json:
         rows = [{**asdict(m), "source": None, "killed": found} for m, found in zip(mutants, killed, strict=True)]
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
