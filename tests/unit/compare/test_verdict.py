@@ -76,6 +76,20 @@ def test_a_gap_that_is_too_large_is_told_per_token_or_sample():
     assert found.problems == (text.format("sample") + ", --max_loss_gap is 0.1",)
 
 
+def test_its_facts_have_the_problems_where_there_are_any():
+    facts = {"holds": "yes", "sparsity": "0.8", "held-out loss": "+0.2500 nats against dense"}
+    assert verdict().facts() == facts
+    strict = verdict(comparison=comparison(quality=replace(comparison().quality, max_loss_gap=0.1)))
+    assert strict.facts() == {**facts, "holds": "no", "problems": strict.problems[0]}
+
+
+@pytest.mark.parametrize(
+    ("lanes", "cores", "text"), [(1, 1, "1 lane on 1 core"), (1, 4, "1 lane on 4 cores"), (2, 1, "2 lanes on 1 core")]
+)
+def test_lanes_and_cores_are_counted_in_words(lanes, cores, text):
+    assert replace(verdict().setting, lanes=lanes, cores=cores).lanes_text == text
+
+
 def test_rows_make_up_the_step():
     found = cost()
     assert found.dense.seconds == pytest.approx(0.080)

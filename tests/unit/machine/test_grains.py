@@ -1,9 +1,12 @@
 """The cut of a batch into grains depends on the params alone."""
 
+from statistics import fmean
+
 import pytest
 
 from cstool.errors import ClusterError
-from cstool.machine.grains import check_systems, grain_samples
+from cstool.machine import grains
+from cstool.machine.grains import check_systems, grain_samples, lanes_for
 from tests.models import decoder, fc_mnist
 
 
@@ -21,6 +24,27 @@ def test_a_grain_has_some_500_tokens_and_a_batch_at_least_four_grains(batch_size
 def test_of_large_matrices_a_grain_has_at_least_24_tokens_where_there_are_two_such_grains(batch_size, small, large):
     assert grain_samples(fc_mnist(), batch_size) == small
     assert grain_samples(fc_mnist(1024, 1024), batch_size) == large
+
+
+@pytest.mark.parametrize(
+    ("samples", "grain_count", "cores", "lanes"), [(9, 8, 2, 1), (10, 8, 2, 2), (10, 8, 16, 8), (10, 1, 2, 1)]
+)
+def test_there_is_a_lane_for_each_core_and_grain_where_ops_are_worth_it(
+    monkeypatch, samples, grain_count, cores, lanes
+):
+    # Matrices of 784 x 6 and 6 x 10.
+    monkeypatch.setattr(grains, "LANE_WORTH_FLOPS", 2 * 10 * 2382)
+    monkeypatch.setattr(grains, "available_cores", lambda: cores)
+    assert lanes_for(fc_mnist(6), samples, grain_count) == lanes
+
+
+def test_a_sample_counts_as_many_tokens_as_it_has(monkeypatch):
+    monkeypatch.setattr(grains, "available_cores", lambda: 2)
+    for sequence, lanes in ((16, 1), (512, 2)):
+        graph = decoder(sequence=sequence)
+        mean = fmean(weight.size for weight in graph.weights.values() if len(weight.shape) > 1)
+        monkeypatch.setattr(grains, "LANE_WORTH_FLOPS", 2 * 4 * 100 * mean)
+        assert lanes_for(graph, 4, 8) == lanes
 
 
 @pytest.mark.parametrize("num_csx", [1, 2, 3, 4, 6, 12])
