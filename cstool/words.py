@@ -114,7 +114,7 @@ def micro_batches_text(samples: int, size: int) -> str:
     count = -(-samples // size)
     smaller = count * size - samples
     batches = "1 micro-batch" if count - smaller == 1 else f"{count - smaller:,} micro-batches"
-    text = f"{batches} of {size:,} {'sample' if size == 1 else 'samples'}"
+    text = f"{batches} of {counted(size, 'sample')}"
     return f"{text} and {smaller:,} of {size - 1:,}" if smaller else text
 
 

@@ -13,6 +13,7 @@ from cstool.cli.render import print_facts, print_json, print_table, shape_text
 from cstool.cli.screen import bars_in_bytes
 from cstool.errors import CheckpointError
 from cstool.verbs.checkpoints import diff_checkpoints
+from cstool.words import counted
 
 if TYPE_CHECKING:
     from cstool.verbs.results import CheckpointDiff, TensorComparison, TensorForm
@@ -94,7 +95,7 @@ def _print(found: CheckpointDiff, tensors_only: bool) -> None:
             texts = [(v.key, _value_text(v.left, longest), _value_text(v.right, longest)) for v in values]
             print_table((name, "left", "right"), texts)
     differing = sum(tensor.difference is not None for tensor in found.tensors)
-    differences = "1 difference" if len(found.values) == 1 else f"{len(found.values):,} differences"
+    differences = counted(len(found.values), "difference")
     compared = f"{found.value_count:,} values compared, {differences}"
     values_text = "values are left out" if tensors_only else compared
     print(f"\n{len(found.tensors):,} tensors compared, {differing:,} differ; {values_text}.")

@@ -8,6 +8,7 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from cstool.brief import Brief
+from cstool.words import counted
 
 
 @dataclass(frozen=True)
@@ -261,8 +262,7 @@ class Setting:
     @property
     def lanes_text(self) -> str:
         """Threads and cores in words."""
-        lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
-        return f"{lanes} on {'1 core' if self.cores == 1 else f'{self.cores} cores'}"
+        return f"{counted(self.lanes, 'lane')} on {counted(self.cores, 'core')}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from cstool.ir import Graph
 from cstool.machine.grains import grain_samples, lanes_for
@@ -128,11 +127,26 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
     )
 
 
-def _setup(params: Params, graph: Graph, again: frozenset[int], *, in_file: bool, **of_run: Any) -> HostSetup:
+def _setup(
+    params: Params,
+    graph: Graph,
+    again: frozenset[int],
+    *,
+    in_file: bool,
+    past_cache: bool,
+    grain_samples: int,
+    grains: int,
+    lanes: int,
+    densities: dict[str, float],
+) -> HostSetup:
     """The setup with what follows from the params alone; again: positions of ops that run forward twice."""
     optimizer = costed_optimizer(params.optimizer)
     return HostSetup(
-        **of_run,
+        grain_samples=grain_samples,
+        grains=grains,
+        lanes=lanes,
+        densities=densities,
+        past_cache=past_cache,
         optimizer=optimizer.name,
         optimizer_states=state_share(optimizer, graph),
         waits_for_norm=params.precision.max_gradient_norm is not None,

@@ -39,22 +39,24 @@ def result_of(session: Session) -> RunResult:
     """Put together what a run came to, whether it came to its end or was interrupted."""
     params, training, cluster = session.params, session.training, session.cluster
     appliance, timeline = session.appliance, cluster.plan.timeline
-    trains, steps = appliance.memoryx.optimizer is not None, len(training.losses)
-    streams = [cluster] if steps else [] if trains else appliance.clusters
+    steps, layers = len(training.losses), len(timeline.recomputed)
+    if appliance.memoryx.optimizer is None:
+        streamed_bytes = sum(each.streamed_bytes for each in appliance.clusters)
+    else:
+        streamed_bytes = cluster.streamed_bytes if steps else 0
     samples_per_s = training.samples / max(training.seconds, 1e-9)
     sparsity = sparsity_table(appliance.memoryx)
-    layers = len(timeline.recomputed)
     time_s = session.times.seconds(training.input_wait_s, training.stream_wait_s)
     return RunResult(
-        session.order.mode,
-        params.model.name,
-        session.graph.parameter_count,
-        training.first_step,
-        session.position.step,
-        training.losses,
-        training.samples,
-        training.tokens,
-        training.seconds,
+        mode=session.order.mode,
+        model=params.model.name,
+        parameters=session.graph.parameter_count,
+        first_step=training.first_step,
+        last_step=session.position.step,
+        losses=training.losses,
+        samples=training.samples,
+        tokens=training.tokens,
+        seconds=training.seconds,
         step_s=training.seconds / max(1, steps),
         median_step_s=training.median_step_s,
         step_seconds=training.step_seconds,
@@ -63,7 +65,7 @@ def result_of(session: Session) -> RunResult:
         last_rate=training.last_rate,
         input_wait_s=training.input_wait_s,
         stream_wait_s=training.stream_wait_s,
-        streamed_bytes_per_step=sum(cluster.streamed_bytes for cluster in streams),
+        streamed_bytes_per_step=streamed_bytes,
         dense_streamed_bytes_per_step=cluster.dense_streamed_bytes if steps else 0,
         checkpoint_s=session.checkpoint_s,
         wall_s=sum(time_s.values()),
