@@ -51,7 +51,7 @@ def side(
         )
     )
     appliance.memoryx.initialize(seed=1)
-    plan = appliance.prepare(batch_size, trains=True, where=str(FILE)).plan
+    plan = appliance.prepare(batch_size, trains=True).plan
     chooser.settle(appliance.memoryx.arrays.sparse_shapes(), plan.samples * plan.sequence)
     batch = random_batch(256, batch_size)
     steps = itertools.count(1)

@@ -70,7 +70,7 @@ def cstool_side(model: str, batch_size: int) -> tuple[Callable[[], None], Applia
         seed=1,
     )
     appliance.memoryx.initialize(seed=1)
-    appliance.prepare(batch_size, trains=True, where=str(file))
+    appliance.prepare(batch_size, trains=True)
     vocab_size: int = graph.weights["embedding_layer.word_embeddings.weight"].shape[0]
     batch = random_batch(vocab_size, batch_size)
     steps = itertools.count(1)

@@ -1,6 +1,10 @@
-"""Divisors: of a batch, by systems, micro-batches, replicas, grains."""
+"""Shares of a batch: divisors, of systems, micro-batches, replicas, grains; and parts of nearly equal length."""
 
 import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def divisors(number: int) -> list[int]:
@@ -15,3 +19,12 @@ def nearest_divisors(number: int, got: int) -> str:
     below = [str(divisor) for divisor in fitting if divisor < got][-1:]
     above = [str(divisor) for divisor in fitting if divisor > got][:1]
     return f"{' and '.join([*below, *above])} {'are' if below and above else 'is'} the nearest"
+
+
+def even_parts(whole: Sequence[T], count: int) -> list[Sequence[T]]:
+    """Cut a sequence into so many parts, in order, whose lengths differ by at most one; some are empty if it is short.
+
+    Where the longer parts are depends on the length of the sequence and the count alone.
+    """
+    edges = [len(whole) * i // count for i in range(count + 1)]
+    return [whole[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]

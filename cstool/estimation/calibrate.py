@@ -194,7 +194,7 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tu
         ) as appliance,
         InputWorker(_Numbers(graph), Sampler(SAMPLES, probe.batch, True, 0, True), 0, None) as worker,
     ):
-        systems = appliance.prepare(probe.batch, trains=True, where="calibration")
+        systems = appliance.prepare(probe.batch, trains=True)
         appliance.memoryx.initialize(0)
         spent: dict[tuple[str, str], list[float]] = {(op.name, p): [] for op in graph.ops for p in PASSES}
         took: list[float] = []

@@ -20,7 +20,7 @@ from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
 from cstool.machine.budgets import activation_budget_bytes, update_threads
 from cstool.machine.cluster import Cluster
-from cstool.machine.grains import check_systems, grain_samples, lanes_for
+from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.memoryx import MemoryX
@@ -167,20 +167,18 @@ class Appliance:
         (cluster,) = (cluster for cluster in self._clusters.values() if cluster.trains)
         return cluster
 
-    def prepare(self, batch_size: int, *, trains: bool, where: str, kinds: int = 1) -> Cluster:
+    def prepare(self, batch_size: int, *, trains: bool, kinds: int = 1) -> Cluster:
         """Lay out the systems for batches of a size.
 
         Args:
-            where: the dataloader that an error names
             kinds: of batches that are evaluated, this one included: they share the memory for that
 
         Raises:
-            ClusterError: the grains do not divide over the systems, or one does not fit the memory
+            ClusterError: the activations of one grain do not fit the memory
         """
         if (batch_size, trains) in self._clusters:
             return self._clusters[batch_size, trains]
         grain = grain_samples(self.graph, batch_size)
-        check_systems(self.num_csx, batch_size, grain, where)
         grains = batch_size // grain
         if trains:
             room_bytes = self._memory_bytes - sum(other.activation_bytes for other in self._clusters.values())

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
+from itertools import zip_longest
 from statistics import fmean
 
 import numpy as np
 
+from cstool.batch_split import even_parts
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
@@ -16,6 +18,7 @@ from cstool.kernels.gemm import Gemm
 from cstool.kernels.magnitudes import first_non_finite
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import Csx, GrainSlot
+from cstool.machine.grains import deal_grains
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
 from cstool.machine.memoryx.memoryx import MemoryX
@@ -27,18 +30,18 @@ from cstool.machine.swarmx import InProcess
 class Cluster:
     """`num_csx` systems that work together on batches of one size.
 
-    The grains of a batch are dealt to the systems in order, and each system takes its own in waves when its arena
-    does not hold them all at once.
+    The grains of a batch are dealt to the systems in order, some of which may get none; in waves, when the arenas do
+    not hold them all at once.
 
     Args:
         grain: samples of a grain
-        grains: grains of a global batch; a multiple of `num_csx`
+        grains: grains of a global batch
         memory_bytes: what the arenas of all systems may take together
         recompute: see `Appliance`
         apart: how many panels the fastest lane may be ahead of the slowest
 
     Raises:
-        ClusterError: the activations of one grain on each system do not fit
+        ClusterError: the activations of one grain do not fit
     """
 
     def __init__(
@@ -63,23 +66,21 @@ class Cluster:
             self.plan = make_plan(graph, grain, trains=True, recomputes=True)
         self.grains = grains
         self.trains = trains
-        self.grains_per_csx = grains // num_csx
-        slots_per_csx = min(self.grains_per_csx, memory_bytes // (self.plan.slot_bytes * num_csx))
-        if slots_per_csx < 1:
+        room = memory_bytes // self.plan.slot_bytes
+        if room < 1:
             raise ClusterError(
-                f"the activations of one grain ({grain} x {self.plan.sequence} tokens) on each of {num_csx} systems "
-                f"need {self.plan.slot_bytes * num_csx:,} bytes of memory, {memory_bytes:,} are free for them",
-                f"{'activation_checkpointing: auto, ' if trains and recompute == 'never' else ''}"
-                "a smaller max_sequence_length or fewer systems need less",
+                f"the activations of one grain ({grain} x {self.plan.sequence} tokens) need "
+                f"{self.plan.slot_bytes:,} bytes of memory, {memory_bytes:,} are free for them",
+                f"{'activation_checkpointing: auto or ' if trains and recompute == 'never' else ''}"
+                "a smaller max_sequence_length needs less",
             )
-        self.waves = math.ceil(self.grains_per_csx / slots_per_csx)
-        self.slots_per_csx = math.ceil(self.grains_per_csx / self.waves)
-        self.csx = [Csx(i, self.plan, self.slots_per_csx, seed) for i in range(num_csx)]
-        slots = self.slots = [slot for csx in self.csx for slot in csx.slots]
+        self.deal = deal_grains(grains, num_csx, room)
+        self.waves = self.deal.waves
+        self.csx = [Csx(i, self.plan, slots, seed) for i, slots in enumerate(self.deal.slots)]
+        self.slots = [slot for csx in self.csx for slot in csx.slots]
         self.swarmx = InProcess(grains, memoryx)
-        lanes = min(lanes, len(slots))
-        cuts = [len(slots) * i // lanes for i in range(lanes + 1)]
-        self.lanes = [Lane(i, self.plan, slots[cuts[i] : cuts[i + 1]], self.swarmx) for i in range(lanes)]
+        lanes = min(lanes, len(self.slots))
+        self.lanes = [Lane(i, self.plan, share, self.swarmx) for i, share in enumerate(even_parts(self.slots, lanes))]
         self._memoryx = memoryx
         self._apart = apart
         self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
@@ -142,23 +143,18 @@ class Cluster:
         self._memoryx.expect(self.stream, self._apart if len(self.lanes) > 1 else 0)
 
     def load(self, batch: Batch, wave: int, step: int, scale: float) -> None:
-        """Hand each slot its grain of a wave.
-
-        A wave is a contiguous range of grains, so that its gradients find their siblings within it.
+        """Hand each slot its grain of a wave, if there is one for it.
 
         Args:
             batch: its arrays have as many samples as the grains together
             scale: what each token's loss is multiplied by
         """
         samples = self.plan.samples
-        first = wave * self.slots_per_csx
-        held = min(self.slots_per_csx, self.grains_per_csx - first)
-        for csx in self.csx:
-            for index, slot in enumerate(csx.slots):
-                if index >= held:
+        for csx, share in zip(self.csx, self.deal.shares(wave), strict=True):
+            for slot, grain in zip_longest(csx.slots, share):
+                if grain is None:
                     slot.grain = None
                     continue
-                grain = first * len(self.csx) + csx.index * held + index
                 part = slice(grain * samples, (grain + 1) * samples)
                 arrays = {name: array[part] for name, array in batch.arrays.items()}
                 slot.load(grain, arrays, step, scale, dropout=self.trains)

@@ -106,7 +106,7 @@ class GrainSlot:
 
 
 class Csx:
-    """One system: an arena with a slot for each grain that it works on at a time."""
+    """One system: an arena with a slot for each grain that it works on at a time, which may be none."""
 
     def __init__(self, index: int, plan: Plan, slots: int, seed: int) -> None:
         self.index = index

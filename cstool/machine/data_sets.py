@@ -14,7 +14,7 @@ from cstool.data import (
 )
 from cstool.errors import DataError
 from cstool.ir import Graph
-from cstool.machine.grains import check_systems, grain_samples
+from cstool.machine.grains import check_systems
 from cstool.models import build_graph
 from cstool.params import DataloaderParams, DecoderParams, Params, data_set_names
 from cstool.sparsity import assign_groups
@@ -58,7 +58,7 @@ class DataSets:
 def check_data(params: Params, mode: str) -> Graph:
     """Check what a run reads, as far as that goes without reading samples, and return the model for it.
 
-    The systems must share the grains of its batches evenly.
+    The systems must share its batches evenly.
 
     Raises:
         CstoolError: whatever the user can act on
@@ -67,8 +67,7 @@ def check_data(params: Params, mode: str) -> Graph:
         data = open_data_sets(params, mode, stack)
     graph = build_graph(params.model, data.sequence_length)
     for found in data.all:
-        grain = grain_samples(graph, found.loader.batch_size)
-        check_systems(params.num_csx, found.loader.batch_size, grain, found.where)
+        check_systems(params.num_csx, found.loader.batch_size, found.where)
     assign_groups(params.sparsity, graph, params.sparsity_place)
     return graph
 

@@ -1,13 +1,16 @@
-"""How a global batch is cut into grains, and how many lanes are worth having.
+"""How a global batch is cut into grains, how systems share them, and how many lanes are worth having.
 
 The cut is a function of the model and the batch alone: never of the number of systems, cores or lanes.
 So the bits of a run do not depend on these.
 """
 
+import math
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
-from cstool.batch_split import divisors, nearest_divisors
+from cstool.batch_split import divisors, even_parts, nearest_divisors
 from cstool.errors import ClusterError
 from cstool.ir import Graph
 
@@ -39,20 +42,65 @@ def grain_samples(graph: Graph, batch_size: int) -> int:
     return max(fitting, default=1)
 
 
-def check_systems(num_csx: int, batch_size: int, grain: int, where: str) -> None:
-    """Check that the grains of a batch divide evenly over the systems.
+def check_systems(num_csx: int, batch_size: int, where: str) -> None:
+    """Check that the samples of a batch divide evenly over the systems, as they do on the modelled cluster.
+
+    Args:
+        where: the dataloader whose batch it is
 
     Raises:
         ClusterError: naming the nearest counts that do
     """
-    grains = batch_size // grain
-    if grains % num_csx == 0:
+    if batch_size % num_csx == 0:
         return
     raise ClusterError(
-        f"num_csx: must divide the {grains} grains of a batch of {where} "
-        f"(batch_size {batch_size}, {grain} to a grain), got {num_csx}",
-        f"{nearest_divisors(grains, num_csx)}; all that do: {', '.join(map(str, divisors(grains)))}",
+        f"num_csx: must divide the batch_size ({batch_size}) of {where}, got {num_csx}",
+        f"{nearest_divisors(batch_size, num_csx)}; all that do: {', '.join(map(str, divisors(batch_size)))}",
     )
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Which grains of a batch a system works on, wave by wave.
+
+    A wave is a range of grains, so that most gradients find their siblings within it; the share of a system is a range
+    of its wave. Waves differ by at most one grain, and so do the shares of a wave: some are empty where it has fewer
+    grains than there are systems.
+
+    Args:
+        grains: of a batch
+        num_csx: number of systems
+        waves: at most as many as grains
+    """
+
+    grains: int
+    num_csx: int
+    waves: int
+
+    def shares(self, wave: int) -> list[Sequence[int]]:
+        """The numbers of the grains of a wave, from 0, by system."""
+        begin, end = (self.grains * number // self.waves for number in (wave, wave + 1))
+        return even_parts(range(begin, end), self.num_csx)
+
+    @property
+    def slots(self) -> list[int]:
+        """By system, the most grains that it gets in any wave.
+
+        Systems may get theirs in different waves, so together these can be more than the grains of a wave.
+        """
+        # The first wave is of the smallest size, the last of the largest, and the size settles the shares.
+        return [max(map(len, shares)) for shares in zip(self.shares(0), self.shares(self.waves - 1), strict=True)]
+
+
+def deal_grains(grains: int, num_csx: int, room: int) -> Deal:
+    """Deal the grains of a batch in as few waves as the memory allows.
+
+    Args:
+        room: slots, at least one, that all systems may have together
+    """
+    # A wave for each grain takes one slot in all, so there is always one that fits.
+    deals = (Deal(grains, num_csx, waves) for waves in range(math.ceil(grains / room), grains + 1))
+    return next(deal for deal in deals if sum(deal.slots) <= room)
 
 
 def lanes_for(graph: Graph, grain: int, grains: int) -> int:

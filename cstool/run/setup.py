@@ -108,7 +108,7 @@ def settle_kernels(session: Session) -> None:
 
 def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: int = 1) -> None:
     batch_size = data.loader.batch_size
-    systems = session.appliance.prepare(batch_size, trains=trains, where=data.where, kinds=kinds)
+    systems = session.appliance.prepare(batch_size, trains=trains, kinds=kinds)
     if not trains and session.appliance.memoryx.optimizer is not None:
         return
     log.info(f"Effective batch size is {batch_size}.")

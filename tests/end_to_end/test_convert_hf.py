@@ -64,7 +64,7 @@ def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: A
     head = graph.ops[-1].weights[0]
     usual = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
     with Appliance(graph, optimizer=None, **usual) as appliance, CheckpointReader(checkpoint) as reader:
-        systems = appliance.prepare(len(ids), trains=False, where="the test")
+        systems = appliance.prepare(len(ids), trains=False)
         load_state(reader, appliance.memoryx, states=ALL_STATES, strict=True)
         mask = np.ones(ids.shape, np.float32)
         appliance.evaluate(Batch(0, {"input_ids": ids, "labels": labels, "mask": mask}, len(ids), ids.size), 0)

@@ -17,6 +17,7 @@ from cstool.errors import Interrupted, NonFiniteError, TraceError
 from cstool.ir import panels_of
 from cstool.machine import recorder
 from cstool.machine.appliance import Appliance
+from cstool.machine.grains import Deal
 from cstool.params import load_params
 from cstool.run.result import RunResult
 from tests.contract.refusal import refusal
@@ -79,7 +80,7 @@ def test_the_bits_are_those_of_a_run_without(tmp_path, data, variant):
     assert bits(traced(tmp_path / "traced", data, **VARIANTS[variant])) == bits(plain)
 
 
-@pytest.mark.parametrize("num_csx", [1, 3])
+@pytest.mark.parametrize("num_csx", [1, 16])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(tmp_path, data, variant, num_csx):
     traced(tmp_path, data, num_csx=num_csx, **VARIANTS[variant])
@@ -105,7 +106,8 @@ def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(tmp_path
         assert names.pop(("commit", step), 0) == (variant == "in a file")
     assert not names
     systems = {(s.process, s.arguments["grain"]) for s in found if s.name.endswith("forward")}
-    assert systems == {(f"CSX {grain * num_csx // GRAINS} (measured)", grain) for grain in range(GRAINS)}
+    shares = Deal(GRAINS, num_csx, 1).shares(0)
+    assert systems == {(f"CSX {i} (measured)", grain) for i, share in enumerate(shares) for grain in share}
 
 
 def test_again_is_there_where_layers_are_recomputed(tmp_path, data):

@@ -270,8 +270,8 @@ BAD = {
     "compares the losses on data that are held out",
     f"--sparsity 0.9 --set '{GMP}'": f"--set {GMP}: trainer.init.sparsity.sparsity must be a number for --sparsity to "
     "take its place, got a schedule\nhint: leave out --sparsity to validate what the file asks for",
-    "--num_csx 5": "num_csx: must divide the 12 grains of a batch of TMP/gpt/params.yaml: trainer.fit.train_dataloader "
-    "(batch_size 48, 4 to a grain), got 5\nhint: 4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 12",
+    "--num_csx 5": "num_csx: must divide the batch_size (48) of TMP/gpt/params.yaml: trainer.fit.train_dataloader, got "
+    "5\nhint: 4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 8, 12, 16, 24, 48",
     "--set trainer.init.sparsity.param_filter=no.weight": "TMP/gpt/params.yaml:31: trainer.init.sparsity.param_filter "
     "must match a matrix of a linear layer, got 'no.weight'\n"
     f"hint: the nearest are {', '.join(LINEAR.format(part) for part in 'qkv')}",

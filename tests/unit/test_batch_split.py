@@ -1,10 +1,10 @@
-"""Divisors, and the hint that names the nearest."""
+"""Divisors, the hint that names the nearest, and parts of nearly equal length."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.batch_split import divisors, nearest_divisors
+from cstool.batch_split import divisors, even_parts, nearest_divisors
 
 
 @given(st.integers(1, 5000))
@@ -29,3 +29,15 @@ def test_large_numbers_take_no_time() -> None:
 )
 def test_the_nearest(number: int, got: int, hint: str) -> None:
     assert nearest_divisors(number, got) == hint
+
+
+@given(st.integers(0, 100), st.integers(1, 100))
+def test_parts_are_the_whole_in_order_and_of_nearly_equal_length(length: int, count: int) -> None:
+    parts = even_parts(range(length), count)
+    assert len(parts) == count
+    assert [item for part in parts for item in part] == list(range(length))
+    assert {len(part) for part in parts} <= {length // count, -(-length // count)}
+
+
+def test_parts_of_few_are_empty() -> None:
+    assert even_parts("ab", 5) == ["", "", "a", "", "b"]

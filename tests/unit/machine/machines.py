@@ -46,7 +46,7 @@ def machine(
     """Lend an appliance with large random weights, ready to train and to evaluate batches of a size."""
     with Appliance(graph, optimizer=optimizer or GradientKeeper(), **{**USUAL, **settings}) as appliance:
         for trains in (True, False):
-            appliance.prepare(batch_size, trains=trains, where="x.yaml: batch_size")
+            appliance.prepare(batch_size, trains=trains)
         randomize(appliance)
         yield appliance
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.errors import ClusterError
 from cstool.ir import Graph, _graph
 from cstool.kernels.tables import table_bytes
 from cstool.machine import appliance as appliance_module
@@ -110,17 +109,20 @@ def test_every_gradient_is_the_derivative_of_the_loss(model, recompute):
 
 @pytest.mark.parametrize("model", DECODERS)
 def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_lanes(model):
+    """Five grains in waves of two and of three; of five systems one gets none, and one a grain in both waves."""
     graph = decoder(dropout=0.1, sequence=6, **DECODERS[model])
-    in_waves = {"memory_bytes": 2 * make_plan(graph, 1, trains=True).slot_bytes, "recompute": "never"}
-    with machine(graph, 4, **in_waves) as appliance:
-        assert appliance.training_cluster.waves > 1
-    assert check_gradients(graph, 4, 5, directions=1, lanes=2, **in_waves) <= LOSS
+    slot_bytes = make_plan(graph, 1, trains=True).slot_bytes
+    in_waves = {"memory_bytes": 5 * slot_bytes - 1, "recompute": "never", "num_csx": 5}
+    with machine(graph, 5, **in_waves) as appliance:
+        systems = appliance.training_cluster
+        assert (systems.waves, systems.deal.slots) == (2, [0, 1, 1, 1, 1])
+    assert check_gradients(graph, 5, 5, directions=1, lanes=2, **in_waves) <= LOSS
 
 
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
 @pytest.mark.parametrize("model", [*FAMILIES, "every other window", "scores by layer", "fc_mnist"])
-def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(monkeypatch, model, max_gradient_norm):
-    """Weights are in several panels, and learn between steps."""
+def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatch, model, max_gradient_norm):
+    """Weights are in several panels, and learn between steps. There are 4 grains, so half of 8 systems get none."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
     layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
@@ -134,6 +136,7 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_two_systems(monkey
         ("always", {"lanes": 2}),
         ("always", {"lanes": 3, "num_csx": 2}),
         ("always", {"lanes": 2, "memory_bytes": 3 * slot_bytes}),
+        ("always", {"lanes": 3, "num_csx": 8, "memory_bytes": 3 * slot_bytes}),
     ]:
         optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
         with machine(
@@ -275,27 +278,15 @@ def test_another_step_drops_other_elements():
 def test_systems_are_laid_out_once_for_each_size_and_purpose():
     graph = fc_mnist()
     with machine(graph, 4) as appliance:
-        again = [appliance.prepare(4, trains=trains, where="x") for trains in (True, False, True)]
+        again = [appliance.prepare(4, trains=trains) for trains in (True, False, True)]
     assert again[0] is again[2] is not again[1]
-
-
-def test_systems_that_do_not_divide_the_grains_are_refused_where_the_params_say():
-    with (
-        Appliance(decoder(), optimizer=None, num_csx=3, **USUAL) as appliance,
-        pytest.raises(ClusterError) as caught,
-    ):
-        appliance.prepare(4, trains=False, where="p.yaml: batch_size")
-    assert str(caught.value) == (
-        "num_csx: must divide the 4 grains of a batch of p.yaml: batch_size (batch_size 4, 1 to a grain), got 3\n"
-        "hint: 2 and 4 are the nearest; all that do: 1, 2, 4"
-    )
 
 
 def test_the_account_of_memory_counts_what_was_allocated():
     graph = decoder(position_embedding_type="fixed")
     optimizer = make_optimizer(AdamW(learning_rate=0.01), None)
     with machine(graph, 8, optimizer=optimizer) as appliance:
-        systems = [appliance.prepare(8, trains=trains, where="") for trains in (True, False)]
+        systems = [appliance.prepare(8, trains=trains) for trains in (True, False)]
         appliance.train_step(random_batch(graph, 8), 1, 0.1)
         account = appliance.memory_account()
     assert account == {
@@ -322,5 +313,5 @@ def test_later_steps_allocate_no_gradients():
 def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory():
     slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
     with Appliance(GRAPH, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **USUAL) as appliance:
-        evaluation = appliance.prepare(4, trains=False, where="p.yaml: val_dataloader")
-    assert (evaluation.waves, evaluation.slots_per_csx) == (2, 2)
+        evaluation = appliance.prepare(4, trains=False)
+    assert (evaluation.waves, evaluation.deal.slots) == (2, [2])

@@ -47,7 +47,7 @@ def file_machine(path: Path, **settings: Any) -> Iterator[Appliance]:
     adamw = make_optimizer(AdamW(learning_rate=0.01), None)
     usual = {**USUAL, "optimizer": adamw, "lanes": 3, "waiting_bytes": PANEL_BYTES, "memory_bytes": 2**30}
     with Appliance(decoder(layers=2), store=FileStore(path, MEMORY_BYTES), **{**usual, **settings}) as appliance:
-        appliance.prepare(8, trains=True, where="")
+        appliance.prepare(8, trains=True)
         appliance.memoryx.initialize(1)
         appliance.memoryx.reserve()
         yield appliance

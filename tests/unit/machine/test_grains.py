@@ -1,12 +1,14 @@
-"""The cut of a batch into grains depends on the params alone."""
+"""The cut of a batch into grains depends on the params alone; systems share the grains however many they are."""
 
 from statistics import fmean
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cstool.errors import ClusterError
 from cstool.machine import grains
-from cstool.machine.grains import check_systems, grain_samples, lanes_for
+from cstool.machine.grains import Deal, check_systems, deal_grains, grain_samples, lanes_for
 from tests.models import decoder, fc_mnist
 
 
@@ -47,22 +49,55 @@ def test_a_sample_counts_as_many_tokens_as_it_has(monkeypatch):
         assert lanes_for(graph, 4, 8) == lanes
 
 
-@pytest.mark.parametrize("num_csx", [1, 2, 3, 4, 6, 12])
-def test_systems_that_divide_the_grains_are_accepted(num_csx):
-    check_systems(num_csx, 48, 4, "train_dataloader")
+@pytest.mark.parametrize("num_csx", [1, 2, 3, 4, 6, 8, 12, 24])
+def test_systems_that_divide_the_batch_are_accepted(num_csx):
+    check_systems(num_csx, 24, "train_dataloader")
 
 
 @pytest.mark.parametrize(
-    ("num_csx", "batch_size", "grain", "rule", "hint"),
+    ("num_csx", "batch_size", "hint"),
     [
-        (5, 48, 4, "the 12 grains", "4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 12"),
-        (9, 8, 2, "the 4 grains", "4 is the nearest; all that do: 1, 2, 4"),
+        (5, 24, "4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 8, 12, 24"),
+        (9, 8, "8 is the nearest; all that do: 1, 2, 4, 8"),
     ],
 )
-def test_the_error_names_the_nearest_counts_that_divide(num_csx, batch_size, grain, rule, hint):
+def test_the_error_names_the_nearest_counts_that_divide(num_csx, batch_size, hint):
     with pytest.raises(ClusterError) as caught:
-        check_systems(num_csx, batch_size, grain, "train_dataloader")
+        check_systems(num_csx, batch_size, "train_dataloader")
     assert str(caught.value) == (
-        f"num_csx: must divide {rule} of a batch of train_dataloader (batch_size {batch_size}, {grain} to a grain), "
-        f"got {num_csx}\nhint: {hint}"
+        f"num_csx: must divide the batch_size ({batch_size}) of train_dataloader, got {num_csx}\nhint: {hint}"
     )
+
+
+COUNTS = st.integers(1, 60)
+
+
+@given(COUNTS, COUNTS, st.data())
+def test_every_grain_is_dealt_once_in_order_and_shares_are_nearly_equal(grain_count, num_csx, data):
+    deal = Deal(grain_count, num_csx, data.draw(st.integers(1, grain_count)))
+    waves = [deal.shares(wave) for wave in range(deal.waves)]
+    assert [grain for shares in waves for share in shares for grain in share] == list(range(grain_count))
+    for shares in waves:
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    sizes = [sum(map(len, shares)) for shares in waves]
+    assert min(sizes) > 0
+    assert max(sizes) - min(sizes) <= 1
+    assert deal.slots == [max(map(len, shares)) for shares in zip(*waves, strict=True)]
+
+
+@given(COUNTS, COUNTS, COUNTS)
+def test_there_are_as_few_waves_as_there_is_room_for(grain_count, num_csx, room):
+    deal = deal_grains(grain_count, num_csx, room)
+    assert sum(deal.slots) <= room
+    for waves in range(1, deal.waves):
+        assert sum(Deal(grain_count, num_csx, waves).slots) > room
+
+
+def test_systems_that_get_theirs_in_different_waves_need_more_slots_than_a_wave_has_grains():
+    deal = Deal(5, 5, waves=2)
+    assert [[list(share) for share in deal.shares(wave)] for wave in (0, 1)] == [
+        [[], [], [0], [], [1]],
+        [[], [2], [], [3], [4]],
+    ]
+    assert deal.slots == [0, 1, 1, 1, 1]
+    assert [deal_grains(5, 5, room).waves for room in (1, 2, 3, 4, 5)] == [5, 3, 3, 2, 1]

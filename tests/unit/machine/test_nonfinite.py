@@ -38,7 +38,7 @@ def look_in(
             values = array_of(appliance, f"model.{poison}")
             values.reshape(-1)[at] = value
             set_array(appliance, f"model.{poison}", values)
-        systems = appliance.prepare(4, trains=True, where="")
+        systems = appliance.prepare(4, trains=True)
         systems.load(batch, 0, 1, 1.0)
         return first_bad_tensor(systems.plan, systems.filled_slots, appliance.memoryx)
 

@@ -66,7 +66,7 @@ def saved(path: Path, sparsity: SparsityParams | None = TOPK, steps: int = 2) ->
     """Write a checkpoint after two steps, and return all arrays with their zeros."""
     with appliance_of(sparsity) as appliance:
         appliance.memoryx.initialize(SEED)
-        appliance.prepare(4, trains=True, where="x.yaml: batch_size")
+        appliance.prepare(4, trains=True)
         for step in range(1, steps + 1):
             appliance.train_step(random_batch(appliance.graph, 4, seed=step), step, 0.1)
         save(path, appliance, PLACE)

@@ -328,6 +328,6 @@ def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value):
         numbers = np.concatenate([*sparse.read(f"model.{SMALL}")])
         numbers[-1] = value
         sparse.write(f"model.{SMALL}", numbers)
-        systems = machine.prepare(4, trains=False, where="")
+        systems = machine.prepare(4, trains=False)
         systems.load(random_batch(GRAPH, 4), 0, 1, 1.0)
         assert first_bad_tensor(systems.plan, systems.filled_slots, machine.memoryx) == f"weight {SMALL}"
