@@ -31,6 +31,10 @@ STEEPEST = 1024
 """bytes of resident memory that a step may add: what a run keeps of each (its loss, its seconds) takes less"""
 
 
+LOOKS, LOOK_S = 20, 0.02
+"""how often descriptors and threads are counted, and how long to wait after each [s]"""
+
+
 class Held(NamedTuple):
     """What this process holds."""
 
@@ -44,13 +48,16 @@ class Held(NamedTuple):
 
 
 def held(step: int, began: float) -> Held:
-    """Count what this process holds now."""
+    """Count what this process holds now; of descriptors and threads, what stays: a commit under way has some more."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    resident_bytes, descriptors = pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
-    return Held(
-        step, time.monotonic() - began, resident_bytes, descriptors, threading.active_count(), len(gc.get_objects())
-    )
+    objects, counts = len(gc.get_objects()), []
+    for _ in range(LOOKS):
+        counts.append((len(os.listdir("/proc/self/fd")), threading.active_count()))
+        time.sleep(LOOK_S)
+    descriptors, threads = map(min, zip(*counts, strict=True))
+    seconds, resident_bytes = time.monotonic() - began, pages * os.sysconf("SC_PAGE_SIZE")
+    return Held(step, seconds, resident_bytes, descriptors, threads, objects)
 
 
 def soak(work: Work, folder: Path, every: int) -> list[Held]:
