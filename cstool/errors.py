@@ -27,6 +27,14 @@ class CstoolError(Exception):
         return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
 
 
+class ToldElsewhere(CstoolError):
+    """What rank 0 of a run has said already: this rank says nothing, and exits like it."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("the run has ended")
+        self.exit_code = exit_code
+
+
 class ParamsError(CstoolError):
     """What is wrong with a params file: every problem of the file at once.
 

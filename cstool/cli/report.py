@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cstool.errors import CstoolError
+from cstool.errors import CstoolError, ToldElsewhere
 from cstool.plain_text import one_line
 from cstool.words import did_you_mean
 
@@ -55,6 +55,8 @@ def errors_as_messages(debug: bool) -> Iterator[None]:
     """
     try:
         yield
+    except ToldElsewhere as error:
+        raise typer.Exit(error.exit_code) from error
     except CstoolError as error:
         if debug:
             traceback.print_exc()

@@ -103,6 +103,10 @@ class RunFlags:
         str | None, option("--memoryx_memory", "SIZE", "What the buffers of that file may take, 2GiB if not said.")
     ] = None
     trace: Annotated[Path | None, option("--trace", "FILE", TRACE_HELP)] = None
+    transport: Annotated[
+        Literal["auto", "in_process", "mpi"],
+        flag("--transport", "How systems reach MemoryX; auto: MPI where mpirun or srun started several processes."),
+    ] = "auto"
     num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None
     mount_dirs: Annotated[list[str] | None, typer.Option("--mount_dirs", hidden=True)] = None
     python_paths: Annotated[list[str] | None, typer.Option("--python_paths", hidden=True)] = None
@@ -124,31 +128,35 @@ def run(
     """
     from cstool.cli.infer import infer
     from cstool.verbs.answer import trained_params
+    from cstool.verbs.ranks import joined_ranks
     from cstool.verbs.run import RunRequest, run_all
 
-    overrides = flags.set_ or (), typed("--", **vars(flags), logging=logging)
-    lanes = parse_lanes(flags.lanes)
-    checkpoint_path, infers = flags.checkpoint_path, flags.mode == "infer"
-    if infers:
-        asked.check_others(context)
-    else:
-        asked.check_mode(flags.mode)
-    if flags.trace is not None:
-        check_trace_file(flags.trace)
-    if flags.params is not None:
-        trainers = load_trainers(flags.params, *overrides)
-    elif infers and checkpoint_path is not None:
-        checkpoint_path, found = trained_params(checkpoint_path, *overrides)
-        trainers = (found,)
-    else:
-        raise missing_option(context, "--params", "-p")
-    if infers:
-        # Of several trainers the last one has the model that the file comes to.
-        infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lanes, as_json=as_json)
-        return
-    request = RunRequest(**{field.name: getattr(flags, field.name) for field in fields(RunRequest)} | {"lanes": lanes})
-    stream = sys.stderr if as_json else sys.stdout
-    results = run_all(trainers, request, lambda: screen_on(stream), command=same_command(context))
-    if as_json:
-        documents = [result.as_dict() for result in results]
-        print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
+    with joined_ranks(flags.transport) as link:
+        overrides = flags.set_ or (), typed("--", **vars(flags), logging=logging)
+        lanes = parse_lanes(flags.lanes)
+        checkpoint_path, infers = flags.checkpoint_path, flags.mode == "infer"
+        if infers:
+            asked.check_others(context)
+        else:
+            asked.check_mode(flags.mode)
+        if flags.trace is not None:
+            check_trace_file(flags.trace)
+        if flags.params is not None:
+            trainers = load_trainers(flags.params, *overrides)
+        elif infers and checkpoint_path is not None:
+            checkpoint_path, found = trained_params(checkpoint_path, *overrides)
+            trainers = (found,)
+        else:
+            raise missing_option(context, "--params", "-p")
+        if infers:
+            # Of several trainers the last one has the model that the file comes to.
+            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lanes, as_json=as_json)
+            return
+        request = RunRequest(
+            **{field.name: getattr(flags, field.name) for field in fields(RunRequest)} | {"lanes": lanes}
+        )
+        stream = sys.stderr if as_json else sys.stdout
+        results = run_all(trainers, request, lambda: screen_on(stream), command=same_command(context), link=link)
+        if as_json:
+            documents = [result.as_dict() for result in results]
+            print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})

@@ -1,5 +1,7 @@
 """Which samples make a batch: a function of the batch number, the seed and the counts, and of nothing else."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from cstool.data.dataset import Array
@@ -37,8 +39,13 @@ class Sampler:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
+        self.drop_last = drop_last
         self._epoch = -1
         self._order: Array = np.arange(sample_count)
+
+    def __reduce__(self) -> tuple[type[Sampler], tuple[int, int, bool, int, bool]]:
+        # Another process makes the order anew: it is as long as the data set.
+        return Sampler, (self.sample_count, self.batch_size, self.shuffle, self.seed, self.drop_last)
 
     def indices(self, batch_number: int) -> Array:
         """Return the samples of a batch, numbered from 0 over all epochs: (batch_size,) int64.

@@ -7,25 +7,33 @@ which run ops on grains (`csx.py`) as a plan says (`plan.py`); SwarmX (`swarmx.p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import ExitStack
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
 
+from cstool.data import Dataset, Sampler
+from cstool.errors import NonFiniteError
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
 from cstool.kernels.gemm import Gemm
 from cstool.kernels.gemm_providers import choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
-from cstool.machine.budgets import activation_budget_bytes, update_threads
+from cstool.machine.budgets import ACTIVATION_SHARE, activation_budget_bytes, update_threads
 from cstool.machine.cluster import Cluster
 from cstool.machine.grains import grain_samples, lanes_for
-from cstool.machine.inputs import Batch
+from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
+from cstool.machine.layout import lay_out
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.machine.ranks.link import ALONE, Link
+from cstool.machine.ranks.orders import Begin, Go, Next, OtherRanks, Prepare, SetGemm
 from cstool.machine.recorder import OFF, Recorder
+from cstool.machine.swarmx import InProcess
 from cstool.optimizers import Optimizer
 from cstool.store import Store
 
@@ -53,6 +61,7 @@ class Appliance:
         memory_bytes: what activations may take; None for a share of what the rest leaves
         recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
             a batch do not fit otherwise
+        link: to other ranks, which wait for orders
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -75,6 +84,7 @@ class Appliance:
         waiting_bytes: int | None = None,
         memory_bytes: int | None = None,
         recompute: str = "auto",
+        link: Link = ALONE,
     ) -> None:
         if memory_bytes is None:
             memory_bytes = activation_budget_bytes(graph, optimizer, sparsity)
@@ -84,7 +94,6 @@ class Appliance:
         self.loss_scaling = loss_scaling
         self.loss_weight = loss_weight
         self._lanes = lanes
-        self._memory_bytes = memory_bytes
         self._recompute = recompute
         self._apart = STAGES_APART if waiting_bytes is None else 1
         self.memoryx = MemoryX(
@@ -97,6 +106,12 @@ class Appliance:
             threads=update_threads(lanes),
             waiting_bytes=waiting_bytes,
         )
+        self.link = link
+        self.others = OtherRanks(link, self.memoryx)
+        taken_bytes = max(0, available_memory_bytes() - int(memory_bytes / ACTIVATION_SHARE))
+        self.others.order(Begin(graph, seed, self._apart, socket.gethostname(), taken_bytes))
+        self._memory_bytes: list[int] = [memory_bytes // link.host_ranks, *self.others.answers("memory")]
+        """for activations, by rank [bytes]"""
         self.gemm = choose_gemm()
         """provider of products"""
         self._clusters: dict[tuple[int, bool], Cluster] = {}
@@ -109,6 +124,7 @@ class Appliance:
     def __exit__(self, *exc: object) -> None:
         for cluster in self._clusters.values():
             cluster.close()
+        self.others.close()
         self.memoryx.close()
         self._one_thread.close()
 
@@ -125,14 +141,15 @@ class Appliance:
         cluster = self._cluster_for(batch, trains=True)
         scale = self.loss_weight / max(1, batch.tokens if self.loss_scaling == "num_tokens" else batch.samples)
         self.memoryx.begin_step(step, learning_rate)
-        cluster.expect_stream()
+        self._begin_batch(cluster, batch, step, scale)
         losses: dict[int, LossResult] = {}
         for wave in range(cluster.waves):
             cluster.load(batch, wave, step, scale)
             # Panels stream from MemoryX through SwarmX to all lanes.
-            losses |= cluster.forward(step)
+            losses |= self._forward(cluster, step)
             # They stream again in reverse. SwarmX sums gradients, and MemoryX updates a panel once its own is complete.
             cluster.backward()
+            self.others.finish_backward()
         # With clipping by norm, updates begin here; the next step waits for them panel by panel.
         gradient_norm = self.memoryx.finish_step()
         return TrainStep(_sum(losses).total * scale, gradient_norm)
@@ -146,15 +163,36 @@ class Appliance:
         """
         cluster = self._cluster_for(batch, trains=False)
         self.memoryx.begin_evaluation(step, sample)
-        cluster.expect_stream()
+        self._begin_batch(cluster, batch, step, 1.0)
         losses: dict[int, LossResult] = {}
         for wave in range(cluster.waves):
             cluster.load(batch, wave, step, scale=1.0)
-            losses |= cluster.forward(step)
+            losses |= self._forward(cluster, step)
         return _sum(losses)
 
+    def _begin_batch(self, cluster: Cluster, batch: Batch, step: int, scale: float) -> None:
+        cluster.expect_stream()
+        self.others.begin(cluster.swarmx, Go(batch.stream, step, scale, cluster.trains))
+
+    def _forward(self, cluster: Cluster, step: int) -> dict[int, LossResult]:
+        """Run a wave forward at all ranks: losses by the number of the grain.
+
+        Raises:
+            NonFiniteError: a loss is NaN or infinite; nothing has been updated
+        """
+        losses = cluster.forward() | self.others.losses()
+        if all(math.isfinite(loss.total) for loss in losses.values()):
+            self.others.say(Next.ON)
+            return losses
+        self.others.say(Next.DIAGNOSE)
+        found = [cluster.first_bad_tensor(), *self.others.answers("bad tensor")]
+        raise NonFiniteError(
+            f"step {step}: the loss is not finite; the first tensor that is not: {min(found)}",
+            "a lower learning rate, max_gradient_norm or a longer warm-up may help" if cluster.trains else None,
+        )
+
     def _cluster_for(self, batch: Batch, *, trains: bool) -> Cluster:
-        return self._clusters[len(batch.arrays["mask"]), trains]
+        return self._clusters[batch.size, trains]
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -179,32 +217,70 @@ class Appliance:
         if (batch_size, trains) in self._clusters:
             return self._clusters[batch_size, trains]
         grain = grain_samples(self.graph, batch_size)
-        grains = batch_size // grain
-        if trains:
-            room_bytes = self._memory_bytes - sum(other.activation_bytes for other in self._clusters.values())
-        else:
-            room_bytes = self._memory_bytes // (kinds if self.memoryx.optimizer is None else EVALUATION_PART * kinds)
-        found = self._clusters[batch_size, trains] = Cluster(
+        layout = lay_out(
             self.graph,
             grain=grain,
-            grains=grains,
+            grains=batch_size // grain,
             num_csx=self.num_csx,
-            lanes=self._lanes or lanes_for(self.graph, grain, grains),
-            memoryx=self.memoryx,
-            seed=self.seed,
             trains=trains,
-            memory_bytes=room_bytes,
+            memory_bytes=[self._room_bytes(rank, trains, kinds) for rank in range(len(self._memory_bytes))],
             recompute=self._recompute,
+        )
+        found = self._clusters[batch_size, trains] = Cluster(
+            layout,
+            lanes=self._lanes or lanes_for(self.graph, grain, len(layout.grains(0)), self.link.host_ranks),
+            swarmx=InProcess(layout.deal.grains, self.memoryx),
+            feeder=self.others.broadcast if self.link.ranks > 1 else None,
+            seed=self.seed,
             apart=self._apart,
         )
+        self.others.order(Prepare(batch_size, layout))
         found.multiply_with(self.gemm)
         return found
+
+    def _room_bytes(self, rank: int, trains: bool, kinds: int) -> int:
+        """What the activations of batches of another size may take at a rank [bytes]."""
+        if trains:
+            taken_bytes = sum(cluster.layout.activation_bytes(rank) for cluster in self._clusters.values())
+            return self._memory_bytes[rank] - taken_bytes
+        return self._memory_bytes[rank] // (kinds if self.memoryx.optimizer is None else EVALUATION_PART * kinds)
+
+    def streamed_bytes(self, cluster: Cluster) -> int:
+        """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
+        return sum(map(self.memoryx.stream_bytes, cluster.stream))
 
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider, by systems that are prepared and those that will be."""
         self.gemm = gemm
         for cluster in self._clusters.values():
             cluster.multiply_with(gemm)
+        self.others.order(SetGemm(gemm.name))
+
+    @contextmanager
+    def reading(
+        self,
+        where: str,
+        samples: Dataset,
+        sampler: Sampler,
+        first: int,
+        count: int | None,
+        *,
+        trains: bool,
+        recorder: Recorder = OFF,
+    ) -> Iterator[InputWorker]:
+        """Read batches of a size that has been prepared, ahead of need, at each rank those of its own grains.
+
+        Args:
+            where: the dataloader, as `DataSet` has it
+            trains: what they are for
+            first, count, recorder: see `InputWorker`
+        """
+        cluster = self._clusters[sampler.batch_size, trains]
+        with (
+            self.others.reading(where, cluster, sampler, first, count) as share,
+            InputWorker(samples, sampler, first, count, recorder, share) as worker,
+        ):
+            yield worker
 
     def record(self, recorder: Recorder) -> None:
         """Have what happens in training taken down from now on, or no longer: then what is under way still is."""

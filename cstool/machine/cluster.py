@@ -1,89 +1,94 @@
 """The systems as they are laid out for one kind of batch: slots, lanes, waves; forward and backward."""
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
 from itertools import zip_longest
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
 from cstool.batch_split import even_parts
-from cstool.errors import ClusterError, NonFiniteError
-from cstool.ir import Graph, Panel
+from cstool.ir import Panel
 from cstool.kernels.call import LossResult
 from cstool.kernels.gemm import Gemm
 from cstool.kernels.magnitudes import first_non_finite
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import Csx, GrainSlot
-from cstool.machine.grains import deal_grains
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
-from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.plan import Plan, make_plan
+from cstool.machine.layout import Layout
+from cstool.machine.plan import Plan
 from cstool.machine.recorder import Recorder
-from cstool.machine.swarmx import InProcess
+from cstool.machine.swarmx import SwarmX, held
+
+
+class BadTensor(NamedTuple):
+    """A tensor that is not finite everywhere."""
+
+    position: int
+    """of the op that reads or makes it"""
+    part: int
+    """weights, inputs, outputs of the op, in this order"""
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Cluster:
-    """`num_csx` systems that work together on batches of one size.
+    """The systems of one rank, which work with those of the others on batches of one size.
 
     The grains of a batch are dealt to the systems in order, some of which may get none; in waves, when the arenas do
     not hold them all at once.
 
     Args:
-        grain: samples of a grain
-        grains: grains of a global batch
-        memory_bytes: what the arenas of all systems may take together
-        recompute: see `Appliance`
+        layout: of the systems of all ranks
+        rank: of this process
+        lanes: host threads, at most
+        swarmx: what stands between its lanes and MemoryX
+        feeder: sends panels to other ranks, where MemoryX is here and other ranks are
         apart: how many panels the fastest lane may be ahead of the slowest
-
-    Raises:
-        ClusterError: the activations of one grain do not fit
     """
 
     def __init__(
         self,
-        graph: Graph,
+        layout: Layout,
         *,
-        grain: int,
-        grains: int,
-        num_csx: int,
         lanes: int,
-        memoryx: MemoryX,
+        swarmx: SwarmX,
         seed: int,
-        trains: bool,
-        memory_bytes: int,
-        recompute: str = "auto",
+        rank: int = 0,
+        feeder: SwarmX | None = None,
         apart: int = STAGES_APART,
     ) -> None:
-        self.plan: Plan = make_plan(graph, grain, trains=trains)
-        self.whole_slot_bytes = self.plan.slot_bytes
-        """what a slot takes, or would take, with the activations of all layers [bytes]"""
-        if trains and (recompute == "always" or recompute == "auto" and self.plan.slot_bytes * grains > memory_bytes):
-            self.plan = make_plan(graph, grain, trains=True, recomputes=True)
-        self.grains = grains
-        self.trains = trains
-        room = memory_bytes // self.plan.slot_bytes
-        if room < 1:
-            raise ClusterError(
-                f"the activations of one grain ({grain} x {self.plan.sequence} tokens) need "
-                f"{self.plan.slot_bytes:,} bytes of memory, {memory_bytes:,} are free for them",
-                f"{'activation_checkpointing: auto or ' if trains and recompute == 'never' else ''}"
-                "a smaller max_sequence_length needs less",
-            )
-        self.deal = deal_grains(grains, num_csx, room)
-        self.waves = self.deal.waves
-        self.csx = [Csx(i, self.plan, slots, seed) for i, slots in enumerate(self.deal.slots)]
+        self.layout = layout
+        self.plan, self.trains, self.waves = layout.plan, layout.trains, layout.deal.waves
+        self.grains = layout.deal.grains
+        """of a global batch, those of all ranks"""
+        self.rank = rank
+        systems = layout.systems(rank)
+        self.csx = [Csx(system, self.plan, layout.deal.slots[system], seed) for system in systems]
         self.slots = [slot for csx in self.csx for slot in csx.slots]
-        self.swarmx = InProcess(grains, memoryx)
-        lanes = min(lanes, len(self.slots))
-        self.lanes = [Lane(i, self.plan, share, self.swarmx) for i, share in enumerate(even_parts(self.slots, lanes))]
-        self._memoryx = memoryx
+        self.swarmx = swarmx
+        lanes = max(1, min(lanes, len(self.slots)))
+        self.lanes = [Lane(i, self.plan, share, swarmx) for i, share in enumerate(even_parts(self.slots, lanes))]
+        self._walkers = [*self.lanes, *([] if feeder is None else [Lane(lanes, self.plan, [], feeder)])]
         self._apart = apart
-        self._threads = ThreadPoolExecutor(max(1, lanes - 1), thread_name_prefix="lane")
+        self._threads = ThreadPoolExecutor(max(1, len(self._walkers) - 1), thread_name_prefix="lane")
+
+    @cached_property
+    def own_samples(self) -> list[int]:
+        """The samples of a global batch that are for this rank, in order."""
+        size = self.plan.samples
+        return [sample for grain in self._places for sample in range(grain * size, (grain + 1) * size)]
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """Grain of this rank -> where it is among those of this rank."""
+        return {grain: place for place, grain in enumerate(self.layout.grains(self.rank))}
 
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider."""
@@ -97,13 +102,8 @@ class Cluster:
         return sum(csx.arena.nbytes for csx in self.csx)
 
     @property
-    def streamed_bytes(self) -> int:
-        """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
-        return sum(map(self._memoryx.stream_bytes, self.stream))
-
-    @property
     def dense_streamed_bytes(self) -> int:
-        """The same if the zeros of sparse weights were sent, too [bytes]."""
+        """What would be sent out for one batch with the zeros of sparse weights [bytes]."""
         return sum(4 * panel.size for panel in self.stream)
 
     @cached_property
@@ -139,23 +139,25 @@ class Cluster:
         return sum(lane.scratch.allocated_bytes for lane in self.lanes)
 
     def expect_stream(self) -> None:
-        """Announce the panels of a batch to MemoryX."""
-        self._memoryx.expect(self.stream, self._apart if len(self.lanes) > 1 else 0)
+        """Announce the panels of a batch."""
+        apart = self._apart if len(self._walkers) > 1 else 0
+        self.swarmx.expect(self.stream, apart, len(self.lanes))
 
     def load(self, batch: Batch, wave: int, step: int, scale: float) -> None:
         """Hand each slot its grain of a wave, if there is one for it.
 
         Args:
-            batch: its arrays have as many samples as the grains together
+            batch: its arrays have the samples of the grains of this rank
             scale: what each token's loss is multiplied by
         """
         samples = self.plan.samples
-        for csx, share in zip(self.csx, self.deal.shares(wave), strict=True):
+        for csx, share in zip(self.csx, self.layout.wave(wave, self.rank), strict=True):
             for slot, grain in zip_longest(csx.slots, share):
                 if grain is None:
                     slot.grain = None
                     continue
-                part = slice(grain * samples, (grain + 1) * samples)
+                place = self._places[grain]
+                part = slice(place * samples, (place + 1) * samples)
                 arrays = {name: array[part] for name, array in batch.arrays.items()}
                 slot.load(grain, arrays, step, scale, dropout=self.trains)
 
@@ -164,24 +166,20 @@ class Cluster:
         """The slots that hold a grain."""
         return [slot for slot in self.slots if slot.grain is not None]
 
-    def forward(self, step: int) -> dict[int, LossResult]:
-        """Run a wave forward: losses by the number of the grain.
-
-        Raises:
-            NonFiniteError: a loss is NaN or infinite; nothing has been updated
-        """
+    def forward(self) -> dict[int, LossResult]:
+        """Run a wave forward: losses by the number of the grain, which may be NaN or infinite."""
         self._on_all_lanes(Lane.forward)
-        losses: dict[int, LossResult] = {}
-        for slot in self.filled_slots:
-            assert slot.grain is not None
-            losses[slot.grain] = slot.loss
-            if not math.isfinite(slot.loss.total):
-                found = first_bad_tensor(self.plan, self.filled_slots, self._memoryx)
-                raise NonFiniteError(
-                    f"step {step}: the loss is not finite; the first tensor that is not: {found}",
-                    "a lower learning rate, max_gradient_norm or a longer warm-up may help" if self.trains else None,
-                )
-        return losses
+        return {slot.grain: slot.loss for slot in self.filled_slots if slot.grain is not None}
+
+    def first_bad_tensor(self) -> BadTensor:
+        """Run the wave forward once more, to find out where its losses stopped being finite."""
+        self.swarmx.expect(self.stream, self._apart, 1)
+        feeders = self._walkers[len(self.lanes) :]
+        feeding = [self._threads.submit(feeder.forward, Pace(1, self._apart)) for feeder in feeders]
+        found = first_bad_tensor(self.plan, self.filled_slots, self.swarmx)
+        for future in feeding:
+            future.result()
+        return found
 
     def backward(self) -> None:
         """Run the wave backward; gradients go to SwarmX."""
@@ -198,7 +196,7 @@ class Cluster:
         self._threads.shutdown()
 
     def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
-        pace = Pace(len(self.lanes), self._apart)
+        pace = Pace(len(self._walkers), self._apart)
 
         def guarded(lane: Lane) -> BaseException | None:
             lane.tape.begin()
@@ -212,7 +210,7 @@ class Cluster:
                 return error
             return None
 
-        futures = [self._threads.submit(guarded, lane) for lane in self.lanes[1:]]
+        futures = [self._threads.submit(guarded, lane) for lane in self._walkers[1:]]
         try:
             errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
         except BaseException:
@@ -223,25 +221,29 @@ class Cluster:
                 raise error
 
 
-def first_bad_tensor(plan: Plan, slots: Sequence[GrainSlot], memoryx: MemoryX) -> str:
-    """Name the first weight or activation, in the order of the forward pass, that is not finite everywhere."""
+def first_bad_tensor(plan: Plan, slots: Sequence[GrainSlot], swarmx: SwarmX) -> BadTensor:
+    """Find the first weight or activation, in the order of the forward pass, that is not finite everywhere.
+
+    All panels are acquired, as in every forward pass.
+    """
+    bad: list[BadTensor] = []
     for position, planned in enumerate(plan.ops):
         with ExitStack() as stack:
-            vectors = [stack.enter_context(memoryx.held(panel)) for panel in planned.vector_panels]
+            vectors = [stack.enter_context(held(swarmx, panel)) for panel in planned.vector_panels]
             for panel, is_first, is_last in stages(planned.matrix_panels):
-                matrix = [] if panel is None else [stack.enter_context(memoryx.held(panel))]
+                matrix = [] if panel is None else [stack.enter_context(held(swarmx, panel))]
                 for name, weights in zip(planned.op.weights, [*matrix, *vectors], strict=True):
                     array = weights.values if isinstance(weights, SparseMatrix) else weights
-                    if first_non_finite(array.reshape(-1)) >= 0:
-                        return f"weight {name}"
-                for slot in slots:
+                    if not bad and first_non_finite(array.reshape(-1)) >= 0:
+                        bad.append(BadTensor(position, 0, f"weight {name}"))
+                for slot in slots if not bad else ():
                     slot.calls[position].hold(matrix + vectors, panel, is_first, is_last)
                     planned.kernel.forward(slot.calls[position])
-        for slot in slots:
+        for slot in slots if not bad else ():
             for name, array in zip(planned.op.inputs, slot.calls[position].inputs, strict=True):
                 if array.dtype == np.float32 and first_non_finite(array.reshape(-1)) >= 0:
-                    return f"input {name}"
+                    bad.append(BadTensor(position, 1, f"input {name}"))
             for name, array in zip(planned.op.outputs, slot.calls[position].outputs, strict=True):
                 if first_non_finite(array.reshape(-1)) >= 0:
-                    return f"activation {name}, the output of {planned.op.name}"
-    return "the sum of the losses"
+                    bad.append(BadTensor(position, 2, f"activation {name}, the output of {planned.op.name}"))
+    return bad[0] if bad else BadTensor(len(plan.ops), 0, "the sum of the losses")

@@ -92,21 +92,31 @@ class Deal:
         return [max(map(len, shares)) for shares in zip(self.shares(0), self.shares(self.waves - 1), strict=True)]
 
 
-def deal_grains(grains: int, num_csx: int, room: int) -> Deal:
-    """Deal the grains of a batch in as few waves as the memory allows.
+def deal_grains(grains: int, num_csx: int, rooms: Sequence[int]) -> Deal | None:
+    """Deal the grains of a batch in as few waves as the memory allows; None where one grain at a time is too much.
 
     Args:
-        room: slots, at least one, that all systems may have together
+        rooms: slots that the systems of a rank may have together, by rank; systems are dealt to ranks in order
     """
-    # A wave for each grain takes one slot in all, so there is always one that fits.
-    deals = (Deal(grains, num_csx, waves) for waves in range(math.ceil(grains / room), grains + 1))
-    return next(deal for deal in deals if sum(deal.slots) <= room)
+    deals = (Deal(grains, num_csx, waves) for waves in range(math.ceil(grains / max(1, sum(rooms))), grains + 1))
+    return next((deal for deal in deals if _fits(deal, rooms)), None)
 
 
-def lanes_for(graph: Graph, grain: int, grains: int) -> int:
-    """Number of lanes: one per core, but one only where the ops are too small to share."""
+def _fits(deal: Deal, rooms: Sequence[int]) -> bool:
+    by_rank = even_parts(deal.slots, len(rooms))
+    return all(sum(slots) <= room for slots, room in zip(by_rank, rooms, strict=True))
+
+
+def lanes_for(graph: Graph, grain: int, grains: int, ranks: int = 1) -> int:
+    """Number of lanes: one per core, but one only where the ops are too small to share.
+
+    Args:
+        grain: samples of a grain
+        grains: that there are to work on
+        ranks: processes that share the cores
+    """
     mean_flops = 2 * grain * (graph.sequence_length or 1) * _mean_matrix(graph)
-    return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(available_cores(), grains))
+    return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(available_cores() // ranks, grains))
 
 
 def _mean_matrix(graph: Graph) -> float:

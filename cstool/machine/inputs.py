@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,30 @@ class Batch:
     number: int
     """from 0, over all epochs"""
     arrays: Mapping[str, Array]
-    """by name, (B, ...); places beyond `samples` repeat the last sample with mask 0"""
+    """by name, (B, ...), or of a share its samples alone; places beyond `samples` repeat the last sample with mask 0"""
     samples: int
     """real samples"""
     tokens: int
     """unmasked tokens, which the loss may be divided by"""
+    size: int
+    """places, B"""
+    stream: int = 0
+    """the number of the stream that it belongs to, which other ranks read, too"""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What is read of each batch where others read the rest.
+
+    Args:
+        stream: number of the stream of batches
+        samples: their places in the batch, in order
+        count: count(number, tokens) gives the tokens of a whole batch, from those of this share
+    """
+
+    stream: int
+    samples: Sequence[int]
+    count: Callable[[int, int], int]
 
 
 class InputWorker:
@@ -41,16 +60,24 @@ class InputWorker:
     Args:
         count: how many batches to read; None for no end
         recorder: takes down how they are read, and waited for
+        share: what is read of each; None for all
     """
 
     def __init__(
-        self, dataset: Dataset, sampler: Sampler, first: int, count: int | None, recorder: Recorder = OFF
+        self,
+        dataset: Dataset,
+        sampler: Sampler,
+        first: int,
+        count: int | None,
+        recorder: Recorder = OFF,
+        share: Share | None = None,
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
         self.waited_s = 0.0
         """time that the appliance waited for input [s]"""
         self._recorder = recorder
+        self._share = share
         self._range = (first, None if count is None else first + count)
         self._ready: queue.Queue[Batch | BaseException] = queue.Queue(BATCHES_AHEAD)
         self._stopped = threading.Event()
@@ -95,8 +122,14 @@ class InputWorker:
     def _read(self, number: int) -> Batch:
         indices = self.sampler.indices(number)
         samples, size = len(indices), self.sampler.batch_size
-        arrays = {name: np.empty((size, *field.shape), field.dtype) for name, field in self.dataset.fields.items()}
         padded = np.concatenate([indices, np.repeat(indices[-1:], size - samples)])
-        self.dataset.read(padded, arrays)
-        arrays["mask"][samples:] = 0
-        return Batch(number, arrays, samples, int(np.count_nonzero(arrays["mask"])))
+        places = np.arange(size) if self._share is None else np.asarray(self._share.samples, np.int64)
+        fields = self.dataset.fields.items()
+        arrays = {name: np.empty((len(places), *field.shape), field.dtype) for name, field in fields}
+        if len(places):
+            self.dataset.read(padded[places], arrays)
+        arrays["mask"][places >= samples] = 0
+        tokens = int(np.count_nonzero(arrays["mask"]))
+        if self._share is None:
+            return Batch(number, arrays, samples, tokens, size)
+        return Batch(number, arrays, samples, self._share.count(number, tokens), size, self._share.stream)

@@ -12,7 +12,7 @@ from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import GrainSlot, Scratch
 from cstool.machine.plan import Plan, PlannedOp
 from cstool.machine.recorder import OFF, LaneTape
-from cstool.machine.swarmx import SwarmX
+from cstool.machine.swarmx import Node, SwarmX
 
 STAGES_APART = 4
 """how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
@@ -147,7 +147,7 @@ class Lane:
 
     def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:
         assert gradient is not None and slot.grain is not None
-        self.swarmx.reduce(panel, planned.op.name, slot.grain, gradient, self.tape)
+        self.swarmx.reduce(panel, planned.op.name, Node(0, slot.grain), gradient, self.tape)
 
 
 def stages(panels: Sequence[Panel]) -> Iterator[tuple[Panel | None, bool, bool]]:

@@ -1,11 +1,14 @@
 """SwarmX: hands the weight stream of MemoryX to all systems, and sums their gradients on the way back.
 
 The sum has the shape of one fixed binary tree over the grain numbers, whoever computes its parts and in whatever
-order they arrive, so its bits never depend on the number of systems or lanes.
+order they arrive, so its bits never depend on the number of systems, lanes or ranks.
 """
 
 import threading
-from typing import Protocol
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple, Protocol
 
 from cstool.ir import Panel
 from cstool.kernels.call import Payload, Weights, add_payloads
@@ -14,32 +17,111 @@ from cstool.machine.memoryx import MemoryX
 from cstool.machine.recorder import LaneTape
 
 
+class Node(NamedTuple):
+    """A node of the tree over the grains of a batch."""
+
+    level: int
+    """0 for the leaves"""
+    place: int
+    """within its level; of a leaf, the number of its grain"""
+
+
 class SwarmX(Protocol):
     """A transport between MemoryX and the lanes of the systems."""
 
     buffers: BufferPool
     """where lanes take the buffers of gradients"""
 
+    def expect(self, stream: Sequence[Panel], apart: int, lanes: int, /) -> None:
+        """Announce the panels of a batch, in order.
+
+        Args:
+            apart: how many panels the fastest lane may be ahead of the slowest
+            lanes: how many will acquire each of them
+        """
+        ...
+
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""
         ...
 
-    def release(self, panel: Panel) -> None:
+    def release(self, panel: Panel, /) -> None:
         """Give a panel back."""
         ...
 
-    def reduce(self, panel: Panel, op: str, leaf: int, payload: Payload, tape: LaneTape) -> None:
-        """Hand in the gradient of one grain; SwarmX owns its buffer from now on.
+    def reduce(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> None:
+        """Hand in the gradient of one grain, or the sum below another node; SwarmX owns its buffer from now on.
 
         Args:
-            leaf: number of the grain
-            tape: takes down what the lane does here
+            tape: takes down what is done here
         """
         ...
 
 
+@contextmanager
+def held(swarmx: SwarmX, panel: Panel) -> Iterator[Weights]:
+    """Hold the weights of a panel for the length of a context, however it ends: others may wait for their room."""
+    weights = swarmx.acquire(panel)
+    try:
+        yield weights
+    finally:
+        swarmx.release(panel)
+
+
+class GradientTree:
+    """Sums the gradients of grains, those of a pair of nodes by whoever brings the second of the two.
+
+    Args:
+        grains: leaves of the tree
+        buffers: where the buffers of what was added go
+        own: the grains whose gradients come here
+    """
+
+    def __init__(self, grains: int, buffers: BufferPool, own: Collection[int] | None = None) -> None:
+        self.grains = grains
+        self._buffers = buffers
+        self._own = range(grains) if own is None else frozenset(own)
+        self._waiting: dict[tuple[Panel, str, int, int], Payload] = {}
+        """nodes that wait for their sibling, by (panel, op, level, index)"""
+        self._lock = threading.Lock()
+        self._comes_here = cache(self._has_own_leaves)
+
+    def add(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> tuple[Node, Payload] | None:
+        """Take the sum over the grains below a node, with its buffer.
+
+        Returns:
+            None while a sibling is missing that comes here; else the sum as far as it can be made here
+        """
+        level, index = node
+        tape.count(len(self._waiting), self._buffers.used, self._buffers.allocated_bytes)
+        nodes = self._nodes(level)
+        while nodes > 1:
+            if index ^ 1 < nodes:
+                if not self._comes_here(level, index ^ 1):
+                    break
+                with self._lock:
+                    other = self._waiting.pop((panel, op, level, index ^ 1), None)
+                    if other is None:
+                        self._waiting[panel, op, level, index] = payload
+                        return None
+                left, right = (other, payload) if index & 1 else (payload, other)
+                with tape.gradient("SwarmX", "reduce", panel, op, level=level):
+                    payload = add_payloads(left, right)
+                self._buffers.give_back(right)
+            index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
+        return Node(level, index), payload
+
+    def _nodes(self, level: int) -> int:
+        """Number of nodes of a level; 0 is that of the leaves."""
+        return -(-self.grains // (1 << level))
+
+    def _has_own_leaves(self, level: int, index: int) -> bool:
+        leaves = range(index << level, min((index + 1) << level, self.grains))
+        return all(leaf in self._own for leaf in leaves)
+
+
 class InProcess:
-    """SwarmX in one process: all lanes read the same array of a panel, which is MemoryX's to change.
+    """SwarmX where MemoryX is: all lanes read the same array of a panel, which is MemoryX's to change.
 
     Args:
         grains: leaves of the tree
@@ -47,12 +129,13 @@ class InProcess:
     """
 
     def __init__(self, grains: int, memoryx: MemoryX) -> None:
-        self.grains = grains
         self.buffers = memoryx.buffers
         self._memoryx = memoryx
-        self._waiting: dict[tuple[Panel, str, int, int], Payload] = {}
-        """nodes of trees that wait for their sibling, by (panel, op, level, index)"""
-        self._lock = threading.Lock()
+        self._tree = GradientTree(grains, memoryx.buffers)
+
+    def expect(self, stream: Sequence[Panel], apart: int, _: int) -> None:
+        """See `SwarmX.expect`."""
+        self._memoryx.expect(stream, apart)
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""
@@ -62,21 +145,9 @@ class InProcess:
         """Give a panel back."""
         self._memoryx.release(panel)
 
-    def reduce(self, panel: Panel, op: str, leaf: int, payload: Payload, tape: LaneTape) -> None:
-        """Hand in the gradient of one grain, as `SwarmX.reduce` says; whoever brings the second of a pair adds it."""
-        tape.count(len(self._waiting), self.buffers.used, self.buffers.allocated_bytes)
-        index, nodes, level = leaf, self.grains, 0
-        while nodes > 1:
-            if index ^ 1 < nodes:
-                with self._lock:
-                    other = self._waiting.pop((panel, op, level, index ^ 1), None)
-                    if other is None:
-                        self._waiting[panel, op, level, index] = payload
-                        return
-                left, right = (other, payload) if index & 1 else (payload, other)
-                with tape.gradient("SwarmX", "reduce", panel, op, level=level):
-                    payload = add_payloads(left, right)
-                self.buffers.give_back(right)
-            index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
-        with tape.gradient("MemoryX", "receive", panel, op):
-            self._memoryx.receive(panel, op, payload)
+    def reduce(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> None:
+        """See `SwarmX.reduce`."""
+        found = self._tree.add(panel, op, node, payload, tape)
+        if found is not None:
+            with tape.gradient("MemoryX", "receive", panel, op):
+                self._memoryx.receive(panel, op, found[1])

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from cstool.data import Sampler, batches_per_epoch
 from cstool.machine.data_sets import DataSet
-from cstool.machine.inputs import InputWorker
 from cstool.run.report.time_split import Rates
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
@@ -182,7 +181,7 @@ def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: S
     correct = tokens = samples = 0
     rates = Rates()
     session.progress.start(TASK, batches)
-    with InputWorker(data.samples, sampler, 0, batches) as worker:
+    with session.appliance.reading(data.where, data.samples, sampler, 0, batches, trains=False) as worker:
         for number in range(1, batches + 1):
             if stop.signal_name is not None:
                 session.progress.finish(TASK)

@@ -10,11 +10,13 @@ from cstool.errors import CheckpointError, Interrupted, ParamsError
 from cstool.ir import Artifact, require_model
 from cstool.machine.data_sets import DataSets, open_data_sets
 from cstool.machine.prepare import prepare_model_dir
+from cstool.machine.ranks.link import Link
 from cstool.machine.start import Start, choose_checkpoints, choose_start
 from cstool.models import build_graph
 from cstool.params import Params, parse_states
 from cstool.progress import Progress
 from cstool.run.evaluate import evaluate_sets, evaluation_table
+from cstool.run.follow import check_alike
 from cstool.run.report.events import Events
 from cstool.run.report.sparsity_table import table_lines
 from cstool.run.report.summary import conclude, result_of
@@ -46,6 +48,7 @@ def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress)
         for found in data.all:
             log.info(found.samples.describe())
         require_model(artifact, build_graph(params.model, data.sequence_length))
+        check_alike(params, data, order.trainer, order.link)
         trains = data.train is not None
         if trains and params.early_stopping is not None and not data.held_out:
             rule = "EarlyStopping needs evaluations on the way, and there are none in mode train"
@@ -68,8 +71,17 @@ def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress)
             )
 
         if mode == "eval_all":
-            return _evaluate_all(starts, data, open_machine)
-        return _run_once(open_machine(starts[0], stack), starts[0], data, stack.enter_context(StopRequest()))
+            return _evaluate_all(starts, data, open_machine, order.link)
+        stop = stack.enter_context(_stop_request(order.link))
+        return _run_once(open_machine(starts[0], stack), starts[0], data, stop)
+
+
+@contextmanager
+def _stop_request(link: Link) -> Iterator[StopRequest]:
+    """Stop for a signal that comes here, or at another rank."""
+    with StopRequest() as stop:
+        link.listen("signal", lambda _, name, __: stop.ask(name))
+        yield stop
 
 
 def _typed_states(written: str | None) -> frozenset[str] | None:
@@ -115,7 +127,7 @@ def _evaluate(session: Session, data: DataSets, stop: StopRequest, checkpoint: P
 
 
 def _evaluate_all(
-    starts: Sequence[Start], data: DataSets, open_machine: Callable[[Start, ExitStack], Session]
+    starts: Sequence[Start], data: DataSets, open_machine: Callable[[Start, ExitStack], Session], link: Link
 ) -> RunResult:
     """Evaluate every checkpoint on every data set.
 
@@ -124,7 +136,7 @@ def _evaluate_all(
     """
     result: RunResult | None = None
     pending = list(starts)
-    with StopRequest() as stop:
+    with _stop_request(link) as stop:
         while pending:
             with ExitStack() as machine:
                 session = open_machine(pending[0], machine)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.cluster import Cluster
+from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.sparsity import KernelChooser
 from cstool.machine.state import Position
 from cstool.params import Params
@@ -74,6 +75,8 @@ class RunOrder:
         trace: the file that a trace of a few training steps goes to; None for no trace
         log_folder: of the log of this run, for `performance.json`; None for none
         command: writes the command that began the run with other flags, for what to type next; None for nothing
+        link: to the other ranks
+        trainer: number of the trainer in its file
     """
 
     mode: str
@@ -84,6 +87,8 @@ class RunOrder:
     trace: Path | None = None
     log_folder: Path | None = None
     command: Callable[[Mapping[str, str | None]], str] | None = None
+    link: Link = ALONE
+    trainer: int = 0
 
 
 @dataclass

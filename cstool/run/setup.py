@@ -11,6 +11,7 @@ from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels
+from cstool.machine.ranks.orders import CompileKernels
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start, restore
 from cstool.machine.state import FORMS_BEFORE, environment, forms
@@ -75,6 +76,7 @@ def open_session(
             waiting_bytes=waiting_bytes,
             memory_bytes=None if store is None else streamed_activation_bytes(params, graph),
             recompute=params.activation_checkpointing,
+            link=order.link,
         )
     )
     modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
@@ -93,6 +95,7 @@ def open_session(
     if data.train is not None:
         _prepare_systems(session, data.train, trains=True)
     prepare_kernels(progress)
+    appliance.others.order(CompileKernels())
     return session
 
 
@@ -126,7 +129,7 @@ def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: in
     if layers := len(systems.plan.timeline.recomputed):
         log.info(
             f"Recomputing the activations of {counted(layers, 'layer')} in backward: a grain takes "
-            f"{bytes_text(systems.plan.slot_bytes)}, {bytes_text(systems.whole_slot_bytes)} if all were kept"
+            f"{bytes_text(systems.plan.slot_bytes)}, {bytes_text(systems.layout.whole_slot_bytes)} if all were kept"
         )
 
 

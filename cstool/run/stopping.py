@@ -47,7 +47,11 @@ class StopRequest:
     def _set(self, number: int, _frame: FrameType | None) -> None:
         if self.signal_name is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal_name = signal.Signals(number).name
+        self.ask(signal.Signals(number).name)
+
+    def ask(self, signal_name: str) -> None:
+        """Ask for the stop, as a signal does that came here or elsewhere."""
+        self.signal_name = signal_name
         self._leave_terminals()
         # The signal may have come while this very thread was writing a log line.
         with suppress(RuntimeError):

@@ -82,7 +82,9 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
     first = _first_batch(session.position, loader.batch_size)
     with (
         recorded(session, start, last) as recorder,
-        InputWorker(data.samples, sampler, first, last - start, recorder) as worker,
+        session.appliance.reading(
+            data.where, data.samples, sampler, first, last - start, trains=True, recorder=recorder
+        ) as worker,
     ):
         _Loop(session, worker, last, evaluate_now, eval_interval, recorder).run(stop)
     log.info("Training completed successfully!")
@@ -216,7 +218,7 @@ class _Loop:
         trained = session.appliance.train_step(batch, step, session.params.learning_rate(step - 1))
         training.stream_wait_s += (memoryx.lanes_waited_s - waited) / len(self.cluster.lanes)
         training.tokens += batch.tokens
-        session.position = Position(step, batch.number + 1, len(batch.arrays["mask"]))
+        session.position = Position(step, batch.number + 1, batch.size)
         training.losses.append(trained.loss)
         training.phase_seconds.append(self.cluster.phase_seconds)
         self.rates.add(batch.samples)

@@ -15,6 +15,7 @@ from cstool.verbs.screen import OpenScreen, screen_of
 
 if TYPE_CHECKING:
     from cstool.ir import Artifact
+    from cstool.machine.ranks.link import Link
     from cstool.params import Params
     from cstool.progress import Progress
     from cstool.run.result import Modelled, RunResult
@@ -238,6 +239,7 @@ def run_all(
     *,
     called: str | None = None,
     command: Callable[[Mapping[str, str | None]], str] | None = None,
+    link: Link | None = None,
 ) -> list[RunResult | NotRun]:
     """Run trainers one after the other, each with its log in its model_dir.
 
@@ -247,10 +249,19 @@ def run_all(
         open_screen: shows a trainer while it runs
         called: the verb that was called from Python; None for a command
         command: writes the command that was typed with other flags; None where there was none
+        link: to other ranks, which call this, too; None where there are none
 
     Raises:
+        ToldElsewhere: the run is over, and this is not rank 0
         CstoolError: whatever the user can act on
     """
+    from cstool.machine.ranks.link import ALONE
+
+    link = link or ALONE
+    if link.rank > 0:
+        from cstool.run.follow import follow
+
+        follow(trainers, request.mode, request.lanes, link)
     if request.trace is not None:
         check_traced(trainers, request.mode)
     from cstool.machine.data_sets import check_data
@@ -292,6 +303,8 @@ def run_all(
                 folder,
                 # Flags are of all trainers of a file: none of them goes on alone.
                 None if several else command,
+                link,
+                number,
             )
             results.append(run(params, compiled, order, screen.progress))
     return results

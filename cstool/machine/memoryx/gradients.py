@@ -67,10 +67,14 @@ class Room:
         try:
             yield
         except BaseException as error:
-            with self._changed:
-                self._error = self._error or error
-                self._changed.notify_all()
+            self.close(error)
             raise
+
+    def close(self, error: BaseException) -> None:
+        """Let nobody wait any more: whoever does, and whoever comes later, hears of the error."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
 
 
 class WaitingGradients:

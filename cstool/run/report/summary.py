@@ -41,9 +41,9 @@ def result_of(session: Session) -> RunResult:
     appliance, timeline = session.appliance, cluster.plan.timeline
     steps, layers = len(training.losses), len(timeline.recomputed)
     if appliance.memoryx.optimizer is None:
-        streamed_bytes = sum(each.streamed_bytes for each in appliance.clusters)
+        streamed_bytes = sum(map(appliance.streamed_bytes, appliance.clusters))
     else:
-        streamed_bytes = cluster.streamed_bytes if steps else 0
+        streamed_bytes = appliance.streamed_bytes(cluster) if steps else 0
     samples_per_s = training.samples / max(training.seconds, 1e-9)
     sparsity = sparsity_table(appliance.memoryx)
     time_s = session.times.seconds(training.input_wait_s, training.stream_wait_s)
@@ -83,7 +83,7 @@ def result_of(session: Session) -> RunResult:
         lanes=len(cluster.lanes),
         grain_samples=cluster.plan.samples,
         waves=cluster.waves,
-        recomputed=Recomputed(layers, cluster.plan.slot_bytes, cluster.whole_slot_bytes) if layers else None,
+        recomputed=Recomputed(layers, cluster.plan.slot_bytes, cluster.layout.whole_slot_bytes) if layers else None,
         memoryx=traffic_of(appliance.memoryx),
         sparsity=sparsity,
         op_seconds=_op_seconds(cluster, steps),

@@ -1,0 +1,86 @@
+"""How the systems are laid out for batches of one size, at all ranks alike: the plan of a grain, and who gets which."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from cstool.batch_split import even_parts
+from cstool.errors import ClusterError
+from cstool.ir import Graph
+from cstool.machine.grains import Deal, deal_grains
+from cstool.machine.plan import Plan, make_plan
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What all ranks agree on.
+
+    Args:
+        plan: of the slot of a grain
+        whole_slot_bytes: what a slot takes, or would take, with the activations of all layers [bytes]
+        deal: which systems work on which grains
+        ranks: among which the systems are dealt, in order
+        trains: whether it is for training
+    """
+
+    plan: Plan
+    whole_slot_bytes: int
+    deal: Deal
+    ranks: int
+    trains: bool
+
+    def systems(self, rank: int) -> Sequence[int]:
+        """Numbers of the systems of a rank."""
+        return even_parts(range(self.deal.num_csx), self.ranks)[rank]
+
+    def activation_bytes(self, rank: int) -> int:
+        """Memory of the arenas of a rank [bytes]."""
+        return self.plan.slot_bytes * sum(self.deal.slots[system] for system in self.systems(rank))
+
+    def wave(self, wave: int, rank: int) -> list[Sequence[int]]:
+        """Numbers of the grains of a wave, by system of a rank."""
+        shares = self.deal.shares(wave)
+        return [shares[system] for system in self.systems(rank)]
+
+    def grains(self, rank: int) -> list[int]:
+        """Numbers of all grains of a rank, in order."""
+        waves = (self.wave(wave, rank) for wave in range(self.deal.waves))
+        return sorted(chain.from_iterable(chain.from_iterable(waves)))
+
+
+def lay_out(
+    graph: Graph,
+    *,
+    grain: int,
+    grains: int,
+    num_csx: int,
+    trains: bool,
+    memory_bytes: Sequence[int],
+    recompute: str = "auto",
+) -> Layout:
+    """Lay out the systems.
+
+    Args:
+        grain: samples of a grain
+        grains: grains of a global batch
+        memory_bytes: what the arenas of the systems of a rank may take together, by rank [bytes]
+        recompute: see `Appliance`
+
+    Raises:
+        ClusterError: the activations of one grain do not fit
+    """
+    plan = make_plan(graph, grain, trains=trains)
+    whole_slot_bytes, ranks = plan.slot_bytes, len(memory_bytes)
+    one_wave = Layout(plan, whole_slot_bytes, Deal(grains, num_csx, 1), ranks, trains)
+    fits = all(one_wave.activation_bytes(rank) <= memory_bytes[rank] for rank in range(ranks))
+    if trains and (recompute == "always" or recompute == "auto" and not fits):
+        plan = make_plan(graph, grain, trains=True, recomputes=True)
+    deal = deal_grains(grains, num_csx, [size // plan.slot_bytes for size in memory_bytes])
+    if deal is None:
+        raise ClusterError(
+            f"the activations of one grain ({grain} x {plan.sequence} tokens) need {plan.slot_bytes:,} bytes of "
+            f"memory, {min(memory_bytes):,} are free for them",
+            f"{'activation_checkpointing: auto or ' if trains and recompute == 'never' else ''}"
+            "a smaller max_sequence_length needs less",
+        )
+    return Layout(plan, whole_slot_bytes, deal, ranks, trains)

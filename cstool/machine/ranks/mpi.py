@@ -1,0 +1,322 @@
+"""A link by MPI. One thread owns all calls of MPI; it tests and sleeps, since a blocked receive takes a core."""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import os
+import pickle
+import queue
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from cstool.errors import ClusterError
+from cstool.machine.ranks.link import Form, Hear, Place, place_anew
+
+Array = np.ndarray[Any, Any]
+HEADER, DATA = 1, 2
+"""tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
+BUSY_S, IDLE_S, QUIET_S = 1e-4, 1e-3, 1e-2
+"""how long the thread sleeps while messages come and go; when there were none; and for how long to count as none [s]"""
+BEAT_S, SILENT_S = 2.0, 30.0
+"""how often a rank says that it is there, and after how long without a word it counts as gone [s]"""
+GOODBYE_S = 60.0
+"""how long a rank that is through waits for the others to be, too [s]"""
+RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+"""by which MPICH, Open MPI and Slurm tell a process how many there are"""
+INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
+
+
+def launched_ranks() -> int:
+    """How many ranks a launcher says that there are; 1 where nobody launched this process."""
+    found = (os.environ.get(name, "") for name in RANKS_VARIABLES)
+    return max((int(size) for size in found if size.isdecimal()), default=1)
+
+
+@dataclass
+class _Leaving:
+    """A message that was handed in."""
+
+    to: int
+    header: bytes
+    arrays: Sequence[Array]
+    left: Future[None]
+    requests: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class _Arriving:
+    """A message whose header is there."""
+
+    sender: int
+    kind: str
+    body: Any
+    arrays: Sequence[Array]
+    requests: list[Any]
+
+
+@dataclass
+class _Broken:
+    """What whoever waits for a message finds where none will come."""
+
+    error: BaseException
+
+
+class MpiLink:
+    """See `Link`.
+
+    Raises:
+        ClusterError: there is no MPI here, or it is another than the launcher's
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.ranks, self.host_ranks, self.sent_bytes = 0, 1, 1, 0
+        self._to_leave: deque[_Leaving] = deque()
+        self._listeners: dict[str, tuple[Hear, Place]] = {}
+        self._told: list[Callable[[BaseException], None]] = []
+        self._inboxes: defaultdict[tuple[int, str], queue.SimpleQueue[Any]] = defaultdict(queue.SimpleQueue)
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._is_lost = False
+        """whether messages cannot come and go any more"""
+        self._closed_s: float | None = None
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._work, args=[started], name="link", daemon=True)
+        self._thread.start()
+        started.result()
+
+    def send(self, to: int, kind: str, body: Any = None, arrays: Sequence[Array] = ()) -> Future[None]:
+        """See `Link.send`."""
+        if self._is_lost and self._error is not None:
+            raise self._error
+        forms = [Form(array.shape, array.dtype.name) for array in arrays]
+        message = _Leaving(to, _packed((kind, body, forms)), arrays, Future())
+        # A handler of a signal may be what sends: it must not wait for a lock.
+        self._to_leave.append(message)
+        return message.left
+
+    def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
+        """See `Link.listen`."""
+        with self._lock:
+            self._listeners[kind] = hear, place
+            early = [(sender, inbox) for (sender, of), inbox in self._inboxes.items() if of == kind]
+        for sender, inbox in early:
+            while not inbox.empty():
+                hear(sender, inbox.get(), [])
+
+    def on_failure(self, tell: Callable[[BaseException], None]) -> None:
+        """See `Link.on_failure`."""
+        self._told.append(tell)
+
+    def receive(self, sender: int, kind: str) -> Any:
+        """See `Link.receive`."""
+        with self._lock:
+            inbox = self._inboxes[sender, kind]
+            if self._error is not None:
+                inbox.put(_Broken(self._error))
+        found = inbox.get()
+        if isinstance(found, _Broken):
+            raise found.error
+        return found
+
+    def fail(self, error: BaseException) -> None:
+        """See `Link.fail`."""
+        with self._lock:
+            self._error = self._error or error
+            for inbox in self._inboxes.values():
+                inbox.put(_Broken(self._error))
+        for tell in self._told:
+            tell(self._error)
+
+    def close(self) -> None:
+        """See `Link.close`. Where messages do not arrive any more MPI is left as it is: its end would wait for them."""
+        for rank in self._others:
+            with suppress(ClusterError):
+                self.send(rank, "bye")
+        self._closed_s = time.monotonic()
+        self._thread.join()
+
+    # All that follows is done by the thread of the link.
+
+    def _work(self, started: Future[None]) -> None:
+        try:
+            mpi = _start_mpi()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        self._mpi, self._world = mpi, mpi.COMM_WORLD.Dup()
+        self.rank, self.ranks = self._world.Get_rank(), self._world.Get_size()
+        here = self._world.Split_type(mpi.COMM_TYPE_SHARED)
+        self.host_ranks = here.Get_size()
+        here.Free()
+        self._others = [rank for rank in range(self.ranks) if rank != self.rank]
+        self._leaving: list[_Leaving] = []
+        self._arriving: list[_Arriving] = []
+        self._heard_s = dict.fromkeys(self._others, time.monotonic())
+        self._gone: set[int] = set()
+        """ranks that said goodbye"""
+        self._beat_s = time.monotonic()
+        started.set_result(None)
+        try:
+            self._work_on()
+        except BaseException as error:
+            self._is_lost = True
+            self.fail(error)
+        for message in [*self._leaving, *self._to_leave]:
+            if not message.left.done():
+                message.left.set_exception(self._error or ClusterError("the link is closed"))
+        if not self._is_lost:
+            self._world.Free()
+            mpi.Finalize()
+
+    def _work_on(self) -> None:
+        """Pass messages on until all ranks have said goodbye."""
+        active_s = time.monotonic()
+        while True:
+            self._look_for_the_silent()
+            if any([self._post(), self._take_header(), self._finish_leaving(), self._finish_arriving()]):
+                active_s = time.monotonic()
+                continue
+            now_s = time.monotonic()
+            if self._closed_s is not None:
+                if not (self._to_leave or self._leaving or self._arriving) and self._gone == set(self._others):
+                    return
+                if now_s - self._closed_s > GOODBYE_S:
+                    raise ClusterError("the other ranks must end with this one")
+            time.sleep(BUSY_S if now_s - active_s < QUIET_S else IDLE_S)
+
+    def _post(self) -> bool:
+        """Begin to send what was handed in."""
+        posted = False
+        while self._to_leave:
+            message = self._to_leave.popleft()
+            message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
+            for array in message.arrays:
+                if array.nbytes:
+                    flat = array.reshape(-1).view(np.uint8)
+                    message.requests.append(self._world.Isend([flat, self._mpi.BYTE], message.to, DATA))
+                    self.sent_bytes += array.nbytes
+            self._leaving.append(message)
+            posted = True
+        return posted
+
+    def _take_header(self) -> bool:
+        """Take the header of a message, if there is one, and begin to receive its arrays."""
+        status = self._mpi.Status()
+        found = self._world.Improbe(self._mpi.ANY_SOURCE, HEADER, status)
+        if found is None:
+            return False
+        header = bytearray(status.Get_count(self._mpi.BYTE))
+        found.Recv([header, self._mpi.BYTE])
+        sender = status.Get_source()
+        self._heard_s[sender] = time.monotonic()
+        kind, body, forms = pickle.loads(header)
+        if kind == "bye":
+            self._gone.add(sender)
+        if kind in ("beat", "bye"):
+            return True
+        _, place = self._listeners.get(kind, (None, place_anew))
+        arrays = place(body, forms)
+        requests = [
+            self._world.Irecv([array.reshape(-1).view(np.uint8), self._mpi.BYTE], sender, DATA)
+            for array in arrays
+            if array.nbytes
+        ]
+        self._arriving.append(_Arriving(sender, kind, body, arrays, requests))
+        return True
+
+    def _finish_leaving(self) -> bool:
+        gone = [message for message in self._leaving if self._mpi.Request.Testall(message.requests)]
+        for message in gone:
+            self._leaving.remove(message)
+            message.left.set_result(None)
+        return bool(gone)
+
+    def _finish_arriving(self) -> bool:
+        """Deliver messages whose arrays are there, those of each rank in their order."""
+        waits_for: set[int] = set()
+        here = []
+        for message in self._arriving:
+            if message.sender not in waits_for and self._mpi.Request.Testall(message.requests):
+                here.append(message)
+            else:
+                waits_for.add(message.sender)
+        for message in here:
+            self._arriving.remove(message)
+            with self._lock:
+                hear, _ = self._listeners.get(message.kind, (None, None))
+                if hear is None:
+                    self._inboxes[message.sender, message.kind].put(message.body)
+            if hear is not None:
+                hear(message.sender, message.body, message.arrays)
+        return bool(here)
+
+    def _look_for_the_silent(self) -> None:
+        """Say that this rank is there, and see whether the others are."""
+        now_s = time.monotonic()
+        if now_s - self._beat_s < BEAT_S:
+            return
+        # Who was stopped for long itself has heard nothing meanwhile, and no reason to complain.
+        was_away = now_s - self._beat_s > SILENT_S / 2
+        self._beat_s = now_s
+        for rank in set(self._others) - self._gone:
+            silent_s = 0.0 if was_away else now_s - self._heard_s[rank]
+            self._heard_s[rank] = now_s - silent_s
+            if silent_s > SILENT_S:
+                raise ClusterError(
+                    f"rank {rank} must answer within {SILENT_S:.0f} s, nothing came from it for {silent_s:.0f} s",
+                    "the same command goes on from the last commit or checkpoint",
+                )
+            self.send(rank, "beat")
+
+
+def _packed(content: Any) -> bytes:
+    """Content as bytes; mappings that nobody may change, which a graph has, are no plain data to `pickle`."""
+    written = io.BytesIO()
+    pickler = pickle.Pickler(written)
+    pickler.dispatch_table = {**copyreg.dispatch_table, MappingProxyType: lambda m: (_frozen, (dict(m),))}
+    pickler.dump(content)
+    return written.getvalue()
+
+
+def _frozen(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(mapping)
+
+
+def _start_mpi() -> Any:
+    """Import MPI, which begins it, in the thread that is to own it.
+
+    Raises:
+        ClusterError: it is not there, or cannot begin, or knows nothing of the launcher's other processes
+    """
+    launched = launched_ranks()
+    try:
+        import mpi4py
+
+        mpi4py.rc.threads = True
+        mpi4py.rc.thread_level = "funneled"
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ClusterError(f"--transport mpi: needs MPI, got {type(error).__name__}: {error}", INSTALL) from error
+    found = MPI.COMM_WORLD.Get_size()
+    if found != launched:
+        raise ClusterError(
+            f"--transport mpi: the launcher must belong to the MPI of this Python ({_name(MPI)}); it started "
+            f"{launched} processes, of which this MPI sees {found}",
+            "the mpirun beside this Python does, as `--launch mpi` uses it",
+        )
+    return MPI
+
+
+def _name(mpi: Any) -> str:
+    return str(mpi.Get_library_version()).split("\n")[0].rstrip("\x00 ")

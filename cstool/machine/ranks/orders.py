@@ -1,0 +1,159 @@
+"""What the rank of MemoryX, which runs the run, has the other ranks do, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.data import Sampler
+from cstool.ir import Graph
+from cstool.kernels.call import LossResult
+from cstool.machine.cluster import Cluster
+from cstool.machine.inputs import Share
+from cstool.machine.layout import Layout
+from cstool.machine.memoryx import MemoryX
+from cstool.machine.ranks.link import Link
+from cstool.machine.ranks.sending import ArrivingSums, Broadcast
+from cstool.machine.swarmx import SwarmX
+
+Array = np.ndarray[Any, Any]
+
+
+class Identify(NamedTuple):
+    """Open the data sets of a trainer, and say what all ranks must have alike."""
+
+    trainer: int
+
+
+class Begin(NamedTuple):
+    """Get ready for a model, and say how much memory there is for activations [bytes]."""
+
+    graph: Graph
+    seed: int
+    apart: int
+    host: str
+    """of MemoryX"""
+    taken_bytes: int
+    """what it takes there [bytes]"""
+
+
+class CompileKernels(NamedTuple):
+    """Have all kernels ready: on the host of rank 0 they are compiled already."""
+
+
+class Prepare(NamedTuple):
+    """Lay out the systems for batches of a size."""
+
+    batch_size: int
+    layout: Layout
+
+
+class SetGemm(NamedTuple):
+    """Multiply with this provider from now on."""
+
+    name: str
+
+
+class Read(NamedTuple):
+    """Read the share of this rank of batches, which are numbered, and say how many tokens each has."""
+
+    stream: int
+    where: str
+    """the dataloader"""
+    trains: bool
+    sampler: Sampler
+    first: int
+    batches: int | None
+
+
+class StopReading(NamedTuple):
+    """Let go of a stream of batches."""
+
+    stream: int
+
+
+class Go(NamedTuple):
+    """Run the next batch of a stream. After each wave forward comes a `Next`."""
+
+    stream: int
+    step: int
+    scale: float
+    trains: bool
+
+
+class Next(Enum):
+    """What comes after a wave went forward."""
+
+    ON = "on"
+    """backward, where it trains, then the next wave"""
+    DIAGNOSE = "diagnose"
+    """a loss is not finite: where did that begin?"""
+
+
+class OtherRanks:
+    """The other ranks as the rank of MemoryX sees them; where there are none, whatever they are told is nothing."""
+
+    def __init__(self, link: Link, memoryx: MemoryX) -> None:
+        self.link = link
+        self.broadcast = Broadcast(link, memoryx)
+        self.sums = ArrivingSums(link, memoryx)
+        self._ranks = range(1, link.ranks)
+        self._streams = 0
+
+    def order(self, order: Any) -> None:
+        """Have all of them do something."""
+        for rank in self._ranks:
+            self.link.send(rank, "order", order)
+
+    def answers(self, kind: str) -> list[Any]:
+        """Wait for an answer of each, by rank."""
+        return [self.link.receive(rank, kind) for rank in self._ranks]
+
+    @contextmanager
+    def reading(self, where: str, cluster: Cluster, sampler: Sampler, first: int, count: int | None) -> Iterator[Share]:
+        """Have them read their shares of batches, and give that of this rank."""
+        stream = self._streams = self._streams + 1
+        self.order(Read(stream, where, cluster.trains, sampler, first, count))
+
+        def tokens_of_all(_: int, tokens: int) -> int:
+            found: list[int] = [tokens, *self.answers(f"tokens {stream}")]
+            return sum(found)
+
+        try:
+            yield Share(stream, cluster.own_samples, tokens_of_all)
+        finally:
+            self.order(StopReading(stream))
+
+    def begin(self, swarmx: SwarmX, go: Go) -> None:
+        """Have them run the next batch of a stream, and take their gradients to a SwarmX."""
+        self.sums.begin(swarmx)
+        self.order(go)
+
+    def say(self, what: Next) -> None:
+        """Say what comes after a wave went forward."""
+        for rank in self._ranks:
+            self.link.send(rank, "next", what)
+
+    def losses(self) -> dict[int, LossResult]:
+        """Losses of a wave, by the number of the grain."""
+        found: dict[int, LossResult] = {}
+        for losses in self.answers("losses"):
+            found |= losses
+        return found
+
+    def finish_backward(self) -> None:
+        """Wait until all gradients of a wave have come, and have been taken.
+
+        Raises:
+            BaseException: what went wrong with one
+        """
+        self.answers("backward")
+        self.sums.finish()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.sums.close()

@@ -1,0 +1,124 @@
+"""SwarmX at a rank away from MemoryX: panels arrive ahead of need, and sums of gradients leave."""
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from cstool.ir import Panel
+from cstool.kernels.call import Payload, Weights
+from cstool.kernels.sparse import SparseMatrix
+from cstool.machine.buffers import BufferPool
+from cstool.machine.ranks.link import Form, Link
+from cstool.machine.ranks.wire import PanelSent, SumSent, pack_gradient, unpack_weights
+from cstool.machine.recorder import LaneTape
+from cstool.machine.swarmx import GradientTree, Node
+
+Array = np.ndarray[Any, Any]
+
+
+class _Arrived:
+    """A panel that is here. Every lane acquires it once, and lanes are threads."""
+
+    def __init__(self, sent: PanelSent, arrays: Sequence[Array], weights: Weights) -> None:
+        self.sent, self.arrays, self.weights = sent, arrays, weights
+        self.acquired: set[int] = set()
+        """threads that did"""
+        self.released = 0
+
+
+class ArrivingPanels:
+    """The panels that are here, from their arrival until the last lane gives them back."""
+
+    def __init__(self, link: Link) -> None:
+        self.buffers = BufferPool()
+        self.lanes = 1
+        """how many acquire each panel"""
+        self._link = link
+        self._error: BaseException | None = None
+        self._arrived: defaultdict[Panel, deque[_Arrived]] = defaultdict(deque)
+        """those that some lane has yet to acquire"""
+        self._held: dict[tuple[int, Panel], _Arrived] = {}
+        """by thread"""
+        self._changed = threading.Condition()
+        link.listen("panel", self._hear, self._place)
+        link.on_failure(self._fail)
+
+    def _place(self, sent: PanelSent, forms: Sequence[Form]) -> Sequence[Array]:
+        room = 0 if sent.sparse is None else sent.sparse.room
+        return [self.buffers.take(forms[0].shape, room), *(form.empty() for form in forms[1:])]
+
+    def _hear(self, _: int, sent: PanelSent, arrays: Sequence[Array]) -> None:
+        weights = unpack_weights(sent.sparse, arrays, self.buffers.take)
+        with self._changed:
+            self._arrived[sent.panel].append(_Arrived(sent, arrays, weights))
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def acquire(self, panel: Panel) -> Weights:
+        """Lend a panel once it is here: to each lane each of its arrivals."""
+        me = threading.get_ident()
+        with self._changed:
+            waiting = self._arrived[panel]
+            self._changed.wait_for(lambda: self._error is not None or any(me not in each.acquired for each in waiting))
+            if self._error is not None:
+                raise self._error
+            found = next(each for each in waiting if me not in each.acquired)
+            found.acquired.add(me)
+            if len(found.acquired) == self.lanes:
+                waiting.remove(found)
+            self._held[me, panel] = found
+            return found.weights
+
+    def release(self, panel: Panel) -> None:
+        """Give a panel back; after the last lane its buffers go, and MemoryX hears of it."""
+        with self._changed:
+            found = self._held.pop((threading.get_ident(), panel))
+            found.released += 1
+            if found.released < self.lanes:
+                return
+        if isinstance(found.weights, SparseMatrix) and found.weights.written_out is not None:
+            self.buffers.give_back(found.weights.written_out)
+        self.buffers.give_back(found.arrays[0])
+        self._link.send(0, "passed", found.sent.number)
+
+
+class Remote:
+    """SwarmX at a rank away from MemoryX; see `SwarmX`.
+
+    Args:
+        grains: leaves of the tree
+        own: the grains of this rank
+    """
+
+    def __init__(self, grains: int, own: Collection[int], panels: ArrivingPanels, link: Link) -> None:
+        self.buffers = panels.buffers
+        self._panels, self._link = panels, link
+        self._tree = GradientTree(grains, self.buffers, own)
+
+    def expect(self, _: Sequence[Panel], __: int, lanes: int) -> None:
+        """See `SwarmX.expect`; the stream comes as it comes."""
+        self._panels.lanes = lanes
+
+    def acquire(self, panel: Panel) -> Weights:
+        """Lend the weights of a panel, to be read until `release`."""
+        return self._panels.acquire(panel)
+
+    def release(self, panel: Panel) -> None:
+        """Give a panel back."""
+        self._panels.release(panel)
+
+    def reduce(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> None:
+        """See `SwarmX.reduce`: sums leave for MemoryX once no more can be added to them here."""
+        found = self._tree.add(panel, op, node, payload, tape)
+        if found is None:
+            return
+        above, total = found
+        sent = self._link.send(0, "sum", SumSent(panel, op, above), pack_gradient(total))
+        sent.add_done_callback(lambda _: self.buffers.give_back(total))

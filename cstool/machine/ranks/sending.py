@@ -1,0 +1,129 @@
+"""SwarmX at the rank of MemoryX: panels leave for the other ranks, and sums of their gradients come back."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from cstool.ir import Panel
+from cstool.kernels.call import Payload, Weights
+from cstool.machine.memoryx import MemoryX
+from cstool.machine.memoryx.gradients import Room
+from cstool.machine.ranks.link import Form, Link, place_anew
+from cstool.machine.ranks.wire import PanelSent, SumSent, pack_weights, unpack_gradient
+from cstool.machine.recorder import OFF, LaneTape
+from cstool.machine.swarmx import SwarmX
+
+Array = np.ndarray[Any, Any]
+WINDOW_BYTES = 64 * 2**20
+"""panels that are on their way to the slowest rank, or wait there to be used; a larger one goes alone [bytes]"""
+
+
+class Broadcast:
+    """A `SwarmX` that sends panels to all other ranks: to them, acquiring a panel means that it is sent.
+
+    A lane without slots walks over the stream with it, which is why panels leave in the order in which the systems
+    need them, and no further ahead than lanes may be apart. It listens to what the ranks say they are through with.
+    """
+
+    def __init__(self, link: Link, memoryx: MemoryX) -> None:
+        self.buffers = memoryx.buffers
+        self._link, self._memoryx = link, memoryx
+        self._window = Room(WINDOW_BYTES)
+        self._number = 0
+        self._in_use: dict[int, tuple[int, int]] = {}
+        """ranks that are not through with a panel, and its size [bytes], by its number in the stream"""
+        self._lock = threading.Lock()
+        link.listen("passed", self._passed)
+        link.on_failure(self._window.close)
+
+    def expect(self, *_: Any) -> None:
+        """Nothing: MemoryX knows the stream from the lanes of this rank."""
+
+    def acquire(self, panel: Panel) -> Weights:
+        """Send a panel to all other ranks."""
+        weights = self._memoryx.acquire(panel)
+        others = [rank for rank in range(self._link.ranks) if rank != self._link.rank]
+        try:
+            form, arrays = pack_weights(weights)
+            size_bytes = sum(array.nbytes for array in arrays)
+            self._window.take(size_bytes)
+            with self._lock:
+                number = self._number = self._number + 1
+                self._in_use[number] = len(others), size_bytes
+            on_the_way = [self._link.send(rank, "panel", PanelSent(panel, number, form), arrays) for rank in others]
+        except BaseException:
+            self._memoryx.release(panel)
+            raise
+        left = len(on_the_way)
+
+        def release(_: Future[None]) -> None:
+            nonlocal left
+            left -= 1  # by the thread of the link alone
+            if not left:
+                self._memoryx.release(panel)
+
+        for sent in on_the_way:
+            sent.add_done_callback(release)
+        return weights
+
+    def release(self, _: Panel) -> None:
+        """Nothing: it is given back once it is sent."""
+
+    def reduce(self, *_: Any) -> None:
+        """Not to be called: its lane has no grains."""
+        raise AssertionError("a lane without grains has no gradients")
+
+    def _passed(self, _: int, number: int, __: Sequence[Array]) -> None:
+        """Hear that a rank is through with a panel."""
+        with self._lock:
+            ranks, size_bytes = self._in_use.pop(number)
+            if ranks > 1:
+                self._in_use[number] = ranks - 1, size_bytes
+                return
+        self._window.give_back(size_bytes)
+
+
+class ArrivingSums:
+    """Takes the sums of gradients that other ranks send, and brings them up the tree in a thread of its own."""
+
+    def __init__(self, link: Link, memoryx: MemoryX) -> None:
+        self._memoryx = memoryx
+        self._tape = LaneTape(OFF, link.ranks, [])
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="swarmx")
+        self._swarmx: SwarmX | None = None
+        self._taken: list[Future[None]] = []
+        link.listen("sum", self._hear, self._place)
+
+    def begin(self, swarmx: SwarmX) -> None:
+        """Hand in from now on to the SwarmX of the systems that run."""
+        self._swarmx = swarmx
+
+    def _place(self, sent: SumSent, forms: Sequence[Form]) -> Sequence[Array]:
+        if len(forms) > 1:
+            return place_anew(sent, forms)
+        sparse = self._memoryx.arrays.sparse.get(sent.panel.weight)
+        room = 0 if sparse is None else sparse.room(sent.panel)
+        return [self._memoryx.buffers.take(forms[0].shape, room)]
+
+    def _hear(self, _: int, sent: SumSent, arrays: Sequence[Array]) -> None:
+        self._taken.append(self._thread.submit(self._take, sent, unpack_gradient(arrays)))
+
+    def _take(self, sent: SumSent, payload: Payload) -> None:
+        assert self._swarmx is not None, "sums arrive while a step runs"
+        self._swarmx.reduce(sent.panel, sent.op, sent.node, payload, self._tape)
+
+    def finish(self) -> None:
+        """Wait until all that arrived has been taken.
+
+        Raises:
+            BaseException: what went wrong with one
+        """
+        while self._taken:
+            self._taken.pop(0).result()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(cancel_futures=True)

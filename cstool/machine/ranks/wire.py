@@ -1,0 +1,74 @@
+"""Weights and gradients as they travel between ranks: a body and arrays. Sparse weights travel without their zeros."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.ir import Panel
+from cstool.kernels.call import Payload, Rows, Weights
+from cstool.kernels.sparse import KernelChoice, Pattern, SparseMatrix
+from cstool.machine.swarmx import Node
+
+Array = np.ndarray[Any, Any]
+
+
+class SparseForm(NamedTuple):
+    """A sparse panel but for its arrays; see `SparseMatrix` and `Pattern`."""
+
+    shape: tuple[int, int]
+    width: int
+    choice: KernelChoice
+    dense_gradient: bool
+    room: int
+
+
+class PanelSent(NamedTuple):
+    """The body of a panel on its way to the systems."""
+
+    panel: Panel
+    number: int
+    """of the panel in the stream since the link began"""
+    sparse: SparseForm | None
+
+
+class SumSent(NamedTuple):
+    """The body of a sum of gradients on its way to MemoryX."""
+
+    panel: Panel
+    op: str
+    node: Node
+
+
+def pack_weights(weights: Weights) -> tuple[SparseForm | None, list[Array]]:
+    """A panel as it travels: what is said of it, and its arrays, numbers first."""
+    if isinstance(weights, np.ndarray):
+        return None, [weights]
+    pattern = weights.pattern
+    form = SparseForm(pattern.shape, pattern.width, weights.choice, weights.dense_gradient, weights.room)
+    return form, [weights.values, pattern.rows, pattern.counts, pattern.columns]
+
+
+def unpack_weights(
+    form: SparseForm | None, arrays: Sequence[Array], lend: Callable[[tuple[int, int]], Array]
+) -> Weights:
+    """A panel of which `pack_weights` made this.
+
+    Args:
+        lend: see `SparseMatrix`
+    """
+    if form is None:
+        return arrays[0]
+    values, rows, counts, columns = arrays
+    pattern = Pattern(form.shape, form.width, rows, counts, columns)
+    return SparseMatrix(pattern, values, form.choice, form.dense_gradient, form.room, lend)
+
+
+def pack_gradient(payload: Payload) -> list[Array]:
+    """The arrays of a gradient: one, or of `Rows` two."""
+    return [payload] if isinstance(payload, np.ndarray) else [payload.indices, payload.values]
+
+
+def unpack_gradient(arrays: Sequence[Array]) -> Payload:
+    """The gradient of which `pack_gradient` made this."""
+    return arrays[0] if len(arrays) == 1 else Rows(*arrays)

@@ -1,0 +1,145 @@
+"""A rank away from MemoryX: it does what it is told, on the systems that are its own."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple, NoReturn
+
+from cstool.data import Dataset
+from cstool.kernels.gemm_providers import choose_gemm
+from cstool.kernels.one_thread import one_blas_thread
+from cstool.machine.budgets import ACTIVATION_SHARE
+from cstool.machine.buffers import in_flight_bytes
+from cstool.machine.cluster import Cluster
+from cstool.machine.grains import lanes_for
+from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.inputs import InputWorker, Share
+from cstool.machine.prepare import prepare_kernels
+from cstool.machine.ranks.link import Link
+from cstool.machine.ranks.orders import Begin, CompileKernels, Go, Identify, Next, Prepare, Read, SetGemm, StopReading
+from cstool.machine.ranks.receiving import ArrivingPanels, Remote
+from cstool.machine.ranks.sending import WINDOW_BYTES
+from cstool.progress import Silent
+
+
+class Opened(NamedTuple):
+    """The data sets of a trainer."""
+
+    samples: Mapping[str, Dataset]
+    """by the dataloader that names them"""
+    identity: Mapping[str, str]
+    """see `Identify`"""
+
+
+class Worker:
+    """See above. Use as a context manager.
+
+    Args:
+        open_trainer: opens the data sets of a trainer by its number
+        lanes: host threads; None to choose
+    """
+
+    def __init__(self, link: Link, open_trainer: Callable[[int, ExitStack], Opened], lanes: int | None) -> None:
+        self._link, self._open_trainer, self._lanes = link, open_trainer, lanes
+        self._opened = ExitStack()
+        self._panels = ArrivingPanels(link)
+        self._gemm = choose_gemm()
+        self._clusters: dict[tuple[int, bool], Cluster] = {}
+        self._inputs: dict[int, InputWorker] = {}
+        self._stack = ExitStack()
+        self._stack.enter_context(one_blas_thread())
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for stream in list(self._inputs):
+            self._stop_reading(StopReading(stream))
+        for cluster in self._clusters.values():
+            cluster.close()
+        self._opened.close()
+        self._stack.close()
+
+    def serve(self) -> NoReturn:
+        """Follow orders.
+
+        Raises:
+            ToldElsewhere: the run is over
+        """
+        follow: dict[type, Callable[[Any], None]] = {
+            Identify: self._identify,
+            Begin: self._begin,
+            CompileKernels: lambda _: prepare_kernels(Silent()),
+            Prepare: self._prepare,
+            SetGemm: self._multiply_with,
+            Read: self._read,
+            StopReading: self._stop_reading,
+            Go: self._go,
+        }
+        while True:
+            order = self._link.receive(0, "order")
+            follow[type(order)](order)
+
+    def _identify(self, order: Identify) -> None:
+        self._opened.close()
+        self._data, identity = self._open_trainer(order.trainer, self._opened)
+        self._link.send(0, "identity", dict(identity))
+
+    def _begin(self, begin: Begin) -> None:
+        self._model = begin
+        for cluster in self._clusters.values():
+            cluster.close()
+        self._clusters.clear()
+        free_bytes = available_memory_bytes()
+        if begin.host == socket.gethostname():
+            free_bytes -= begin.taken_bytes
+        per_rank = free_bytes // self._link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.graph)
+        self._link.send(0, "memory", max(0, int(per_rank * ACTIVATION_SHARE)))
+
+    def _prepare(self, prepare: Prepare) -> None:
+        layout, graph = prepare.layout, self._model.graph
+        own = layout.grains(self._link.rank)
+        cluster = self._clusters[prepare.batch_size, layout.trains] = Cluster(
+            layout,
+            lanes=self._lanes or lanes_for(graph, layout.plan.samples, len(own), self._link.host_ranks),
+            swarmx=Remote(layout.deal.grains, own, self._panels, self._link),
+            seed=self._model.seed,
+            rank=self._link.rank,
+            apart=self._model.apart,
+        )
+        cluster.multiply_with(self._gemm)
+
+    def _multiply_with(self, gemm: SetGemm) -> None:
+        self._gemm = choose_gemm(gemm.name)
+        for cluster in self._clusters.values():
+            cluster.multiply_with(self._gemm)
+
+    def _read(self, read: Read) -> None:
+        cluster = self._clusters[read.sampler.batch_size, read.trains]
+
+        def count(_: int, tokens: int) -> int:
+            self._link.send(0, f"tokens {read.stream}", tokens)
+            return tokens
+
+        share = Share(read.stream, cluster.own_samples, count)
+        worker = InputWorker(self._data[read.where], read.sampler, read.first, read.batches, share=share)
+        self._inputs[read.stream] = worker.__enter__()
+
+    def _stop_reading(self, stop: StopReading) -> None:
+        self._inputs.pop(stop.stream).__exit__()
+
+    def _go(self, go: Go) -> None:
+        batch = self._inputs[go.stream].next()
+        cluster = self._clusters[batch.size, go.trains]
+        cluster.expect_stream()
+        for wave in range(cluster.waves):
+            cluster.load(batch, wave, go.step, go.scale)
+            self._link.send(0, "losses", cluster.forward())
+            if self._link.receive(0, "next") is Next.DIAGNOSE:
+                self._link.send(0, "bad tensor", cluster.first_bad_tensor())
+                return
+            if go.trains:
+                cluster.backward()
+                self._link.send(0, "backward")

@@ -1,0 +1,78 @@
+"""A rank of a run other than the first: it reads its share of the data, and does what rank 0 tells it."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NoReturn
+
+import numpy as np
+
+import cstool
+from cstool.errors import ClusterError
+from cstool.machine.data_sets import DataSets, open_data_sets
+from cstool.machine.ranks.link import Link
+from cstool.machine.ranks.orders import Identify
+from cstool.machine.ranks.worker import Opened, Worker
+from cstool.params import Params
+
+SAMPLES_COMPARED = 16
+"""of each data set, evenly spread, by which ranks tell whether theirs are the same"""
+
+
+def follow(trainers: Sequence[Params], mode: str, lanes: int | None, link: Link) -> NoReturn:
+    """Follow rank 0.
+
+    Args:
+        trainers: as rank 0 has them
+        mode: of the run
+        lanes: host threads; None to choose
+
+    Raises:
+        ToldElsewhere: the run is over
+        CstoolError: what this rank lacks
+    """
+
+    def open_trainer(number: int, stack: ExitStack) -> Opened:
+        params = trainers[number]
+        data = open_data_sets(params, mode, stack)
+        return Opened({found.where: found.samples for found in data.all}, identity(params, data))
+
+    with Worker(link, open_trainer, lanes) as worker:
+        worker.serve()
+
+
+def identity(params: Params, data: DataSets) -> dict[str, str]:
+    """What all ranks must have alike: by name a version, or a digest."""
+    found = {"version of cstool": cstool.__version__, "params": _digest(json.dumps(params.resolved(), default=str))}
+    for each in data.all:
+        count = each.samples.sample_count
+        numbers = np.unique(np.linspace(0, count - 1, min(count, SAMPLES_COMPARED)).astype(np.int64))
+        arrays = {name: np.empty((len(numbers), *f.shape), f.dtype) for name, f in each.samples.fields.items()}
+        each.samples.read(numbers, arrays)
+        parts = b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays))
+        found[f"samples of {each.where.rpartition(' ')[2]}"] = f"{count} {_digest(parts)}"
+    return found
+
+
+def check_alike(params: Params, data: DataSets, trainer: int, link: Link) -> None:
+    """Check, at rank 0, that the others have the same program, params and samples.
+
+    Raises:
+        ClusterError: naming the first rank and what differs
+    """
+    here = identity(params, data)
+    for rank in range(1, link.ranks):
+        link.send(rank, "order", Identify(trainer))
+    for rank in range(1, link.ranks):
+        there = link.receive(rank, "identity")
+        for what, value in here.items():
+            if there.get(what) != value:
+                raise ClusterError(
+                    f"rank {rank}: the {what} must be as rank 0 has it, {value}, got {there.get(what, 'none')}",
+                    "every host needs the same cstool, the same params file and the same data",
+                )
+
+
+def _digest(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
