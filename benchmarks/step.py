@@ -91,7 +91,7 @@ def random_batch(vocab_size: int, batch_size: int) -> Batch:
         "labels": tokens[:, 1:].copy(),
         "mask": np.ones((batch_size, SEQUENCE_LENGTH), np.float32),
     }
-    return Batch(0, arrays, samples=batch_size, tokens=batch_size * SEQUENCE_LENGTH)
+    return Batch(0, arrays, samples=batch_size, tokens=batch_size * SEQUENCE_LENGTH, size=batch_size)
 
 
 def main() -> None:

@@ -95,7 +95,7 @@ def random_batch(graph: Graph, batch_size: int, *, seed: int = 1, masked: float 
             arrays[tensor.name] = rng.integers(0, 10, shape, dtype=np.int32)
         else:
             arrays[tensor.name] = rng.standard_normal(shape).astype(np.float32)
-    return Batch(0, arrays, batch_size, int(np.count_nonzero(arrays["mask"])))
+    return Batch(0, arrays, batch_size, int(np.count_nonzero(arrays["mask"])), batch_size)
 
 
 def save(path: Path, appliance: Appliance, position: Position, **choices: Any) -> int:

@@ -213,7 +213,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_grains():
         parts = []
         for i in range(6):
             arrays = {name: array[i : i + 1] for name, array in batch.arrays.items()}
-            parts.append(run(alone, Batch(0, arrays, 1, 1), step=1, scale=1.0))
+            parts.append(run(alone, Batch(0, arrays, 1, 1, 1), step=1, scale=1.0))
     assert whole == LossResult(pytest.approx(sum(part.total for part in parts)), sum(part.correct for part in parts))
 
 
