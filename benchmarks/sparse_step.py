@@ -103,7 +103,7 @@ def main() -> None:
         print(f"{'all ops':{width}}{sum(before.values()):8.3f}{sum(after.values()):8.3f}")
         for name, machine in (("dense", dense_machine), ("sparse", sparse_machine)):
             memory = {k: f"{v / 2**20:,.0f} MiB" for k, v in machine.memory_account().items()}
-            print(f"{name}: streamed {machine.clusters[0].streamed_bytes / 2**20:,.0f} MiB a step; {memory}")
+            print(f"{name}: streamed {machine.streamed_bytes(machine.clusters[0]) / 2**20:,.0f} MiB a step; {memory}")
 
 
 if __name__ == "__main__":

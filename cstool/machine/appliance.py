@@ -21,10 +21,9 @@ from cstool.kernels.gemm import Gemm
 from cstool.kernels.gemm_providers import choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
-from cstool.machine.budgets import ACTIVATION_SHARE, activation_budget_bytes, update_threads
+from cstool.machine.budgets import activation_budget_bytes, memoryx_bytes, update_threads
 from cstool.machine.cluster import Cluster
 from cstool.machine.grains import grain_samples, lanes_for
-from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
@@ -108,7 +107,10 @@ class Appliance:
         )
         self.link = link
         self.others = OtherRanks(link, self.memoryx)
-        taken_bytes = max(0, available_memory_bytes() - int(memory_bytes / ACTIVATION_SHARE))
+        if self.memoryx.arrays.file is None:
+            taken_bytes = memoryx_bytes(graph, optimizer, sparsity)
+        else:
+            taken_bytes = self.memoryx.arrays.file.cache.limit_bytes + (waiting_bytes or 0)
         self.others.order(Begin(graph, seed, self._apart, socket.gethostname(), taken_bytes))
         self._memory_bytes: list[int] = [memory_bytes // link.host_ranks, *self.others.answers("memory")]
         """for activations, by rank [bytes]"""

@@ -26,13 +26,7 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
     Raises:
         ClusterError: everything else does not fit
     """
-    free_bytes = available_memory_bytes()
-    need_bytes = state_bytes(graph, optimizer, sparsity)
-    if optimizer is not None:
-        # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
-        rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
-        gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
-        need_bytes += gradients_bytes + gradients_bytes // 4
+    free_bytes, need_bytes = available_memory_bytes(), memoryx_bytes(graph, optimizer, sparsity)
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
@@ -40,6 +34,17 @@ def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity:
             "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
         )
     return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
+
+
+def memoryx_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
+    """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes]."""
+    need_bytes = state_bytes(graph, optimizer, sparsity)
+    if optimizer is None:
+        return need_bytes
+    # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
+    rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
+    gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
+    return need_bytes + gradients_bytes + gradients_bytes // 4
 
 
 def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:

@@ -67,7 +67,9 @@ def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: A
         systems = appliance.prepare(len(ids), trains=False)
         load_state(reader, appliance.memoryx, states=ALL_STATES, strict=True)
         mask = np.ones(ids.shape, np.float32)
-        appliance.evaluate(Batch(0, {"input_ids": ids, "labels": labels, "mask": mask}, len(ids), ids.size, len(ids)), 0)
+        appliance.evaluate(
+            Batch(0, {"input_ids": ids, "labels": labels, "mask": mask}, len(ids), ids.size, len(ids)), 0
+        )
         slots = sorted((slot for csx in systems.csx for slot in csx.slots), key=lambda slot: slot.grain or 0)
         final = np.concatenate([slot.arrays["final"] for slot in slots])
         losses = np.concatenate([slot.arrays["loss"].reshape(-1) for slot in slots])

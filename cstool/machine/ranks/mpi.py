@@ -99,7 +99,7 @@ class MpiLink:
         if self._is_lost and self._error is not None:
             raise self._error
         forms = [Form(array.shape, array.dtype.name) for array in arrays]
-        message = _Leaving(to, _packed((kind, body, forms)), arrays, Future())
+        message = _Leaving(to, packed((kind, body, forms)), arrays, Future())
         # A handler of a signal may be what sends: it must not wait for a lock.
         self._to_leave.append(message)
         return message.left
@@ -279,7 +279,7 @@ class MpiLink:
             self.send(rank, "beat")
 
 
-def _packed(content: Any) -> bytes:
+def packed(content: Any) -> bytes:
     """Content as bytes; mappings that nobody may change, which a graph has, are no plain data to `pickle`."""
     written = io.BytesIO()
     pickler = pickle.Pickler(written)

@@ -115,7 +115,7 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
     in_waves = {"memory_bytes": 5 * slot_bytes - 1, "recompute": "never", "num_csx": 5}
     with machine(graph, 5, **in_waves) as appliance:
         systems = appliance.training_cluster
-        assert (systems.waves, systems.deal.slots) == (2, [0, 1, 1, 1, 1])
+        assert (systems.waves, systems.layout.deal.slots) == (2, [0, 1, 1, 1, 1])
     assert check_gradients(graph, 5, 5, directions=1, lanes=2, **in_waves) <= LOSS
 
 
@@ -314,4 +314,4 @@ def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory():
     slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
     with Appliance(GRAPH, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **USUAL) as appliance:
         evaluation = appliance.prepare(4, trains=False)
-    assert (evaluation.waves, evaluation.deal.slots) == (2, [2])
+    assert (evaluation.waves, evaluation.layout.deal.slots) == (2, [2])

@@ -12,8 +12,9 @@ from cstool.kernels.call import LossResult, Weights
 from cstool.machine.cluster import Cluster
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import Lane, Pace
-from cstool.machine.memoryx.memoryx import MemoryX
+from cstool.machine.layout import lay_out
 from cstool.machine.plan import make_plan
+from cstool.machine.swarmx import InProcess
 from cstool.machine.timeline import layers_of
 from tests.models import decoder
 from tests.patience import within_patience
@@ -37,18 +38,16 @@ def systems(
 ) -> Iterator[Cluster]:
     """Lend systems with grains of one sample."""
     with machine(GRAPH, 4) as appliance:
-        found = Cluster(
+        layout = lay_out(
             GRAPH,
             grain=1,
             grains=grains,
             num_csx=num_csx,
-            lanes=lanes,
-            memoryx=appliance.memoryx,
-            seed=3,
             trains=trains,
-            memory_bytes=memory_bytes,
+            memory_bytes=[memory_bytes],
             recompute=recompute,
         )
+        found = Cluster(layout, lanes=lanes, swarmx=InProcess(grains, appliance.memoryx), seed=3)
         yield found
         found.close()
 
@@ -59,7 +58,7 @@ def run(found: Cluster, batch: Batch, *, step: int, scale: float) -> LossResult:
     losses: dict[int, LossResult] = {}
     for wave in range(found.waves):
         found.load(batch, wave, step, scale)
-        losses |= found.forward(step)
+        losses |= found.forward()
         if found.trains:
             found.backward()
     return LossResult(sum(loss.total for loss in losses.values()), sum(loss.correct for loss in losses.values()))
@@ -114,7 +113,7 @@ def test_grains_are_dealt_to_the_systems_in_order_and_taken_in_waves_when_memory
 def test_memory_that_holds_all_grains_makes_one_wave_else_they_are_of_nearly_equal_size(num_csx, slots, waves, held):
     """Five slots fit, but two waves of three leave none nearly empty."""
     with systems(grains=6, num_csx=num_csx, memory_bytes=slots * SLOT_BYTES) as found:
-        assert (found.waves, found.deal.slots, found.activation_bytes) == (waves, held, sum(held) * SLOT_BYTES)
+        assert (found.waves, found.layout.deal.slots, found.activation_bytes) == (waves, held, sum(held) * SLOT_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +134,8 @@ def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_t
     with systems(grains=6, num_csx=1, memory_bytes=memory_bytes, recompute=recompute) as found:
         assert (len(found.plan.timeline.recomputed), found.waves) == (layers, waves)
         slot_bytes = RECOMPUTED_BYTES if layers else SLOT_BYTES
-        assert (found.plan.slot_bytes, found.whole_slot_bytes) == (slot_bytes, SLOT_BYTES)
-        assert found.activation_bytes == sum(found.deal.slots) * slot_bytes
+        assert (found.plan.slot_bytes, found.layout.whole_slot_bytes) == (slot_bytes, SLOT_BYTES)
+        assert found.activation_bytes == sum(found.layout.deal.slots) * slot_bytes
 
 
 @pytest.mark.parametrize("recompute", ["auto", "always", "never"])
@@ -172,15 +171,16 @@ def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(monkeypatch,
     with systems(memory_bytes=memory_bytes, recompute="always") as found, monkeypatch.context() as patch:
         assert found.waves == waves
         acquired: list[Panel] = []
-        memoryx = found._memoryx
+        acquire = found.swarmx.acquire
 
-        def acquire(panel: Panel) -> Weights:
+        def counted(panel: Panel) -> Weights:
             acquired.append(panel)
-            return MemoryX.acquire(memoryx, panel)
+            return acquire(panel)
 
-        patch.setattr(memoryx, "acquire", acquire)
+        patch.setattr(found.swarmx, "acquire", counted)
         run(found, random_batch(GRAPH, 6), step=1, scale=1.0)
-    assert found.streamed_bytes == found.dense_streamed_bytes == sum(4 * panel.size for panel in acquired)
+    assert found.stream == tuple(acquired)
+    assert found.dense_streamed_bytes == sum(4 * panel.size for panel in acquired)
     # The matrix that ends a layer does not run forward again, nor does the last layer.
     times = {panel.weight: acquired.count(panel) // waves for panel in acquired}
     layer = "transformer_decoder.layers.{}.ffn.ffn.{}.linear_layer.weight"

@@ -85,12 +85,16 @@ def test_every_grain_is_dealt_once_in_order_and_shares_are_nearly_equal(grain_co
     assert deal.slots == [max(map(len, shares)) for shares in zip(*waves, strict=True)]
 
 
-@given(COUNTS, COUNTS, COUNTS)
-def test_there_are_as_few_waves_as_there_is_room_for(grain_count, num_csx, room):
-    deal = deal_grains(grain_count, num_csx, room)
-    assert sum(deal.slots) <= room
-    for waves in range(1, deal.waves):
-        assert sum(Deal(grain_count, num_csx, waves).slots) > room
+@given(COUNTS, COUNTS, st.lists(st.integers(0, 12), min_size=1, max_size=4))
+def test_there_are_as_few_waves_as_every_rank_has_room_for(grain_count, num_csx, rooms):
+    def fits(deal: Deal) -> bool:
+        ends = [num_csx * rank // len(rooms) for rank in range(len(rooms) + 1)]
+        return all(sum(deal.slots[a:b]) <= room for a, b, room in zip(ends, ends[1:], rooms, strict=False))
+
+    deal = deal_grains(grain_count, num_csx, rooms)
+    waves = grain_count + 1 if deal is None else deal.waves
+    assert deal is None or fits(deal)
+    assert not any(fits(Deal(grain_count, num_csx, fewer)) for fewer in range(1, waves))
 
 
 def test_systems_that_get_theirs_in_different_waves_need_more_slots_than_a_wave_has_grains():
@@ -100,4 +104,4 @@ def test_systems_that_get_theirs_in_different_waves_need_more_slots_than_a_wave_
         [[], [2], [], [3], [4]],
     ]
     assert deal.slots == [0, 1, 1, 1, 1]
-    assert [deal_grains(5, 5, room).waves for room in (1, 2, 3, 4, 5)] == [5, 3, 3, 2, 1]
+    assert [deal_grains(5, 5, [room]).waves for room in (1, 2, 3, 4, 5)] == [5, 3, 3, 2, 1]

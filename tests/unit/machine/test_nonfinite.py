@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from cstool.ir import Graph, _graph
-from cstool.machine.cluster import first_bad_tensor
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import array_of, machine, random_batch, set_array
 
@@ -40,7 +39,7 @@ def look_in(
             set_array(appliance, f"model.{poison}", values)
         systems = appliance.prepare(4, trains=True)
         systems.load(batch, 0, 1, 1.0)
-        return first_bad_tensor(systems.plan, systems.filled_slots, appliance.memoryx)
+        return str(systems.first_bad_tensor())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

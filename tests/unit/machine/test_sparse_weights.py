@@ -11,7 +11,6 @@ from cstool.ir import Graph, _graph
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine import budgets
 from cstool.machine.appliance import Appliance
-from cstool.machine.cluster import first_bad_tensor
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import UNEVEN
 from cstool.optimizers import make_optimizer
@@ -330,4 +329,4 @@ def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value):
         sparse.write(f"model.{SMALL}", numbers)
         systems = machine.prepare(4, trains=False)
         systems.load(random_batch(GRAPH, 4), 0, 1, 1.0)
-        assert first_bad_tensor(systems.plan, systems.filled_slots, machine.memoryx) == f"weight {SMALL}"
+        assert str(systems.first_bad_tensor()) == f"weight {SMALL}"

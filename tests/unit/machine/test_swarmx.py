@@ -12,7 +12,7 @@ from cstool.ir import Panel
 from cstool.kernels.call import Payload, Rows
 from cstool.machine.buffers import BufferPool
 from cstool.machine.recorder import OFF, LaneTape
-from cstool.machine.swarmx import InProcess
+from cstool.machine.swarmx import InProcess, Node
 
 UNTAPED = LaneTape(OFF, 0, [])
 PANEL = Panel("w", 0, 0, 3, (3, 2))
@@ -36,7 +36,7 @@ def hand_in(swarmx: InProcess, leaf: int, gradient: np.ndarray, op: str = "op") 
     """Hand in a gradient as a lane does: in a buffer of the pool."""
     buffer = swarmx.buffers.take(gradient.shape)
     buffer[:] = gradient
-    swarmx.reduce(PANEL, op, leaf, buffer, UNTAPED)
+    swarmx.reduce(PANEL, op, Node(0, leaf), buffer, UNTAPED)
 
 
 def summing(grains: int) -> tuple[InProcess, list[tuple[str, Payload]]]:
@@ -89,8 +89,8 @@ def test_sums_of_two_ops_for_one_panel_stay_apart():
 
 def test_sparse_rows_are_merged():
     swarmx, sums = summing(2)
-    swarmx.reduce(PANEL, "op", 0, Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)), UNTAPED)
-    swarmx.reduce(PANEL, "op", 1, Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)), UNTAPED)
+    swarmx.reduce(PANEL, "op", Node(0, 0), Rows(np.array([0, 2]), np.array([[1, 1], [2, 2]], np.float32)), UNTAPED)
+    swarmx.reduce(PANEL, "op", Node(0, 1), Rows(np.array([1, 2]), np.array([[5, 5], [6, 6]], np.float32)), UNTAPED)
     [(_, found)] = sums
     assert found.indices.tolist() == [0, 1, 2]
     assert found.values.tolist() == [[1, 1], [5, 5], [8, 8]]
@@ -103,7 +103,7 @@ def test_buffers_come_back_so_that_later_steps_allocate_nothing(grains):
     allocated = []
     for _ in range(3):
         for leaf in range(grains):
-            swarmx.reduce(PANEL, "op", leaf, pool.take(PANEL.shape), UNTAPED)
+            swarmx.reduce(PANEL, "op", Node(0, leaf), pool.take(PANEL.shape), UNTAPED)
         allocated.append(pool.allocated_bytes)
     assert allocated[0] == allocated[2]
 

@@ -1,0 +1,89 @@
+"""Links between ranks that are threads of one process, for tests: messages are copied, as a network does."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from cstool.machine.ranks.link import Form, Hear, Place, place_anew
+from cstool.machine.ranks.mpi import packed
+
+
+class ThreadLink:
+    """See `Link`. A thread of each rank delivers what is sent to it."""
+
+    def __init__(self, rank: int, world: list[ThreadLink]) -> None:
+        self.rank, self.host_ranks, self.sent_bytes = rank, 1, 0
+        self._world = world
+        self._lock = threading.Lock()
+        self._heard: dict[str, tuple[Hear, Place]] = {}
+        self._inboxes: defaultdict[tuple[int, str], queue.SimpleQueue[Any]] = defaultdict(queue.SimpleQueue)
+        self._told: list[Callable[[BaseException], None]] = []
+        self._error: BaseException | None = None
+        self._thread = ThreadPoolExecutor(1)
+
+    @property
+    def ranks(self) -> int:
+        return len(self._world)
+
+    def send(self, to: int, kind: str, body: Any = None, arrays: Sequence[np.ndarray] = ()) -> Future[None]:
+        left: Future[None] = Future()
+        self.sent_bytes += sum(array.nbytes for array in arrays)
+        self._world[to]._thread.submit(self._world[to]._take, self.rank, kind, packed(body), arrays, left)
+        return left
+
+    def _take(self, sender: int, kind: str, body: bytes, arrays: Sequence[np.ndarray], left: Future[None]) -> None:
+        said = pickle.loads(body)
+        with self._lock:
+            hear, place = self._heard.get(kind, (None, place_anew))
+            if hear is None:
+                self._inboxes[sender, kind].put(said)
+                left.set_result(None)
+                return
+        placed = place(said, [Form(array.shape, array.dtype.name) for array in arrays])
+        for to, array in zip(placed, arrays, strict=True):
+            np.copyto(to, array)
+        left.set_result(None)
+        hear(sender, said, placed)
+
+    def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
+        with self._lock:
+            self._heard[kind] = hear, place
+
+    def on_failure(self, tell: Callable[[BaseException], None]) -> None:
+        self._told.append(tell)
+
+    def receive(self, sender: int, kind: str) -> Any:
+        with self._lock:
+            inbox = self._inboxes[sender, kind]
+            if self._error is not None:
+                raise self._error
+        found = inbox.get(timeout=60)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = error
+            for inbox in self._inboxes.values():
+                inbox.put(error)
+        for tell in self._told:
+            tell(error)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+
+def linked(ranks: int) -> list[ThreadLink]:
+    """The links of so many ranks."""
+    world: list[ThreadLink] = []
+    world += [ThreadLink(rank, world) for rank in range(ranks)]
+    return world

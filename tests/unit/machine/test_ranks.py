@@ -1,0 +1,277 @@
+"""Several ranks train as one: the same bits, wherever the systems are. Here ranks are threads of this process."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.data import Field, Sampler
+from cstool.errors import ClusterError, NonFiniteError, ToldElsewhere
+from cstool.ir import Graph, _graph
+from cstool.machine.appliance import Appliance
+from cstool.machine.buffers import BufferPool
+from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.plan import make_plan
+from cstool.machine.ranks.worker import Opened, Worker
+from cstool.machine.recorder import OFF, LaneTape
+from cstool.machine.swarmx import GradientTree, Node
+from cstool.optimizers import make_optimizer
+from cstool.params import AdamW
+from cstool.store import FileStore
+from tests.models import decoder, fc_mnist
+from tests.patience import within_patience
+from tests.unit.machine.links import ThreadLink, linked
+from tests.unit.machine.machines import USUAL, arrays_of, randomize, set_array
+from tests.unit.machine.test_sparse_weights import group
+
+BATCH = 12
+WHERE = "params.yaml: trainer.fit.train_dataloader"
+GRAPH = decoder(layers=2, dropout=0.1)
+LINEAR = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
+
+
+class Samples:
+    """A data set of random numbers for a graph; sample i follows from i alone."""
+
+    def __init__(self, graph: Graph, sample_count: int = 30) -> None:
+        rng = np.random.default_rng(5)
+        self.sample_count = sample_count
+        self.fields: Mapping[str, Field] = {t.name: Field(t.shape, t.dtype) for t in graph.inputs}
+        self.arrays = {
+            name: rng.integers(0, 2 if name == "mask" else 10, (sample_count, *of.shape)).astype(of.dtype)
+            for name, of in self.fields.items()
+        }
+        self.read_samples: set[int] = set()
+
+    def read(self, indices: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
+        self.read_samples |= set(indices.tolist())
+        for name, array in self.arrays.items():
+            out[name][:] = array[indices]
+
+
+@dataclass
+class Came:
+    """What training came to."""
+
+    losses: list[float] = field(default_factory=list)
+    norms: list[float | None] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    evaluated: list[tuple[float, int]] = field(default_factory=list)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@contextmanager
+def others(links: list[ThreadLink], samples: list[Samples], lanes: int) -> Iterator[None]:
+    """Have the other ranks work, and let them go."""
+
+    def serve(rank: int) -> None:
+        def open_trainer(_: int, __: ExitStack) -> Opened:
+            return Opened({WHERE: samples[rank]}, {})
+
+        with Worker(links[rank], open_trainer, lanes) as worker, pytest.raises(ToldElsewhere):
+            worker.serve()
+
+    with ThreadPoolExecutor(max(1, len(links) - 1)) as threads:
+        serving = [threads.submit(serve, rank) for rank in range(1, len(links))]
+        try:
+            yield
+        finally:
+            for link in links[1:]:
+                link.fail(ToldElsewhere(0))
+            for future in serving:
+                future.result()
+            for link in links:
+                link.close()
+
+
+def train(
+    graph: Graph, ranks: int, *, num_csx: int = 4, steps: int = 3, lanes: int = 2, **more: Any
+) -> tuple[Came, list[Samples], list[ThreadLink]]:
+    """Train for some steps, and evaluate at the end."""
+    came, links, samples = Came(), linked(ranks), [Samples(graph) for _ in range(ranks)]
+    optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
+    usual: dict[str, Any] = {**USUAL, "optimizer": optimizer, "lanes": lanes, "num_csx": num_csx, **more}
+    with others(links, samples, lanes), Appliance(graph, link=links[0], **usual) as appliance:
+        # The number of a trainer, by which the others open their data.
+        for rank in range(1, ranks):
+            links[0].send(rank, "order", _identify())
+            links[0].receive(rank, "identity")
+        for trains in (True, False):
+            appliance.prepare(BATCH, trains=trains)
+        appliance.memoryx.initialize(1)
+        appliance.memoryx.reserve()
+        if not appliance.memoryx.arrays.sparse:
+            randomize(appliance)
+        sampler = Sampler(samples[0].sample_count, BATCH, True, 1, False)
+        with appliance.reading(WHERE, samples[0], sampler, 0, steps, trains=True) as worker:
+            for step in range(1, steps + 1):
+                batch = worker.next()
+                trained = appliance.train_step(batch, step, 0.01)
+                came.losses.append(trained.loss)
+                came.norms.append(trained.gradient_norm)
+                came.tokens.append(batch.tokens)
+        with appliance.reading(WHERE, samples[0], sampler, 0, 2, trains=False) as worker:
+            came.evaluated = [tuple(appliance.evaluate(worker.next(), steps)) for _ in range(2)]
+        came.weights = arrays_of(appliance, "model.")
+    return came, samples, links
+
+
+def _identify() -> Any:
+    from cstool.machine.ranks.orders import Identify
+
+    return Identify(0)
+
+
+def assert_same(found: Came, expected: Came) -> None:
+    assert (found.losses, found.norms, found.tokens) == (expected.losses, expected.norms, expected.tokens)
+    assert found.evaluated == expected.evaluated
+    for name, values in expected.weights.items():
+        np.testing.assert_array_equal(found.weights[name], values, err_msg=name)
+
+
+@pytest.fixture(autouse=True)
+def _small_panels(monkeypatch) -> None:
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(("num_csx", "lanes"), [(4, 1), (6, 2), (12, 3)])
+def test_ranks_learn_as_one(ranks, num_csx, lanes):
+    expected, _, _ = train(GRAPH, 1, num_csx=num_csx)
+    assert_same(within_patience(lambda: train(GRAPH, ranks, num_csx=num_csx, lanes=lanes))[0], expected)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"max_gradient_norm": 0.5}, id="clipped"),
+        pytest.param({"recompute": "always"}, id="recomputed"),
+        pytest.param(
+            {"memory_bytes": 12 * make_plan(GRAPH, 1, trains=True).slot_bytes, "recompute": "never"}, id="waves"
+        ),
+        pytest.param({"sparsity": SparsityRules({LINEAR: group(0.75)}, 3)}, id="sparse"),
+        pytest.param(
+            {"sparsity": SparsityRules({LINEAR: group(0.75, algorithm="rigl", update={"freq": 2})}, 3)}, id="rigl"
+        ),
+        pytest.param({"sparsity": SparsityRules({LINEAR: group(0.3, algorithm="dropconnect")}, 3)}, id="dropconnect"),
+    ],
+)
+def test_ranks_learn_as_one_whatever_is_asked_for(more):
+    expected, _, _ = train(GRAPH, 1, **more)
+    found, _, _ = within_patience(lambda: train(GRAPH, 3, **more))
+    assert_same(found, expected)
+
+
+def test_ranks_learn_as_one_with_memoryx_in_a_file(tmp_path):
+    found = [
+        train(
+            GRAPH, ranks, store=FileStore(tmp_path / f"{ranks}.h5", 2**20), max_gradient_norm=norm, waiting_bytes=2**16
+        )
+        for ranks, norm in ((1, None), (3, None))
+    ]
+    assert_same(found[1][0], found[0][0])
+
+
+def test_a_model_without_tokens_is_trained_by_ranks_too():
+    expected, _, _ = train(fc_mnist(), 1)
+    assert_same(train(fc_mnist(), 2)[0], expected)
+
+
+def test_a_rank_reads_the_samples_of_its_own_grains_alone():
+    _, samples, _ = train(GRAPH, 3, steps=1)
+    batch = Sampler(30, BATCH, True, 1, False).indices(0).tolist()
+    # Two batches more are read to evaluate: all samples of the data set but six, by one or the other.
+    read = [each.read_samples & set(batch) for each in samples]
+    assert sum(len(each) for each in read) >= BATCH
+    assert set(batch) == set().union(*read)
+    assert all(len(each.read_samples) < 30 for each in samples)
+
+
+def test_weights_go_to_each_rank_twice_and_one_sum_of_each_panel_comes_back():
+    """One rank's grains are a whole half of the tree, so what leaves it is as large as the weights."""
+    graph = decoder(layers=1, share_embedding_weights=False)
+    _, _, links = train(graph, 2, num_csx=2, steps=4)
+    _, _, fewer = train(graph, 2, num_csx=2, steps=3)
+    down, up = (long.sent_bytes - short.sent_bytes for long, short in zip(links, fewer, strict=True))
+    sizes = {name: 4 * weight.size for name, weight in graph.weights.items()}
+    embedding_bytes = sizes.pop("embedding_layer.word_embeddings.weight")
+    assert down == 2 * (sum(sizes.values()) + embedding_bytes)
+    # The gradient of the embedding is sent as the rows that are not zero, each with its number.
+    rows, rest = divmod(up - sum(sizes.values()), 4 + 4 * 8)
+    assert (0 < rows <= 10, rest) == (True, 0)
+
+
+def test_a_loss_that_is_not_finite_at_another_rank_is_found_there(tmp_path):
+    graph = decoder(layers=2)
+    links, samples = linked(2), [Samples(graph) for _ in range(2)]
+    norm = "transformer_decoder.layers.1.norm1.weight"
+    with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
+        links[0].send(1, "order", _identify())
+        links[0].receive(1, "identity")
+        appliance.prepare(BATCH, trains=False)
+        randomize(appliance)
+        set_array(appliance, f"model.{norm}", np.full(8, np.inf, np.float32))
+        sampler = Sampler(30, BATCH, False, 1, False)
+        with (
+            pytest.raises(NonFiniteError) as caught,
+            appliance.reading(WHERE, samples[0], sampler, 0, 1, trains=False) as worker,
+        ):
+            appliance.evaluate(worker.next(), 7)
+    assert caught.value.message == f"step 7: the loss is not finite; the first tensor that is not: weight {norm}"
+
+
+def test_what_goes_wrong_at_another_rank_ends_the_step_here():
+    graph = decoder()
+    links, samples = linked(2), [Samples(graph) for _ in range(2)]
+    with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
+        links[0].send(1, "order", _identify())
+        links[0].receive(1, "identity")
+        appliance.prepare(BATCH, trains=False)
+        randomize(appliance)
+        sampler = Sampler(30, BATCH, False, 1, False)
+        with appliance.reading(WHERE, samples[0], sampler, 0, 2, trains=False) as worker:
+            batch = worker.next()
+            links[0].fail(ClusterError("rank 1 on b: the disk is full"))
+            with pytest.raises(ClusterError, match="rank 1 on b: the disk is full"):
+                within_patience(lambda: [appliance.evaluate(batch, 0) for _ in range(50)])
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 17), st.integers(1, 5))
+def test_sums_that_ranks_make_of_their_own_leaves_have_the_bits_of_the_tree(data, grains, ranks):
+    """Each rank sends what it can sum no further, whichever grains are its own, and the tree of MemoryX adds up."""
+    owner = data.draw(st.lists(st.integers(0, ranks - 1), min_size=grains, max_size=grains))
+    order = data.draw(st.permutations(range(grains)))
+    rng = np.random.default_rng(grains)
+    leaves = [rng.standard_normal(6).astype(np.float32) * 10.0**i for i in range(grains)]
+    tape, panel = LaneTape(OFF, 0, []), _graph.Panel("w", 0, 0, 6, (6,))
+
+    def buffer_of(pool: BufferPool, leaf: int) -> np.ndarray:
+        buffer = pool.take((6,))
+        buffer[:] = leaves[leaf]
+        return buffer
+
+    pools = [BufferPool() for _ in range(ranks)]
+    trees = [
+        GradientTree(grains, pool, [leaf for leaf in range(grains) if owner[leaf] == rank])
+        for rank, pool in enumerate(pools)
+    ]
+    whole, alone = GradientTree(grains, BufferPool()), GradientTree(grains, BufferPool())
+    sums, expected = [], []
+    for leaf in order:
+        rank = owner[leaf]
+        found = trees[rank].add(panel, "op", Node(0, leaf), buffer_of(pools[rank], leaf), tape)
+        if found is not None:
+            mine = whole._buffers.take((6,))
+            mine[:] = found[1]
+            sums.append(whole.add(panel, "op", found[0], mine, tape))
+        expected.append(alone.add(panel, "op", Node(0, leaf), buffer_of(alone._buffers, leaf), tape))
+    [(_, total)] = [each for each in sums if each is not None]
+    [(_, straight)] = [each for each in expected if each is not None]
+    np.testing.assert_array_equal(total, straight)
