@@ -93,25 +93,25 @@ def in_one_process(work: RankWork, folder: Path, data: Path) -> Bits:
     return bits(run_file(work.file(folder, data, **{NUM_CSX: 1}), execution_mode="weight_streaming"))
 
 
-def on_ranks(ranks: int, files: Sequence[Path]) -> list[Bits]:
-    """The bits of params files, one after the other, on so many ranks.
+def mpirun(ranks: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run this Python with arguments on so many ranks.
 
     Raises:
-        AssertionError: they fail, with what they printed
+        AssertionError: that fails, with what was printed
     """
-    mpirun = Path(sys.executable).with_name("mpirun")
-    command = [str(mpirun), "-n", str(ranks), sys.executable, "-m", "tests.rank_works", "--files", *map(str, files)]
     project = str(Path(__file__).parents[1])
+    command = [str(Path(sys.executable).with_name("mpirun")), "-n", str(ranks), sys.executable, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": project}
     done = subprocess.run(
-        command,
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": project},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def on_ranks(ranks: int, files: Sequence[Path]) -> list[Bits]:
+    """The bits of params files, one after the other, on so many ranks."""
+    done = mpirun(ranks, "-m", "tests.rank_works", "--files", *files)
     return [(losses, digest) for losses, digest in json.loads(done.stdout.splitlines()[-1])]
 
 

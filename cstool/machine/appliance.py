@@ -30,7 +30,7 @@ from cstool.machine.layout import lay_out
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.ranks.link import ALONE, Link
-from cstool.machine.ranks.orders import Begin, Go, Next, OtherRanks, Prepare, SetGemm
+from cstool.machine.ranks.orders import Begin, Go, Next, OtherRanks, Prepare, Record, SetGemm
 from cstool.machine.recorder import OFF, Recorder
 from cstool.machine.swarmx import InProcess
 from cstool.optimizers import Optimizer
@@ -111,8 +111,8 @@ class Appliance:
             taken_bytes = memoryx_bytes(graph, optimizer, sparsity)
         else:
             taken_bytes = self.memoryx.arrays.file.cache.limit_bytes + (waiting_bytes or 0)
-        self.others.order(Begin(graph, seed, self._apart, socket.gethostname(), taken_bytes))
-        self._memory_bytes: list[int] = [memory_bytes // link.host_ranks, *self.others.answers("memory")]
+        begin = Begin(graph, seed, self._apart, socket.gethostname(), taken_bytes)
+        self._memory_bytes = [memory_bytes // link.host_ranks, *self.others.begin_model(begin)]
         """for activations, by rank [bytes]"""
         self.gemm = choose_gemm()
         """provider of products"""
@@ -288,6 +288,7 @@ class Appliance:
         """Have what happens in training taken down from now on, or no longer: then what is under way still is."""
         if recorder is not OFF:
             self.memoryx.record(recorder)
+            self.others.order(Record(recorder.first, recorder.last))
         self.training_cluster.record(recorder)
 
     def memory_account(self) -> Mapping[str, int]:

@@ -108,6 +108,13 @@ class Recorder:
         self._steps = self._new(Tape(""))
         self._of_thread = threading.local()
 
+    @classmethod
+    def of(cls, first: int, last: int) -> Recorder:
+        """A recorder of the steps from the first to the last, which is off."""
+        found = cls(0, 0)
+        found.first, found.last = first, last
+        return found
+
     def covers(self, step: int) -> bool:
         """Say whether a step is to be recorded."""
         return self.first <= step <= self.last

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cstool.brief import Brief
+from cstool.machine.ranks.orders import RankUse
 from cstool.run.report.file_traffic import FileTraffic
 
 
@@ -90,6 +91,8 @@ class RunResult(Brief):
     peak_resident_bytes: int = 0
     num_csx: int = 1
     lanes: int = 1
+    ranks: list[RankUse] = field(default_factory=list)
+    """what each did in training; none where all was in one process"""
     grain_samples: int = 1
     waves: int = 1
     recomputed: Recomputed | None = None

@@ -1,8 +1,14 @@
 """Runs on several ranks, under a real mpirun, have the bits of runs in one process."""
 
+import json
+import re
+from typing import Any
+
 import pytest
 
-from tests.rank_works import RankWork, differing
+from cstool.words import bytes_text
+from tests.end_to_end.runs import write_text
+from tests.rank_works import RankWork, differing, mpirun
 
 WORKS = [
     RankWork(2, 2, "gpt2", "dense", "clipped", "ram", "kept"),
@@ -24,3 +30,53 @@ WORKS = [
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_the_bits_do_not_depend_on_ranks(tmp_path, ranks):
     assert differing([work for work in WORKS if work.ranks == ranks], tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """What a run on two ranks printed, its `--json` and its trace; each rank has a half of the tree of 8 grains."""
+    folder = tmp_path_factory.mktemp("traced")
+    data = write_text(folder / "text" / "train", 150)
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 32}
+    file = WORKS[0].file(folder, data, init__loop={"max_steps": 5}, fit={"train_dataloader": loader})
+    trace = folder / "trace.json"
+    done = mpirun(2, "-m", "cstool", "run", "--params", file, "--trace", trace, "--json")
+    return done.stderr, json.loads(done.stdout), json.loads(trace.read_text())
+
+
+def test_the_summary_says_what_each_rank_sent_and_how_long_it_waited(traced):
+    log, result, _ = traced
+    [line] = [line for line in log.splitlines() if "INFO:     ranks " in line]
+    weights = 4 * result["parameters"]
+    found = re.fullmatch(
+        r".*  ranks +2 ranks on 1 host: rank 0 sent (.*) a step and waited [\d.]+%; "
+        r"rank 1 sent (.*) a step and waited [\d.]+%",
+        line,
+    )
+    assert found, line
+    sent = [rank["sent_bytes"] // 5 for rank in result["ranks"]]
+    # Weights go out twice, that of the embedding a second time for the output layer, and their gradients come back.
+    embedding = 4 * 64 * 32
+    assert sent[0] == 2 * (weights + embedding)
+    # Of the embedding itself they are rows with their numbers, here all of them.
+    assert sent[1] == weights + embedding + 4 * 64
+    assert [bytes_text(size) for size in sent] == [*found.groups()]
+    assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
+
+
+def test_the_trace_has_the_systems_of_all_ranks_on_one_clock(traced):
+    events = traced[2]["traceEvents"]
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X" and processes[event["pid"]].startswith("CSX")]
+    times = {
+        (processes[span["pid"]], lanes[span["tid"]]): [
+            each["ts"] for each in spans if each["tid"] == span["tid"] and each["args"]["step"] == 3
+        ]
+        for span in spans
+    }
+    assert {*times} >= {("CSX 0 (measured)", "lane 0: compute"), ("CSX 1 (measured)", "rank 1 lane 0: compute")}
+    # The same step is at the same time everywhere.
+    [step] = [event for event in events if event["name"] == "step 3"]
+    for found in times.values():
+        assert step["ts"] - 1e4 <= min(found) <= max(found) <= step["ts"] + step["dur"] + 1e4

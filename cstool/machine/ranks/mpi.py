@@ -100,7 +100,10 @@ class MpiLink:
             raise self._error
         forms = [Form(array.shape, array.dtype.name) for array in arrays]
         message = _Leaving(to, packed((kind, body, forms)), arrays, Future())
-        # A handler of a signal may be what sends: it must not wait for a lock.
+        if arrays:
+            with self._lock:
+                self.sent_bytes += sum(array.nbytes for array in arrays)
+        # A handler of a signal may be what sends, without arrays: it must not wait for a lock.
         self._to_leave.append(message)
         return message.left
 
@@ -204,7 +207,6 @@ class MpiLink:
                 if array.nbytes:
                     flat = array.reshape(-1).view(np.uint8)
                     message.requests.append(self._world.Isend([flat, self._mpi.BYTE], message.to, DATA))
-                    self.sent_bytes += array.nbytes
             self._leaving.append(message)
             posted = True
         return posted

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -18,7 +21,11 @@ from cstool.machine.layout import Layout
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.ranks.link import Link
 from cstool.machine.ranks.sending import ArrivingSums, Broadcast
+from cstool.machine.recorder import Tape
 from cstool.machine.swarmx import SwarmX
+
+CLOCK_LOOKS = 10
+"""how often the clock of another rank is looked at"""
 
 Array = np.ndarray[Any, Any]
 
@@ -85,6 +92,21 @@ class Go(NamedTuple):
     trains: bool
 
 
+class Record(NamedTuple):
+    """Take down what happens in the steps from the first to the last."""
+
+    first: int
+    last: int
+
+
+class TellTime(NamedTuple):
+    """Say what time it is on the clock of spans [s]."""
+
+
+class HandOver(NamedTuple):
+    """Hand over what was taken down."""
+
+
 class Next(Enum):
     """What comes after a wave went forward."""
 
@@ -92,6 +114,18 @@ class Next(Enum):
     """backward, where it trains, then the next wave"""
     DIAGNOSE = "diagnose"
     """a loss is not finite: where did that begin?"""
+
+
+@dataclass
+class RankUse:
+    """What a rank did in training so far."""
+
+    rank: int
+    host: str
+    waited_s: float = 0.0
+    """that a lane waited, on average, for panels or for other ranks [s]"""
+    sent_bytes: int = 0
+    """weights or gradients that left it [bytes]"""
 
 
 class OtherRanks:
@@ -102,12 +136,22 @@ class OtherRanks:
         self.broadcast = Broadcast(link, memoryx)
         self.sums = ArrivingSums(link, memoryx)
         self._ranks = range(1, link.ranks)
+        self.used = [RankUse(0, socket.gethostname())]
+        """by rank"""
+        self._waited_s, self._sent_before = 0.0, 0
         self._streams = 0
 
     def order(self, order: Any) -> None:
         """Have all of them do something."""
         for rank in self._ranks:
             self.link.send(rank, "order", order)
+
+    def begin_model(self, begin: Begin) -> list[int]:
+        """Have them get ready for a model; gives what memory each has for activations [bytes]."""
+        self.order(begin)
+        answers = self.answers("ready")
+        self.used[1:] = [RankUse(rank, host) for rank, (host, _) in zip(self._ranks, answers, strict=True)]
+        return [memory_bytes for _, memory_bytes in answers]
 
     def answers(self, kind: str) -> list[Any]:
         """Wait for an answer of each, by rank."""
@@ -130,6 +174,7 @@ class OtherRanks:
 
     def begin(self, swarmx: SwarmX, go: Go) -> None:
         """Have them run the next batch of a stream, and take their gradients to a SwarmX."""
+        self._waited_s, self._sent_before = 0.0, self.link.sent_bytes
         self.sums.begin(swarmx)
         self.order(go)
 
@@ -141,8 +186,10 @@ class OtherRanks:
     def losses(self) -> dict[int, LossResult]:
         """Losses of a wave, by the number of the grain."""
         found: dict[int, LossResult] = {}
+        began = time.perf_counter()
         for losses in self.answers("losses"):
             found |= losses
+        self._waited_s += time.perf_counter() - began
         return found
 
     def finish_backward(self) -> None:
@@ -151,8 +198,38 @@ class OtherRanks:
         Raises:
             BaseException: what went wrong with one
         """
-        self.answers("backward")
+        began = time.perf_counter()
+        for use, (waited_s, sent_bytes) in zip(self.used[1:], self.answers("backward"), strict=True):
+            use.waited_s += waited_s
+            use.sent_bytes += sent_bytes
         self.sums.finish()
+        self.used[0].waited_s += self._waited_s + time.perf_counter() - began
+        self.used[0].sent_bytes += self.link.sent_bytes - self._sent_before
+        self._waited_s, self._sent_before = 0.0, self.link.sent_bytes
+
+    def tapes(self) -> list[Tape]:
+        """What they took down, on the clock of this rank."""
+        found = []
+        for rank in self._ranks:
+            ahead_s = self._clock_ahead_s(rank)
+            self.link.send(rank, "order", HandOver())
+            for thread, spans in self.link.receive(rank, "tapes"):
+                tape = Tape(f"rank {rank} {thread}")
+                times = ((span, span.start_s - ahead_s, span.end_s - ahead_s) for span in spans)
+                tape.spans = [span._replace(start_s=start_s, end_s=end_s) for span, start_s, end_s in times]
+                found.append(tape)
+        return found
+
+    def _clock_ahead_s(self, rank: int) -> float:
+        """By how much the clock of a rank is ahead of this one's [s]: as the fastest of some answers says."""
+        looks: list[tuple[float, float]] = []
+        for _ in range(CLOCK_LOOKS):
+            asked_s = time.perf_counter()
+            self.link.send(rank, "order", TellTime())
+            there_s = self.link.receive(rank, "time")
+            here_s = time.perf_counter()
+            looks.append((here_s - asked_s, there_s - (asked_s + here_s) / 2))
+        return min(looks)[1]
 
     def close(self) -> None:
         """End the threads."""

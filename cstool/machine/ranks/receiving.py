@@ -1,6 +1,7 @@
 """SwarmX at a rank away from MemoryX: panels arrive ahead of need, and sums of gradients leave."""
 
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -36,6 +37,8 @@ class ArrivingPanels:
         self.buffers = BufferPool()
         self.lanes = 1
         """how many acquire each panel"""
+        self.waited_s = 0.0
+        """time that lanes waited for panels [s], summed over the lanes"""
         self._link = link
         self._error: BaseException | None = None
         self._arrived: defaultdict[Panel, deque[_Arrived]] = defaultdict(deque)
@@ -63,7 +66,7 @@ class ArrivingPanels:
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend a panel once it is here: to each lane each of its arrivals."""
-        me = threading.get_ident()
+        me, began = threading.get_ident(), time.perf_counter()
         with self._changed:
             waiting = self._arrived[panel]
             self._changed.wait_for(lambda: self._error is not None or any(me not in each.acquired for each in waiting))
@@ -74,6 +77,7 @@ class ArrivingPanels:
             if len(found.acquired) == self.lanes:
                 waiting.remove(found)
             self._held[me, panel] = found
+            self.waited_s += time.perf_counter() - began
             return found.weights
 
     def release(self, panel: Panel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple, NoReturn
@@ -18,9 +19,23 @@ from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import InputWorker, Share
 from cstool.machine.prepare import prepare_kernels
 from cstool.machine.ranks.link import Link
-from cstool.machine.ranks.orders import Begin, CompileKernels, Go, Identify, Next, Prepare, Read, SetGemm, StopReading
+from cstool.machine.ranks.orders import (
+    Begin,
+    CompileKernels,
+    Go,
+    HandOver,
+    Identify,
+    Next,
+    Prepare,
+    Read,
+    Record,
+    SetGemm,
+    StopReading,
+    TellTime,
+)
 from cstool.machine.ranks.receiving import ArrivingPanels, Remote
 from cstool.machine.ranks.sending import WINDOW_BYTES
+from cstool.machine.recorder import OFF, Recorder
 from cstool.progress import Silent
 
 
@@ -48,6 +63,7 @@ class Worker:
         self._gemm = choose_gemm()
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._inputs: dict[int, InputWorker] = {}
+        self._recorder = OFF
         self._stack = ExitStack()
         self._stack.enter_context(one_blas_thread())
 
@@ -77,6 +93,9 @@ class Worker:
             Read: self._read,
             StopReading: self._stop_reading,
             Go: self._go,
+            Record: self._record,
+            TellTime: self._tell_time,
+            HandOver: self._hand_over,
         }
         while True:
             order = self._link.receive(0, "order")
@@ -96,7 +115,8 @@ class Worker:
         if begin.host == socket.gethostname():
             free_bytes -= begin.taken_bytes
         per_rank = free_bytes // self._link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.graph)
-        self._link.send(0, "memory", max(0, int(per_rank * ACTIVATION_SHARE)))
+        memory_bytes = max(0, int(per_rank * ACTIVATION_SHARE))
+        self._link.send(0, "ready", (socket.gethostname(), memory_bytes))
 
     def _prepare(self, prepare: Prepare) -> None:
         layout, graph = prepare.layout, self._model.graph
@@ -133,6 +153,10 @@ class Worker:
     def _go(self, go: Go) -> None:
         batch = self._inputs[go.stream].next()
         cluster = self._clusters[batch.size, go.trains]
+        waited_s, sent_bytes = self._panels.waited_s, self._link.sent_bytes
+        if go.trains:
+            self._recorder.is_on = self._recorder.covers(go.step)
+            self._recorder.step = go.step
         cluster.expect_stream()
         for wave in range(cluster.waves):
             cluster.load(batch, wave, go.step, go.scale)
@@ -142,4 +166,18 @@ class Worker:
                 return
             if go.trains:
                 cluster.backward()
-                self._link.send(0, "backward")
+                waited, waited_s = self._panels.waited_s - waited_s, self._panels.waited_s
+                sent, sent_bytes = self._link.sent_bytes - sent_bytes, self._link.sent_bytes
+                self._link.send(0, "backward", (waited / len(cluster.lanes), sent))
+
+    def _record(self, record: Record) -> None:
+        self._recorder = Recorder.of(record.first, record.last)
+        for (_, trains), cluster in self._clusters.items():
+            if trains:
+                cluster.record(self._recorder)
+
+    def _tell_time(self, _: TellTime) -> None:
+        self._link.send(0, "time", time.perf_counter())
+
+    def _hand_over(self, _: HandOver) -> None:
+        self._link.send(0, "tapes", [(tape.thread, tape.spans) for tape in self._recorder.tapes if tape.spans])

@@ -40,6 +40,8 @@ def recorded(session: Session, start: int, last: int) -> Iterator[Recorder]:
         except TraceError as error:
             log.warning(error.message)
         raise
+    if recorder.step:
+        recorder.tapes += session.appliance.others.tapes()
     _write(session, recorder)
 
 

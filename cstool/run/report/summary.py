@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from cstool.data import tokenizer_of
@@ -81,6 +82,7 @@ def result_of(session: Session) -> RunResult:
         peak_resident_bytes=peak_resident_bytes(),
         num_csx=params.num_csx,
         lanes=len(cluster.lanes),
+        ranks=[replace(use) for use in appliance.others.used] if appliance.link.ranks > 1 else [],
         grain_samples=cluster.plan.samples,
         waves=cluster.waves,
         recomputed=Recomputed(layers, cluster.plan.slot_bytes, cluster.layout.whole_slot_bytes) if layers else None,
@@ -125,10 +127,21 @@ def _rows(session: Session, result: RunResult) -> Iterator[tuple[str, str]]:
             step += f"; {modelled.step_s:.3g} s modelled for {result.num_csx} x {modelled.system}"
             step += f", {modelled.execution_mode}"
         yield "step", step
+    if result.ranks:
+        yield "ranks", _ranks(result)
     allocated = sum(result.memory_bytes.values())
     yield "memory", f"{bytes_text(result.peak_resident_bytes)} at the peak, {bytes_text(allocated)} of arrays in it"
     yield "files", ", ".join(_files(session, result))
     yield from result.commands.items()
+
+
+def _ranks(result: RunResult) -> str:
+    hosts = counted(len({use.host for use in result.ranks}), "host")
+    parts = []
+    for use in result.ranks if result.losses else ():
+        sent = bytes_text(use.sent_bytes // len(result.losses))
+        parts.append(f"rank {use.rank} sent {sent} a step and waited {use.waited_s / max(result.seconds, 1e-9):.1%}")
+    return f"{counted(len(result.ranks), 'rank')} on {hosts}{': ' if parts else ''}{'; '.join(parts)}"
 
 
 def _trained(session: Session, result: RunResult) -> str:
