@@ -31,7 +31,14 @@ GRADIENT_SHARE = 0.25
 
 
 def open_backing(
-    params: Params, graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, start: Start, lanes: int | None
+    params: Params,
+    graph: Graph,
+    optimizer: Optimizer | None,
+    sparsity: SparsityRules,
+    start: Start,
+    lanes: int | None,
+    *,
+    feeds: bool = False,
 ) -> tuple[FileStore | None, int | None]:
     """Open the store of a run, and say what gradients may take; None for both where MemoryX is in main memory.
 
@@ -39,6 +46,7 @@ def open_backing(
         params: of the run; its model_dir is there
         optimizer: None for an evaluation
         lanes: host threads; None to choose
+        feeds: whether panels are sent to other ranks, too
 
     Raises:
         ClusterError: the memory that a file may have is too small
@@ -50,7 +58,7 @@ def open_backing(
         chosen = "file" if need_bytes > FILE_SHARE * available_memory_bytes() else "ram"
     if chosen == "ram":
         return None, None
-    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes)
+    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, feeds)
     adopts = start.committed is not None and start.states == ALL_STATES
     path = params.model_dir / FILE_NAME
     if optimizer is None and not adopts:
@@ -73,7 +81,9 @@ def open_backing(
     return store, waiting_bytes
 
 
-def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None) -> tuple[int, int]:
+def _share(
+    memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None, feeds: bool
+) -> tuple[int, int]:
     """Share the memory of a file out: for rows, and for gradients that wait [bytes].
 
     Raises:
@@ -85,7 +95,8 @@ def _share(memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: 
     stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)
     largest = buffer_bytes(max(sizes))
     # Each lane has a panel, and what the slowest has yet to come for must not go; one more is on its way.
-    panels = 2 if threads == 1 else threads + 3
+    # What feeds other ranks holds panels like a lane.
+    panels = 2 if threads == 1 and not feeds else threads + feeds + 3
     least_bytes = largest * (panels + (optimizer is not None)) + stays_bytes + tiles_bytes
     if memory_bytes < least_bytes:
         raise ClusterError(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NoReturn
@@ -14,8 +15,10 @@ from cstool.machine.data_sets import DataSets, open_data_sets
 from cstool.machine.ranks.link import Link
 from cstool.machine.ranks.orders import Identify
 from cstool.machine.ranks.worker import Opened, Worker
+from cstool.machine.state import environment
 from cstool.params import Params
 
+log = logging.getLogger("cstool")
 SAMPLES_COMPARED = 16
 """of each data set, evenly spread, by which ranks tell whether theirs are the same"""
 
@@ -56,22 +59,32 @@ def identity(params: Params, data: DataSets) -> dict[str, str]:
 
 
 def check_alike(params: Params, data: DataSets, trainer: int, link: Link) -> None:
-    """Check, at rank 0, that the others have the same program, params and samples.
+    """Check, at rank 0, that the others have the same program, params and samples; warn of other versions and CPUs.
 
     Raises:
         ClusterError: naming the first rank and what differs
     """
-    here = identity(params, data)
-    for rank in range(1, link.ranks):
+    others = range(1, link.ranks)
+    for rank in others:
         link.send(rank, "order", Identify(trainer))
-    for rank in range(1, link.ranks):
-        there = link.receive(rank, "identity")
+    here, machine = identity(params, data) if others else {}, environment()
+    for rank in others:
+        there, machine_there = link.receive(rank, "identity")
         for what, value in here.items():
             if there.get(what) != value:
                 raise ClusterError(
                     f"rank {rank}: the {what} must be as rank 0 has it, {value}, got {there.get(what, 'none')}",
                     "every host needs the same cstool, the same params file and the same data",
                 )
+        unlike = [
+            f"{what} {value} -> {machine_there[what]}"
+            for what, value in machine.items()
+            if machine_there[what] != value
+        ]
+        if unlike:
+            log.warning(
+                f"Rank {rank} is not like rank 0: {'; '.join(unlike)}. Bits may differ from a run in one process."
+            )
 
 
 def _digest(content: str | bytes) -> str:

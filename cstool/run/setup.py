@@ -55,7 +55,9 @@ def open_session(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
-    store, waiting_bytes = open_backing(params, graph, optimizer, sparsity, start, order.lanes)
+    store, waiting_bytes = open_backing(
+        params, graph, optimizer, sparsity, start, order.lanes, feeds=order.link.ranks > 1
+    )
     if store is not None:
         stack.callback(store.close)
     appliance = stack.enter_context(

@@ -55,8 +55,8 @@ def _leading(link: Link) -> Iterator[None]:
     try:
         yield
         exit_code = 0
-    except Exception as error:
-        exit_code = getattr(error, "exit_code", 1)
+    except BaseException as error:
+        exit_code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", 1)
         raise
     finally:
         for rank in range(1, link.ranks):

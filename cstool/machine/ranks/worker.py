@@ -36,6 +36,7 @@ from cstool.machine.ranks.orders import (
 from cstool.machine.ranks.receiving import ArrivingPanels, Remote
 from cstool.machine.ranks.sending import WINDOW_BYTES
 from cstool.machine.recorder import OFF, Recorder
+from cstool.machine.state import environment
 from cstool.progress import Silent
 
 
@@ -104,7 +105,7 @@ class Worker:
     def _identify(self, order: Identify) -> None:
         self._opened.close()
         self._data, identity = self._open_trainer(order.trainer, self._opened)
-        self._link.send(0, "identity", dict(identity))
+        self._link.send(0, "identity", (dict(identity), environment()))
 
     def _begin(self, begin: Begin) -> None:
         self._model = begin
