@@ -279,8 +279,9 @@ class Appliance:
         """
         cluster = self._clusters[sampler.batch_size, trains]
         with (
-            self.others.reading(where, cluster, sampler, first, count) as share,
+            self.others.reading(where, cluster, sampler, first, count) as (share, others),
             InputWorker(samples, sampler, first, count, recorder, share) as worker,
+            others,
         ):
             yield worker
 

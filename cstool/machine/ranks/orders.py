@@ -5,14 +5,16 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count as count_from
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cstool.data import Sampler
+from cstool.errors import CstoolError
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
 from cstool.machine.cluster import Cluster
@@ -78,7 +80,7 @@ class Read(NamedTuple):
 
 
 class StopReading(NamedTuple):
-    """Let go of a stream of batches."""
+    """Let go of a stream of batches; None in place of a number of tokens says that it has ended."""
 
     stream: int
 
@@ -128,6 +130,10 @@ class RankUse:
     """weights or gradients that left it [bytes]"""
 
 
+class EndOfStream(Exception):
+    """Another rank reads no more batches of a stream."""
+
+
 class OtherRanks:
     """The other ranks as the rank of MemoryX sees them; where there are none, whatever they are told is nothing."""
 
@@ -139,7 +145,8 @@ class OtherRanks:
         self.used = [RankUse(0, socket.gethostname())]
         """by rank"""
         self._waited_s, self._sent_before = 0.0, 0
-        self._streams = 0
+        self._streams: set[int] = set()
+        """of batches that are read"""
 
     def order(self, order: Any) -> None:
         """Have all of them do something."""
@@ -158,19 +165,31 @@ class OtherRanks:
         return [self.link.receive(rank, kind) for rank in self._ranks]
 
     @contextmanager
-    def reading(self, where: str, cluster: Cluster, sampler: Sampler, first: int, count: int | None) -> Iterator[Share]:
-        """Have them read their shares of batches, and give that of this rank."""
-        stream = self._streams = self._streams + 1
+    def reading(
+        self, where: str, cluster: Cluster, sampler: Sampler, first: int, count: int | None
+    ) -> Iterator[tuple[Share, ExitStack]]:
+        """Have them read their shares of batches; give that of this rank, and what to close before its reader."""
+        stream = next(number for number in count_from(1) if number not in self._streams)
+        self._streams.add(stream)
         self.order(Read(stream, where, cluster.trains, sampler, first, count))
+        open_ranks = set(self._ranks)
 
-        def tokens_of_all(_: int, tokens: int) -> int:
-            found: list[int] = [tokens, *self.answers(f"tokens {stream}")]
-            return sum(found)
+        def tokens_at(rank: int) -> int:
+            tokens: int | None = self.link.receive(rank, f"tokens {stream}")
+            if tokens is None:
+                open_ranks.remove(rank)
+                raise EndOfStream
+            return tokens
 
-        try:
-            yield Share(stream, cluster.own_samples, tokens_of_all)
-        finally:
-            self.order(StopReading(stream))
+        with ExitStack() as stack:
+            stack.callback(self.order, StopReading(stream))
+            yield Share(stream, cluster.own_samples, lambda _, own: own + sum(map(tokens_at, self._ranks))), stack
+        # What they had read ahead is no longer wanted.
+        for rank in self._ranks:
+            with suppress(EndOfStream, CstoolError):
+                while rank in open_ranks:
+                    tokens_at(rank)
+        self._streams.remove(stream)
 
     def begin(self, swarmx: SwarmX, go: Go) -> None:
         """Have them run the next batch of a stream, and take their gradients to a SwarmX."""

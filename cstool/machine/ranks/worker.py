@@ -150,6 +150,7 @@ class Worker:
 
     def _stop_reading(self, stop: StopReading) -> None:
         self._inputs.pop(stop.stream).__exit__()
+        self._link.send(0, f"tokens {stop.stream}", None)
 
     def _go(self, go: Go) -> None:
         batch = self._inputs[go.stream].next()

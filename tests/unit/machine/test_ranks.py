@@ -275,3 +275,21 @@ def test_sums_that_ranks_make_of_their_own_leaves_have_the_bits_of_the_tree(data
     [(_, total)] = [each for each in sums if each is not None]
     [(_, straight)] = [each for each in expected if each is not None]
     np.testing.assert_array_equal(total, straight)
+
+
+def test_batches_that_nobody_takes_hold_nobody_up():
+    """Rank 0 is a batch ahead of the other, which will not come to those that rank 0 has begun to read."""
+    graph = decoder()
+    links, samples = linked(2), [Samples(graph) for _ in range(2)]
+    with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
+        links[0].send(1, "order", _identify())
+        links[0].receive(1, "identity")
+        appliance.prepare(BATCH, trains=False)
+        sampler = Sampler(30, BATCH, False, 1, False)
+
+        def look(count: int) -> list[int]:
+            with appliance.reading(WHERE, samples[0], sampler, 0, 100, trains=False) as worker:
+                return [worker.next().number for _ in range(count)]
+
+        for taken in (0, 1, 2):
+            assert within_patience(lambda taken=taken: look(taken)) == list(range(taken))
