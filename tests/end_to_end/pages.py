@@ -50,7 +50,7 @@ def check_console(cstool: Callable[..., Outcome], console: str) -> list[str]:
         begin, dots, end = printed.partition("...\n")
         found, shown = (plain_lines(text) for text in (outcome.stdout, begin))
         if dots:
-            found = found[: len(shown)] + found[-len(end.splitlines()) :]
+            found = found[: len(shown)] + found[len(found) - len(end.splitlines()) :]
             shown += plain_lines(end)
         assert found == shown, command
     return commands

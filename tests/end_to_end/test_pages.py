@@ -6,6 +6,8 @@ import re
 import shlex
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.store import CheckpointWriter
 from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, run_console, run_python
+from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.worked import write_data
 from tests.event_files import scalars_of
 from tests.reference.vendor_files import Object, write_vendor
 
@@ -184,6 +188,35 @@ def test_memoryx(cstool):
         "diff",
         "copy",
     ]
+
+
+def typed(command: str) -> Outcome:
+    """Type a command in a shell, in which `mpirun` is that beside this Python."""
+    bin_folder = Path("bin")
+    bin_folder.mkdir(exist_ok=True)
+    program = bin_folder / "cstool"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cstool "$@"\n')
+    program.chmod(0o755)
+    path = os.pathsep.join([str(bin_folder.resolve()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def test_cluster(cstool):
+    write_data(Path())
+    two_ranks, log, same, two_hosts = blocks("cluster", "console", "text", "console", "console")
+    done = typed(two_ranks.removeprefix("$ "))
+    assert (done.code, done.stderr) == (0, "")
+    assert set(plain_lines(done.stdout)) >= set(plain_lines(log))
+    assert len(check_console(cstool, same)) == 2
+    differs = cstool("checkpoint", "diff", "checkpoints/one_process:3", "checkpoints/two_ranks:3").stdout
+    assert differs.splitlines()[-2] in same.splitlines()
+    # The tests have one host.
+    done = typed(two_hosts.removeprefix("$ ").replace("alpha,beta", "localhost"))
+    assert (done.code, done.stderr) == (0, "")
+    differs = cstool("checkpoint", "diff", "checkpoints/one_process:3", "checkpoints/two_hosts:3").stdout
+    assert differs.splitlines()[-2] in same.splitlines()
 
 
 def test_trace(cstool):
